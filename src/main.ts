@@ -18,6 +18,7 @@ if (process.argv[2] !== 'serve') setFlagsFromString('--semi-space-growth-factor=
 const { noteProgram } = await import('./runtime/command-name.ts');
 noteProgram(process.argv[1]);
 // A container runs `health` every few seconds, so it loads only what it needs.
-const { run } = await (process.argv[2] === 'health' ? import('./cli/health.ts') : import('./cli/commands.ts'));
+const run =
+  process.argv[2] === 'health' ? (await import('./cli/health.ts')).runHealth : (await import('./cli/commands.ts')).run;
 
 process.exitCode = await run(process.argv.slice(2), process.env, process);

@@ -297,6 +297,21 @@ test('only the core, the preflight, the protocols, the webhooks and server.ts pu
   }
 });
 
+test('an exported name stands for one thing', (t) => {
+  const places = new Map<string, string[]>();
+  const pattern =
+    /^export (?:declare )?(?:abstract )?(?:async )?(?:const|let|function\*?|class|interface|type|enum) (\w+)/gm;
+  for (const { path, code } of sources) {
+    for (const name of new Set([...code.matchAll(pattern)].map(([, found]) => found!)))
+      places.set(name, [...(places.get(name) ?? []), path]);
+  }
+  t.true(places.size > 1000);
+  t.deepEqual(
+    [...places].filter(([, paths]) => paths.length > 1),
+    [],
+  );
+});
+
 test('files are named for what they hold and stay short', (t) => {
   for (const { path, text } of sources) {
     t.regex(path, /^(?:[a-z0-9]+(?:-[a-z0-9]+)*\/)*[a-z0-9]+(?:-[a-z0-9]+)*\.ts$/);

@@ -21,7 +21,7 @@ import { publisherOperations, type PublisherParts } from './publishers/publisher
 import { sessionOperations } from './account/sessions.ts';
 import { searchOperations, type SearchSource } from './content/search.ts';
 import { tokenOperations } from './account/tokens.ts';
-import { upstreamOperations, type UpstreamParts } from './upstreams/upstreams.ts';
+import { upstreamOperations, type UpstreamOperationParts } from './upstreams/upstreams.ts';
 import { webhookOperations } from './webhooks/webhooks.ts';
 
 export interface OperationParts extends AccountParts, AuditParts {
@@ -31,7 +31,7 @@ export interface OperationParts extends AccountParts, AuditParts {
   jobs: Jobs;
   instances: Instances;
   webhooks: OpenWebhooks;
-  upstreams: UpstreamParts;
+  upstreams: UpstreamOperationParts;
   prefetches: PrefetchOperationParts;
   /** Operations of the protocols. */
   operations: readonly Operation[];

@@ -8,14 +8,14 @@ import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { parseJson, readBody } from '../http/body.ts';
-import { createEdge, type Operation as EdgeOperation } from '../http/edge.ts';
+import { createEdge, type WireOperation as EdgeOperation } from '../http/edge.ts';
 import { contextOf } from '../http/request-context.ts';
 import { problem } from '../http/problem.ts';
 import { sendJson } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Quota } from '../usage/quota.ts';
-import { challenge, sendRefusal, statusOf } from './framework/errors.ts';
+import { challenge, sendProblemRefusal, statusOf } from './framework/errors.ts';
 import { describe } from './openapi.ts';
 import { check, requireForm, type Operation } from './framework/operation.ts';
 import { allowOperation } from './operations.ts';
@@ -66,7 +66,7 @@ export function createApi(parts: ApiParts): Router {
     },
     statusOf,
     challenge,
-    refuse: sendRefusal,
+    refuse: sendProblemRefusal,
   });
   const router = Router({ caseSensitive: true });
   for (const each of operations) {

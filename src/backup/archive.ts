@@ -4,9 +4,9 @@ import { dirname } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { extract, pack, type Pack } from 'tar-stream';
 import type { Content } from '../storage/files/content.ts';
-import type { Target } from './backup.ts';
-import { blobName, encodeManifest, invalid, manifestName, missingName, rowsName } from './format.ts';
-import type { Manifest, Member } from './format.ts';
+import type { BackupTarget } from './backup.ts';
+import { blobName, encodeManifest, backupInvalid, manifestName, missingName, rowsName } from './format.ts';
+import type { BackupManifest, Member } from './format.ts';
 import { piecesOf } from './pieces.ts';
 import type { NamedBlob } from './rows.ts';
 
@@ -16,21 +16,21 @@ const readSize = 512 * 1024;
  * A backup in a new tar file at `path`, which gets its name when it is complete. Rejects if the file, or the part of an
  * earlier backup, exists.
  */
-export async function openArchive(path: string): Promise<Target> {
+export async function openArchive(path: string): Promise<BackupTarget> {
   const exists = await access(path).then(
     () => true,
     () => false,
   );
-  if (exists) throw invalid(`${path} exists already. Name a new file`);
+  if (exists) throw backupInvalid(`${path} exists already. Name a new file`);
   const part = `${path}.part`;
   const file = await open(part, 'wx', 0o600).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'EEXIST') throw error;
-    throw invalid(`${part} exists: another backup writes it, or has not ended. If none runs, delete it`);
+    throw backupInvalid(`${part} exists: another backup writes it, or has not ended. If none runs, delete it`);
   });
   return new Archive(path, part, file.createWriteStream());
 }
 
-class Archive implements Target {
+class Archive implements BackupTarget {
   readonly #path: string;
   readonly #part: string;
   readonly #pack: Pack = pack();
@@ -73,7 +73,7 @@ class Archive implements Target {
     await this.#add(missingName(this.#state), bytes.length, [bytes]);
   }
 
-  async finish(manifest: Manifest): Promise<void> {
+  async finish(manifest: BackupManifest): Promise<void> {
     const bytes = encodeManifest(manifest);
     await this.#add(manifestName, bytes.length, [bytes]);
     this.#pack.finalize();
@@ -122,7 +122,9 @@ export async function* readArchive(path: string): AsyncGenerator<Member> {
     for await (const entry of entries) {
       const { name, type, size } = entry.header;
       if (type !== 'file' || !Number.isSafeInteger(size) || size < 0)
-        throw invalid(`${path}: ${JSON.stringify(name.slice(0, 200))} is not a regular file, as all of a backup are`);
+        throw backupInvalid(
+          `${path}: ${JSON.stringify(name.slice(0, 200))} is not a regular file, as all of a backup are`,
+        );
       yield { name, size, bytes: bytesOf(path, entry as AsyncIterable<Uint8Array>) };
     }
   } catch (error) {
@@ -146,7 +148,9 @@ const tarErrors = /^(?:Unexpected end of data|Invalid (?:tar )?header|Header exc
 
 function damaged(path: string, error: unknown): unknown {
   const { message } = error as Error;
-  return tarErrors.test(message) ? invalid(`${path}: the archive is truncated or damaged: ${message}`, error) : error;
+  return tarErrors.test(message)
+    ? backupInvalid(`${path}: the archive is truncated or damaged: ${message}`, error)
+    : error;
 }
 
 async function syncPath(path: string): Promise<void> {

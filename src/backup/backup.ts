@@ -7,23 +7,23 @@ import { Throttle } from '../runtime/incoming.ts';
 import { version } from '../runtime/package.ts';
 import type { Content } from '../storage/files/content.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
-import { Hold } from '../storage/upkeep/holds.ts';
+import { CollectionPause } from '../storage/upkeep/collection-pause.ts';
 import { installationIdentity } from '../storage/upkeep/identity.ts';
 import { Pace } from '../storage/upkeep/pace.ts';
 import type { Paths } from '../storage/files/paths.ts';
 import type { References } from '../storage/blobs/references.ts';
 import { StagedFile } from '../storage/files/staged-file.ts';
-import { invalid, maxProblems, type Manifest } from './format.ts';
+import { backupInvalid, maxProblems, type BackupManifest } from './format.ts';
 import { blobsOf, dumpedTables, dumpTable, rowFilters, type NamedBlob } from './rows.ts';
 import { blobCost, Share, shareOf } from './share.ts';
 
 /** Where a backup is written. Its methods are called in this order; nothing before `finish` changes an earlier backup. */
-export interface Target extends AsyncDisposable {
+export interface BackupTarget extends AsyncDisposable {
   /**
    * Begins a backup with this state. Resolves to the manifest of an earlier backup in this place. Rejects if that is of
    * another installation.
    */
-  begin(state: string, installation: string): Promise<Manifest | undefined>;
+  begin(state: string, installation: string): Promise<BackupManifest | undefined>;
   putRows(table: string, file: Content & { size: number }): Promise<void>;
   /** Whether an earlier backup in this place has the blob. */
   has(blob: NamedBlob): Promise<boolean>;
@@ -33,7 +33,7 @@ export interface Target extends AsyncDisposable {
   putBlob(blob: NamedBlob, pieces: AsyncIterable<Uint8Array>, isSound: () => boolean): Promise<void>;
   putMissing(bytes: Buffer): Promise<void>;
   /** Makes the backup complete and durable, and removes what only earlier ones needed. */
-  finish(manifest: Manifest, blobs: () => AsyncIterable<NamedBlob>): Promise<void>;
+  finish(manifest: BackupManifest, blobs: () => AsyncIterable<NamedBlob>): Promise<void>;
 }
 
 export interface BackupParts {
@@ -72,7 +72,7 @@ export interface BackedUp {
   missing: Digest[];
 }
 
-type Tables = Manifest['tables'];
+type Tables = BackupManifest['tables'];
 
 const piece = 256 * 1024;
 
@@ -80,10 +80,10 @@ const piece = 256 * 1024;
  * Writes a backup while the installation serves: all rows at one instant, then every blob that they name. Rejects if the
  * backup is not complete; damaged blobs are left out and reported.
  */
-export async function backUp(parts: BackupParts, target: Target, options: BackupOptions): Promise<BackedUp> {
+export async function backUp(parts: BackupParts, target: BackupTarget, options: BackupOptions): Promise<BackedUp> {
   await using stack = new AsyncDisposableStack();
   const { database, driver } = parts;
-  const hold = stack.use(await Hold.take(database, options.lease));
+  const hold = stack.use(await CollectionPause.take(database, options.lease));
   const { signal } = hold;
   const state = randomUUID();
   const installation = await installationIdentity(database);
@@ -130,13 +130,13 @@ export async function backUp(parts: BackupParts, target: Target, options: Backup
     } else {
       done.missing.push(blob.digest);
       if (done.missing.length > maxProblems)
-        throw invalid(`more than ${maxProblems} blobs are missing or damaged. Is the storage mounted?`);
+        throw backupInvalid(`more than ${maxProblems} blobs are missing or damaged. Is the storage mounted?`);
     }
   }
   const missing = Buffer.from(done.missing.map((digest) => `${digest}\n`).join(''));
   await target.putMissing(missing);
   for (const { rows } of tables) done.rows += rows;
-  const manifest: Manifest = {
+  const manifest: BackupManifest = {
     format: 'entrepot-backup',
     version: 1,
     created_at: new Date(parts.now()).toISOString(),
@@ -183,7 +183,7 @@ function withoutMirrored({ isHosted, mirrorTables }: References): Record<string,
 }
 
 /** Resolves to whether the bytes are in the target now. */
-async function copyBlob(driver: Driver, target: Target, blob: NamedBlob, throttle: Throttle): Promise<boolean> {
+async function copyBlob(driver: Driver, target: BackupTarget, blob: NamedBlob, throttle: Throttle): Promise<boolean> {
   let content: Content;
   try {
     content = await driver.open(blob.digest, blob.size);

@@ -1,8 +1,8 @@
 import { algorithmOf, isDigest, startHash, type Digest } from '../runtime/digest.ts';
 import type { Paths } from '../storage/files/paths.ts';
 import { StagedFile } from '../storage/files/staged-file.ts';
-import { decodeManifest, invalid, manifestName, maxManifest, maxProblems, parseName } from './format.ts';
-import type { Manifest, Member, MemberName } from './format.ts';
+import { decodeManifest, backupInvalid, manifestName, maxManifest, maxProblems, parseName } from './format.ts';
+import type { BackupManifest, Member, MemberName } from './format.ts';
 import { writePieces } from './pieces.ts';
 import { blobsOf, linesOf, type NamedBlob } from './rows.ts';
 
@@ -14,7 +14,7 @@ export interface Problem {
 
 /** What a whole backup has. */
 export interface Checked {
-  manifest: Manifest;
+  manifest: BackupManifest;
   /** The file of rows of each table. */
   rows: ReadonlyMap<string, StagedFile>;
   /** Blobs that were missing or damaged when the backup was made. */
@@ -50,7 +50,7 @@ class BackupReader {
   readonly #states = new Set<string>();
   #named: AsyncIterator<NamedBlob> | undefined;
   #missing: StagedFile | undefined;
-  #manifest: Manifest | undefined;
+  #manifest: BackupManifest | undefined;
   /** Blobs that the rows name, so far. */
   #count = 0;
   #bytes = 0;
@@ -63,7 +63,7 @@ class BackupReader {
 
   async read(member: Member): Promise<void> {
     const name = parseName(member.name);
-    if (this.#manifest) throw invalid(`the backup has ${member.name} after its manifest`);
+    if (this.#manifest) throw backupInvalid(`the backup has ${member.name} after its manifest`);
     if ('state' in name) this.#states.add(name.state);
     await this.#readAs(name, member);
   }
@@ -71,7 +71,8 @@ class BackupReader {
   async #readAs(name: MemberName, { size, bytes, name: text }: Member): Promise<void> {
     switch (name.kind) {
       case 'rows': {
-        if (this.#named || this.#rows.has(name.table)) throw invalid(`${text} is in the backup twice, or too late`);
+        if (this.#named || this.#rows.has(name.table))
+          throw backupInvalid(`${text} is in the backup twice, or too late`);
         const file = await StagedFile.create(this.#paths);
         this.#rows.set(name.table, file);
         return writePieces(file, bytes);
@@ -79,14 +80,15 @@ class BackupReader {
       case 'blob':
         return this.#readBlob(name.digest, size, bytes);
       case 'missing': {
-        if (this.#missing) throw invalid(`${text} is in the backup twice`);
+        if (this.#missing) throw backupInvalid(`${text} is in the backup twice`);
         const file = await StagedFile.create(this.#paths);
         this.#missing = file;
         this.#rows.set(text, file);
         return writePieces(file, bytes);
       }
       case 'manifest':
-        if (size > maxManifest) throw invalid(`the ${manifestName} of the backup is larger than ${maxManifest} bytes`);
+        if (size > maxManifest)
+          throw backupInvalid(`the ${manifestName} of the backup is larger than ${maxManifest} bytes`);
         this.#manifest = decodeManifest(await bytesOf(bytes));
     }
   }
@@ -95,10 +97,10 @@ class BackupReader {
     for (;;) {
       const next = await this.#next();
       if (!next || next.digest > digest)
-        throw invalid(`the backup has the blob ${digest} twice, in the wrong place, or without a row`);
+        throw backupInvalid(`the backup has the blob ${digest} twice, in the wrong place, or without a row`);
       if (next.digest === digest) {
         if (next.size !== size)
-          throw invalid(`the blob ${digest} has ${size} bytes in the backup, and not ${next.size}`);
+          throw backupInvalid(`the blob ${digest} has ${size} bytes in the backup, and not ${next.size}`);
         break;
       }
       this.#note(next.digest, 'missing');
@@ -109,7 +111,7 @@ class BackupReader {
   /** The next blob that the rows name. */
   async #next(): Promise<NamedBlob | undefined> {
     const file = this.#rows.get('blobs');
-    if (!file) throw invalid('the backup has no rows of blobs before its blobs');
+    if (!file) throw backupInvalid('the backup has no rows of blobs before its blobs');
     this.#named ??= blobsOf(await file.open());
     const { done, value } = await this.#named.next();
     if (done) return undefined;
@@ -121,32 +123,32 @@ class BackupReader {
   #note(digest: Digest, kind: Problem['kind']): void {
     this.#problems.set(digest, kind);
     if (this.#problems.size > maxProblems)
-      throw invalid(`more than ${maxProblems} blobs of the backup are missing or damaged`);
+      throw backupInvalid(`more than ${maxProblems} blobs of the backup are missing or damaged`);
   }
 
   async end(): Promise<Checked> {
     const manifest = this.#manifest;
-    if (!manifest) throw invalid('the backup has no manifest: it is truncated, or was not finished');
+    if (!manifest) throw backupInvalid('the backup has no manifest: it is truncated, or was not finished');
     for (const state of this.#states)
-      if (state !== manifest.state) throw invalid('the backup has files of another backup');
+      if (state !== manifest.state) throw backupInvalid('the backup has files of another backup');
     const missing = this.#missing;
     if (!missing || (await missing.digest()) !== manifest.missing.digest)
-      throw invalid('the list of missing blobs in the backup is damaged');
+      throw backupInvalid('the list of missing blobs in the backup is damaged');
     for (const { name, bytes, digest } of manifest.tables) {
       const file = this.#rows.get(name);
-      if (!file) throw invalid(`the backup has no rows of the table ${name}`);
+      if (!file) throw backupInvalid(`the backup has no rows of the table ${name}`);
       if (file.size !== bytes || (await file.digest()) !== digest)
-        throw invalid(`the rows of the table ${name} are damaged`);
+        throw backupInvalid(`the rows of the table ${name} are damaged`);
     }
     // The list of missing blobs is among the files.
     if (this.#rows.size !== manifest.tables.length + 1)
-      throw invalid('the backup has rows that its manifest does not name');
+      throw backupInvalid('the backup has rows that its manifest does not name');
     for (let next = await this.#next(); next; next = await this.#next()) this.#note(next.digest, 'missing');
     if (this.#count !== manifest.blobs.count || this.#bytes !== manifest.blobs.bytes)
-      throw invalid('the blobs of the backup are not those of its manifest');
+      throw backupInvalid('the blobs of the backup are not those of its manifest');
     const known: Problem[] = [];
     for await (const line of linesOf(await missing.open())) {
-      if (!isDigest(line)) throw invalid('the list of missing blobs in the backup is damaged');
+      if (!isDigest(line)) throw backupInvalid('the list of missing blobs in the backup is damaged');
       const kind = this.#problems.get(line);
       if (kind) known.push({ digest: line, kind });
       this.#problems.delete(line);

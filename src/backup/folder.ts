@@ -11,10 +11,18 @@ import { makeFolder } from '../storage/files/permissions.ts';
 import { StagedFile } from '../storage/files/staged-file.ts';
 import type { Digest } from '../runtime/digest.ts';
 import type { Throttle } from '../runtime/incoming.ts';
-import type { Target } from './backup.ts';
+import type { BackupTarget } from './backup.ts';
 import { hashBlob } from './check.ts';
-import { blobName, decodeManifest, encodeManifest, invalid, manifestName, missingName, maxManifest } from './format.ts';
-import { rowsName, type Manifest, type Member } from './format.ts';
+import {
+  blobName,
+  decodeManifest,
+  encodeManifest,
+  backupInvalid,
+  manifestName,
+  missingName,
+  maxManifest,
+} from './format.ts';
+import { rowsName, type BackupManifest, type Member } from './format.ts';
 import { piecesOf, writePieces } from './pieces.ts';
 import { blobsOf, rowsOf, type NamedBlob } from './rows.ts';
 
@@ -32,27 +40,27 @@ const prefixes = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padS
  * A backup in a folder. With `incremental`, the folder may hold an earlier backup, which stays whole until the new one is
  * complete. Rejects if the folder has anything else, and for an earlier backup without `incremental`.
  */
-export async function openFolder({ path, paths, driver }: Folder, incremental: boolean): Promise<Target> {
+export async function openFolder({ path, paths, driver }: Folder, incremental: boolean): Promise<BackupTarget> {
   await makeFolder(path);
   const names = new Set(await readdir(path));
   const isBackup = names.has(manifestName) || (names.has('blobs') && names.has('rows'));
-  if (names.size > 0 && !isBackup) throw invalid(`${path} is not empty, and has no backup. Name another folder`);
+  if (names.size > 0 && !isBackup) throw backupInvalid(`${path} is not empty, and has no backup. Name another folder`);
   if (isBackup && !incremental)
-    throw invalid(`${path} has a backup already. To renew it, add --incremental; or name another folder`);
+    throw backupInvalid(`${path} has a backup already. To renew it, add --incremental; or name another folder`);
   for (const each of [paths.blobs, paths.staging, join(path, 'rows')])
     await mkdir(each, { recursive: true, mode: 0o700 });
   const lockPath = join(path, 'lock');
   await writeFile(lockPath, '', { flag: 'a', mode: 0o600 });
   // A second backup would remove what the first one needs.
   const lock = lockFile(lockPath);
-  if (!lock) throw invalid(`another backup writes to ${path} now. Start this one when it has ended`);
+  if (!lock) throw backupInvalid(`another backup writes to ${path} now. Start this one when it has ended`);
   // What a killed backup left.
   for (const each of await readdir(paths.staging)) await rm(join(paths.staging, each), { force: true });
   await driver.prepare();
   return new FolderTarget(path, paths, driver, lock);
 }
 
-class FolderTarget implements Target {
+class FolderTarget implements BackupTarget {
   readonly #path: string;
   readonly #paths: Paths;
   readonly #driver: Driver;
@@ -60,7 +68,7 @@ class FolderTarget implements Target {
   readonly #damaged = new Set<Digest>();
   #state = '';
   /** The earlier backup, if it does not name its installation. */
-  #unnamed: Manifest | undefined;
+  #unnamed: BackupManifest | undefined;
 
   constructor(path: string, paths: Paths, driver: Driver, lock: Disposable) {
     this.#lock = lock;
@@ -69,7 +77,7 @@ class FolderTarget implements Target {
     this.#driver = driver;
   }
 
-  async begin(state: string, installation: string): Promise<Manifest | undefined> {
+  async begin(state: string, installation: string): Promise<BackupManifest | undefined> {
     const earlier = (await hasManifest(this.#path)) ? decodeManifest(await readManifest(this.#path)) : undefined;
     if (earlier?.installation === undefined) this.#unnamed = earlier;
     else if (earlier.installation !== installation) throw otherInstallation(this.#path);
@@ -121,7 +129,7 @@ class FolderTarget implements Target {
     await this.#place(missingName(this.#state), [bytes]);
   }
 
-  async finish(manifest: Manifest, blobs: () => AsyncIterable<NamedBlob>): Promise<void> {
+  async finish(manifest: BackupManifest, blobs: () => AsyncIterable<NamedBlob>): Promise<void> {
     await syncFolder(join(this.#path, 'rows', this.#state));
     await syncFolder(join(this.#path, 'rows'));
     // The new backup replaces the earlier one in this step.
@@ -166,7 +174,7 @@ class FolderTarget implements Target {
 }
 
 function otherInstallation(path: string): Error {
-  return invalid(
+  return backupInvalid(
     `${path} has a backup of another installation, or of this one before it was restored or adopted. Name another folder, and delete this one when it is not needed any more. If this is unexpected, check ENTREPOT_DATA, ENTREPOT_DATABASE_URL and what is mounted`,
   );
 }
@@ -228,8 +236,8 @@ async function readManifest(path: string): Promise<Buffer> {
   const file = join(path, manifestName);
   const found = await lstat(file).catch(() => undefined);
   if (!found?.isFile())
-    throw invalid(`${path}: there is no backup, or the first one is not complete: no file ${manifestName}`);
-  if (found.size > maxManifest) throw invalid(`${file} is larger than a manifest can be`);
+    throw backupInvalid(`${path}: there is no backup, or the first one is not complete: no file ${manifestName}`);
+  if (found.size > maxManifest) throw backupInvalid(`${file} is larger than a manifest can be`);
   return readFile(file);
 }
 

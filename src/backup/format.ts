@@ -43,7 +43,7 @@ const manifestSchema = z.strictObject({
   checked_to: z.string().max(200).optional(),
 });
 
-export type Manifest = z.infer<typeof manifestSchema>;
+export type BackupManifest = z.infer<typeof manifestSchema>;
 
 /** What a file of rows begins with. */
 export interface Header {
@@ -67,7 +67,7 @@ export type MemberName =
   | { kind: 'blob'; digest: Digest }
   | { kind: 'manifest' };
 
-export function invalid(message: string, cause?: unknown): DomainError {
+export function backupInvalid(message: string, cause?: unknown): DomainError {
   return new DomainError('Invalid', message, { cause });
 }
 
@@ -94,26 +94,28 @@ export function parseName(text: string): MemberName {
   const blob = /^blobs\/(sha256|sha512)\/[0-9a-f]{2}\/([0-9a-f]{64,128})$/.exec(text);
   const digest = `${blob?.[1]}:${blob?.[2]}`;
   if (isDigest(digest) && blobName(digest) === text) return { kind: 'blob', digest };
-  throw invalid(`the backup has a member with the name ${JSON.stringify(text.slice(0, 200))}, which no backup has`);
+  throw backupInvalid(
+    `the backup has a member with the name ${JSON.stringify(text.slice(0, 200))}, which no backup has`,
+  );
 }
 
 /** The bytes of a manifest: one line, and a line with its digest. */
-export function encodeManifest(manifest: Manifest): Buffer {
+export function encodeManifest(manifest: BackupManifest): Buffer {
   const line = JSON.stringify(manifest);
   return Buffer.from(`${line}\n${digestOf(line)}\n`);
 }
 
-export function decodeManifest(bytes: Buffer): Manifest {
+export function decodeManifest(bytes: Buffer): BackupManifest {
   const [line = '', expected, ...rest] = bytes.toString().split('\n');
-  if (digestOf(line) !== expected || rest.join('') !== '') throw invalid('the manifest of the backup is damaged');
+  if (digestOf(line) !== expected || rest.join('') !== '') throw backupInvalid('the manifest of the backup is damaged');
   const { data, error } = manifestSchema.safeParse(JSON.parse(line));
-  if (!data) throw invalid('the manifest of the backup is not one that this version can read', error);
+  if (!data) throw backupInvalid('the manifest of the backup is not one that this version can read', error);
   return data;
 }
 
 export function decodeHeader(line: string): Header {
   const { data, error } = headerSchema.safeParse(parseLine(line));
-  if (!data) throw invalid('a file of rows in the backup is damaged', error);
+  if (!data) throw backupInvalid('a file of rows in the backup is damaged', error);
   return data;
 }
 
@@ -129,14 +131,14 @@ export function encodeValue(value: unknown, kind: ColumnKind): string | number |
 /** The values of a row, from its line. */
 export function decodeRow(line: string, { columns }: Header): (string | number | null | Buffer)[] {
   const values = parseLine(line);
-  if (!Array.isArray(values) || values.length !== columns.length) throw invalid('a row in the backup is damaged');
+  if (!Array.isArray(values) || values.length !== columns.length) throw backupInvalid('a row in the backup is damaged');
   return values.map((value: unknown, index) => {
     const { kind } = columns[index]!;
     if (value === null) return null;
     if (kind === 'bytes' && typeof value === 'string') return Buffer.from(value, 'base64');
     if (kind === 'text' && typeof value === 'string') return value;
     if (kind === 'number' && isNumber(value)) return value;
-    throw invalid('a row in the backup is damaged');
+    throw backupInvalid('a row in the backup is damaged');
   });
 }
 
@@ -149,6 +151,6 @@ function parseLine(line: string): unknown {
   try {
     return JSON.parse(line);
   } catch (error) {
-    throw invalid('a line in the backup is damaged', error);
+    throw backupInvalid('a line in the backup is damaged', error);
   }
 }

@@ -11,7 +11,7 @@ import type { Paths } from '../storage/files/paths.ts';
 import type { References } from '../storage/blobs/references.ts';
 import { StagedFile } from '../storage/files/staged-file.ts';
 import { readBackup, type Problem } from './check.ts';
-import { invalid, type Manifest, type Member } from './format.ts';
+import { backupInvalid, type BackupManifest, type Member } from './format.ts';
 import { writePieces } from './pieces.ts';
 import { leftOut, rowsOf, type NamedBlob } from './rows.ts';
 
@@ -29,7 +29,7 @@ export interface RestoreOptions {
 }
 
 export interface Restored {
-  manifest: Manifest;
+  manifest: BackupManifest;
   /** Blobs that were missing or damaged when the backup was made. Their rows are restored. */
   missing: Problem[];
   /** With `withoutDamaged`: blobs that are missing or damaged in the backup. */
@@ -62,7 +62,7 @@ export async function restore(
   const { manifest, problems, known } = await readBackup(members, paths, files, take);
   if (problems.length > 0 && !withoutDamaged) {
     const [first] = problems;
-    throw invalid(
+    throw backupInvalid(
       `the backup is damaged: of its blobs, ${problems.length} are missing or wrong, the first is ${first!.digest}. Nothing was restored; "${typed('verify')}" with this backup lists all. To restore the rest, add --without-damaged`,
     );
   }
@@ -117,7 +117,7 @@ async function refuseContent(from: Queryable): Promise<string | undefined> {
   for (const { name } of tables) {
     if (['migrations', 'schema_version', 'probes'].includes(name)) continue;
     if ((await from.get(`SELECT 1 AS one FROM ${name} LIMIT 1`)) !== undefined)
-      throw invalid(`the database is not empty: the table ${name} has rows. Restore into an empty place`);
+      throw backupInvalid(`the database is not empty: the table ${name} has rows. Restore into an empty place`);
   }
   return undefined;
 }
@@ -126,16 +126,16 @@ async function refuseContent(from: Queryable): Promise<string | undefined> {
  * Gives the database the schema of the backup, because newer migrations would not change the restored rows. The next start
  * runs them. Resolves to the tables, which are those of the backup.
  */
-async function prepareSchema(database: Database, manifest: Manifest): Promise<Table[]> {
+async function prepareSchema(database: Database, manifest: BackupManifest): Promise<Table[]> {
   const wanted = new Set(manifest.migrations);
   const known = migrations.filter(({ name }) => wanted.has(name));
   if (known.length !== wanted.size)
-    throw invalid(
+    throw backupInvalid(
       `the backup was made by Entrepot ${manifest.program}, and this is ${version}. Restore with a newer version`,
     );
   const hasSchema = (await readTables(database)).some(({ name }) => name === 'migrations');
   if (hasSchema && (await appliedMigrations(database)).some((name) => !wanted.has(name)))
-    throw invalid(
+    throw backupInvalid(
       'the database has the tables of a newer version than the backup. Restore into a database without tables',
     );
   await migrate(database, { version, migrations: known });
@@ -143,7 +143,7 @@ async function prepareSchema(database: Database, manifest: Manifest): Promise<Ta
   const dumped = new Set(manifest.tables.map(({ name }) => name));
   const other = tables.find(({ name }) => !dumped.has(name));
   if (other || tables.length !== dumped.size)
-    throw invalid(`the backup has other tables than this database${other ? `, which has ${other.name}` : ''}`);
+    throw backupInvalid(`the backup has other tables than this database${other ? `, which has ${other.name}` : ''}`);
   return tables;
 }
 
@@ -182,7 +182,7 @@ async function loadTable(
   };
   for await (const { header, values } of rowsOf(await file.open())) {
     if (header.columns.length !== columns.length || header.columns.some((each) => kinds.get(each.name) !== each.kind))
-      throw invalid(`the table ${name} has other columns in the backup`);
+      throw backupInvalid(`the table ${name} has other columns in the backup`);
     batch.push(Object.fromEntries(header.columns.map((column, index) => [column.name, values[index] as Value])));
     for (const value of values) bytes += typeof value === 'number' || value === null ? 8 : value.length;
     if (batch.length >= Math.floor(maxValues / columns.length) || bytes >= maxBytes) await flush();
@@ -192,10 +192,11 @@ async function loadTable(
 
 async function insertAll(tx: Transaction, table: string, rows: readonly Row[]): Promise<void> {
   if ((await tx.insertNew(table, rows)) !== rows.length)
-    throw invalid(`the table ${table} has rows in the backup that are the same in this database`);
+    throw backupInvalid(`the table ${table} has rows in the backup that are the same in this database`);
 }
 
 async function checkCount(database: Database, table: string, rows: number): Promise<void> {
   const found = await database.get<{ count: number }>(`SELECT COUNT(*) AS count FROM ${table}`);
-  if (found?.count !== rows) throw invalid(`the table ${table} has ${found?.count} rows, and ${rows} in the backup`);
+  if (found?.count !== rows)
+    throw backupInvalid(`the table ${table} has ${found?.count} rows, and ${rows} in the backup`);
 }

@@ -3,7 +3,7 @@ import type { Queryable, Row } from '../database/database.ts';
 import { isDigest, type Digest } from '../runtime/digest.ts';
 import type { Content } from '../storage/files/content.ts';
 import type { Pace } from '../storage/upkeep/pace.ts';
-import { decodeHeader, decodeRow, encodeValue, invalid, maxLine, type Header } from './format.ts';
+import { decodeHeader, decodeRow, encodeValue, backupInvalid, maxLine, type Header } from './format.ts';
 
 /** Tables without rows in a backup, and why. Every other table of the schema is in it. */
 export const leftOut: Readonly<Record<string, string>> = {
@@ -61,7 +61,7 @@ export async function dumpTable(
     const lines = page.map((row) => {
       const line = JSON.stringify(columns.map((each) => valueIn(row, name, each)));
       if (Buffer.byteLength(line) > maxLine)
-        throw invalid(`a row of the table ${name} is larger than ${maxLine} bytes`);
+        throw backupInvalid(`a row of the table ${name} is larger than ${maxLine} bytes`);
       return `${line}\n`;
     });
     const bytes = Buffer.from(lines.join(''));
@@ -78,7 +78,7 @@ function valueIn(row: Row, table: string, { name, kind }: Table['columns'][numbe
   try {
     return encodeValue(row[name], kind);
   } catch (error) {
-    throw invalid(`${table}.${name}: ${(error as Error).message}`, error);
+    throw backupInvalid(`${table}.${name}: ${(error as Error).message}`, error);
   }
 }
 
@@ -101,9 +101,9 @@ export async function* linesOf(content: Content): AsyncGenerator<string> {
       }
       rest.push(piece.subarray(start, read));
       length += read - start;
-      if (length > maxLine) throw invalid(`a line in the backup is longer than ${maxLine} bytes`);
+      if (length > maxLine) throw backupInvalid(`a line in the backup is longer than ${maxLine} bytes`);
     }
-    if (length > 0) throw invalid('a file of rows in the backup ends in the middle of a line');
+    if (length > 0) throw backupInvalid('a file of rows in the backup ends in the middle of a line');
   } finally {
     content.close();
   }
@@ -134,7 +134,7 @@ export async function* blobsOf(content: Content): AsyncGenerator<NamedBlob> {
     const [digest, size] = [valueOf('digest'), valueOf('size')];
     const isBlob = typeof digest === 'string' && isDigest(digest) && digest > before;
     if (!isBlob || !Number.isSafeInteger(size) || (size as number) < 0)
-      throw invalid('the rows of blobs in the backup are damaged');
+      throw backupInvalid('the rows of blobs in the backup are damaged');
     before = digest;
     yield { digest, size: size as number };
   }

@@ -90,13 +90,13 @@ async function filterOf(core: Core, options: AuditOptions): Promise<EventFilter>
     type,
     actor,
     subject,
-    since: timeOf(since, '--since'),
-    until: timeOf(until, '--until'),
+    since: timeOption(since, '--since'),
+    until: timeOption(until, '--until'),
   };
 }
 
 /** A time, or the time before which a duration began; milliseconds since 1970. */
-export function timeOf(text: string | undefined, option: string): number | undefined {
+export function timeOption(text: string | undefined, option: string): number | undefined {
   if (text === undefined) return undefined;
   const duration = parseDuration(text);
   const time = duration === undefined ? Date.parse(text) : Date.now() - duration;

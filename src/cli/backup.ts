@@ -13,12 +13,12 @@ import { holdersOf, restore } from '../backup/restore.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
 import { parseSize } from '../config/units.ts';
 import { inBackground } from '../server/core.ts';
-import { folderStorage, openPlace } from '../server/place.ts';
+import { folderStorage, openRestoreTarget } from '../server/place.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { allReferences } from '../server/server.ts';
 import type { StagedFile } from '../storage/files/staged-file.ts';
 import { verifyPlace } from '../storage/upkeep/verify.ts';
-import { bytesText } from './progress.ts';
+import { binaryBytes } from './progress.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 
 type Say = (line: string) => void;
@@ -82,7 +82,9 @@ async function writeBackup(environment: Environment, target: string, flags: Back
     const parts = { database, driver, references, paths, now };
     const done = await backUp(parts, opened, { mirrored: !withoutMirrored, rate, checkAll: check });
     const { rows, blobs, bytes, copied, copiedBytes, checked, damaged, missing } = done;
-    say(`${target}: ${rows} rows, ${blobs} blobs, ${bytesText(bytes)}; copied ${copied}, ${bytesText(copiedBytes)}`);
+    say(
+      `${target}: ${rows} rows, ${blobs} blobs, ${binaryBytes(bytes)}; copied ${copied}, ${binaryBytes(copiedBytes)}`,
+    );
     if (checked > 0) say(`compared ${checked} blobs of the earlier backup with their digests`);
     const lost = new Set(missing);
     for (const digest of damaged)
@@ -107,11 +109,11 @@ async function restoreBackup(
   const log = pino({ level: 'warn' }, destination(2));
   await inBackground(async () => {
     const command = { creates: true };
-    await using place = await openPlace(config, { log, now: Date.now, command });
+    await using place = await openRestoreTarget(config, { log, now: Date.now, command });
     await using opened = await openSource(source);
     const { manifest, missing, damaged } = await restore(place, opened.members, { withoutDamaged });
     const { blobs, created_at, mirrored } = manifest;
-    say(`restored the backup of ${created_at}: ${blobs.count} blobs, ${bytesText(blobs.bytes)}`);
+    say(`restored the backup of ${created_at}: ${blobs.count} blobs, ${binaryBytes(blobs.bytes)}`);
     if (!mirrored) say('the backup has no mirrored content; it is fetched again when it is requested');
     const references = allReferences();
     for (const { kind, digest } of damaged) {
@@ -129,7 +131,7 @@ async function verifyContent(environment: Environment, flags: { rate: string }, 
   const rate = rateOf(flags);
   await withInstallation(environment, async ({ core: { database, driver }, references }) => {
     const { blobs, bytes, problems } = await verifyPlace({ database, driver, references }, rate, say);
-    say(`checked ${blobs} blobs, ${bytesText(bytes)}`);
+    say(`checked ${blobs} blobs, ${binaryBytes(bytes)}`);
     refuseProblems(problems);
   });
 }
@@ -150,7 +152,7 @@ async function verifyBackup(source: string, say: Say): Promise<void> {
   for (const each of problems) show(each, '');
   for (const each of known) show(each, ': already when the backup was made');
   const { blobs, created_at } = manifest;
-  say(`checked the backup of ${created_at}: ${blobs.count} blobs, ${bytesText(blobs.bytes)}`);
+  say(`checked the backup of ${created_at}: ${blobs.count} blobs, ${binaryBytes(blobs.bytes)}`);
   refuseProblems(problems.length + known.length);
 }
 

@@ -7,7 +7,7 @@ import { loadConfig, type Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { makeFolder } from '../storage/files/permissions.ts';
 import { createSelfSigned } from '../tls/self-signed.ts';
-import { quoted } from './printed.ts';
+import { shellWord } from './printed.ts';
 import type { Terminal } from './with-installation.ts';
 
 const days = 365;
@@ -67,7 +67,7 @@ async function writeNew(folder: string, files: Record<string, [content: string, 
 
 /** What to paste, for the server and for each client. */
 function instructions(folder: string, host: string, hosts: readonly string[]): string {
-  const at = (file: string) => quoted(join(folder, file));
+  const at = (file: string) => shellWord(join(folder, file));
   const [ca, merged] = [at('ca.crt'), at('ca-certificates.crt')];
   return `
 Valid for ${days} days, for ${hosts.join(', ')}. Only for a trial: every client must trust ${ca}.

@@ -14,7 +14,7 @@ const answerTime = 4000;
 const maxAnswer = 1000;
 
 /** `entrepot health` alone, which loads faster than all commands. */
-export function run(words: readonly string[], environment: Environment, outside: Terminal): Promise<number> {
+export function runHealth(words: readonly string[], environment: Environment, outside: Terminal): Promise<number> {
   return runProgram(words, outside, (program, terminal) => addHealth(program, environment, terminal));
 }
 

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import type { Environment } from '../config/load.ts';
 import { packageFolder } from '../runtime/package.ts';
-import { quoted } from './printed.ts';
+import { shellWord } from './printed.ts';
 import type { Terminal } from './with-installation.ts';
 
 /** Variables that a command reads. */
@@ -22,5 +22,5 @@ export function lineOfOwner(
   const file = join(packageFolder, 'bin', 'entrepot.js');
   const program = execPath === undefined ? ['entrepot'] : [execPath, ...execArgv, file];
   const keep = kept.length === 0 ? [] : [`--preserve-env=${kept.sort().join(',')}`];
-  return ['sudo', '-u', `#${owner}`, ...keep, ...program, ...words].map(quoted).join(' ');
+  return ['sudo', '-u', `#${owner}`, ...keep, ...program, ...words].map(shellWord).join(' ');
 }

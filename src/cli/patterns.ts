@@ -4,17 +4,14 @@ export interface PatternOptions {
   containers?: string;
 }
 
-/** Name patterns, as a parameter of `Tokens.create`. */
-export interface Patterns {
-  packages?: readonly string[] | undefined;
-  containers?: readonly string[] | undefined;
-}
-
 /**
  * The patterns of options, which are separated by commas; undefined without an option. With one of the options alone, no names
  * of the other kind are allowed.
  */
-export function patternsIn({ packages, containers }: PatternOptions): Patterns | undefined {
+export function patternsIn({
+  packages,
+  containers,
+}: PatternOptions): { packages: string[]; containers: string[] } | undefined {
   if (packages === undefined && containers === undefined) return undefined;
   return { packages: listIn(packages), containers: listIn(containers) };
 }

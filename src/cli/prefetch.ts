@@ -3,15 +3,15 @@ import type { Environment } from '../config/load.ts';
 import { parseDuration, parseSize } from '../config/units.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { parsePlatform, type Platform } from '../prefetch/platform.ts';
-import { requirementsIn } from '../prefetch/folders.ts';
+import { prefetchItemsIn } from '../prefetch/folders.ts';
 import { prefetch } from '../prefetch/prefetch.ts';
-import { things, type Report, type Tally } from '../prefetch/report.ts';
-import { parseWindow, type Window } from '../prefetch/window.ts';
-import { locationText, type Requirement } from '../prefetch/requirement.ts';
+import { things, type PrefetchReport, type Tally } from '../prefetch/report.ts';
+import { parseWindow, type DailyTimes } from '../prefetch/daily-times.ts';
+import { locationText, type PrefetchItem } from '../prefetch/item.ts';
 import { inputs } from '../server/server.ts';
 import { shown } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
-import { bytesText, ProgressBar } from './progress.ts';
+import { binaryBytes, ProgressBar } from './progress.ts';
 
 interface Options {
   kind?: string;
@@ -23,7 +23,7 @@ interface Options {
   arg?: Map<string, string>;
   referrers: boolean;
   dryRun?: boolean;
-  window?: Window;
+  window?: DailyTimes;
   concurrency: number;
   rate?: number;
   rateLimitShare: number;
@@ -62,16 +62,16 @@ export function addPrefetch(program: Command, environment: Environment, terminal
       if (files.length === 0 && !options.inUse) {
         throw new DomainError('Invalid', 'give a file, a folder, "-" for a list on standard input, or --in-use');
       }
-      const requirements: Requirement[] = [];
+      const items: PrefetchItem[] = [];
       for (const file of files) {
-        const found = await requirementsIn(file, {
+        const found = await prefetchItemsIn(file, {
           inputs,
           values: options.arg ?? new Map(),
           stdin: terminal.stdin,
           kind: options.kind,
           onFound: (each) => terminal.stdout.write(`reading ${shown(each)}\n`),
         });
-        for (const requirement of found) requirements.push(requirement);
+        for (const item of found) items.push(item);
       }
       const controller = new AbortController();
       terminal.once('SIGINT', () => controller.abort());
@@ -84,7 +84,7 @@ export function addPrefetch(program: Command, environment: Environment, terminal
             { upstreams: core.upstreams, protocols },
             {
               accountId: await accountId(core, options.account),
-              requirements,
+              items,
               inUse: options.inUse
                 ? { newest: options.newest, since: Date.now() - (options.usedWithin ?? duration('30d')) }
                 : undefined,
@@ -109,7 +109,7 @@ export function addPrefetch(program: Command, environment: Environment, terminal
 }
 
 /** Prints the summary to stdout and missing content to stderr. Throws if something is missing. */
-function printReport(report: Report, dryRun: boolean, terminal: Terminal): void {
+function printReport(report: PrefetchReport, dryRun: boolean, terminal: Terminal): void {
   const { fetched, present, skipped, missing } = report;
   const names = { package: 'packages', manifest: 'manifests', blob: 'layers' };
   for (const thing of things) {
@@ -137,7 +137,7 @@ function printReport(report: Report, dryRun: boolean, terminal: Terminal): void 
 }
 
 function amount({ count, bytes }: Tally): string {
-  return count === 0 ? '0' : `${count} (${bytesText(bytes)})`;
+  return count === 0 ? '0' : `${count} (${binaryBytes(bytes)})`;
 }
 
 function oneKind(text: string): string {
@@ -182,7 +182,7 @@ function assignment(text: string, before: ReadonlyMap<string, string> = new Map(
   return new Map([...before, [match[1]!, match[2]!]]);
 }
 
-function hours(text: string): Window {
+function hours(text: string): DailyTimes {
   const window = parseWindow(text);
   if (window) return window;
   throw new InvalidArgumentError('Use hours such as 22:00-06:00.');

@@ -9,7 +9,7 @@ export function shown(text: string): string {
 }
 
 /** One word of a shell. */
-export function quoted(word: string): string {
+export function shellWord(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 

@@ -4,7 +4,7 @@ import type { Terminal } from './with-installation.ts';
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
 /** `1.5 MiB` */
-export function bytesText(bytes: number): string {
+export function binaryBytes(bytes: number): string {
   const power = bytes < 1024 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10));
   const amount = bytes / 1024 ** power;
   return `${power === 0 || amount >= 100 ? Math.round(amount) : amount.toFixed(1)} ${units[power]}`;
@@ -24,8 +24,8 @@ export class ProgressBar {
     const width = 24;
     const filled = known === 0 ? 0 : Math.floor((ended / known) * width);
     const seconds = Math.max(0.001, (performance.now() - this.#startedAt) / 1000);
-    const rate = waiting ?? `${bytesText(received / seconds)}/s`;
-    const line = `[${'#'.repeat(filled)}${'.'.repeat(width - filled)}] ${ended}/${known}  ${bytesText(received)}  ${rate}`;
+    const rate = waiting ?? `${binaryBytes(received / seconds)}/s`;
+    const line = `[${'#'.repeat(filled)}${'.'.repeat(width - filled)}] ${ended}/${known}  ${binaryBytes(received)}  ${rate}`;
     this.#screen.write(`\r${line.slice(0, (this.#screen.columns ?? 80) - 1)}\u001B[K`);
   }
 

@@ -10,7 +10,7 @@ import { copyStorage } from '../storage/upkeep/copy.ts';
 import type { Installation } from '../server/server.ts';
 import { openS3 } from '../storage/drivers/open.ts';
 import { StorageSettingError } from '../storage/drivers/s3/failures.ts';
-import { bytesText, ProgressBar } from './progress.ts';
+import { binaryBytes, ProgressBar } from './progress.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 
 type Place = Config['storage']['driver'];
@@ -73,7 +73,9 @@ async function copy(environment: Environment, terminal: Terminal, { to, rate: te
       },
     ).finally(() => bar.clear());
     const { blobs: count, bytes, copied, copiedBytes, isSettled, problems } = done;
-    say(`${placeText(config, to)}: ${count} blobs, ${bytesText(bytes)}; copied ${copied}, ${bytesText(copiedBytes)}`);
+    say(
+      `${placeText(config, to)}: ${count} blobs, ${binaryBytes(bytes)}; copied ${copied}, ${binaryBytes(copiedBytes)}`,
+    );
     if (!isSettled) say('pushes continue: the last blobs were pushed while they were copied');
     for (const line of nextSteps(config, to)) say(line);
     if (problems.size === 0) return;

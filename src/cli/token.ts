@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../runtime/errors.ts';
-import { patternsIn, type PatternOptions, type Patterns } from './patterns.ts';
+import { patternsIn, type PatternOptions } from './patterns.ts';
 import { row } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
@@ -74,7 +74,13 @@ export function addToken(program: Command, environment: Environment, terminal: T
     );
 }
 
-function limitsOf({ packages = [], containers = [] }: Patterns): string {
+function limitsOf({
+  packages = [],
+  containers = [],
+}: {
+  packages?: readonly string[];
+  containers?: readonly string[];
+}): string {
   return `packages: ${packages.join(',') || 'none'}; containers: ${containers.join(',') || 'none'}`;
 }
 

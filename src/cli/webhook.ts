@@ -5,7 +5,7 @@ import { DomainError } from '../runtime/errors.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 import { attemptItem, deliveryItem } from '../webhooks/delivery.ts';
 import { webhookItem } from '../webhooks/webhook.ts';
-import { timeOf } from './audit.ts';
+import { timeOption } from './audit.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 interface AccountOption {
@@ -119,7 +119,7 @@ export function addWebhook(program: Command, environment: Environment, terminal:
     .option('--since <time>', 'all since this time, such as 2027-01-31T12:00:00Z, or within a duration, such as 1d')
     .action((webhookId: string, delivery: string | undefined, { account, since }: RedeliverOptions) =>
       run(account, async ({ webhooks }, id) => {
-        const time = timeOf(since, '--since');
+        const time = timeOption(since, '--since');
         if ((delivery === undefined) === (time === undefined)) {
           throw new DomainError('Invalid', 'Give the ID of a delivery, or --since with a time.');
         }

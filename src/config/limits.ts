@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { duration, limit, size, whole } from './units.ts';
+import { duration, limit, sizeSetting, whole } from './units.ts';
 
 /** A minute of 10 million requests is more than a process can answer. */
 const perMinute = limit(10_000_000);
@@ -7,11 +7,11 @@ const perMinute = limit(10_000_000);
 /** The settings `limits`: sizes, numbers and times that bound what a client may use. */
 export const limits = z
   .strictObject({
-    nupkg: size.prefault('512MiB').describe('Largest package that can be pushed'),
-    manifest: size.prefault('4MiB').describe('Largest image manifest'),
-    blob: size.optional().describe('Largest image blob; unlimited by default'),
-    accountStorage: size.optional().describe('Bytes that an account may host; unlimited by default'),
-    accountEgress: size
+    nupkg: sizeSetting.prefault('512MiB').describe('Largest package that can be pushed'),
+    manifest: sizeSetting.prefault('4MiB').describe('Largest image manifest'),
+    blob: sizeSetting.optional().describe('Largest image blob; unlimited by default'),
+    accountStorage: sizeSetting.optional().describe('Bytes that an account may host; unlimited by default'),
+    accountEgress: sizeSetting
       .optional()
       .describe('Bytes that an account may download in a month before its pushes are refused; unlimited by default'),
     accountFetches: whole(1, 10_000)
@@ -21,7 +21,7 @@ export const limits = z
       ),
     uploadIdle: duration.prefault('60s').describe('Close a request that transfers no bytes for this long'),
     uploadAge: duration.prefault('24h').describe('Delete an upload session that is idle for this long'),
-    uploadRate: size
+    uploadRate: sizeSetting
       .prefault('1KiB')
       .describe(
         'Close a request whose body is slower than this many bytes a second for twice `uploadIdle`; 0 never does',
@@ -56,7 +56,7 @@ export const limits = z
       .pipe(z.number().min(100, 'expected 100ms or more').max(600_000, 'expected 10m or less'))
       .prefault('30s')
       .describe('Close a connection whose request line and headers take longer than this'),
-    headerSize: size
+    headerSize: sizeSetting
       .pipe(
         z
           .number()

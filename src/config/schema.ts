@@ -5,8 +5,8 @@ import { oidc, publishers, trustedIssuers } from './identity.ts';
 import { internal } from './internal.ts';
 import { limits } from './limits.ts';
 import { data, database, redis } from './place.ts';
-import { checkStorage, storage } from './storage.ts';
-import { duration, schedule, size, whole } from './units.ts';
+import { checkStorageSettings, storage } from './storage.ts';
+import { duration, schedule, sizeSetting, whole } from './units.ts';
 import { hasNoUser, publicUpstreams, upstreams } from './upstreams.ts';
 
 /** An address that this server shows in answers and messages, so it cannot contain a secret. */
@@ -191,12 +191,12 @@ export const schema = z.strictObject({
     .prefault({}),
   mirror: z
     .strictObject({
-      maxSize: size
+      maxSize: sizeSetting
         .optional()
         .describe(
           'Most bytes of mirrored content to keep; the least recently used is deleted first, content of offline upstreams never',
         ),
-      unreadRest: size
+      unreadRest: sizeSetting
         .prefault('16MiB')
         .describe(
           'After all clients of a download disconnect, finish it only if at most this much, or a tenth, is missing',
@@ -235,13 +235,13 @@ export const schema = z.strictObject({
   storage: z
     .strictObject({
       ...storage,
-      reserve: size
+      reserve: sizeSetting
         .prefault('256MiB')
         .describe(
           'Free disk space to keep; with less, pushes are refused with 507, and upstream content is sent to clients but not stored',
         ),
     })
-    .superRefine(checkStorage)
+    .superRefine(checkStorageSettings)
     .prefault({}),
   audit: z
     .strictObject({
@@ -258,7 +258,7 @@ export const schema = z.strictObject({
     .prefault({}),
   scrub: z
     .strictObject({
-      rate: size
+      rate: sizeSetting
         .pipe(z.number().min(1, 'expected more than 0'))
         .prefault('32MiB')
         .describe('Most bytes per second that a scrub reads'),
@@ -285,7 +285,7 @@ export const schema = z.strictObject({
         .describe('Target frameworks to choose dependencies for, such as net8.0; all by default'),
       referrers: flag.default(true).describe('Also fetch signatures and other referrers of each image'),
       concurrency: whole(1, 64).default(4).describe('Number of concurrent fetches'),
-      rate: size
+      rate: sizeSetting
         .pipe(z.number().min(1, 'expected more than 0'))
         .optional()
         .describe('Most bytes per second from all upstreams together; unlimited by default'),

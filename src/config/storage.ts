@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { size } from './units.ts';
+import { sizeSetting } from './units.ts';
 import { hasNoUser } from './upstreams.ts';
 
 // The settings of an S3 storage.
@@ -15,7 +15,7 @@ export const storage = {
     .enum(['filesystem', 's3'], { error: 'expected filesystem or s3' })
     .default('filesystem')
     .describe('Where stored content is: `filesystem` (the data folder) or `s3` (a bucket)'),
-  cache: size
+  cache: sizeSetting
     .prefault('20GiB')
     .describe(
       'Most bytes of local copies of content in S3, in the data folder; the least recently used are deleted first',
@@ -56,7 +56,7 @@ export const storage = {
 };
 
 /** What the storage settings require of one another. */
-export function checkStorage(
+export function checkStorageSettings(
   { driver, s3 }: { driver: string; s3: z.output<typeof storage.s3> },
   context: { addIssue(issue: { code: 'custom'; path: string[]; message: string }): void },
 ): void {

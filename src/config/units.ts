@@ -42,7 +42,7 @@ function withUnit(read: (text: string) => number | undefined, expected: string) 
 /** A setting in milliseconds, written with a unit. */
 export const duration = withUnit(parseDuration, 'expected a duration such as 30s, 5m or 90d');
 /** A setting in bytes, written with or without a unit. */
-export const size = withUnit(parseSize, 'expected a size such as 512MiB');
+export const sizeSetting = withUnit(parseSize, 'expected a size such as 512MiB');
 
 /** When a job runs: a cron expression in UTC, or `off`. */
 export const schedule = z.string('expected a cron expression or off').superRefine((text, context) => {

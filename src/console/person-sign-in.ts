@@ -4,7 +4,7 @@ import type { SessionOwner } from '../accounts/sessions.ts';
 import { isDomainError, type DomainError } from '../runtime/errors.ts';
 import type { PersonSignIn, SignedIn } from '../identity/person-sign-in.ts';
 import { pendingSignIn, removePendingSignIn, setPendingSignIn, type Scheme, type Signing } from './framework/cookie.ts';
-import type { View } from './framework/page.ts';
+import type { PageView } from './framework/page.ts';
 import { noAccountView, signInFailedView } from './pages/account/sign-in.ts';
 
 interface Place {
@@ -28,7 +28,7 @@ interface Answer extends Place {
 export async function beginPersonSignIn(
   signIn: PersonSignIn,
   { scheme, base, next, signing, refusal }: Place & { next: string },
-): Promise<View | { to: string; cookie: string }> {
+): Promise<PageView | { to: string; cookie: string }> {
   const secret = signIn.newSecret();
   try {
     const to = await signIn.addressFor(secret, redirectUri(base));
@@ -46,7 +46,7 @@ export async function beginPersonSignIn(
 export async function finishPersonSignIn(
   signIn: PersonSignIn,
   { request, scheme, base, query, signing, attempt, refusal }: Answer,
-): Promise<({ owner: SessionOwner; next: string } | { view: View }) & { cookie: string }> {
+): Promise<({ owner: SessionOwner; next: string } | { view: PageView }) & { cookie: string }> {
   const cookie = removePendingSignIn(scheme);
   const pending = await pendingSignIn(request, scheme, signing);
   if (!pending) {
@@ -70,7 +70,7 @@ function redirectUri(base: string): string {
   return `${base}/console/sign-in/oidc/callback`;
 }
 
-function failed(error: unknown, refusal: Place['refusal']): View {
+function failed(error: unknown, refusal: Place['refusal']): PageView {
   if (!isDomainError(error)) throw error;
   if (error.name !== 'Unauthorized' && error.name !== 'UpstreamUnavailable') throw error;
   refusal(error);

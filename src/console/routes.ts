@@ -27,10 +27,10 @@ import { beginPersonSignIn, finishPersonSignIn } from './person-sign-in.ts';
 import { failureView } from './framework/failure.ts';
 import { html } from './framework/html.ts';
 import { layout, type Frame } from './framework/layout.ts';
-import type { Page, PageCall, Redirect, View } from './framework/page.ts';
+import type { Page, PageCall, Redirect, PageView } from './framework/page.ts';
 import { pages } from './pages/index.ts';
 import { localPath, signInView } from './pages/account/sign-in.ts';
-import { beginSession, identify, type Visit } from './framework/visit.ts';
+import { beginSession, findVisitor, type Visit } from './framework/visit.ts';
 
 export interface ConsoleParts {
   api: Api;
@@ -84,7 +84,7 @@ export function createConsole(parts: ConsoleParts): Mount[] {
       const scheme = base.startsWith('https:') ? 'https' : 'http';
       const visit: Visit = { request, response, base, scheme, session: undefined, principal: undefined };
       try {
-        await identify(parts, visit);
+        await findVisitor(parts, visit);
         await run(visit);
       } catch (error) {
         fail(parts, assets, visit, error);
@@ -239,13 +239,13 @@ function refuseOtherSite(assets: Assets, request: IncomingMessage, response: Ser
   sendPage(request, response, view, { assets: assets.addresses, principal: undefined });
 }
 
-function respond(assets: Assets, { request, response, principal }: Visit, view: View, page?: Page): void {
+function respond(assets: Assets, { request, response, principal }: Visit, view: PageView, page?: Page): void {
   const query = queryOf(request);
   const frame = { assets: assets.addresses, principal, section: page?.section, done: query['done'] };
   sendPage(request, response, view, frame);
 }
 
-function sendPage(request: IncomingMessage, response: ServerResponse, view: View, frame: Frame): void {
+function sendPage(request: IncomingMessage, response: ServerResponse, view: PageView, frame: Frame): void {
   sendBytes(request, response, view.status ?? 200, Buffer.from(layout(view, frame).text), {
     'Content-Type': 'text/html; charset=utf-8',
     'Cache-Control': 'no-store',

@@ -13,7 +13,7 @@ import type { Versions } from './row-cache.ts';
 import { keepsRows, SequelizeDatabase } from './sequelize-database.ts';
 import { SqliteFiles } from './sqlite-files.ts';
 import { sqliteSnapshot } from './sqlite-snapshot.ts';
-import { Connection, Driver, isBusy } from './sqlite.ts';
+import { Connection, SqliteDriver, isBusy } from './sqlite.ts';
 import type { Tables } from './statement-tables.ts';
 import { inBackground, lockTimeout, lockTimeoutMessage, timeLimits, type TimeLimits } from './time-limits.ts';
 
@@ -151,14 +151,14 @@ class SqliteDatabase extends SequelizeDatabase {
   readonly #path: string;
   /** Reads outside transactions bypass Sequelize, which takes more time than SQLite itself. */
   readonly #reader: Connection;
-  readonly #driver: Driver;
+  readonly #driver: SqliteDriver;
   readonly #files: SqliteFiles;
   #writing: Promise<unknown> = Promise.resolve();
   #current: { commits: number; versions: Promise<Versions> } | undefined;
 
   constructor(path: string, limits: TimeLimits) {
     mkdirSync(dirname(path), { recursive: true });
-    const driver = new Driver(path);
+    const driver = new SqliteDriver(path);
     super(
       new Sequelize({
         dialect: 'sqlite',

@@ -54,7 +54,7 @@ export class Connection {
  * Replaces the `sqlite3` package for Sequelize's sqlite dialect (`dialectModule`). Sequelize opens a `Database` for
  * each transaction. Connections are reused, because opening one takes longer than most transactions.
  */
-export class Driver {
+export class SqliteDriver {
   readonly OPEN_READWRITE = 2;
   readonly OPEN_CREATE = 4;
   readonly Database: new (filename: string, mode: number, opened: (error: Error | null) => void) => Database;

@@ -22,7 +22,7 @@ export interface MirroredOwner extends NameOwner {
 }
 
 /** A reference and the content that it has. */
-export interface Sighting {
+export interface SeenReference {
   kind: ReferenceKind;
   reference: string;
   /** Empty if the reference was deleted. */
@@ -30,7 +30,7 @@ export interface Sighting {
 }
 
 /** A line of a history. */
-export interface HistoryEntry extends Sighting {
+export interface HistoryEntry extends SeenReference {
   id: number;
   upstream: string;
   /** Milliseconds since 1970 UTC. */
@@ -44,7 +44,7 @@ export interface HistoryEntry extends Sighting {
 export async function record(
   tx: Transaction,
   { accountId, upstream, name }: NameOwner,
-  sightings: readonly Sighting[],
+  sightings: readonly SeenReference[],
   now: number,
 ): Promise<void> {
   const owner = { account_id: accountId, upstream, name };
@@ -58,7 +58,7 @@ export async function record(
         [accountId, upstream, name, kind, ...part.map(({ reference }) => reference)],
       );
       const known = new Map(rows.map(({ reference, digest }) => [reference, digest]));
-      const isNew = ({ reference, digest }: Sighting) => (known.get(reference) ?? '') !== digest;
+      const isNew = ({ reference, digest }: SeenReference) => (known.get(reference) ?? '') !== digest;
       await tx.insertNew(
         'history',
         part.filter(isNew).map(({ reference, digest }) => ({ ...owner, kind, reference, digest, seen_at: now })),

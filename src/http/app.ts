@@ -11,11 +11,11 @@ import { drain } from './drain.ts';
 import { currentResponse, contextOf, runInContext, type AppResponse } from './request-context.ts';
 import { Hosts } from './hosts.ts';
 import { setLimitFields } from './limit.ts';
-import type { Operations } from './operations.ts';
+import type { Probes } from './probes.ts';
 import { Proxies } from './proxies.ts';
 import { problem, sendDefect } from './problem.ts';
 import type { Sending } from './sending.ts';
-import { cutSlowBody } from './slow-body.ts';
+import { cutSlowAnswer } from './slow-body.ts';
 import { asDomainError, noteUnavailable } from './unavailable.ts';
 import { isHost, originForm, splitTarget } from './target.ts';
 
@@ -31,7 +31,7 @@ export type Mount = {
 
 export interface Observers {
   log: Logger;
-  observe: Operations;
+  observe: Probes;
   usage: UsageRecord;
   limits: Limits;
   sending: Sending;
@@ -92,7 +92,7 @@ export function createApp(
     response.idle = config.limits.uploadIdle;
     response.limits = observers.limits;
     response.sending = observers.sending;
-    if (slowest.rate > 0) cutSlowBody(response, slowest);
+    if (slowest.rate > 0) cutSlowAnswer(response, slowest);
     response.mustClose = isShuttingDown;
     const target = originForm(request.url!);
     request.url = target;

@@ -12,7 +12,7 @@ import { admit } from './quota.ts';
 import { asDomainError, noteUnavailable } from './unavailable.ts';
 
 /** How a protocol handles one kind of request. */
-export interface Operation<Call> {
+export interface WireOperation<Call> {
   readonly action: Action;
   /** Whether it stores the request body, which counts against the limits of the account. */
   readonly stores: boolean;
@@ -27,18 +27,18 @@ export interface Allowed<Target, Call> {
   response: ServerResponse;
   target: Target;
   principal: Principal;
-  operation: Operation<Call>;
+  operation: WireOperation<Call>;
 }
 
 /** How the edge handles one protocol. `Target` is the parsed path of a request. */
-export interface Protocol<Target, Call> {
+export interface WireProtocol<Target, Call> {
   readonly kind: SubjectKind;
   readonly log: Logger;
   readonly quota: Quota;
   /** Throws `Unauthorized`. */
   authenticate(request: IncomingMessage, target: Target): Promise<Principal>;
   /** Throws `NotFound`. For a wrong method, sets `Allow` and throws `Unsupported`. */
-  find(target: Target, request: IncomingMessage, response: ServerResponse): Operation<Call>;
+  find(target: Target, request: IncomingMessage, response: ServerResponse): WireOperation<Call>;
   /** Checks the names in the request, and that the principal may use them. */
   open(allowed: Allowed<Target, Call>): Call | Promise<Call>;
   /** The HTTP status of a domain error; undefined for one that the protocol cannot have, which is a bug. */
@@ -53,7 +53,7 @@ export interface Protocol<Target, Call> {
 export type Edge<Target> = (target: Target, request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
 /** The steps of a request in every protocol: authenticate, find the operation, allow, check limits, run, or refuse. */
-export function createEdge<Target, Call>(protocol: Protocol<Target, Call>): Edge<Target> {
+export function createEdge<Target, Call>(protocol: WireProtocol<Target, Call>): Edge<Target> {
   return async (target, request, response) => {
     const context = contextOf(response);
     context.kind = protocol.kind;
@@ -75,7 +75,7 @@ export function createEdge<Target, Call>(protocol: Protocol<Target, Call>): Edge
 }
 
 function refuse<Target, Call>(
-  protocol: Protocol<Target, Call>,
+  protocol: WireProtocol<Target, Call>,
   target: Target,
   request: IncomingMessage,
   response: ServerResponse,

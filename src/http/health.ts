@@ -1,9 +1,9 @@
 import type { Logger } from 'pino';
-import type { Part, UsedPart } from './unavailable.ts';
+import type { ServerPart, UsedPart } from './unavailable.ts';
 
 /** One check of a part that the service needs. */
 export interface Check {
-  readonly part: Part;
+  readonly part: ServerPart;
   /** What clients are told when it fails. The reason is only in the log: it may contain paths and addresses. */
   readonly failure: string;
   /** Rejects with the reason. */
@@ -49,7 +49,7 @@ export interface State {
   /** The checks of reads that failed. */
   readonly failed: readonly Check[];
   /** Every part that is in trouble, with what clients are told. */
-  readonly troubles: ReadonlyMap<Part, string>;
+  readonly troubles: ReadonlyMap<ServerPart, string>;
 }
 
 const met: Record<UsedPart, string> = {
@@ -114,7 +114,7 @@ export class Health {
       isWriteDue ? failing(this.#writes, failures) : this.#failedWrites,
     ]);
     this.#failedWrites = failedWrites;
-    const troubles = new Map<Part, string>();
+    const troubles = new Map<ServerPart, string>();
     for (const part of this.recentlyMet()) troubles.set(part, met[part]);
     for (const { part, failure } of [...failedWrites, ...failed]) troubles.set(part, failure);
     this.#log([...failed, ...failedWrites], failures);

@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { LimitExceeded } from '../limits/limit-exceeded.ts';
-import { addressClient, type Client, type Limits, type RateName } from '../limits/limits.ts';
+import { addressClient, type LimitedClient, type Limits, type RateName } from '../limits/limits.ts';
 import type { ConnectionLimits } from './listener.ts';
 import { Proxies } from './proxies.ts';
 import { AppResponse, currentResponse } from './request-context.ts';
@@ -86,7 +86,7 @@ export function connectionLimits({ server, limits: settings }: Config, limits: L
   };
 }
 
-function clientOf({ principal, remote }: AppResponse['context']): Client {
+function clientOf({ principal, remote }: AppResponse['context']): LimitedClient {
   if (!principal || principal.kind === 'anonymous') return addressClient(remote);
   const { accountId, accountName } = principal;
   const key = principal.kind === 'person' ? `person ${principal.personId}` : `token ${principal.tokenId}`;

@@ -119,7 +119,7 @@ function limitConnections(server: NetServer, most: number, { isProxy, onRefused 
  * when their connections are closed. A connection without a first byte is closed after a second: a proxy may just have
  * opened it, and would not repeat a request with a body.
  */
-export async function drain({ http, connections }: AppServer, grace: number): Promise<void> {
+export async function closeGracefully({ http, connections }: AppServer, grace: number): Promise<void> {
   // The system resets connections that it has accepted and Node has not. Node accepts them in each turn of its loop, before
   // the second of these callbacks.
   await setImmediate();

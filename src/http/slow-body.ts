@@ -14,7 +14,7 @@ const spans = 4;
  * Closes the connection of a request whose body arrives more slowly than `rate`. Time in which this server does not read
  * the body does not count.
  */
-export function cutSlowBody(response: AppResponse, { rate, period }: BodySpeed): void {
+export function cutSlowAnswer(response: AppResponse, { rate, period }: BodySpeed): void {
   const { req: request } = response;
   const { headers, socket } = request;
   if (headers['transfer-encoding'] === undefined && !(Number(headers['content-length']) > 0)) return;

@@ -7,9 +7,9 @@ import { contextOf } from './request-context.ts';
 
 /** What the service needs besides itself. */
 export const parts = ['database', 'storage', 'redis', 'certificate', 'webhooks'] as const;
-export type Part = (typeof parts)[number];
+export type ServerPart = (typeof parts)[number];
 /** The parts that requests use. */
-export type UsedPart = Exclude<Part, 'certificate' | 'webhooks'>;
+export type UsedPart = Exclude<ServerPart, 'certificate' | 'webhooks'>;
 
 /** `error` as a domain error; undefined for a bug. */
 export function asDomainError(error: unknown): DomainError | undefined {

@@ -70,7 +70,7 @@ export interface Explanation {
 }
 
 /** Exchanges identity tokens for short-lived tokens, by the rules of accounts. */
-export class Exchange {
+export class TokenExchange {
   readonly #parts: ExchangeParts;
 
   constructor(parts: ExchangeParts) {

@@ -9,7 +9,7 @@ import type { Database } from '../database/database.ts';
 import type { ProxyEnvironment } from '../upstream/addresses.ts';
 import { CheckedFetch } from '../upstream/checked-fetch.ts';
 import { readProxies } from '../upstream/configured.ts';
-import { Exchange } from './exchange.ts';
+import { TokenExchange } from './exchange.ts';
 import type { IdentityTokens } from './identity-token.ts';
 import { checkPublisher, issuerWarnings } from './publisher.ts';
 import type { PersonSignIn } from './person-sign-in.ts';
@@ -32,7 +32,7 @@ interface IdentityParts {
 /** The exchange of identity tokens, and the sign-in of people. */
 export interface Identity {
   publishers: Publishers;
-  exchange: Exchange;
+  exchange: TokenExchange;
   /** Undefined without the setting `signIn.oidc.issuer`. */
   signIn: PersonSignIn | undefined;
   /** What is unsafe or without effect in the settings, in sentences. */
@@ -121,7 +121,7 @@ export async function openIdentity({
   return {
     publishers,
     signIn,
-    exchange: new Exchange({ database, accounts, tokens, publishers, identityTokens, now }),
+    exchange: new TokenExchange({ database, accounts, tokens, publishers, identityTokens, now }),
     warnings: [
       ...trustedIssuers.flatMap((each) => issuerWarnings(each)),
       ...(await unknownAccounts(accounts, { publishers: rules, 'signIn.oidc.rules': oidc.rules })),

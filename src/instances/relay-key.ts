@@ -43,7 +43,7 @@ export class RelayKey {
 }
 
 /** Compares two signatures in a time that does not depend on where they differ. */
-export function isSame(expected: string, given: string): boolean {
+export function isSameSignature(expected: string, given: string): boolean {
   const [one, other] = [Buffer.from(expected), Buffer.from(given)];
   return one.length === other.length && timingSafeEqual(one, other);
 }

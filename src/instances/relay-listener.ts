@@ -16,7 +16,7 @@ import {
   scheme,
   type RelayCall,
 } from './call.ts';
-import { isSame, type RelayKey } from './relay-key.ts';
+import { isSameSignature, type RelayKey } from './relay-key.ts';
 
 /** What does the calls of one name. It may throw domain errors. */
 export interface RelayHandler {
@@ -107,7 +107,7 @@ class Calls {
     const { authorization = '' } = headers;
     if (method !== 'POST' || url !== relayPath || typeof call !== 'string') return undefined;
     const expected = this.#options.key.ofCall(call);
-    return isSame(`${scheme} ${expected}`, authorization) ? expected : undefined;
+    return isSameSignature(`${scheme} ${expected}`, authorization) ? expected : undefined;
   }
 
   /** Why a signed call is not for this instance; undefined if it is. */

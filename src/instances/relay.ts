@@ -5,7 +5,7 @@ import { DomainError } from '../runtime/errors.ts';
 import { whenSilent } from '../runtime/incoming.ts';
 import { answerHeader, callHeader, encodeCall, maxAnswer, relayPath, resultIn, scheme } from './call.ts';
 import type { Instances } from './instances.ts';
-import { isSame, type RelayKey } from './relay-key.ts';
+import { isSameSignature, type RelayKey } from './relay-key.ts';
 
 /** A body that is sent with a call as it arrives. */
 export interface RelayBody {
@@ -190,7 +190,8 @@ class Sending {
     }
     const text = Buffer.concat(pieces).toString();
     const signature = answer.headers[answerHeader];
-    if (typeof signature === 'string' && isSame(this.#key.ofAnswer(this.#signature, text), signature)) return text;
+    if (typeof signature === 'string' && isSameSignature(this.#key.ofAnswer(this.#signature, text), signature))
+      return text;
     throw new Error('its answer is not signed with the secret of the instances');
   }
 }

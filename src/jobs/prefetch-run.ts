@@ -1,5 +1,5 @@
 import type { Platform } from '../prefetch/platform.ts';
-import { things, type Report, type Tally, type Thing } from '../prefetch/report.ts';
+import { things, type PrefetchReport, type Tally, type Thing } from '../prefetch/report.ts';
 
 /** `interrupted`: its server was closed; `lost`: its process died. */
 export const prefetchStates = ['running', 'done', 'failed', 'cancelled', 'interrupted', 'lost'] as const;
@@ -62,7 +62,14 @@ export interface PrefetchRunItem {
 const maxKept = 500;
 const maxTextLength = 300;
 
-export function resultOf({ fetched, present, unmeasured, approximate, skipped, missing }: Report): PrefetchResult {
+export function resultOf({
+  fetched,
+  present,
+  unmeasured,
+  approximate,
+  skipped,
+  missing,
+}: PrefetchReport): PrefetchResult {
   return {
     fetched: copyOf(fetched),
     present: copyOf(present),

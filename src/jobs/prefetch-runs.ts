@@ -4,7 +4,7 @@ import type { Config } from '../config/schema.ts';
 import { inBackground } from '../database/time-limits.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { prefetch, type PrefetchParts } from '../prefetch/prefetch.ts';
-import type { Requirement } from '../prefetch/requirement.ts';
+import type { PrefetchItem } from '../prefetch/item.ts';
 import { resultOf, type PrefetchFile, type PrefetchProgress, type PrefetchRunItem } from './prefetch-run.ts';
 import type { PrefetchSettings, PrefetchState } from './prefetch-run.ts';
 import type { PrefetchTable } from './prefetch-table.ts';
@@ -12,7 +12,7 @@ import type { PrefetchTable } from './prefetch-table.ts';
 export interface PrefetchRunsParts extends PrefetchParts {
   table: PrefetchTable;
   /** Reads files in a way that cannot take the server's time or memory. Throws `Invalid`. */
-  read: (files: readonly (PrefetchFile & { kind?: string | undefined })[]) => Promise<Requirement[]>;
+  read: (files: readonly (PrefetchFile & { kind?: string | undefined })[]) => Promise<PrefetchItem[]>;
   config: Config['prefetch'];
   log: Logger;
   now: () => number;
@@ -61,14 +61,12 @@ export class PrefetchRuns {
   /** Starts a prefetch. Names that the account hosts are not fetched. Throws `Invalid` or `TooManyRequests`. */
   async start(accountId: number, settings: PrefetchSettings, files: readonly PrefetchFile[]): Promise<PrefetchRunItem> {
     const { table, read } = this.#parts;
-    const requirements = await read(files.map((each) => ({ ...each, kind: settings.kind })));
-    if (requirements.length === 0) {
+    const items = await read(files.map((each) => ({ ...each, kind: settings.kind })));
+    if (items.length === 0) {
       throw new DomainError('Invalid', 'The files list no package and no image from an upstream.');
     }
     const id = await table.begin(accountId, settings, files);
-    const run = runForSystem('prefetch', () =>
-      inBackground(() => this.#perform(id, accountId, settings, requirements)),
-    );
+    const run = runForSystem('prefetch', () => inBackground(() => this.#perform(id, accountId, settings, items)));
     const tracked = run.finally(() => this.#running.delete(tracked));
     this.#running.add(tracked);
     return table.get(id);
@@ -92,7 +90,7 @@ export class PrefetchRuns {
     id: string,
     accountId: number,
     settings: PrefetchSettings,
-    requirements: readonly Requirement[],
+    items: readonly PrefetchItem[],
   ): Promise<void> {
     const { table, config, log, now, upstreams, protocols } = this.#parts;
     const stop = new AbortController();
@@ -110,7 +108,7 @@ export class PrefetchRuns {
         {
           ...settings,
           accountId,
-          requirements,
+          items,
           concurrency: config.concurrency,
           rate: config.rate,
           rateLimitShare: config.rateLimitShare / 100,

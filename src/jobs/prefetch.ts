@@ -3,9 +3,9 @@ import { parsePlatform } from '../prefetch/platform.ts';
 import type { Inputs } from '../prefetch/inputs.ts';
 import { prefetch, type PrefetchParts } from '../prefetch/prefetch.ts';
 import { readPathInThread } from '../prefetch/reader-thread.ts';
-import { things, type Report } from '../prefetch/report.ts';
-import { locationText, type Requirement } from '../prefetch/requirement.ts';
-import { parseWindow } from '../prefetch/window.ts';
+import { things, type PrefetchReport } from '../prefetch/report.ts';
+import { locationText, type PrefetchItem } from '../prefetch/item.ts';
+import { parseWindow } from '../prefetch/daily-times.ts';
 import type { Work } from './jobs.ts';
 import type { Counts } from './runs.ts';
 
@@ -25,14 +25,14 @@ export async function prefetchBySettings(
 ): Promise<Counts> {
   const { accountId, now, config } = parts;
   const settings = config.prefetch;
-  const requirements: Requirement[] = [];
+  const items: PrefetchItem[] = [];
   for (const file of settings.files) {
     const found = await readPathInThread(parts.inputs.modules, file, signal);
-    for (const each of found) requirements.push(each);
+    for (const each of found) items.push(each);
   }
   const report = await prefetch(parts, {
     accountId,
-    requirements,
+    items,
     inUse: settings.inUse ? { newest: settings.newest, since: now() - settings.usedWithin } : undefined,
     platforms: settings.platforms.map((each) => parsePlatform(each)!),
     frameworks: settings.frameworks,
@@ -51,7 +51,7 @@ export async function prefetchBySettings(
   return countsOf(report);
 }
 
-function countsOf({ fetched, present, missing }: Report): Counts {
+function countsOf({ fetched, present, missing }: PrefetchReport): Counts {
   const counts: Counts = {};
   for (const thing of things) counts[`${thing}s`] = fetched[thing].count;
   counts['bytes'] = things.reduce((sum, thing) => sum + fetched[thing].bytes, 0);

@@ -10,7 +10,7 @@ import type { Driver } from '../storage/drivers/driver.ts';
 import type { Scrubber } from '../storage/upkeep/scrub.ts';
 import { Pace } from '../storage/upkeep/pace.ts';
 import { hourOf } from '../usage/period.ts';
-import type { StoredBytes } from '../usage/stored.ts';
+import type { StorageMeter } from '../usage/stored.ts';
 import type { Job, Work } from './jobs.ts';
 import { prefetchBySettings, type ScheduledPrefetchParts } from './prefetch.ts';
 import { countsText, type Counts } from './runs.ts';
@@ -39,7 +39,7 @@ export interface TableParts {
   collector: Collector;
   driver: Driver;
   scrubber: Scrubber;
-  stored: StoredBytes;
+  stored: StorageMeter;
   events: Events;
   /** Events up to this position have been turned into deliveries of webhooks. */
   deliveredTo: () => Promise<number>;

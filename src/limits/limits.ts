@@ -8,7 +8,7 @@ import { addressKey } from './address.ts';
 import { MemoryBuckets, maxKeys, period, SharedBuckets } from './buckets.ts';
 import type { ReturnUnit, Taken, TakeUnit } from './buckets.ts';
 import { concurrencyFields, LimitExceeded, rateFields, type RateLimitFields } from './limit-exceeded.ts';
-import { pause, type Waiter } from './waiting.ts';
+import { waitFor, type Waiter } from './waiting.ts';
 
 /** The limits of a rate, by their names in answers, events and metrics. */
 const rateNames = ['requests', 'anonymous-requests', 'misses', 'searches', 'pushes', 'failed-sign-ins'] as const;
@@ -18,7 +18,7 @@ type LimitName = (typeof limitNames)[number];
 type Outcome = 'delayed' | 'refused';
 
 /** The sender of a request, as limits count it: its token, else its address. */
-export interface Client {
+export interface LimitedClient {
   key: string;
   /** 0 for a client without a token. */
   accountId: number;
@@ -142,7 +142,7 @@ export class Limits {
    * leaves. A unit of a token also counts for its account, which has ten times the quota: otherwise more tokens would be more
    * quota.
    */
-  take(limit: RateName, client: Client, answer: Limited): Promise<void> | undefined {
+  take(limit: RateName, client: LimitedClient, answer: Limited): Promise<void> | undefined {
     const quota = this.#quotas[limit];
     if (quota === undefined) return undefined;
     const taking = this.#takeFor(limit, quota, client, answer);
@@ -154,7 +154,7 @@ export class Limits {
       : this.#takeFor(limit, most, account, answer);
   }
 
-  #takeFor(limit: RateName, quota: number, client: Client, answer: Limited): Promise<void> | undefined {
+  #takeFor(limit: RateName, quota: number, client: LimitedClient, answer: Limited): Promise<void> | undefined {
     const taken = this.#take[limit](`${limit} ${client.key}`, { quota }, this.#delay);
     if (taken instanceof Promise) return taken.then((found) => this.#apply(limit, quota, client, answer, found));
     return this.#apply(limit, quota, client, answer, taken);
@@ -163,7 +163,7 @@ export class Limits {
   #apply(
     limit: RateName,
     quota: number,
-    client: Client,
+    client: LimitedClient,
     answer: Limited,
     { wait, reset }: Taken,
   ): Promise<void> | undefined {
@@ -172,11 +172,11 @@ export class Limits {
     if (wait > this.#delay) return this.#hold(limit, quota, client, answer, { wait, reset });
     this.#count(limit, 'delayed');
     Object.assign(answer.always, rateFields(limit, quota, reset));
-    return pause(wait, answer);
+    return waitFor(wait, answer);
   }
 
   /** Holds a request until it may be refused, so that a client which repeats it at once does so slowly. */
-  async #hold(limit: RateName, quota: number, client: Client, answer: Limited, first: Taken): Promise<void> {
+  async #hold(limit: RateName, quota: number, client: LimitedClient, answer: Limited, first: Taken): Promise<void> {
     const key = `${limit} ${client.key}`;
     let last = first;
     const leave = this.#heldInAll < maxHeldInAll ? this.#held.take(key) : undefined;
@@ -184,7 +184,7 @@ export class Limits {
       this.#heldInAll += 1;
       this.#count(limit, 'delayed');
       try {
-        await pause(this.#delay, answer);
+        await waitFor(this.#delay, answer);
       } finally {
         this.#heldInAll -= 1;
         leave();
@@ -218,7 +218,7 @@ export class Limits {
    * Begins an upload; the result ends it. Throws `LimitExceeded` if the client has too many at the same time, after waiting
    * for the end of one.
    */
-  async upload(client: Client, answer: Limited): Promise<() => void> {
+  async upload(client: LimitedClient, answer: Limited): Promise<() => void> {
     if (!this.#uploads || this.#maxUploads === undefined) return () => undefined;
     const taken = this.#uploads.take(client.key, { patience: this.#delay, whenLeft: endingWait(answer) });
     if (taken instanceof Promise) this.#count('uploads', 'delayed');
@@ -248,7 +248,7 @@ export class Limits {
    * work that rejects has failed. Throws `LimitExceeded` and `Aborted` as `take`.
    */
   async attempt<T>(
-    client: Client,
+    client: LimitedClient,
     answer: Limited,
     work: () => Promise<T>,
     succeeded: (result: T) => boolean = () => true,
@@ -286,7 +286,7 @@ export class Limits {
   #refusal(
     limit: RateName | 'uploads',
     most: number,
-    client: Client,
+    client: LimitedClient,
     retryAfter: number,
     fields: RateLimitFields,
   ): LimitExceeded {
@@ -302,11 +302,11 @@ export class Limits {
 }
 
 /** A client that is known only by its address. */
-export function addressClient(address: string | undefined): Client {
+export function addressClient(address: string | undefined): LimitedClient {
   return { key: `address ${addressKey(address)}`, accountId: 0, accountName: null };
 }
 
-function eventOf(limit: LimitName, allowed: number, { accountId, accountName }: Client) {
+function eventOf(limit: LimitName, allowed: number, { accountId, accountName }: LimitedClient) {
   return {
     type: 'limit.reached',
     accountId,

@@ -4,7 +4,7 @@ import { callerLeft, type Caller } from '../runtime/caller.ts';
 export type Waiter = Pick<Caller, 'gone' | 'whenGone'>;
 
 /** Resolves after `milliseconds`; rejects with `Aborted` as soon as `waiter` leaves. */
-export function pause(milliseconds: number, waiter: Waiter): Promise<void> {
+export function waitFor(milliseconds: number, waiter: Waiter): Promise<void> {
   return new Promise((resolve, reject) => {
     if (waiter.gone) {
       reject(callerLeft());

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { countersOf, mergeFamilies, type Exchange, type Report } from './report.ts';
+import { countersOf, mergeFamilies, type ReportExchange, type MetricsReport } from './report.ts';
 import { mergeUpstreams } from './upstreams.ts';
 
 // The metrics of several processes that serve one port. Each sends its report to the first process: regularly, when it is
@@ -24,21 +24,21 @@ export interface Channel {
 
 export type Message =
   /** To the first process: `answers` if it asked, `wants` if the others are wanted in return. */
-  | { entrepot: 'report'; report: Report; answers?: boolean; wants?: boolean }
+  | { entrepot: 'report'; report: MetricsReport; answers?: boolean; wants?: boolean }
   /** From the first process. */
   | { entrepot: 'asked' }
-  | { entrepot: 'others'; reports: Report[] };
+  | { entrepot: 'others'; reports: MetricsReport[] };
 
 /** The side of each process that serves. */
-export class WorkerExchange implements Exchange, Disposable {
+export class WorkerExchange implements ReportExchange, Disposable {
   readonly #channel: Channel;
   readonly #every: number;
   readonly #wait: number;
-  #own: (() => Promise<Report>) | undefined;
+  #own: (() => Promise<MetricsReport>) | undefined;
   #timer: NodeJS.Timeout | undefined;
-  #waiting: ((reports: Report[] | undefined) => void) | undefined;
+  #waiting: ((reports: MetricsReport[] | undefined) => void) | undefined;
   #current: Promise<unknown> | undefined;
-  #next: Promise<Report[] | undefined> | undefined;
+  #next: Promise<MetricsReport[] | undefined> | undefined;
   #askedAt = Number.NEGATIVE_INFINITY;
 
   constructor(channel: Channel, every = reportEvery, wait = maxWait) {
@@ -47,7 +47,7 @@ export class WorkerExchange implements Exchange, Disposable {
     this.#wait = wait;
   }
 
-  start(own: () => Promise<Report>): void {
+  start(own: () => Promise<MetricsReport>): void {
     this.#own = own;
     this.#channel.onMessage((message) => {
       if (!isMessage(message)) return;
@@ -57,7 +57,7 @@ export class WorkerExchange implements Exchange, Disposable {
     this.#timer = setInterval(() => void this.report(), this.#every).unref();
   }
 
-  others(): Promise<Report[] | undefined> {
+  others(): Promise<MetricsReport[] | undefined> {
     // All that come before an exchange begins share it. One that runs may be too old for them: counters must not go back.
     this.#next ??= this.#afterPause().then(() => {
       this.#next = undefined;
@@ -85,9 +85,9 @@ export class WorkerExchange implements Exchange, Disposable {
     if (pause > 0) await sleep(pause);
   }
 
-  async #ask(): Promise<Report[] | undefined> {
+  async #ask(): Promise<MetricsReport[] | undefined> {
     this.#askedAt = performance.now();
-    const { promise, resolve } = Promise.withResolvers<Report[] | undefined>();
+    const { promise, resolve } = Promise.withResolvers<MetricsReport[] | undefined>();
     this.#waiting = resolve;
     const timer = setTimeout(() => resolve(undefined), this.#wait);
     await this.report({ wants: true });
@@ -97,7 +97,7 @@ export class WorkerExchange implements Exchange, Disposable {
 
 interface Peer {
   channel: Channel;
-  report: Report | undefined;
+  report: MetricsReport | undefined;
   /** Whether it has not answered yet. A process that hangs is asked and waited for only once. */
   isAsked: boolean;
 }
@@ -106,7 +106,7 @@ interface Peer {
 export class WorkerReports {
   readonly #peers = new Set<Peer>();
   readonly #patience: number;
-  #ended: Promise<Report | undefined> = Promise.resolve(undefined);
+  #ended: Promise<MetricsReport | undefined> = Promise.resolve(undefined);
   #arrived = new Set<() => void>();
 
   constructor(wait = patience) {
@@ -164,7 +164,7 @@ export class WorkerReports {
   }
 }
 
-async function addUp(before: Report | undefined, last: Report): Promise<Report> {
+async function addUp(before: MetricsReport | undefined, last: MetricsReport): Promise<MetricsReport> {
   const counters = countersOf(last);
   if (!before) return counters;
   const [metrics, accounts] = await Promise.all([

@@ -16,7 +16,7 @@ type MetricType = 'counter' | 'gauge' | 'histogram';
 export type Aggregator = 'sum' | 'max' | 'min' | 'first';
 
 /** The metrics of one process at one time. */
-export interface Report {
+export interface MetricsReport {
   metrics: Family[];
   /** Those that name accounts. Only clients that may see them get these. */
   accounts: Family[];
@@ -24,14 +24,14 @@ export interface Report {
 }
 
 /** Gives a process the metrics of the other processes of its instance. */
-export interface Exchange {
+export interface ReportExchange {
   /** From now on, `own` answers for this process. */
-  start(own: () => Promise<Report>): void;
+  start(own: () => Promise<MetricsReport>): void;
   /**
    * The reports of all other processes, and the counters of those that have ended. A process that does not answer within a
    * second counts with its last report. Undefined if the first process does not answer within two seconds.
    */
-  others(): Promise<readonly Report[] | undefined>;
+  others(): Promise<readonly MetricsReport[] | undefined>;
 }
 
 /** Default metrics of prom-client of which the sum, or the mean, over processes says nothing. */
@@ -55,12 +55,12 @@ export async function mergeFamilies(lists: readonly (readonly Family[])[]): Prom
 }
 
 /** The text format of Prometheus, version 0.0.4. */
-export function textOf(lists: readonly (readonly Family[])[]): Promise<string> {
+export function metricsText(lists: readonly (readonly Family[])[]): Promise<string> {
   return aggregate(lists).metrics();
 }
 
 /** What stays of a process that has ended: its counters. Gauges describe a process that runs. */
-export function countersOf({ metrics, accounts, upstreams }: Report): Report {
+export function countersOf({ metrics, accounts, upstreams }: MetricsReport): MetricsReport {
   return { metrics: lasting(metrics), accounts: lasting(accounts), upstreams: upstreams.map(lastingFigures) };
 }
 

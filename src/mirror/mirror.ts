@@ -11,14 +11,14 @@ import { Flight, type FlightParts, type JoinResult } from './fetch/flight.ts';
 import { Hangs } from './fetch/hangs.ts';
 import { Partials } from './fetch/partials.ts';
 import { isFresh, isServableStale, type MirrorResource } from './fetch/resource.ts';
-import { Slots } from './fetch/slots.ts';
+import { FetchPlaces } from './fetch/fetch-places.ts';
 
 /** How an entry was served (RFC 9211); `passed` is a miss that was not stored because the disk has no room. */
-export type Outcome = 'hit' | 'stale' | 'miss' | 'passed' | 'revalidated';
+export type ServedOutcome = 'hit' | 'stale' | 'miss' | 'passed' | 'revalidated';
 
 /** Content of an upstream, ready to be read. The caller closes `content`. */
-export interface Entry {
-  outcome: Outcome;
+export interface MirrorEntry {
+  outcome: ServedOutcome;
   type: string;
   size: number | undefined;
   content: Content;
@@ -48,7 +48,7 @@ const hangShare = 0.5;
 export class Mirror {
   readonly counts = new MirrorCounts();
   readonly #parts: FlightParts;
-  readonly #slots: Slots;
+  readonly #slots: FetchPlaces;
   readonly #admit: MirrorParts['admit'];
   /** For fetches that wait, by upstream. */
   readonly #waits = new Map<string, FailureLog>();
@@ -61,7 +61,7 @@ export class Mirror {
 
   constructor({ accountFetches, admit, keepPartial, ...parts }: MirrorParts) {
     this.#parts = { ...parts, partials: new Partials(keepPartial), counts: this.counts };
-    this.#slots = new Slots({
+    this.#slots = new FetchPlaces({
       max: accountFetches,
       report: (upstream, account) => this.#reportWait(upstream, account),
     });
@@ -75,7 +75,7 @@ export class Mirror {
    * Undefined if the upstream answers "not found". Throws `UpstreamUnavailable` or `UpstreamTimeout` if the upstream fails
    * and no stored entry may be served.
    */
-  async open(resource: MirrorResource): Promise<Entry | undefined> {
+  async open(resource: MirrorResource): Promise<MirrorEntry | undefined> {
     const use = this.counts.of(resource.upstreamKind, resource.key.upstream);
     try {
       const entry = await this.#open(resource);
@@ -87,7 +87,7 @@ export class Mirror {
     }
   }
 
-  async #open(resource: MirrorResource): Promise<Entry | undefined> {
+  async #open(resource: MirrorResource): Promise<MirrorEntry | undefined> {
     const id = entryId(resource.key);
     const { entries, now } = this.#parts;
     for (let losses = 0; ; losses += 1) {
@@ -116,13 +116,13 @@ export class Mirror {
    */
   async openStored(
     resource: Pick<MirrorResource, 'key' | 'lifetime'> & Partial<Pick<MirrorResource, 'upstreamKind'>>,
-  ): Promise<Entry | undefined> {
+  ): Promise<MirrorEntry | undefined> {
     const entry = await this.#openStored(resource);
     if (entry && resource.upstreamKind) count(this.counts.of(resource.upstreamKind, resource.key.upstream), entry);
     return entry;
   }
 
-  async #openStored({ key, lifetime }: Pick<MirrorResource, 'key' | 'lifetime'>): Promise<Entry | undefined> {
+  async #openStored({ key, lifetime }: Pick<MirrorResource, 'key' | 'lifetime'>): Promise<MirrorEntry | undefined> {
     const id = entryId(key);
     const known = await this.#parts.entries.find(id);
     if (!known || !isServableStale(lifetime, known, this.#parts.now())) return undefined;
@@ -177,7 +177,7 @@ export class Mirror {
   }
 
   /** A stale entry without waiting for the upstream, if that seems to hang. Asks it in the background. */
-  async #staleAtOnce(id: string, resource: MirrorResource): Promise<Entry | undefined> {
+  async #staleAtOnce(id: string, resource: MirrorResource): Promise<MirrorEntry | undefined> {
     const { key, lifetime, idle } = resource;
     if (lifetime === 'immutable') return undefined;
     const flight = this.#joinable(id);
@@ -206,7 +206,7 @@ export class Mirror {
     }
   }
 
-  async #join(id: string, resource: MirrorResource): Promise<Entry | undefined> {
+  async #join(id: string, resource: MirrorResource): Promise<MirrorEntry | undefined> {
     let joined: JoinResult;
     try {
       joined = await this.#joinOrStart(id, resource);
@@ -234,7 +234,7 @@ export class Mirror {
     id: string,
     resource: MirrorResource,
     { type, content, done }: Extract<JoinResult, { kind: 'tail' }>,
-  ): Promise<Entry> {
+  ): Promise<MirrorEntry> {
     try {
       const { metadata, isStored } = await untilCallerLeaves(done);
       if (isStored) return await this.#stored(id, metadata, 'miss');
@@ -307,7 +307,7 @@ export class Mirror {
     return flight?.joinable ? flight : undefined;
   }
 
-  async #stored(id: string, metadata: EntryMetadata, outcome: Outcome): Promise<Entry> {
+  async #stored(id: string, metadata: EntryMetadata, outcome: ServedOutcome): Promise<MirrorEntry> {
     const { blobs, entries } = this.#parts;
     try {
       const content = await blobs.open(metadata.digest, metadata.size);
@@ -328,7 +328,7 @@ export class Mirror {
 }
 
 /** Counts a request. Of an entry from the storage, the caller later adds the bytes that it sent. */
-function count(use: UpstreamUse, entry: Entry | undefined): void {
+function count(use: UpstreamUse, entry: MirrorEntry | undefined): void {
   use.requests[entry?.outcome ?? 'absent'] += 1;
   if (entry?.metadata && entry.outcome !== 'miss') currentCaller()?.readsFrom?.(use);
 }

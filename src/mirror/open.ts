@@ -1,7 +1,7 @@
 import type { Database } from '../database/database.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import type { UpstreamKind } from './store/counts.ts';
+import type { UpstreamProtocol } from './store/counts.ts';
 import type { ListedKinds } from './store/entry-kinds.ts';
 import type { Mirror } from './mirror.ts';
 import { MirrorOverview } from './overview.ts';
@@ -17,7 +17,7 @@ export interface OpenOverviewParts {
 /** Opens the overview of the mirror; `stack` closes it. `protocols` says which entries each kind of upstream has. */
 export function openOverview(
   parts: OpenOverviewParts,
-  protocols: readonly { kind: UpstreamKind; entries: ListedKinds; probe: (upstream: Upstream) => URL }[],
+  protocols: readonly { kind: UpstreamProtocol; entries: ListedKinds; probe: (upstream: Upstream) => URL }[],
   figures: () => Promise<UpstreamFigures[]>,
   stack: AsyncDisposableStack,
 ): MirrorOverview {

@@ -5,7 +5,7 @@ import type { UpstreamFigures } from '../metrics/upstreams.ts';
 import { discard } from '../upstream/body.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import type { UpstreamKind } from './store/counts.ts';
+import type { UpstreamProtocol } from './store/counts.ts';
 import type { ListedKinds } from './store/entry-kinds.ts';
 import type { Mirror } from './mirror.ts';
 import type { CachedTotals, MirrorTotals } from './store/totals.ts';
@@ -47,7 +47,7 @@ export interface OverviewParts {
   mirror: Mirror;
   upstreams: readonly Upstream[];
   totals: MirrorTotals;
-  kinds: Readonly<Record<UpstreamKind, ListedKinds>>;
+  kinds: Readonly<Record<UpstreamProtocol, ListedKinds>>;
   figures: () => Promise<UpstreamFigures[]>;
   /** The address that shows whether an upstream works. */
   probe: (upstream: Upstream) => URL;
@@ -79,7 +79,7 @@ export class MirrorOverview {
   }
 
   /** Throws `NotFound`, and `Invalid` if a feed and a registry have this ID and `kind` is undefined. */
-  find(id: string, kind?: UpstreamKind): Upstream {
+  find(id: string, kind?: UpstreamProtocol): Upstream {
     const found = this.#parts.upstreams.filter(
       (each) => each.id === id && (kind === undefined || each.config.kind === kind),
     );

@@ -1,7 +1,7 @@
 import { Router } from 'express';
 import { noAccount } from '../accounts/principal.ts';
 import type { Core } from '../server/core.ts';
-import type { Chore } from '../jobs/chores.ts';
+import type { RepeatedWork } from '../jobs/repeated-work.ts';
 import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
 import { AccountViews } from '../mirror/policy/account-views.ts';
@@ -125,7 +125,7 @@ export class PackageFeed implements OpenProtocol {
     return packageNotices(this.#context);
   }
 
-  get chores(): Chore[] {
+  get chores(): RepeatedWork[] {
     return [
       { interval: 5000, run: () => this.reindexing.run(), failure: 'packages were not indexed for search again' },
     ];

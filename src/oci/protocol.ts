@@ -1,6 +1,6 @@
 import type { Core } from '../server/core.ts';
 import { createTokenEndpoint } from '../http/token.ts';
-import type { Chore } from '../jobs/chores.ts';
+import type { RepeatedWork } from '../jobs/repeated-work.ts';
 import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
 import type { JobDefinition } from '../jobs/table.ts';
@@ -24,7 +24,7 @@ import { containerOperations } from './operations/management.ts';
 import { MirroredImages } from './catalog/mirrored-images.ts';
 import { imageInputs } from './prefetch/inputs.ts';
 import { prefetchImages } from './prefetch/images.ts';
-import { listedName, type Place } from './mirrored/place.ts';
+import { listedName, type UpstreamRepository } from './mirrored/upstream-repository.ts';
 import { dropLostUploads, dropStagedFiles } from './uploads/lost-uploads.ts';
 import { Pushes } from './catalog/pushes.ts';
 import { imageReferences, imageRowBytes } from './hosted/references.ts';
@@ -93,7 +93,7 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   /** Another instance writes its counts of pulls within a few seconds; until then this does not see them. */
-  readonly #hasPulled = async (accountId: number, place: Place): Promise<boolean> => {
+  readonly #hasPulled = async (accountId: number, place: UpstreamRepository): Promise<boolean> => {
     const { database, usage } = this.#core;
     await usage.flush();
     const name = listedName(place);
@@ -132,7 +132,7 @@ export class ContainerRegistry implements OpenProtocol {
     return [{ name: 'uploads', summary: 'drop abandoned uploads', canDryRun: false, run }];
   }
 
-  get chores(): Chore[] {
+  get chores(): RepeatedWork[] {
     const { config, database, blobs, instances, deletionTime } = this.#core;
     const dropFiles = async () => {
       await dropStagedFiles(database, blobs, deletionTime() - config.limits.uploadAge);

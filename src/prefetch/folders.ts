@@ -2,7 +2,7 @@ import { opendir, realpath, stat } from 'node:fs/promises';
 import { dirname, join, sep } from 'node:path';
 import { isDomainError } from '../runtime/errors.ts';
 import { openInput, type Inputs } from './inputs.ts';
-import { malformed, type Requirement, type UnclearRequirement } from './requirement.ts';
+import { malformed, type PrefetchItem, type UnclearItem } from './item.ts';
 
 /** Bounds of a folder that is searched: folders below each other, entries, files that are read, and their bytes together. */
 const deepest = 32;
@@ -24,11 +24,11 @@ interface Options {
 }
 
 /**
- * The requirements in a file; in the files that a solution names; or in those that a folder contains, without links. A found
- * file, or a folder below the folder, that cannot be read is a requirement that is unclear. Throws `Invalid` with file, line
+ * The items in a file; in the files that a solution names; or in those that a folder contains, without links. A found
+ * file, or a folder below the folder, that cannot be read is an item that is unclear. Throws `Invalid` with file, line
  * and reason.
  */
-export async function requirementsIn(path: string, options: Options): Promise<Requirement[]> {
+export async function prefetchItemsIn(path: string, options: Options): Promise<PrefetchItem[]> {
   const { inputs, values, stdin, kind } = options;
   const isFolder = path !== '-' && (await stat(path).catch(() => undefined))?.isDirectory();
   if (isFolder) {
@@ -48,7 +48,7 @@ export async function requirementsIn(path: string, options: Options): Promise<Re
   const folder = dirname(path);
   const { named, near } = solution.read(input);
   const root = await realpath(folder);
-  const unclear: UnclearRequirement[] = [];
+  const unclear: UnclearItem[] = [];
   const found: string[] = [];
   for (const each of named) {
     const problem = await problemOf(root, each);
@@ -63,9 +63,9 @@ export async function requirementsIn(path: string, options: Options): Promise<Re
  * The paths of the files below a folder that a search finds, relative and with `/`, in order; and the folders below it that
  * cannot be read.
  */
-async function filesBelow(root: string, inputs: Inputs): Promise<{ found: string[]; unclear: UnclearRequirement[] }> {
+async function filesBelow(root: string, inputs: Inputs): Promise<{ found: string[]; unclear: UnclearItem[] }> {
   const found: string[] = [];
-  const unclear: UnclearRequirement[] = [];
+  const unclear: UnclearItem[] = [];
   let entries = 0;
   const waiting = [{ path: '', depth: 0 }];
   for (let next = waiting.pop(); next; next = waiting.pop()) {
@@ -110,8 +110,8 @@ async function readFound(
   folder: string,
   found: readonly string[],
   { inputs, values, onFound }: Options,
-): Promise<Requirement[]> {
-  const requirements: Requirement[] = [];
+): Promise<PrefetchItem[]> {
+  const items: PrefetchItem[] = [];
   const chosen = inputs.reduce(found);
   if (chosen.length > maxFiles) throw tooMany(folder);
   let bytes = 0;
@@ -121,17 +121,17 @@ async function readFound(
     try {
       bytes += (await stat(file)).size;
       if (bytes > maxBytes) throw malformed(folder, 0, `its files have more than ${maxBytes / 2 ** 20} MiB together`);
-      for (const each of inputs.read(await openInput(file, values, undefined))) requirements.push(each);
+      for (const each of inputs.read(await openInput(file, values, undefined))) items.push(each);
     } catch (error) {
       if (bytes > maxBytes) throw error;
-      requirements.push(unread(file, error as Error));
+      items.push(unread(file, error as Error));
     }
   }
-  return requirements;
+  return items;
 }
 
-/** A file whose requirements are not known, because of an error: an `Invalid` one such as `FILE:LINE: REASON`, or any other. */
-function unread(file: string, error: Error): UnclearRequirement {
+/** A file whose items are not known, because of an error: an `Invalid` one such as `FILE:LINE: REASON`, or any other. */
+function unread(file: string, error: Error): UnclearItem {
   const message = isDomainError(error, 'Invalid')
     ? error.message.slice(file.length)
     : `: cannot be read: ${error.message.slice(0, 200)}`;

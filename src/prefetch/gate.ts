@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { DomainError, isDomainError } from '../runtime/errors.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { UpstreamError } from '../upstream/upstream-error.ts';
-import { untilOpen, type Window } from './window.ts';
+import { untilOpen, type DailyTimes } from './daily-times.ts';
 
 /** The longest pause of an upstream to wait for; milliseconds. */
 const maxPause = 120_000;
@@ -15,7 +15,7 @@ export interface GateOptions {
   upstreams: readonly Upstream[];
   signal: AbortSignal;
   now: () => number;
-  window?: Window | undefined;
+  window?: DailyTimes | undefined;
   /** Share of an upstream's announced rate limit that may be used, by all of its clients together; from 0 to 1. */
   share: number;
   /** An upstream that is unavailable for this long is not tried again; milliseconds. */

@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { DomainError } from '../runtime/errors.ts';
-import { readList, type ListReader } from './lists.ts';
-import { malformed, type Input, type Requirement } from './requirement.ts';
+import { readItemList, type ListReader } from './lists.ts';
+import { malformed, type Input, type PrefetchItem } from './item.ts';
 
 /** Largest file that is read, in bytes. */
 const max = 64 * 2 ** 20;
@@ -16,7 +16,7 @@ export interface InputReader {
   /** Whether a file is of this kind, by its name (without folders) or its content. */
   recognizes(name: string, input: Input): boolean;
   /** Throws `Invalid` with file, line and reason. */
-  read(input: Input): Requirement[];
+  read(input: Input): PrefetchItem[];
 }
 
 /** Paths relative to the folder of the file that names them, with `/`. */
@@ -68,12 +68,12 @@ export class Inputs {
         kind: 'list',
         names: 'lists of images and of id@version (*.txt)',
         recognizes: (name, { file }) => file === '-' || /\.(?:txt|list|lst)$/i.test(name),
-        read: (input) => readList(input, lists),
+        read: (input) => readItemList(input, lists),
       },
       ...lists.map((list): InputReader => ({
         kind: list.kind,
         recognizes: () => false,
-        read: (input) => readList(input, [list]),
+        read: (input) => readItemList(input, [list]),
       })),
     ];
   }
@@ -121,8 +121,8 @@ export class Inputs {
     return this.#readers.find((reader) => reader.recognizes(name, input))?.kind;
   }
 
-  /** The requirements in a file. Throws `Invalid` with file, line and reason. */
-  read(input: Input, kind = this.kindOf(input)): Requirement[] {
+  /** The items in a file. Throws `Invalid` with file, line and reason. */
+  read(input: Input, kind = this.kindOf(input)): PrefetchItem[] {
     const reader = this.#readers.find((each) => each.kind === kind);
     if (reader) return reader.read(input);
     const reason = `the kind of this file is unknown; known are ${this.names}; or set --kind ${this.kinds.join('|')}`;

@@ -1,4 +1,4 @@
-import { malformed, quoted, type Input, type Requirement, type Location } from './requirement.ts';
+import { malformed, firstLine, type Input, type PrefetchItem, type ItemLocation } from './item.ts';
 
 /** Reads the lines of a plain list for one protocol. */
 export interface ListReader {
@@ -6,13 +6,13 @@ export interface ListReader {
   readonly kind: string;
   /** The format of a line, for messages. */
   readonly expected: string;
-  /** The requirement in a line; undefined if the line is not for this protocol. */
-  read(line: string, location: Location): Requirement | undefined;
+  /** The item in a line; undefined if the line is not for this protocol. */
+  read(line: string, location: ItemLocation): PrefetchItem | undefined;
 }
 
-/** Reads a list with one requirement per line; `#` begins a comment. The first reader that accepts a line reads it. */
-export function readList({ file, text }: Input, readers: readonly ListReader[]): Requirement[] {
-  const requirements: Requirement[] = [];
+/** Reads a list with one item per line; `#` begins a comment. The first reader that accepts a line reads it. */
+export function readItemList({ file, text }: Input, readers: readonly ListReader[]): PrefetchItem[] {
+  const items: PrefetchItem[] = [];
   for (const [index, each] of text
     .replace(/^\uFEFF/, '')
     .split(/\r?\n/)
@@ -20,13 +20,13 @@ export function readList({ file, text }: Input, readers: readonly ListReader[]):
     const line = each.replace(/(?:^|\s)#.*$/, '').trim();
     if (line === '') continue;
     const location = { file, line: index + 1 };
-    let found: Requirement | undefined;
+    let found: PrefetchItem | undefined;
     for (const reader of readers) found ??= reader.read(line, location);
     if (!found) {
       const expected = readers.map((reader) => reader.expected).join(' or ');
-      throw malformed(file, location.line, `${quoted(line)} is not ${expected}`);
+      throw malformed(file, location.line, `${firstLine(line)} is not ${expected}`);
     }
-    requirements.push(found);
+    items.push(found);
   }
-  return requirements;
+  return items;
 }

@@ -1,14 +1,14 @@
 import { BackgroundTask } from '../upstream/background-task.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { Platform } from './platform.ts';
-import type { Report } from './report.ts';
+import type { PrefetchReport } from './report.ts';
 import { PrefetchRun } from './run.ts';
-import { isUnclear, type Requirement, type Location } from './requirement.ts';
-import type { Window } from './window.ts';
+import { isUnclear, type PrefetchItem, type ItemLocation } from './item.ts';
+import type { DailyTimes } from './daily-times.ts';
 
 /** The part of a prefetch that a protocol implements. */
 export interface Prefetchable {
-  /** Adds the work of this protocol to `run`. Ignores requirements of unknown kinds: they are for other protocols. */
+  /** Adds the work of this protocol to `run`. Ignores items of unknown kinds: they are for other protocols. */
   prefetch(run: PrefetchRun, options: PrefetchOptions): Promise<void>;
 }
 
@@ -20,12 +20,12 @@ export interface PrefetchParts {
 export interface PrefetchOptions {
   /** Names that this account hosts are not fetched. */
   accountId: number;
-  requirements: readonly Requirement[];
+  items: readonly PrefetchItem[];
   /** Also fetch content in use: the `newest` versions of mirrored packages, and tags that were pulled since `since`. */
   inUse?: { newest: number; since: number } | undefined;
   /** Platforms to fetch of multi-platform images; all if empty. */
   platforms: readonly Platform[];
-  /** Target frameworks of references without one; if empty, those of the projects in `requirements`. */
+  /** Target frameworks of references without one; if empty, those of the projects in `items`. */
   frameworks: readonly string[];
   referrers: boolean;
   dryRun: boolean;
@@ -34,7 +34,7 @@ export interface PrefetchOptions {
   rate?: number | undefined;
   /** Share of an upstream's announced rate limit that may be used, from 0 to 1. */
   rateLimitShare: number;
-  window?: Window | undefined;
+  window?: DailyTimes | undefined;
   /** Ends it at once, with what it is fetching. */
   signal: AbortSignal;
   /** Ends it after what it is fetching, for which clients may wait, too. */
@@ -56,15 +56,15 @@ export interface Progress {
   waiting: string | undefined;
 }
 
-/** The location of requirements that come from use, not from a file. */
-export const inUseLocation: Location = { file: 'content in use', line: 0 };
+/** The location of items that come from use, not from a file. */
+export const inUseLocation: ItemLocation = { file: 'content in use', line: 0 };
 
 /**
  * Fetches content into the mirror by the same code as requests of clients. Stored content is skipped, so that a cancelled
  * prefetch continues where it stopped. Missing content is in the report. Rejects only for errors of this server, for
  * example a full disk.
  */
-export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): Promise<Report> {
+export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): Promise<PrefetchReport> {
   const { watch, patience = 30_000 } = options;
   const signal = options.stop ? AbortSignal.any([options.signal, options.stop]) : options.signal;
   const task = new BackgroundTask(options.signal, options.rate);
@@ -83,8 +83,8 @@ export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): 
   const timer = watch && setInterval(reportProgress, 200);
   try {
     await task.run(async () => {
-      for (const requirement of options.requirements) {
-        if (isUnclear(requirement)) run.missing(requirement.what, requirement.reason, requirement.location);
+      for (const item of options.items) {
+        if (isUnclear(item)) run.missing(item.what, item.reason, item.location);
       }
       for (const each of parts.protocols) await each.prefetch(run, { ...options, signal });
       await run.done();

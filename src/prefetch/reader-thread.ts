@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { DomainError } from '../runtime/errors.ts';
-import { requirementsIn } from './folders.ts';
+import { prefetchItemsIn } from './folders.ts';
 import { Inputs, type ProtocolInputs } from './inputs.ts';
-import type { Input, Requirement } from './requirement.ts';
+import type { Input, PrefetchItem } from './item.ts';
 
 // Files from users are parsed in a thread of their own: a hostile one may take the parser any time and memory.
 
@@ -12,10 +12,10 @@ const max = 15_000;
 const maxPathTime = 600_000;
 const heap = 512;
 /** Most packages and images that files may list together. */
-export const maxRequirements = 50_000;
+export const maxItems = 50_000;
 /** The same for the files of a path. */
-const maxPathMemory = 500_000;
-/** Requirements in one message, so that their receiver can do other work in between. */
+const maxPathItems = 500_000;
+/** Items in one message, so that their receiver can do other work in between. */
 const piece = 2000;
 
 type Sent = readonly (Pick<Input, 'file' | 'text'> & { kind?: string | undefined })[];
@@ -24,34 +24,34 @@ interface ReaderData {
   isInputReader: true;
   /** URLs of the modules whose default exports are the inputs of the protocols. */
   modules: readonly string[];
-  /** Files, or a path as for `requirementsIn`. */
+  /** Files, or a path as for `prefetchItemsIn`. */
   source: Sent | string;
 }
 
-type Outcome = { requirements: Requirement[] } | { refusal: string };
+type Outcome = { items: PrefetchItem[] } | { refusal: string };
 /** The thread waits for a message after each piece but the last. */
-type ReaderAnswer = { requirements: Requirement[]; isLast: boolean } | { refusal: string };
+type ReaderAnswer = { items: PrefetchItem[]; isLast: boolean } | { refusal: string };
 
-/** The requirements in files. Throws `Invalid` with file, line and reason; also if reading takes too long. */
-export function readInThread(modules: readonly string[], inputs: Sent, limit = max): Promise<Requirement[]> {
+/** The items in files. Throws `Invalid` with file, line and reason; also if reading takes too long. */
+export function readInThread(modules: readonly string[], inputs: Sent, limit = max): Promise<PrefetchItem[]> {
   return runThread(limit, { isInputReader: true, modules, source: inputs });
 }
 
 /**
- * The same as `requirementsIn` with a path and no values. Throws `Invalid` also if reading takes too long; when `signal` is
+ * The same as `prefetchItemsIn` with a path and no values. Throws `Invalid` also if reading takes too long; when `signal` is
  * aborted, ends at once and throws its reason.
  */
 export async function readPathInThread(
   modules: readonly string[],
   path: string,
   signal: AbortSignal,
-): Promise<Requirement[]> {
+): Promise<PrefetchItem[]> {
   signal.throwIfAborted();
   return runThread(maxPathTime, { isInputReader: true, modules, source: path }, signal);
 }
 
-async function runThread(limit: number, data: ReaderData, signal?: AbortSignal): Promise<Requirement[]> {
-  const requirements: Requirement[] = [];
+async function runThread(limit: number, data: ReaderData, signal?: AbortSignal): Promise<PrefetchItem[]> {
+  const items: PrefetchItem[] = [];
   let abort: (() => void) | undefined;
   const thread = new Worker(import.meta.filename, {
     workerData: data,
@@ -59,7 +59,7 @@ async function runThread(limit: number, data: ReaderData, signal?: AbortSignal):
     env: {},
     stdin: false,
   });
-  return new Promise<Requirement[]>((resolve, reject) => {
+  return new Promise<PrefetchItem[]>((resolve, reject) => {
     abort = () => reject(signal!.reason as Error);
     signal?.addEventListener('abort', abort);
     const refuse = (reason: string) => reject(new DomainError('Invalid', reason));
@@ -69,8 +69,8 @@ async function runThread(limit: number, data: ReaderData, signal?: AbortSignal):
         refuse(answer.refusal);
         return;
       }
-      for (const each of answer.requirements) requirements.push(each);
-      if (answer.isLast) resolve(requirements);
+      for (const each of answer.items) items.push(each);
+      if (answer.isLast) resolve(items);
       // oxlint-disable-next-line unicorn/require-post-message-target-origin -- this is no window
       else thread.postMessage('next');
     });
@@ -97,10 +97,10 @@ async function readAll({ modules, source }: ReaderData): Promise<Outcome> {
 
 async function readPath(inputs: Inputs, path: string): Promise<Outcome> {
   try {
-    const requirements = await requirementsIn(path, { inputs, values: new Map() });
-    if (requirements.length <= maxPathMemory) return { requirements };
+    const items = await prefetchItemsIn(path, { inputs, values: new Map() });
+    if (items.length <= maxPathItems) return { items };
     return {
-      refusal: `${path}: lists more than ${maxPathMemory} packages and images; name folders below it, or files`,
+      refusal: `${path}: lists more than ${maxPathItems} packages and images; name folders below it, or files`,
     };
   } catch (error) {
     return refusalOf(path, error);
@@ -114,7 +114,7 @@ function refusalOf(file: string, error: unknown): { refusal: string } {
 }
 
 function readSent(inputs: Inputs, files: Sent): Outcome {
-  const requirements: Requirement[] = [];
+  const items: PrefetchItem[] = [];
   for (const { file, text, kind } of files) {
     const input = { file, text, values: new Map<string, string>() };
     try {
@@ -125,15 +125,15 @@ function readSent(inputs: Inputs, files: Sent): Outcome {
           : `the kind of this file is unknown; known are ${inputs.contentNames}; choose its kind`;
         return { refusal: `${file}: ${reason}.` };
       }
-      for (const each of inputs.read(input, found)) requirements.push(each);
+      for (const each of inputs.read(input, found)) items.push(each);
     } catch (error) {
       return refusalOf(file, error);
     }
-    if (requirements.length > maxRequirements) {
-      return { refusal: `The files list more than ${maxRequirements} packages and images. Send fewer at a time.` };
+    if (items.length > maxItems) {
+      return { refusal: `The files list more than ${maxItems} packages and images. Send fewer at a time.` };
     }
   }
-  return { requirements };
+  return { items };
 }
 
 function send(answer: ReaderAnswer): void {
@@ -146,13 +146,13 @@ async function answer(outcome: Outcome): Promise<void> {
     send(outcome);
     return;
   }
-  const { requirements } = outcome;
+  const { items } = outcome;
   let from = 0;
-  for (; from + piece < requirements.length; from += piece) {
-    send({ requirements: requirements.slice(from, from + piece), isLast: false });
+  for (; from + piece < items.length; from += piece) {
+    send({ items: items.slice(from, from + piece), isLast: false });
     await once(parentPort!, 'message');
   }
-  send({ requirements: requirements.slice(from), isLast: true });
+  send({ items: items.slice(from), isLast: true });
 }
 
 const data = workerData as ReaderData | null | undefined;

@@ -1,4 +1,4 @@
-import type { Location } from './requirement.ts';
+import type { ItemLocation } from './item.ts';
 
 export interface Tally {
   count: number;
@@ -13,11 +13,11 @@ export type Thing = (typeof things)[number];
 export interface Missing {
   what: string;
   reason: string;
-  location: Location;
+  location: ItemLocation;
 }
 
 /** The results of a prefetch. */
-export class Report {
+export class PrefetchReport {
   /** Fetched from upstreams; in a dry run, what would be fetched. */
   readonly fetched = tallies();
   /** Already stored before. */

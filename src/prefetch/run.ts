@@ -2,8 +2,8 @@ import { DomainError } from '../runtime/errors.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
 import { Declined, Gate, type GateOptions } from './gate.ts';
 import { Queue } from './queue.ts';
-import { Report, type Thing } from './report.ts';
-import type { Location } from './requirement.ts';
+import { PrefetchReport, type Thing } from './report.ts';
+import type { ItemLocation } from './item.ts';
 
 /** Attempts for one thing that may reach the upstream and fail. */
 const attempts = 4;
@@ -19,7 +19,7 @@ export interface RunOptions extends GateOptions {
 
 /** A running prefetch. Does each piece of work once, repeats failed work, and collects the results. */
 export class PrefetchRun {
-  readonly report = new Report();
+  readonly report = new PrefetchReport();
   readonly gate: Gate;
   readonly dryRun: boolean;
   readonly #queue: Queue;
@@ -43,7 +43,7 @@ export class PrefetchRun {
    * Queues `work`, unless work with this key was queued before. If it is declined or finally fails, the report has it as
    * missing, with the name `what`.
    */
-  once(key: string, what: string, location: Location, work: () => Promise<void>): void {
+  once(key: string, what: string, location: ItemLocation, work: () => Promise<void>): void {
     if (this.#begun.has(key)) return;
     this.#begun.add(key);
     this.#queue.add(() => this.#attempt(what, location, work));
@@ -59,13 +59,13 @@ export class PrefetchRun {
     this.report.add(thing, where, bytes);
   }
 
-  missing(what: string, reason: string, location: Location): void {
+  missing(what: string, reason: string, location: ItemLocation): void {
     this.report.missing.push({ what, reason, location });
   }
 
   async #attempt(
     what: string,
-    location: Location,
+    location: ItemLocation,
     work: () => Promise<void>,
     tried = { failed: 0, refused: 0 },
   ): Promise<void> {

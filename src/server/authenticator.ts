@@ -3,7 +3,7 @@ import type { AnonymousPrincipal } from '../accounts/principal.ts';
 import type { Core } from './core.ts';
 import { Authenticator, authorizationOf } from '../http/authenticate.ts';
 import { limitFailedSignIn, limitLookUp } from '../http/limit.ts';
-import type { SeesAccounts } from '../http/operations.ts';
+import type { SeesAccounts } from '../http/probes.ts';
 
 /** Records a failed sign-in, which concerns no account. */
 export function noteFailedSignIn({ repeatedEvents }: Core): void {

@@ -24,7 +24,7 @@ import { Instances, type InstanceTimes } from '../instances/instances.ts';
 import { addressKey } from '../limits/address.ts';
 import { Limits } from '../limits/limits.ts';
 import { Entries, type EntryKey } from '../mirror/store/entries.ts';
-import type { Exchange } from '../metrics/report.ts';
+import type { ReportExchange } from '../metrics/report.ts';
 import { Mirror } from '../mirror/mirror.ts';
 import { mirrorReferences } from '../mirror/store/references.ts';
 import { BlobStore } from '../storage/blobs/blob-store.ts';
@@ -33,10 +33,10 @@ import { localDisk } from '../storage/files/disk.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
 import { checkPair } from '../storage/upkeep/identity.ts';
 import { References, type BlobReferences } from '../storage/blobs/references.ts';
-import { Room } from '../storage/files/room.ts';
+import { DiskReserve } from '../storage/files/disk-reserve.ts';
 import { deletionTimes, type DeletionTimes } from '../storage/blobs/states.ts';
 import type { ProxyEnvironment } from '../upstream/addresses.ts';
-import { named, nameSides, nameStorage, notWritable, openData, type PlaceSurroundings } from './place.ts';
+import { named, nameSides, nameStorage, notWritable, openData, type DataSurroundings } from './place.ts';
 import { openUpstreams } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { SubjectKind } from '../usage/counters.ts';
@@ -49,7 +49,7 @@ export { runForSystem } from '../runtime/caller.ts';
 export { inBackground } from '../database/time-limits.ts';
 
 /** Dependencies from outside the program. Tests replace them. */
-export interface Surroundings extends PlaceSurroundings {
+export interface Surroundings extends DataSurroundings {
   /** A monotonic clock in milliseconds. Without it, `now` is trusted also when it jumps. */
   watch?: (() => number) | undefined;
   requirementBounds?: RequirementBounds | undefined;
@@ -60,19 +60,19 @@ export interface Surroundings extends PlaceSurroundings {
   healthTimes?: HealthTimes | undefined;
   receivers?: ReceiverOptions | undefined;
   /** Connects the metrics of the processes that serve one port; undefined for one process. */
-  exchange?: Exchange | undefined;
+  exchange?: ReportExchange | undefined;
   /** The name of this process among the instances; by default the host name. */
   instanceName?: string | undefined;
   instanceTimes?: Partial<InstanceTimes> | undefined;
 }
 
 /** How the protocols count downloads in their own tables. */
-export type Downloads = Partial<Record<SubjectKind, AddDownloads>>;
+export type CountDownloads = Partial<Record<SubjectKind, AddDownloads>>;
 
 /** What the core needs of the protocols. */
 export interface ProtocolTables {
   /** They count downloads in the tables of protocols. */
-  downloads: Downloads;
+  downloads: CountDownloads;
   /** How those tables refer to blobs. */
   references: readonly BlobReferences[];
 }
@@ -93,7 +93,7 @@ export interface Core {
   readonly database: Database;
   readonly driver: Driver;
   readonly blobs: BlobStore;
-  readonly room: Room;
+  readonly room: DiskReserve;
   readonly damage: DamageCheck;
   readonly instances: Instances;
   readonly accounts: Accounts;
@@ -127,7 +127,7 @@ export async function openCore(
   // Who pays for mirrored content does not matter here, so the upstreams and accounts are left out.
   const damage = new DamageCheck(database, driver, new References([...references, mirrorReferences([], new Map())]));
   const { disk = localDisk } = surroundings;
-  const room = new Room(config.data, config.storage.reserve, (path) => disk.free(path), logRoom(log));
+  const room = new DiskReserve(config.data, config.storage.reserve, (path) => disk.free(path), logRoom(log));
   const folder = await folderIdentity(paths.folderId).catch(named('ENTREPOT_DATA', notWritable));
   const instances = new Instances(database, folder, log, surroundings.instanceTimes);
   // A request to S3 may be in progress after its process has ended.

@@ -25,7 +25,7 @@ import { StorageSettingError } from '../storage/drivers/s3/failures.ts';
 // Opens the database and the storage of the settings, for the core and for commands that need nothing above them.
 
 /** Dependencies from outside the program. Tests replace them. */
-export interface PlaceSurroundings {
+export interface DataSurroundings {
   log: Logger;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
@@ -53,7 +53,7 @@ export interface DataParts {
 /** Opens the database and the storage, and migrates. */
 export async function openData(
   config: Config,
-  surroundings: PlaceSurroundings,
+  surroundings: DataSurroundings,
   stack: AsyncDisposableStack,
 ): Promise<DataParts> {
   const parts = await openUnmigrated(config, surroundings, stack);
@@ -64,7 +64,7 @@ export async function openData(
 /** Opens the database and the storage as they are. */
 async function openUnmigrated(
   config: Config,
-  surroundings: PlaceSurroundings,
+  surroundings: DataSurroundings,
   stack: AsyncDisposableStack,
 ): Promise<DataParts> {
   const { now, log, command } = surroundings;
@@ -84,11 +84,7 @@ async function openUnmigrated(
   return { closing, paths, cache, database, driver };
 }
 
-async function openStorage(
-  { storage }: Config,
-  { disk = localDisk }: PlaceSurroundings,
-  paths: Paths,
-): Promise<Driver> {
+async function openStorage({ storage }: Config, { disk = localDisk }: DataSurroundings, paths: Paths): Promise<Driver> {
   if (storage.driver === 'filesystem') return new FilesystemDriver(paths);
   const hasRoom = async (bytes: number) => (await disk.free(paths.data)) - bytes > storage.reserve;
   return openS3(storage, paths, hasRoom).catch(nameStorage);
@@ -107,7 +103,7 @@ export function nameStorage(error: unknown): never {
  */
 export async function adoptStorage(
   config: Config,
-  surroundings: PlaceSurroundings,
+  surroundings: DataSurroundings,
   report: (found: Adopted) => void,
 ): Promise<void> {
   await using stack = new AsyncDisposableStack();
@@ -134,13 +130,13 @@ export function folderStorage(folder: string): FolderStorage {
 }
 
 /** The database and the storage of the settings, for a restore: without migrations, and with any content. */
-export interface Place extends AsyncDisposable {
+export interface RestoreTarget extends AsyncDisposable {
   database: Database;
   driver: Driver;
   paths: Paths;
 }
 
-export async function openPlace(config: Config, surroundings: PlaceSurroundings): Promise<Place> {
+export async function openRestoreTarget(config: Config, surroundings: DataSurroundings): Promise<RestoreTarget> {
   await using stack = new AsyncDisposableStack();
   const { database, driver, paths } = await openUnmigrated(config, surroundings, stack);
   await new BlobStore(database, driver, paths, surroundings.now).prepare().catch(nameStorage);
@@ -170,7 +166,7 @@ export function nameSides(config: Config): (error: unknown) => never {
 function openNamed(
   config: Config,
   changes: WriteSignal | undefined,
-  surroundings: PlaceSurroundings,
+  surroundings: DataSurroundings,
 ): Promise<Database> {
   const { data, database } = config;
   const opening = openPrivate(database.url ?? `sqlite:${join(data, 'entrepot.db')}`, changes, surroundings);
@@ -181,7 +177,7 @@ function openNamed(
 async function openPrivate(
   url: string,
   changes: WriteSignal | undefined,
-  { log, databaseLimits }: PlaceSurroundings,
+  { log, databaseLimits }: DataSurroundings,
 ): Promise<Database> {
   if (!url.startsWith('sqlite:')) return openDatabase(url, changes, databaseLimits);
   const path = url.slice('sqlite:'.length);

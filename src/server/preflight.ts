@@ -20,7 +20,7 @@ import {
 } from '../instances/agreement.ts';
 import type { Facts, Instance } from '../instances/instances.ts';
 import { RelayKey } from '../instances/relay-key.ts';
-import type { Chore } from '../jobs/chores.ts';
+import type { RepeatedWork } from '../jobs/repeated-work.ts';
 import { activeStorage, installationIdentity, setActiveStorage } from '../storage/upkeep/identity.ts';
 import { Paths } from '../storage/files/paths.ts';
 import { keyFingerprint } from '../webhooks/secrets.ts';
@@ -43,7 +43,7 @@ const defaultBounds: RequirementBounds = {
 };
 
 /** Something that must be true of what several instances share. */
-export interface Requirement {
+export interface SharedRequirement {
   readonly subject: string;
   /** Resolves to the state; rejects with `ConfigError` if it is known not to work. */
   readonly check: () => Promise<RequirementState>;
@@ -56,7 +56,7 @@ export interface RequirementState {
 }
 
 export interface Requirements {
-  readonly list: readonly Requirement[];
+  readonly list: readonly SharedRequirement[];
   /**
    * Rejects with the `ConfigError` of the first requirement that this process alone does not meet, and logs doubts. Notes what
    * the instances must have in common.
@@ -65,7 +65,7 @@ export interface Requirements {
   /** Call it after `Instances.enter`: rejects with `ConfigError` if this process does not agree with one before it. */
   agree(): Promise<void>;
   /** Repeats the checks of a running server, which only warns, once for each state. */
-  readonly chores: readonly Chore[];
+  readonly chores: readonly RepeatedWork[];
   /** Takes at most this many milliseconds. */
   close(milliseconds: number): Promise<void>;
 }
@@ -91,7 +91,7 @@ export async function openRequirements(parts: Parts, bounds = defaultBounds): Pr
     ...(owner ? [ownerRequirement(owner)] : []),
   ];
   const othersLive = async () => (await instances.live()).filter(({ id }) => id !== instances.id);
-  const agreement: Requirement = {
+  const agreement: SharedRequirement = {
     subject: 'instances',
     check: async () => {
       const others = await othersLive();
@@ -101,7 +101,7 @@ export async function openRequirements(parts: Parts, bounds = defaultBounds): Pr
     },
   };
   const report = reporter(log);
-  const run = async ({ subject, check }: Requirement) => report(subject, (await check()).doubt);
+  const run = async ({ subject, check }: SharedRequirement) => report(subject, (await check()).doubt);
   const list = [...own, agreement];
   const watch = async () => {
     for (const each of list) {
@@ -114,7 +114,7 @@ export async function openRequirements(parts: Parts, bounds = defaultBounds): Pr
   };
   const failure = 'the requirements for several instances were not checked';
   const interval = isShared || !owner ? checkInterval : Math.min(checkInterval, claimInterval);
-  const chores: Chore[] = [{ interval, run: watch, failure }];
+  const chores: RepeatedWork[] = [{ interval, run: watch, failure }];
   /**
    * Waits for an instance that was killed with other settings until its lease is over, and for one that has not yet noticed a
    * fail-over. With SQLite an instance lives on this machine, and has a long lease: without a heartbeat in time it has ended.
@@ -235,7 +235,7 @@ async function secretsFact({ config, database }: Parts): Promise<string | null> 
   });
 }
 
-function engineRequirement({ database }: Parts, onNode: (node: string | undefined) => void): Requirement {
+function engineRequirement({ database }: Parts, onNode: (node: string | undefined) => void): SharedRequirement {
   return {
     subject: 'database server',
     check: async () => {
@@ -247,7 +247,7 @@ function engineRequirement({ database }: Parts, onNode: (node: string | undefine
   };
 }
 
-function clockRequirement({ database, now }: Parts, bound: number): Requirement {
+function clockRequirement({ database, now }: Parts, bound: number): SharedRequirement {
   return {
     subject: 'clock',
     check: async () => {
@@ -263,7 +263,7 @@ function clockRequirement({ database, now }: Parts, bound: number): Requirement 
   };
 }
 
-function ownerRequirement(owner: RedisOwner): Requirement {
+function ownerRequirement(owner: RedisOwner): SharedRequirement {
   return {
     subject: 'redis owner',
     check: async () => {

@@ -8,7 +8,7 @@ import type { Authenticator } from '../http/authenticate.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Relay } from '../instances/relay.ts';
 import type { RelayHandler } from '../instances/relay-listener.ts';
-import type { Chore } from '../jobs/chores.ts';
+import type { RepeatedWork } from '../jobs/repeated-work.ts';
 import type { JobParts } from '../jobs/table.ts';
 import type { ListedKinds } from '../mirror/store/entry-kinds.ts';
 import type { EmptyClaims } from '../mirror/policy/claims.ts';
@@ -64,9 +64,9 @@ export interface OpenProtocol extends Prefetchable, JobParts {
   /** Bytes of an account's unfinished uploads. */
   unfinishedBytes?(accountId: number): Promise<number>;
   /** Short work that each instance repeats. */
-  readonly chores?: readonly Chore[];
+  readonly chores?: readonly RepeatedWork[];
   readonly privateNames: PrivateNames;
-  readonly upstreams: UpstreamKind;
+  readonly upstreams: UpstreamSupport;
 }
 
 /** How `doctor` finds hosted names that could be sent to an upstream. */
@@ -112,7 +112,7 @@ export interface HostedAdvisory {
 }
 
 /** The upstreams that speak a protocol. */
-export interface UpstreamKind {
+export interface UpstreamSupport {
   readonly kind: Config['upstreams'][number]['kind'];
   /** What the mirror stores of such an upstream. */
   readonly entries: ListedKinds;

@@ -1,24 +1,24 @@
 import type { Core } from './core.ts';
-import type { Operations } from '../http/operations.ts';
+import type { Probes } from '../http/probes.ts';
 import type { Jobs } from '../jobs/jobs.ts';
 import { EventLoopDelay } from '../metrics/delay.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
-import { kinds, outcomes, type UpstreamKind } from '../mirror/store/counts.ts';
+import { kinds, outcomes, type UpstreamProtocol } from '../mirror/store/counts.ts';
 import type { ServerCertificate } from '../tls/certificate.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import type { StoredBytes } from '../usage/stored.ts';
+import type { StorageMeter } from '../usage/stored.ts';
 
 // The metrics of the parts below HTTP. docs/metrics.md describes each.
 
 export interface Measured {
   core: Core;
   jobs: Jobs;
-  stored: StoredBytes;
+  stored: StorageMeter;
   certificate: ServerCertificate | undefined;
 }
 
 /** Adds the metrics of all parts to `operations`. `stack` ends what measures by itself. */
-export function addMetrics(operations: Operations, parts: Measured, stack: AsyncDisposableStack): void {
+export function addMetrics(operations: Probes, parts: Measured, stack: AsyncDisposableStack): void {
   const { core, certificate } = parts;
   addMirror(operations, core);
   addUpstreams(operations, core);
@@ -39,12 +39,12 @@ export function addMetrics(operations: Operations, parts: Measured, stack: Async
   }
 }
 
-function addMirror(operations: Operations, { mirror, upstreams }: Core): void {
+function addMirror(operations: Probes, { mirror, upstreams }: Core): void {
   const { counts } = mirror;
   operations.counter('entrepot_mirror_requests_total', 'Requests to the mirror', ['kind', 'outcome'], () =>
     kinds.flatMap((kind) => outcomes.map((outcome) => [{ kind, outcome }, counts.requests(kind)[outcome]])),
   );
-  const fetched = (kind: UpstreamKind) =>
+  const fetched = (kind: UpstreamProtocol) =>
     upstreams.filter(({ config }) => config.kind === kind).reduce((sum, each) => sum + each.counts.received, 0);
   const help = 'Bytes of mirrored content: sent to clients from the storage, and received from upstreams';
   operations.counter('entrepot_mirror_bytes_total', help, ['kind', 'source'], () =>
@@ -63,7 +63,7 @@ function addMirror(operations: Operations, { mirror, upstreams }: Core): void {
   ]);
 }
 
-function addUpstreams(operations: Operations, { mirror, upstreams, now }: Core): void {
+function addUpstreams(operations: Probes, { mirror, upstreams, now }: Core): void {
   const labels = ['upstream'] as const;
   operations.counter('entrepot_upstream_requests_total', 'Requests to an upstream', ['upstream', 'status'], () =>
     upstreams.flatMap(({ id, counts }) =>
@@ -146,7 +146,7 @@ function ofEach(
   return [...values].map(([id, value]) => [{ upstream: id }, value]);
 }
 
-function addStorage(operations: Operations, { core: { blobs, room }, stored }: Measured): void {
+function addStorage(operations: Probes, { core: { blobs, room }, stored }: Measured): void {
   const sampled = <T>(every: number, measure: () => Promise<T>) => {
     let value: T | undefined;
     operations.samples.add(every, async () => {
@@ -169,7 +169,7 @@ function addStorage(operations: Operations, { core: { blobs, room }, stored }: M
 }
 
 /** The metrics of a storage in S3 and of its local copies. */
-function addS3(operations: Operations, { driver: { counts } }: Core): void {
+function addS3(operations: Probes, { driver: { counts } }: Core): void {
   if (!counts) return;
   const { s3, cache } = counts;
   const help = 'Requests to S3, each retry too';
@@ -200,7 +200,7 @@ function addS3(operations: Operations, { driver: { counts } }: Core): void {
   operations.counter('entrepot_storage_cache_evictions_total', evicted, [], () => [[{}, cache.evicted]]);
 }
 
-function addJobs(operations: Operations, { core, jobs }: Measured): void {
+function addJobs(operations: Probes, { core, jobs }: Measured): void {
   const { now, events } = core;
   const startedAt = now();
   let successes: ReadonlyMap<string, number> = new Map();
@@ -220,7 +220,7 @@ function addJobs(operations: Operations, { core, jobs }: Measured): void {
   operations.gauge('entrepot_events_undispatched', undispatched, [], () => one(waiting));
 }
 
-function addDatabase(operations: Operations, { database, cache: { redis } }: Core): void {
+function addDatabase(operations: Probes, { database, cache: { redis } }: Core): void {
   const seconds = 'Time of a read or a whole transaction of the database';
   operations.histogram('entrepot_database_seconds', seconds, ['operation'], () =>
     Object.entries(database.times).map(([operation, times]) => [{ operation }, times]),

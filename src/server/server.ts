@@ -16,13 +16,13 @@ import { answerUnhandled, createApp, type Mount } from '../http/app.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { connectionLimits } from '../http/limit.ts';
 import { Health } from '../http/health.ts';
-import { drain, listen, type AppServer, type ListenOptions } from '../http/listener.ts';
-import { Operations, type SeesAccounts } from '../http/operations.ts';
+import { closeGracefully, listen, type AppServer, type ListenOptions } from '../http/listener.ts';
+import { Probes, type SeesAccounts } from '../http/probes.ts';
 import { Sending } from '../http/sending.ts';
 import { Urls } from '../http/urls.ts';
 import { othersHaveKey } from '../instances/agreement.ts';
 import { openInstances } from '../instances/open.ts';
-import { Chores, type Chore } from '../jobs/chores.ts';
+import { Chores, type RepeatedWork } from '../jobs/repeated-work.ts';
 import { Jobs } from '../jobs/jobs.ts';
 import { openPrefetches } from '../jobs/open-prefetch.ts';
 import { Runs } from '../jobs/runs.ts';
@@ -43,7 +43,7 @@ import { Scrubber } from '../storage/upkeep/scrub.ts';
 import { AllAccountsUse } from '../usage/all-accounts.ts';
 import { Quota } from '../usage/quota.ts';
 import { ServerCertificate } from '../tls/certificate.ts';
-import { StoredBytes } from '../usage/stored.ts';
+import { StorageMeter } from '../usage/stored.ts';
 import { openWebhooks, type OpenWebhooks } from '../webhooks/open.ts';
 
 /** All protocols of this server. */
@@ -61,7 +61,7 @@ export const inputs = new Inputs(protocols.map((each) => each.inputs));
 export interface Installation extends AsyncDisposable {
   readonly core: Core;
   readonly protocols: readonly OpenProtocol[];
-  readonly stored: StoredBytes;
+  readonly stored: StorageMeter;
   readonly jobs: Jobs;
   readonly filesWithoutRow: FilesWithoutRow;
   readonly references: References;
@@ -80,7 +80,7 @@ export async function openInstallation(config: Config, surroundings: Surrounding
   const mirrored = mirrorReferences(upstreams, accounts);
   const references = new References([...hosted, mirrored]);
   const rows = protocols.map((each) => each.rowBytes);
-  const stored = new StoredBytes(database, { references, rows }, defaultAccount.id, now);
+  const stored = new StorageMeter(database, { references, rows }, defaultAccount.id, now);
   const webhooks = openWebhooks({ ...core, receivers: surroundings.receivers });
   stack.defer(core.closing.part('the webhooks', (milliseconds) => webhooks.close(milliseconds)));
   const table = jobTable({
@@ -164,7 +164,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const servers: AppServer[] = [];
   let grace = 0;
   stack.defer(async () => {
-    await Promise.all(servers.map((server) => drain(server, grace)));
+    await Promise.all(servers.map((server) => closeGracefully(server, grace)));
   });
   const serve = async (
     mounts: readonly Mount[],
@@ -297,13 +297,13 @@ function openOperations(
   quota: Quota,
   certificate: ServerCertificate | undefined,
   { healthTimes: times, droppedLines, exchange }: Surroundings,
-): Operations {
+): Probes {
   const { cache, log } = core;
   const { reads, writes } = checksOf(core);
   writes.push(keyCheck(webhooks));
   if (certificate) writes.push(certificateCheck(certificate));
   const health = new Health({ reads, writes, redisFailedAt: () => cache.failedAt, log, times });
-  const operations = new Operations(health, exchange);
+  const operations = new Probes(health, exchange);
   operations.accountGauge(
     'entrepot_account_limit_ratio',
     'Used share of a limit of an account; 1 at the limit',
@@ -326,7 +326,7 @@ function choresOf(
   { core, protocols: opened, webhooks }: Installation,
   quota: Quota,
   certificate: ServerCertificate | undefined,
-): Chore[] {
+): RepeatedWork[] {
   const { tokens, sessions, identity, usage, entries, repeatedEvents } = core;
   const soon = 5000;
   return [

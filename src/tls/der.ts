@@ -36,7 +36,7 @@ export function extension(id: string, value: Buffer, critical = false): Buffer {
 }
 
 /** UTCTime, for years before 2050; `at` is milliseconds since 1970 UTC. */
-export function time(at: number): Buffer {
+export function utcTime(at: number): Buffer {
   const digits = new Date(at).toISOString().replace(/[-:T]|\.\d+/g, '');
   return der(0x17, Buffer.from(digits.slice(2)));
 }

@@ -1,6 +1,6 @@
 import { generateKeyPairSync, randomBytes, sign, type KeyObject } from 'node:crypto';
 import { isIP } from 'node:net';
-import { der, extension, flag, integer, name, oid, pem, sequence, time } from './der.ts';
+import { der, extension, flag, integer, name, oid, pem, sequence, utcTime } from './der.ts';
 
 /** All as PEM. */
 export interface SelfSigned {
@@ -34,7 +34,7 @@ export function createSelfSigned(hosts: readonly string[], days: number, now: nu
   const [authority, server] = [newKeys(), newKeys()];
   // Different in each run, so that clients that trust an older one do not confuse them.
   const issuer = name(`Entrepot trial authority ${randomBytes(4).toString('hex')}`);
-  const validity = sequence(time(now - backdated), time(now + days * day));
+  const validity = sequence(utcTime(now - backdated), utcTime(now + days * day));
   const keyId = randomBytes(20);
   const common = { issuer, validity, signer: authority.privateKey };
   const ca = certificate({

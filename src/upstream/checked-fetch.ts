@@ -1,6 +1,6 @@
 import type { ProxyEnvironment } from './addresses.ts';
 import { readUpstreamBody } from './body.ts';
-import { Client } from './client.ts';
+import { UpstreamClient } from './client.ts';
 
 /** Largest body, in bytes, and longest time of each step and of the body, in milliseconds. */
 const sizeLimit = 256 * 1024;
@@ -27,10 +27,10 @@ export interface CheckedRequest {
 
 /** The function `fetch` for small documents, with the address checks of upstreams. It follows no redirect. */
 export class CheckedFetch {
-  readonly #client: Client;
+  readonly #client: UpstreamClient;
 
   constructor({ connections = defaultConnections, ...options }: CheckedFetchOptions) {
-    this.#client = new Client({ ...options, timeout: timeLimit, connections });
+    this.#client = new UpstreamClient({ ...options, timeout: timeLimit, connections });
   }
 
   /**

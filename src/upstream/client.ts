@@ -6,14 +6,14 @@ import { isDigest } from '../runtime/digest.ts';
 import { checkedAgents, type AgentOptions } from './addresses.ts';
 import type { UpstreamAnswer } from './answer.ts';
 import { decode } from './body.ts';
-import { Connections } from './connections.ts';
+import { HostConnections } from './connections.ts';
 import { BackgroundTask } from './background-task.ts';
 import { addressRefusal, NotConnected } from './failures.ts';
 import { mayReleaseInput, releaseInput } from './release-input.ts';
 import { cutSlowBody, minSpeed } from './slow-body.ts';
 
 /** One request to one host. */
-export interface Sending {
+export interface RequestOptions {
   method?: 'GET' | 'HEAD' | 'POST';
   url: URL;
   headers: Record<string, string>;
@@ -35,10 +35,10 @@ export interface ClientOptions extends AgentOptions {
 }
 
 /** Sends single requests: no redirects, no credentials, no retry. Each step has a time-out of `timeout` milliseconds. */
-export class Client {
+export class UpstreamClient {
   readonly #agents: ReturnType<typeof checkedAgents>;
   readonly #got: Got;
-  readonly #connections: Connections;
+  readonly #connections: HostConnections;
   readonly #meter: ClientOptions['meter'];
   readonly #onSlow: () => void;
   readonly #timeout: number;
@@ -48,7 +48,7 @@ export class Client {
     this.#meter = meter;
     this.#onSlow = onSlow;
     this.#timeout = timeout;
-    this.#connections = new Connections({ max: connections, waitLimit: timeout });
+    this.#connections = new HostConnections({ max: connections, waitLimit: timeout });
     this.#agents = checkedAgents(options);
     this.#got = got.extend({
       agent: this.#agents,
@@ -70,7 +70,7 @@ export class Client {
     group,
     isDocument = false,
     signal,
-  }: Sending): Promise<UpstreamAnswer> {
+  }: RequestOptions): Promise<UpstreamAnswer> {
     const mayRelease = await mayReleaseInput();
     const release = await this.#connections.take(url.origin, group, signal);
     const sent = this.#got.stream(url, {

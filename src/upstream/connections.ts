@@ -15,7 +15,7 @@ export interface ConnectionsOptions {
  * Limits the connections of an upstream; further requests wait in a queue. A group (one package or repository) gets at
  * most a quarter of the connections, so that a group whose answers hang does not take all of them.
  */
-export class Connections {
+export class HostConnections {
   readonly #semaphore: Semaphore;
   readonly #waitLimit: number;
   readonly #closing = new AbortController();

@@ -27,7 +27,7 @@ export function parseChallenges(header: string | undefined): Challenge[] {
 }
 
 /** The value of `Authorization` for configured credentials. */
-export function authorizationOf(auth: UpstreamAuth): string {
+export function upstreamAuthorization(auth: UpstreamAuth): string {
   if ('bearer' in auth) return `Bearer ${auth.bearer}`;
   return `Basic ${Buffer.from(`${auth.username}:${auth.password}`).toString('base64')}`;
 }
@@ -88,7 +88,7 @@ export class Credentials {
   async send(): Promise<string | undefined> {
     const { source } = this.#parts;
     if (!source) return undefined;
-    const header = authorizationOf(await source.get());
+    const header = upstreamAuthorization(await source.get());
     this.#sent = true;
     return header;
   }
@@ -105,7 +105,7 @@ export class Credentials {
     const { source } = this.#parts;
     const current = await this.send();
     if (!source || current !== refused) return current;
-    const renewed = authorizationOf(await source.renew());
+    const renewed = upstreamAuthorization(await source.renew());
     return renewed === refused ? undefined : renewed;
   }
 

@@ -6,7 +6,7 @@ import type { ProxyEnvironment, Resolve } from './addresses.ts';
 import type { OptionalService, UpstreamAnswer, UpstreamRequest } from './answer.ts';
 import { discard } from './body.ts';
 import { Breaker, type Attempt, type BreakerRequest, type OnBreakerChange, type OpenPause } from './breaker.ts';
-import { Client, type Sending } from './client.ts';
+import { UpstreamClient, type RequestOptions } from './client.ts';
 import type { CredentialSource } from './credential-source.ts';
 import { Credentials, parseChallenges, withheldFrom } from './credentials.ts';
 import { BackgroundTask } from './background-task.ts';
@@ -56,7 +56,7 @@ export class Upstream {
   readonly #now: () => number;
   readonly #breaker: Breaker;
   readonly #serviceBreakers: Record<OptionalService, Breaker>;
-  readonly #client: Client;
+  readonly #client: UpstreamClient;
   readonly #tokens: RegistryTokens;
   readonly credentials: Credentials;
   readonly #failures: FailureLog;
@@ -81,7 +81,7 @@ export class Upstream {
       onWithheld: (host) => log.warn({ upstream: id, host }, `${withheldFrom(host)} of this upstream`),
     });
     this.#offline = parts.offline || config.mode === 'offline';
-    this.#client = new Client({
+    this.#client = new UpstreamClient({
       allowPrivate,
       proxy,
       timeout,
@@ -306,7 +306,7 @@ export class Upstream {
     return this.#challenge === 'configured' && this.credentials.isListed(url);
   }
 
-  async #once(sending: Sending): Promise<UpstreamAnswer> {
+  async #once(sending: RequestOptions): Promise<UpstreamAnswer> {
     // Addresses in an upstream's documents and challenges are no more trusted than a redirect.
     if (this.base.protocol === 'https:' && sending.url.protocol === 'http:') {
       throw new Refused('refers from https to http', { verdict: 'unsent' });

@@ -4,11 +4,11 @@ import type { Database } from '../database/database.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { periodAt } from './period.ts';
 import { totalsOf } from './report.ts';
-import type { StoredBytes } from './stored.ts';
+import type { StorageMeter } from './stored.ts';
 
 export interface QuotaParts {
   database: Database;
-  stored: StoredBytes;
+  stored: StorageMeter;
   /** Bytes that an account may host, and may download in a month; unlimited by default. */
   limits: { accountStorage?: number | undefined; accountEgress?: number | undefined };
   /** Bytes of an account's unfinished uploads. They count as stored. */

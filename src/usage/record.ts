@@ -18,7 +18,7 @@ export interface Downloads {
 export type AddDownloads = (tx: Transaction, downloads: Downloads) => Promise<void>;
 
 /** Counts of one key since the last flush. */
-export interface Entry {
+export interface UnwrittenCounts {
   accountId: number;
   token: string;
   kind: SubjectKind;
@@ -35,7 +35,7 @@ type Key = Pick<Use, 'at' | 'token' | 'kind' | 'subject' | 'status'>;
 /** Entries that one transaction writes exactly once. */
 interface Batch {
   number: number;
-  entries: Entry[];
+  entries: UnwrittenCounts[];
 }
 
 /** Counts of a process that could not write them. `writer` and the numbers of the batches say which are in the database. */
@@ -64,9 +64,9 @@ export class UsageRecord {
   readonly #now: () => number;
   readonly #downloads: Partial<Record<SubjectKind, AddDownloads>>;
   readonly #writer = randomUUID();
-  #entries = new Map<string, Entry>();
+  #entries = new Map<string, UnwrittenCounts>();
   /** The entry of the last request, because the next request often has the same. */
-  #last: Entry | undefined;
+  #last: UnwrittenCounts | undefined;
   #batches: Batch[] = [];
   #batchCount = 0;
   #flushing: Promise<void> | undefined;
@@ -139,7 +139,7 @@ export class UsageRecord {
     }
   }
 
-  #entryFor(accountId: number, use: Key): Entry {
+  #entryFor(accountId: number, use: Key): UnwrittenCounts {
     const { token = '', at } = use;
     const day = dayOf(at);
     let { kind } = use;
@@ -197,7 +197,12 @@ export class UsageRecord {
     }
   }
 
-  async #writeBatch(tx: Transaction, writer: string, number: number, entries: readonly Entry[]): Promise<void> {
+  async #writeBatch(
+    tx: Transaction,
+    writer: string,
+    number: number,
+    entries: readonly UnwrittenCounts[],
+  ): Promise<void> {
     if (!(await this.#isNew(tx, writer, number))) return;
     const now = this.#now();
     const rows = rowsOf(entries, now);
@@ -232,7 +237,7 @@ function nameOf(subject: string): string {
 }
 
 /** The rows of accounts, tokens and subjects, in the order of their keys, so that concurrent writers do not deadlock. */
-function rowsOf(entries: readonly Entry[], now: number): Row[] {
+function rowsOf(entries: readonly UnwrittenCounts[], now: number): Row[] {
   const rows = new Map<string, { counters: Counters; row: Row }>();
   for (const { accountId, token, kind, name, day: counted, counters } of entries) {
     const day = dayToWrite(counted, now);

@@ -2,7 +2,7 @@ import type { NameKind } from '../accounts/names.ts';
 import type { Database, Value } from '../database/database.ts';
 import { counterNames, noCounts, type Counters } from './counters.ts';
 import type { Period } from './period.ts';
-import type { Stored, StoredBytes } from './stored.ts';
+import type { Stored, StorageMeter } from './stored.ts';
 
 /** Groups of a report. `name` is then the ID of the token or package, or the name of the repository. */
 export type Grouping = 'token' | NameKind;
@@ -80,7 +80,7 @@ export async function itemsOf(
  */
 export async function storageOf(
   database: Database,
-  stored: StoredBytes,
+  stored: StorageMeter,
   accountId: number,
   period: Period,
   now: number,

@@ -34,7 +34,7 @@ const patience = 2000;
 const samplesPerStatement = 200;
 
 /** Measures the stored bytes of accounts. All accounts share mirrored content; it counts for one of them. */
-export class StoredBytes {
+export class StorageMeter {
   readonly #database: Database;
   readonly #measures: Measures;
   readonly #mirrorAccount: number;

@@ -4,7 +4,7 @@ import { matchesType, type RecordedEvent } from '../events/event.ts';
 import type { Events } from '../events/events.ts';
 import { recordEvent } from '../events/record.ts';
 import { bodyOf } from './cloud-event.ts';
-import type { Attempt, DeliveryRow } from './delivery.ts';
+import type { DeliveryAttempt, DeliveryRow } from './delivery.ts';
 import { delayAfter, pauseOf } from './schedule.ts';
 import { eventOf, factsOf, toWebhook, type Webhook, type WebhookRow } from './webhook.ts';
 import { webhooksIn } from './webhook-rows.ts';
@@ -48,8 +48,8 @@ export interface Due {
   since: number;
 }
 
-export const outcomes = ['delivered', 'retry', 'failed'] as const;
-export type Outcome = (typeof outcomes)[number];
+export const deliveryOutcomes = ['delivered', 'retry', 'failed'] as const;
+export type DeliveryOutcome = (typeof deliveryOutcomes)[number];
 
 /** The deliveries of all webhooks. A row is made from a committed event, and is sent by one instance at a time. */
 export class Deliveries {
@@ -121,7 +121,7 @@ export class Deliveries {
   }
 
   /** Records an attempt, unless another instance has taken the delivery since. `url` is where it was sent. */
-  async finish(claimed: Claimed, url: string, attempt: Attempt): Promise<Outcome> {
+  async finish(claimed: Claimed, url: string, attempt: DeliveryAttempt): Promise<DeliveryOutcome> {
     const { at, duration, status, failure, answer } = attempt;
     const now = this.#now();
     const attempts = claimed.attempts + 1;

@@ -25,7 +25,7 @@ export interface DeliveryRow {
 }
 
 /** One request to a receiver. Times are in milliseconds. */
-export interface Attempt {
+export interface DeliveryAttempt {
   /** Since 1970 UTC. */
   at: number;
   duration: number;
@@ -82,7 +82,7 @@ export function deliveryItem(row: DeliveryRow): DeliveryItem {
 }
 
 /** An attempt as readers get it, without its signature. `id` is that of its message. */
-export function attemptItem(id: string, { at, duration, status, answer, failure }: Attempt): AttemptItem {
+export function attemptItem(id: string, { at, duration, status, answer, failure }: DeliveryAttempt): AttemptItem {
   return {
     at: new Date(at).toISOString(),
     duration_ms: duration,

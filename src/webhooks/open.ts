@@ -8,7 +8,7 @@ import type { Resolve } from '../upstream/addresses.ts';
 import { Poster } from './post.ts';
 import { urlBelow } from '../upstream/url.ts';
 import { Deliveries } from './deliveries.ts';
-import type { Attempt } from './delivery.ts';
+import type { DeliveryAttempt } from './delivery.ts';
 import { Receivers } from './receivers.ts';
 import { deleteOldDeliveries } from './retention.ts';
 import { Secrets } from './secrets.ts';
@@ -49,7 +49,7 @@ type ReadValues = () => Iterable<[labels: Record<string, string>, value: number]
 export interface OpenWebhooks {
   readonly webhooks: Webhooks;
   /** Sends a test event to a webhook of the account. Throws `NotFound`, `TooManyRequests` or `KeyUnavailable`. */
-  test(accountId: number, accountName: string, id: string): Promise<{ id: string; attempt: Attempt }>;
+  test(accountId: number, accountName: string, id: string): Promise<{ id: string; attempt: DeliveryAttempt }>;
   /** Rejects with `ConfigError` if the setting names a key file that cannot be read, and there are no stored secrets. */
   checkKey(): Promise<void>;
   /** Why the stored secrets cannot be decrypted now, and what to do; undefined if they can. */

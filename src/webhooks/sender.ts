@@ -5,8 +5,8 @@ import type { Events } from '../events/events.ts';
 import { AddressRefused } from '../upstream/addresses.ts';
 import type { Poster } from './post.ts';
 import { testBody } from './cloud-event.ts';
-import { outcomes, type Claimed, type Deliveries, type Due, type Outcome } from './deliveries.ts';
-import type { Attempt } from './delivery.ts';
+import { deliveryOutcomes, type Claimed, type Deliveries, type Due, type DeliveryOutcome } from './deliveries.ts';
+import type { DeliveryAttempt } from './delivery.ts';
 import type { Secrets } from './secrets.ts';
 import { headersOf, secondsOf, signatureOf } from './signature.ts';
 import type { WebhookRow } from './webhook.ts';
@@ -52,7 +52,7 @@ export class Sender {
   readonly #failing = new Set<string>();
   readonly #stop = new AbortController();
   /** From 0, because Prometheus cannot see the growth to a first value. */
-  readonly #outcomes = new Map<Outcome, number>(outcomes.map((each) => [each, 0]));
+  readonly #outcomes = new Map<DeliveryOutcome, number>(deliveryOutcomes.map((each) => [each, 0]));
   #ticking: Promise<void> | undefined;
   #filling: Promise<void> | undefined;
   #fillAgain = false;
@@ -63,7 +63,7 @@ export class Sender {
   }
 
   /** Finished attempts of this process, by outcome. */
-  get outcomes(): ReadonlyMap<Outcome, number> {
+  get outcomes(): ReadonlyMap<DeliveryOutcome, number> {
     return this.#outcomes;
   }
 
@@ -81,7 +81,7 @@ export class Sender {
   }
 
   /** Sends a test event, and resolves to what happened. Throws `TooManyRequests` while too many tests run. */
-  async test(webhook: WebhookRow, accountName: string, id: string): Promise<Attempt> {
+  async test(webhook: WebhookRow, accountName: string, id: string): Promise<DeliveryAttempt> {
     const account = webhook.account_id;
     const own = this.#tests.filter((each) => each === account).length;
     if (own >= maxTestsOfAccount || this.#tests.length >= maxTests) {
@@ -211,7 +211,7 @@ export class Sender {
   }
 
   /** Sends one request. Rejects only if the secret cannot be decrypted. */
-  async #attempt(webhook: WebhookRow, id: string, text: string): Promise<Attempt> {
+  async #attempt(webhook: WebhookRow, id: string, text: string): Promise<DeliveryAttempt> {
     const { secrets, poster, now } = this.#parts;
     const at = now();
     const keys = [await secrets.decrypt(webhook.id, webhook.secret)];

@@ -6,7 +6,7 @@ export const maxWebhooks = 20;
 /** Characters of a URL. */
 export const maxUrlLength = 2000;
 /** Patterns of a webhook. */
-export const maxPatterns = 20;
+export const maxEventPatterns = 20;
 
 export interface Webhook {
   id: string;
@@ -94,8 +94,8 @@ export function factsOf({ url, events, enabled, disabled_reason: reason, operate
 /** Checks the patterns of a webhook and removes duplicates; throws `Invalid`. */
 export function parseEvents(patterns: readonly string[]): string[] {
   const unique = [...new Set(patterns)];
-  if (unique.length === 0 || unique.length > maxPatterns) {
-    throw wrongEvents(`expected 1 to ${maxPatterns} types of events, or * for all.`);
+  if (unique.length === 0 || unique.length > maxEventPatterns) {
+    throw wrongEvents(`expected 1 to ${maxEventPatterns} types of events, or * for all.`);
   }
   const unknown = unique.find((each) => !isKnownPattern(each));
   if (unknown === undefined) return unique;

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import test, { type ExecutionContext } from 'ava';
 import { pack } from 'tar-stream';
-import { decodeManifest, encodeManifest, rowsName, type Manifest } from '../../src/backup/format.ts';
+import { decodeManifest, encodeManifest, rowsName, type BackupManifest } from '../../src/backup/format.ts';
 import { digestOf } from '../../src/runtime/digest.ts';
 import { execute } from '../support/clients/clients.ts';
 import { entrepot } from '../support/in-process.ts';
@@ -196,7 +196,7 @@ function withRows(good: readonly Made[], table: string, change: (lines: string[]
     .split('\n');
   const lines = change(before);
   const bytes = Buffer.from(`${[header, ...lines].join('\n')}\n`);
-  const changed: Manifest = {
+  const changed: BackupManifest = {
     ...manifest,
     tables: manifest.tables.map((each) =>
       each.name === table ? { ...each, rows: lines.length, bytes: bytes.length, digest: digestOf(bytes) } : each,

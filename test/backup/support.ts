@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { readArchive } from '../../src/backup/archive.ts';
-import type { Manifest, Member } from '../../src/backup/format.ts';
+import type { BackupManifest, Member } from '../../src/backup/format.ts';
 import type { Dialect } from '../../src/database/database.ts';
 import { temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
@@ -50,9 +50,9 @@ export async function membersOf(path: string): Promise<{ name: string; bytes: Bu
 }
 
 /** The manifest of an archive, or of a backup in a folder. */
-export async function manifestOf(path: string): Promise<Manifest> {
+export async function manifestOf(path: string): Promise<BackupManifest> {
   const bytes = path.endsWith('.tar') ? (await membersOf(path)).at(-1)!.bytes : await readFile(join(path, 'manifest'));
-  return JSON.parse(bytes.toString().split('\n', 1)[0]!) as Manifest;
+  return JSON.parse(bytes.toString().split('\n', 1)[0]!) as BackupManifest;
 }
 
 /** Members from memory, as a source for a check. */

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import test, { type ExecutionContext } from 'ava';
 import { run } from '../../src/cli/commands.ts';
-import { bytesText } from '../../src/cli/progress.ts';
+import { binaryBytes } from '../../src/cli/progress.ts';
 import { held, serve } from '../support/upstreams/faulty-upstream.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
@@ -129,7 +129,7 @@ test('an interrupted command says so and continues when it is run again; a termi
 });
 
 test('amounts are printed with units', (t) => {
-  t.deepEqual([0, 1023, 1024, 1536, 150_000, 5 * 2 ** 30].map(bytesText), [
+  t.deepEqual([0, 1023, 1024, 1536, 150_000, 5 * 2 ** 30].map(binaryBytes), [
     '0 B',
     '1023 B',
     '1.0 KiB',

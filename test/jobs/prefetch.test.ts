@@ -50,7 +50,7 @@ test('a folder with a file that takes a parser long neither stops the server, no
   t.deepEqual([closed.status, ended.status], ['fulfilled', 'rejected']);
 });
 
-test('many requirements in a folder arrive complete and in order', async (t) => {
+test('many items in a folder arrive complete and in order', async (t) => {
   const folder = await folderUntilEnd(t);
   const file = join(folder, 'list.txt');
   const lines = Array.from({ length: 4001 }, (_, index) => `p${index}@1.0.0`);

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { WorkerExchange, WorkerReports, type Channel, type Message } from '../../src/metrics/exchange.ts';
-import { textOf, type Family, type Report } from '../../src/metrics/report.ts';
+import { metricsText, type Family, type MetricsReport } from '../../src/metrics/report.ts';
 import { Samples } from '../../src/metrics/samples.ts';
 import { parseMetrics } from '../support/metrics.ts';
 import { until, within } from '../support/until.ts';
@@ -35,7 +35,7 @@ function addWorker(reports: WorkerReports, value: number, wait = 10_000) {
   const end = reports.add(pair.first);
   const exchange = new WorkerExchange(pair.worker, 1e6, wait);
   const counted = { value, gauge: value };
-  const own = (): Report => ({
+  const own = (): MetricsReport => ({
     metrics: [
       family('requests_total', 'counter', 'sum', counted.value),
       family('running', 'gauge', 'sum', counted.gauge),
@@ -48,7 +48,7 @@ function addWorker(reports: WorkerReports, value: number, wait = 10_000) {
   exchange.start(() => Promise.resolve(own()));
   const seen = async () => {
     const others = await within(exchange.others());
-    const { series } = parseMetrics(await textOf([own(), ...others!].map(({ metrics }) => metrics)));
+    const { series } = parseMetrics(await metricsText([own(), ...others!].map(({ metrics }) => metrics)));
     return Object.fromEntries(series.map(({ name, value: number }) => [name, number]));
   };
   return { ...pair, exchange, counted, end, seen };

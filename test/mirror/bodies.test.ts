@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib';
 import type { Database } from '../../src/database/database.ts';
 import { digestOf, type Digest } from '../../src/runtime/digest.ts';
 import { readAll } from '../../src/storage/files/content.ts';
-import { Room } from '../../src/storage/files/room.ts';
+import { DiskReserve } from '../../src/storage/files/disk-reserve.ts';
 import type { StagedFile } from '../../src/storage/files/staged-file.ts';
 import { answer, endless, serve, startFaultyUpstream, startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { changedDatabase } from '../support/databases.ts';
@@ -168,7 +168,7 @@ test.serial('repeated stalls end in a failure, in time, and the next request is 
 
 test.serial('a slow reader is not an idle upstream', async (t) => {
   // Without room the body is passed through at the speed of its reader, with at most 4 MiB in memory.
-  const room = new Room('/', 1000, () => Promise.resolve(0));
+  const room = new DiskReserve('/', 1000, () => Promise.resolve(0));
   const { server, mirror, resource } = await setUp(t, { mirror: { room } });
   const large = randomBytes(12 * 2 ** 20);
   server.on('/thing', serve(large));
@@ -410,7 +410,7 @@ test.serial('when the disk becomes full, the rest of a body is passed through to
   const expected = { digest: digestOf(body), idle: 5000 };
   server.on('/thing', serve(body, { length: false }));
   let free = 10 ** 9;
-  const room = new Room('/', 1000, () => Promise.resolve(free));
+  const room = new DiskReserve('/', 1000, () => Promise.resolve(free));
   const { mirror, resource, staged, blobCount } = await openMirror(t, server.url, { mirror: { room } });
   const first = (await mirror.open(resource('/thing', expected)))!;
   const second = (await mirror.open(resource('/thing', expected)))!;
@@ -435,7 +435,7 @@ test.serial('a wrong body that is passed through completes at no client', async 
   const server = await startFaultyUpstream(t);
   const body = randomBytes(10 * 2 ** 20);
   server.on('/thing', serve(body));
-  const room = new Room('/', 1000, () => Promise.resolve(0));
+  const room = new DiskReserve('/', 1000, () => Promise.resolve(0));
   const { mirror, resource } = await openMirror(t, server.url, { mirror: { room } });
   const entry = (await mirror.open(resource('/thing', { digest: digestOf('other'), idle: 5000 })))!;
   t.is(entry.outcome, 'passed');

@@ -4,7 +4,7 @@ import { readdir, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { digestOf } from '../../src/runtime/digest.ts';
 import { DomainError } from '../../src/runtime/errors.ts';
-import type { Entry } from '../../src/mirror/mirror.ts';
+import type { MirrorEntry } from '../../src/mirror/mirror.ts';
 import type { StagedFile } from '../../src/storage/files/staged-file.ts';
 import { changedDatabase, dialects, temporaryDatabase } from '../support/databases.ts';
 import { answer, held, serve, startFaultyUpstream, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
@@ -40,7 +40,7 @@ function inHalves(bytes: Buffer): { behaviour: Behaviour; release: () => void } 
 }
 
 /** Whether a reader gets all of `large`, compared piece by piece: a hundred copies would need too much memory. */
-async function follow(entry: Entry | undefined, target: Buffer): Promise<boolean> {
+async function follow(entry: MirrorEntry | undefined, target: Buffer): Promise<boolean> {
   let position = 0;
   let right = true;
   for (;;) {

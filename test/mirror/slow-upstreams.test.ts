@@ -6,10 +6,10 @@ import { digestOf } from '../../src/runtime/digest.ts';
 import { fetchFrom } from '../../src/mirror/fetch/fetch.ts';
 import type { MirrorResource } from '../../src/mirror/fetch/resource.ts';
 import type { EntryKey } from '../../src/mirror/store/entries.ts';
-import { Slots } from '../../src/mirror/fetch/slots.ts';
+import { FetchPlaces } from '../../src/mirror/fetch/fetch-places.ts';
 import { BackgroundTask } from '../../src/upstream/background-task.ts';
 import { openMirror, readEntry, type MirrorSetup } from '../support/mirror.ts';
-import { Room } from '../../src/storage/files/room.ts';
+import { DiskReserve } from '../../src/storage/files/disk-reserve.ts';
 import { serve, startFaultyUpstream, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
 import { until } from '../support/until.ts';
 
@@ -84,7 +84,7 @@ test('a slow reader, and a limited rate of a background task, are not faults of 
   const bytes = randomBytes(4 * 2 ** 20);
   const { server, mirror, resource, upstream } = await setUp(t, {
     settings: { timeout: '1s' },
-    mirror: { room: new Room('/', 0, () => Promise.resolve(-1)) },
+    mirror: { room: new DiskReserve('/', 0, () => Promise.resolve(-1)) },
   });
   server.on('/thing', serve(bytes));
   server.on('/other', serve(bytes.subarray(0, 200_000)));
@@ -146,7 +146,7 @@ test('a complete body whose readers have left is stored or refused, not kept as 
 });
 
 test('an upstream uses at most as many places of an account as it leaves free', async (t) => {
-  const slots = new Slots({ max: 8, wait: 60_000 });
+  const slots = new FetchPlaces({ max: 8, wait: 60_000 });
   const first = caller('one');
   const slow = Array.from({ length: 8 }, () => slots.take(first, 'slow'));
   t.is(slow.filter(isFree).length, 5);
@@ -168,7 +168,7 @@ test('an upstream uses at most as many places of an account as it leaves free', 
 
 test('a fetch that waits for long is reported, and refused later', async (t) => {
   const reported: string[] = [];
-  const slots = new Slots({ max: 1, wait: 120, report: (upstream, account) => reported.push(upstream, account) });
+  const slots = new FetchPlaces({ max: 1, wait: 120, report: (upstream, account) => reported.push(upstream, account) });
   const release = slots.take(caller('one'), 'slow') as () => void;
   const error = await t.throwsAsync(slots.take(caller('one'), 'slow') as Promise<() => void>);
   t.like(error, { name: 'TooManyRequests' });

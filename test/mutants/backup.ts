@@ -2,8 +2,8 @@ import { mutantsOf } from './mutant.ts';
 
 export const backup = [
   ...mutantsOf(
-    'src/storage/upkeep/holds.ts',
-    ['test/storage/upkeep/holds.test.ts'],
+    'src/storage/upkeep/collection-pause.ts',
+    ['test/storage/upkeep/collection-pause.test.ts'],
     [
       ['a hold never expires', 'expires_at > ${now[from.dialect]} LIMIT 1', 'expires_at > 0 LIMIT 1'],
       ['a hold that has expired is renewed', ' AND expires_at > ${time}`', '`'],
@@ -12,7 +12,7 @@ export const backup = [
   ),
   ...mutantsOf(
     'src/storage/upkeep/collector.ts',
-    ['test/storage/upkeep/holds.test.ts'],
+    ['test/storage/upkeep/collection-pause.test.ts'],
     [['the collector does not check holds when it marks', 'return (await isHeld(tx)) ? [] : free;', 'return free;']],
   ),
   ...mutantsOf(

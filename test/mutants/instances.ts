@@ -36,7 +36,11 @@ export const instances = [
         'source.pipe(request);',
         "source.on('data', (piece) => request.write(piece)).on('end', () => request.end());",
       ],
-      ['an answer needs no signature', 'isSame(this.#key.ofAnswer(this.#signature, text), signature)', 'signature'],
+      [
+        'an answer needs no signature',
+        'isSameSignature(this.#key.ofAnswer(this.#signature, text), signature)',
+        'signature',
+      ],
       ['a call to a dead instance goes on', 'live || request.destroy', 'true || request.destroy'],
     ],
   ),

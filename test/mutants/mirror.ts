@@ -87,7 +87,7 @@ export const mirror = [
     [['any number of beginnings is kept', 'this.#kept.size <= maxKept', 'this.#kept.size > 0']],
   ),
   ...mutantsOf(
-    'src/mirror/fetch/slots.ts',
+    'src/mirror/fetch/fetch-places.ts',
     ['test/http/hostile-clients.test.ts'],
     [['accounts share their slots', 'this.#semaphore.take(account, {', "this.#semaphore.take('', {"]],
   ),

@@ -73,8 +73,8 @@ export const s3 = [
     [
       [
         'a copy does not hold the content',
-        "await Hold.take(database, options.lease, 'copy')",
-        "await Hold.take(database, 1, 'copy')",
+        "await CollectionPause.take(database, options.lease, 'copy')",
+        "await CollectionPause.take(database, 1, 'copy')",
       ],
       [
         'a copy is paired before it is complete',
@@ -112,7 +112,7 @@ export const s3 = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/drivers/fill.ts',
+    'src/storage/drivers/cache-fill.ts',
     ['test/storage/drivers/local-copies.test.ts'],
     [
       ['a reader far ahead waits', 'if (position > this.#written + maxLead) return undefined;', ''],

@@ -72,7 +72,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/blobs/pending.ts',
+    'src/storage/blobs/blob-reservations.ts',
     ['test/storage/blobs/commit-faults.test.ts'],
     [
       ['a row that is being deleted becomes live', " AND state <> 'deleting'`", '`'],
@@ -279,8 +279,8 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/files/room.ts',
-    ['test/storage/files/room.test.ts'],
+    'src/storage/files/disk-reserve.ts',
+    ['test/storage/files/disk-reserve.test.ts'],
     [
       [
         'writes in progress do not count',

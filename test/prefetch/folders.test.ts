@@ -3,9 +3,9 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import test from 'ava';
 import { packageInputs } from '../../src/nuget/prefetch/inputs.ts';
-import { requirementsIn } from '../../src/prefetch/folders.ts';
+import { prefetchItemsIn } from '../../src/prefetch/folders.ts';
 import { Inputs } from '../../src/prefetch/inputs.ts';
-import { isUnclear } from '../../src/prefetch/requirement.ts';
+import { isUnclear } from '../../src/prefetch/item.ts';
 import { inputs } from '../../src/server/server.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
@@ -42,7 +42,7 @@ test('a file or a folder that vanishes, and a parser that fails, do not end a se
   const onFound = (file: string) => {
     if (file === at('vanishes', 'packages.config')) rmSync(file);
   };
-  const found = await requirementsIn(folder, { inputs: fragile, values, onFound });
+  const found = await prefetchItemsIn(folder, { inputs: fragile, values, onFound });
   const unclear = found.filter(isUnclear).map(({ what, reason, location }) => [what, location.file, reason]);
   const reasonOf = (path: string) => unclear.find(([, file]) => file === path)?.[2] ?? '';
   t.is(unclear.length, 3);
@@ -74,7 +74,7 @@ test('a lock file with the name of a project is for this project only', (t) => {
 
 test('an empty folder names only files that a search finds', async (t) => {
   const folder = await folderUntilEnd(t);
-  const error = await t.throwsAsync(requirementsIn(folder, { inputs, values }), { name: 'Invalid' });
+  const error = await t.throwsAsync(prefetchItemsIn(folder, { inputs, values }), { name: 'Invalid' });
   const named = /finds: ([^;]*);/.exec(error.message)?.[1]?.split(', ') ?? [];
   t.deepEqual(
     named.filter((each) => !inputs.finds(basename(each).replace('*', 'a'))),
@@ -87,7 +87,7 @@ test('a folder with too many bytes is refused as a whole', async (t) => {
   const folder = await folderUntilEnd(t);
   const half = Buffer.alloc(33 * 2 ** 20, ' ');
   for (const each of ['a.csproj', 'b.csproj']) await writeFile(join(folder, each), half);
-  await t.throwsAsync(requirementsIn(folder, { inputs, values }), {
+  await t.throwsAsync(prefetchItemsIn(folder, { inputs, values }), {
     name: 'Invalid',
     message: /: its files have more than 64 MiB together$/,
   });

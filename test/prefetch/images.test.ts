@@ -55,8 +55,8 @@ function offerIndex(registry: UpstreamRegistry, name: string, tag: string, platf
 test('an image and its tag are stored when the upstream is down, and its content is fetched once', async (t) => {
   const { registry, mirror, get } = await setUp(t);
   const { manifest, config, layer } = registry.image('library/alpine', '3.20');
-  const requirements = wishesOf('alpine:3.20', 'docker.io/library/alpine:3.20', `alpine@${manifest.digest}`);
-  const report = await prefetchInto(mirror, requirements);
+  const items = wishesOf('alpine:3.20', 'docker.io/library/alpine:3.20', `alpine@${manifest.digest}`);
+  const report = await prefetchInto(mirror, items);
   t.deepEqual(missingIn(report), []);
   t.is(report.fetched.blob.count, 2);
   t.is(report.fetched.blob.bytes, config.size + layer.size);
@@ -64,12 +64,12 @@ test('an image and its tag are stored when the upstream is down, and its content
   t.is(registry.count('/v2/library/alpine/manifests/3.20', 'GET'), 1);
 
   const before = registry.requests().length;
-  const again = await prefetchInto(mirror, requirements);
+  const again = await prefetchInto(mirror, items);
   t.is(again.fetched.blob.count + again.fetched.manifest.count, 0);
   t.is(again.present.blob.bytes, report.fetched.blob.bytes);
   t.deepEqual(registry.requests().slice(before), [], 'no upstream request while the tag is fresh');
   mirror.clock.now = Date.now() + 3_600_000;
-  await prefetchInto(mirror, requirements);
+  await prefetchInto(mirror, items);
   const later = registry.requests().slice(before);
   t.deepEqual(
     later.filter((each) => each.startsWith('GET') && !/referrers|tags\/list|sha256-/.test(each)),
@@ -188,7 +188,7 @@ test('missing content is listed with its reason; names of this server and of oth
   const { layer: lost } = registry.image('team/lost', '1');
   registry.on(`/v2/team/lost/blobs/${lost.digest}`, answer(404));
   await new TestRepository(mirror, 'mine/app').image('1');
-  const requirements = wishesOf(
+  const items = wishesOf(
     'hub.example/docker.io/library/good:1',
     'hub.example/good:1',
     'index.docker.io/good:1',
@@ -200,7 +200,7 @@ test('missing content is listed with its reason; names of this server and of oth
     'secret/app:1',
     'hub.example/docker.io/mine/app:1',
   );
-  const report = await prefetchInto(mirror, requirements);
+  const report = await prefetchInto(mirror, items);
   t.is(registry.count('/v2/library/good/manifests/1', 'GET'), 1);
   t.deepEqual(missingIn(report), [
     'ghcr.io/org/app:1: no upstream is named ghcr.io',
@@ -254,9 +254,9 @@ test('it stops at a share of the upstream’s rate limit, and continues there la
       answer(200, { 'content-type': ociManifest, ...limits }, manifest.bytes)(request, response);
     });
   }
-  const requirements = wishesOf('team/a:1', 'team/b:1', 'team/c:1', 'team/d:1');
+  const items = wishesOf('team/a:1', 'team/b:1', 'team/c:1', 'team/d:1');
   const options = { rateLimitShare: 0.3, concurrency: 1, referrers: false };
-  const report = await prefetchInto(mirror, requirements, options);
+  const report = await prefetchInto(mirror, items, options);
   t.is(remaining, 50);
   t.is(report.fetched.manifest.count, 2);
   t.is(report.fetched.blob.count, 4, 'blobs are not counted');
@@ -266,11 +266,11 @@ test('it stops at a share of the upstream’s rate limit, and continues there la
   }
   firstUpstream(mirror).rateLimit = {};
   remaining = 100;
-  const exact = await prefetchInto(mirror, requirements, { ...options, rateLimitShare: 0.25 });
+  const exact = await prefetchInto(mirror, items, { ...options, rateLimitShare: 0.25 });
   t.is(exact.fetched.manifest.count, 1, 'a share that is used up exactly');
   firstUpstream(mirror).rateLimit = {};
   remaining = 1000;
-  const rest = await prefetchInto(mirror, requirements, options);
+  const rest = await prefetchInto(mirror, items, options);
   t.deepEqual(missingIn(rest), []);
   t.is(rest.present.manifest.count, 3);
   t.is(rest.fetched.manifest.count, 1);
@@ -283,8 +283,8 @@ test('a cancelled prefetch stops at once, and the next one continues there', asy
   const { behaviour, release } = held(serve(other.layer.bytes));
   registry.on(`/v2/team/b/blobs/${other.layer.digest}`, behaviour);
   const calling = new AbortController();
-  const requirements = wishesOf('team/a:1', 'team/b:1');
-  const running = prefetchInto(mirror, requirements, { signal: calling.signal, concurrency: 2 });
+  const items = wishesOf('team/a:1', 'team/b:1');
+  const running = prefetchInto(mirror, items, { signal: calling.signal, concurrency: 2 });
   const isAsked = (name: string, digest: string) => registry.count(`/v2/team/${name}/blobs/${digest}`) > 0;
   await until(() => isAsked('b', other.layer.digest) && isAsked('a', layer.digest));
   await until(async () =>
@@ -295,7 +295,7 @@ test('a cancelled prefetch stops at once, and the next one continues there', asy
   t.true(report.interrupted);
   t.deepEqual(report.missing, []);
   release();
-  const rest = await prefetchInto(mirror, requirements);
+  const rest = await prefetchInto(mirror, items);
   t.false(rest.interrupted);
   t.deepEqual(missingIn(rest), []);
   t.is(registry.count(`/v2/team/a/blobs/${layer.digest}`), 1);

@@ -3,13 +3,13 @@ import { array, assert, constantFrom, json, oneof, property, string } from 'fast
 import { DomainError, isDomainError } from '../../src/runtime/errors.ts';
 import { formatRange } from '../../src/nuget/format/range.ts';
 import { parseImageName } from '../../src/oci/prefetch/image-name.ts';
-import type { OciRequirement } from '../../src/oci/prefetch/requirement.ts';
-import type { NugetRequirement } from '../../src/nuget/prefetch/requirement.ts';
+import type { OciItem } from '../../src/oci/prefetch/image-item.ts';
+import type { NugetItem } from '../../src/nuget/prefetch/package-item.ts';
 import { isPlatform, parsePlatform, platformText } from '../../src/prefetch/platform.ts';
 import { inputs } from '../../src/server/server.ts';
 import { substitute } from '../../src/oci/prefetch/substitute.ts';
 
-type Known = NugetRequirement | OciRequirement;
+type Known = NugetItem | OciItem;
 
 const digest = `sha256:${'a'.repeat(64)}`;
 
@@ -18,21 +18,21 @@ function read(file: string, text: string, values: Record<string, string> = {}, k
 }
 
 /** `line name`, short enough for a table. */
-function short(requirement: Known): string {
-  const { line } = requirement.location;
-  switch (requirement.kind) {
+function short(item: Known): string {
+  const { line } = item.location;
+  switch (item.kind) {
     case 'package':
-      return `${line} ${requirement.id}@${requirement.version}`;
+      return `${line} ${item.id}@${item.version}`;
     case 'dependency':
-      return `${line} ${requirement.id} ${formatRange(requirement.range)}${requirement.frameworks.map((each) => ` ${each}`).join('')}`;
+      return `${line} ${item.id} ${formatRange(item.range)}${item.frameworks.map((each) => ` ${each}`).join('')}`;
     case 'central':
-      return `${line} ${requirement.id} central`;
+      return `${line} ${item.id} central`;
     case 'image': {
-      const platforms = (requirement.platforms ?? []).map((each) => ` ${platformText(each)}`).join('');
-      return `${line} ${requirement.image.registry ?? '-'} ${requirement.image.repository} ${requirement.image.reference}${platforms}`;
+      const platforms = (item.platforms ?? []).map((each) => ` ${platformText(each)}`).join('');
+      return `${line} ${item.image.registry ?? '-'} ${item.image.repository} ${item.image.reference}${platforms}`;
     }
     default:
-      return `${line} ?${requirement.what}: ${requirement.reason}`;
+      return `${line} ?${item.what}: ${item.reason}`;
   }
 }
 

@@ -49,8 +49,8 @@ test('the packages of a lock file are stored when the upstream is down, and are 
   const { feed, mirror, offer, isHere } = await setUp(t);
   await offer('Lib.A', { '1.0.0': {}, '1.1.0': {}, '2.0.0': {} });
   await offer('Lib.B', { '3.0.0-beta': {} });
-  const requirements = wishesOf('Lib.A@1.0.0', 'lib.a@1.1', 'Lib.B@3.0.0-Beta', 'Lib.A@1.0.0');
-  const report = await prefetchInto(mirror, requirements);
+  const items = wishesOf('Lib.A@1.0.0', 'lib.a@1.1', 'Lib.B@3.0.0-Beta', 'Lib.A@1.0.0');
+  const report = await prefetchInto(mirror, items);
   t.deepEqual(report.missing, []);
   t.is(report.fetched.package.count, 3);
   t.true(report.fetched.package.bytes > 500);
@@ -60,7 +60,7 @@ test('the packages of a lock file are stored when the upstream is down, and are 
 
   const asked = feed.asked.filter((path) => path.startsWith('/flat/')).length;
   mirror.clock.now = Date.now() + 86_400_000;
-  const again = await prefetchInto(mirror, requirements);
+  const again = await prefetchInto(mirror, items);
   t.is(again.present.package.count, 3);
   t.is(again.fetched.package.count, 0);
   t.is(feed.asked.filter((path) => path.startsWith('/flat/')).length, asked, 'stored content is not fetched');
@@ -147,11 +147,8 @@ test('missing content is listed with its reason and location, and the rest is fe
   feed.upstream.on('/flat/wrong/1.0.0/wrong.1.0.0.nupkg', serve(await makeNupkg({ id: 'Other', version: '1.0.0' })));
   await offer('Needy', { '1.0.0': on({ id: 'Nowhere', version: '1.0.0' }, { id: 'Old', version: '[5.0]' }) });
   const project = '<Project><ItemGroup>\n\n<PackageReference Include="Needy" Version="1.0.0" /></ItemGroup></Project>';
-  const requirements = [
-    ...wishesOf('Good@1.0.0', 'Old@9.0.0', 'None@1.0.0', 'Wrong@1.0.0'),
-    ...wishesIn('a.csproj', project),
-  ];
-  const report = await prefetchInto(mirror, requirements);
+  const items = [...wishesOf('Good@1.0.0', 'Old@9.0.0', 'None@1.0.0', 'Wrong@1.0.0'), ...wishesIn('a.csproj', project)];
+  const report = await prefetchInto(mirror, items);
   t.is(report.fetched.package.count, 2);
   t.deepEqual(missingIn(report), [
     'None 1.0.0: the upstream does not have this version',
@@ -234,8 +231,8 @@ test('it waits for an upstream that fails briefly, gives up one that is down, an
   t.true(await isHere('a', '1.0.0'));
 
   await feed.upstream.stop();
-  const requirements = wishesOf('a@1.0.0', 'd@1.0.0', 'e@1.0.0', 'f@1.0.0');
-  const gone = await within(prefetchInto(mirror, requirements, { patience: 500 }), 60_000);
+  const items = wishesOf('a@1.0.0', 'd@1.0.0', 'e@1.0.0', 'f@1.0.0');
+  const gone = await within(prefetchInto(mirror, items, { patience: 500 }), 60_000);
   t.is(gone.present.package.count, 1);
   t.is(gone.missing.length, 3);
   for (const { reason } of gone.missing) t.regex(reason, /up\.test.*cannot be reached/);
@@ -276,9 +273,9 @@ test('a broken package is retried separately and blocks no other', async (t) => 
   feed.upstream.on(slow, answer(503), answer(503), answer(503), answer(503), answer(503), answer(503), nupkg);
   const others = ['a', 'b', 'c'].map((id) => `/flat/${id}/1.0.0/${id}.1.0.0.nupkg`);
   let before: number | undefined;
-  const requirements = wishesOf('bad@1.0.0', 'slow@1.0.0', 'a@1.0.0', 'b@1.0.0', 'c@1.0.0');
+  const items = wishesOf('bad@1.0.0', 'slow@1.0.0', 'a@1.0.0', 'b@1.0.0', 'c@1.0.0');
   // One at a time, the broken ones first: the last added work starts first.
-  const report = await prefetchInto(mirror, requirements.toReversed(), {
+  const report = await prefetchInto(mirror, items.toReversed(), {
     concurrency: 1,
     watch: ({ ended }) => {
       if (ended >= 3) before ??= feed.upstream.count(bad);
@@ -299,8 +296,8 @@ test('many broken packages, which pause the upstream sometimes, do not prevent t
   const bad = Array.from({ length: 8 }, (_, index) => `bad${index}`);
   for (const id of bad) feed.upstream.on(`/flat/${id}/index.json`, answer(500));
   for (const id of ['a', 'b', 'c']) await offer(id, { '1.0.0': {} });
-  const requirements = wishesOf(...['a', 'b', 'c', ...bad].map((id) => `${id}@1.0.0`));
-  const report = await prefetchInto(mirror, requirements.toReversed(), { patience: 60_000 });
+  const items = wishesOf(...['a', 'b', 'c', ...bad].map((id) => `${id}@1.0.0`));
+  const report = await prefetchInto(mirror, items.toReversed(), { patience: 60_000 });
   t.is(report.fetched.package.count, 3);
   t.is(report.missing.length, 8);
   for (const id of bad) t.is(feed.upstream.count(`/flat/${id}/index.json`), 12);

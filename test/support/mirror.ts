@@ -11,13 +11,13 @@ import { migrate } from '../../src/database/migrate.ts';
 import { digestOf, type Digest, type DigestAlgorithm } from '../../src/runtime/digest.ts';
 import { Entries } from '../../src/mirror/store/entries.ts';
 import { fetchFrom, type FetchOptions } from '../../src/mirror/fetch/fetch.ts';
-import { Mirror, type Entry, type MirrorParts } from '../../src/mirror/mirror.ts';
+import { Mirror, type MirrorEntry, type MirrorParts } from '../../src/mirror/mirror.ts';
 import type { MirrorResource } from '../../src/mirror/fetch/resource.ts';
 import { BlobStore } from '../../src/storage/blobs/blob-store.ts';
 import type { Disk } from '../../src/storage/files/disk.ts';
 import { FilesystemDriver } from '../../src/storage/drivers/filesystem.ts';
 import { Paths } from '../../src/storage/files/paths.ts';
-import { Room } from '../../src/storage/files/room.ts';
+import { DiskReserve } from '../../src/storage/files/disk-reserve.ts';
 import type { StagedFile } from '../../src/storage/files/staged-file.ts';
 import { fixedCredentials } from '../../src/upstream/credential-source.ts';
 import type { UpstreamAuth } from '../../src/upstream/credentials.ts';
@@ -138,7 +138,7 @@ export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): P
   const mirror = new Mirror({
     blobs,
     entries,
-    room: new Room(data, 0),
+    room: new DiskReserve(data, 0),
     unreadRest: 16 * 2 ** 20,
     keepPartial: 600_000,
     accountFetches: 128,
@@ -182,7 +182,7 @@ export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): P
 }
 
 /** Reads an entry to its end from `start` on, piece by piece, and closes it. */
-export async function readEntry(entry: Entry | undefined, start = 0, end = Infinity): Promise<Buffer> {
+export async function readEntry(entry: MirrorEntry | undefined, start = 0, end = Infinity): Promise<Buffer> {
   if (!entry) throw new Error('there is no entry');
   const pieces: Buffer[] = [];
   try {
@@ -200,6 +200,6 @@ export async function readEntry(entry: Entry | undefined, start = 0, end = Infin
 }
 
 /** The digest of a whole entry, without keeping it. */
-export async function digestEntry(entry: Entry | undefined): Promise<Digest> {
+export async function digestEntry(entry: MirrorEntry | undefined): Promise<Digest> {
   return digestOf(await readEntry(entry));
 }

@@ -1,30 +1,30 @@
 import { prefetch, type PrefetchOptions } from '../../src/prefetch/prefetch.ts';
 import { inputs } from '../../src/server/server.ts';
-import type { Report } from '../../src/prefetch/report.ts';
-import type { Requirement } from '../../src/prefetch/requirement.ts';
+import type { PrefetchReport } from '../../src/prefetch/report.ts';
+import type { PrefetchItem } from '../../src/prefetch/item.ts';
 import type { TestServer } from './server.ts';
 
-/** The requirements of a plain list. */
-export function wishesOf(...lines: string[]): Requirement[] {
+/** The items of a plain list. */
+export function wishesOf(...lines: string[]): PrefetchItem[] {
   return wishesIn('list.txt', lines.join('\n'));
 }
 
-export function wishesIn(file: string, text: string): Requirement[] {
+export function wishesIn(file: string, text: string): PrefetchItem[] {
   return inputs.read({ file, text, values: new Map() });
 }
 
 /** Prefetches into a test server, in the process of the test. */
 export function prefetchInto(
   { installation, clock }: TestServer,
-  requirements: readonly Requirement[],
+  items: readonly PrefetchItem[],
   options: Partial<PrefetchOptions> = {},
-): Promise<Report> {
+): Promise<PrefetchReport> {
   const { core, protocols } = installation;
   return prefetch(
     { upstreams: core.upstreams, protocols },
     {
       accountId: core.defaultAccount.id,
-      requirements,
+      items,
       platforms: [],
       frameworks: [],
       referrers: true,
@@ -40,6 +40,6 @@ export function prefetchInto(
 }
 
 /** `what: reason` of all missing content, in order. */
-export function missingIn({ missing }: Report): string[] {
+export function missingIn({ missing }: PrefetchReport): string[] {
   return missing.map(({ what, reason }) => `${what}: ${reason}`).sort();
 }

@@ -4,7 +4,7 @@ import { migrate } from '../../src/database/migrate.ts';
 import { References, type Holding } from '../../src/storage/blobs/references.ts';
 import { hour, parsePeriod } from '../../src/usage/period.ts';
 import { storageOf } from '../../src/usage/report.ts';
-import { measureStored, StoredBytes, type Measures } from '../../src/usage/stored.ts';
+import { measureStored, StorageMeter, type Measures } from '../../src/usage/stored.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { longestTurn } from '../support/longest-turn.ts';
 import { measures } from '../support/store.ts';
@@ -45,7 +45,7 @@ test('short measurements are repeated for each call, long ones are reused for a 
     clock.now += cost;
     return [hosted(looks()), { account_id: 1, mirrored: 1, bytes: 100 }];
   };
-  const stored = new StoredBytes(database, measures, 1, () => clock.now);
+  const stored = new StorageMeter(database, measures, 1, () => clock.now);
   await stored.of(1);
   t.deepEqual(await stored.recent(1), { hosted: 2, mirrored: 100 });
   t.is(looks(), 2);
@@ -73,7 +73,7 @@ test('until the first measurement of a process ends, the last hourly sample is t
   });
   const found = Promise.withResolvers<Holding[]>();
   measure.found = () => found.promise;
-  const stored = new StoredBytes(database, measures, 1, () => 7_000_000);
+  const stored = new StorageMeter(database, measures, 1, () => 7_000_000);
   t.deepEqual(await stored.of(1), { hosted: 5, mirrored: 6, asOf: hour });
   t.deepEqual(await stored.recent(1), { hosted: 5, mirrored: 6 });
   found.resolve([hosted(7)]);
@@ -85,7 +85,7 @@ test('without any sample the bytes are not measured yet, but a limit waits for t
   const { database, measures, measure } = await measured(t);
   const found = Promise.withResolvers<Holding[]>();
   measure.found = () => found.promise;
-  const stored = new StoredBytes(database, measures, 1, () => 7_000_000);
+  const stored = new StorageMeter(database, measures, 1, () => 7_000_000);
   t.is(await stored.of(1), undefined);
   const limit = stored.recent(1);
   found.resolve([hosted(7)]);
@@ -96,7 +96,7 @@ test('a call during a long measurement waits for it; a failed one is discarded',
   const { database, measures, clock, measure, looks } = await measured(t);
   const found = Promise.withResolvers<Holding[]>();
   measure.found = () => found.promise;
-  const stored = new StoredBytes(database, measures, 1, () => clock.now);
+  const stored = new StorageMeter(database, measures, 1, () => clock.now);
   const first = stored.of(1);
   clock.now += 251;
   const second = stored.of(1);
@@ -215,12 +215,12 @@ for (const dialect of dialects) {
 
     const start = Date.UTC(2027, 1, 28, 22);
     let now = start + 1000;
-    const stored = new StoredBytes(database, measures, 1, () => now);
+    const stored = new StorageMeter(database, measures, 1, () => now);
     await stored.sample(start - hour);
     await stored.sample(start);
     await database.transaction((tx) => tx.run('DELETE FROM mirror_entries'));
     now += 1000;
-    await Promise.all([stored.sample(start), new StoredBytes(database, measures, 1, () => now).sample(start)]);
+    await Promise.all([stored.sample(start), new StorageMeter(database, measures, 1, () => now).sample(start)]);
     now += hour;
     await stored.sample(start + hour);
     const sampled = await database.select<{ account_id: number }>(

@@ -7,16 +7,16 @@ import { DomainError } from '../../runtime/errors.ts';
 import { isClosed, parsePeriod, periodAt, type Period } from '../../usage/period.ts';
 import type { UsageRecord } from '../../usage/record.ts';
 import { itemsOf, storageOf, totalsOf, type Grouping, type UsageItem } from '../../usage/report.ts';
-import type { StoredBytes } from '../../usage/stored.ts';
+import type { StorageMeter } from '../../usage/stored.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
-import { account, timeOf, timeOrNull, usage, type usageItem } from '../framework/schemas.ts';
+import { account, timeOf, timeOrNull, usageSchema, type usageItem } from '../framework/schemas.ts';
 
 export interface AccountParts {
   database: Database;
   accounts: Accounts;
   usage: UsageRecord;
-  stored: StoredBytes;
+  stored: StorageMeter;
   limits: Config['limits'];
   now: () => number;
 }
@@ -84,7 +84,7 @@ function getUsage({ database, usage: record, stored, now }: AccountParts): Opera
     action: 'account',
     query: usageQuery,
     status: 200,
-    answer: usage,
+    answer: usageSchema,
     run: async ({ principal, query }) => {
       const { accountId } = principal;
       const time = now();

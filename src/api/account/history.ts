@@ -4,7 +4,7 @@ import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import type { Database } from '../../database/database.ts';
 import { readHistory, type HistoryEntry, type MirroredOwner, type NameOwner } from '../../history/history.ts';
 import { readPage, type PageQuery } from '../framework/paging.ts';
-import { timeOf, type history } from '../framework/schemas.ts';
+import { timeOf, type historySchema } from '../framework/schemas.ts';
 
 /**
  * One page of the history of these names, the latest entry first, for an operation of `/v1`. Throws `Unauthorized` for a
@@ -15,7 +15,7 @@ export async function historyPage(
   principal: Principal,
   query: PageQuery,
   owners: readonly (NameOwner | MirroredOwner)[],
-): Promise<z.input<typeof history>> {
+): Promise<z.input<typeof historySchema>> {
   if (!readsHosted(principal)) throw credentialMissing();
   const names = new Map(owners.flatMap((each) => ('upstreamName' in each ? [[each.upstream, each.upstreamName]] : [])));
   const { entries, next_cursor } = await readPage<HistoryEntry, [number]>(query, {

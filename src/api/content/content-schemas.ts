@@ -77,7 +77,7 @@ const pulls = {
   last_pulled_at: time.nullable(),
 };
 
-export const tagRow = containerTag
+export const tagSchema = containerTag
   .extend({
     aliases: z.array(z.string()).meta({ description: 'Up to ten further tags with the same digest' }),
     platforms: z
@@ -139,7 +139,7 @@ export const manifestDetails = z
 
 export const searchResults = listOf(searchHit);
 export const packageVersionList = listOf(packageVersion);
-export const tagList = listOf(tagRow);
+export const tagList = listOf(tagSchema);
 export const manifestList = listOf(manifestRow);
 
 export const dependentList = listOf(

@@ -57,7 +57,7 @@ export function challenge({ name, detail }: DomainError, request: IncomingMessag
 }
 
 /** Sends a problem document. */
-export function sendRefusal(
+export function sendProblemRefusal(
   request: IncomingMessage,
   response: ServerResponse,
   status: number,

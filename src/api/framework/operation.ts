@@ -7,7 +7,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import type { Cost } from '../../http/limit.ts';
 
 /** A request with checked credentials, query and body. */
-export interface Call<Query, Body> {
+export interface OperationCall<Query, Body> {
   principal: Principal;
   /** Path parameters, decoded. */
   params: Readonly<Record<string, string>>;
@@ -59,7 +59,7 @@ export interface Operation<
   status: 200 | 201 | 204;
   /** The schema of the answer; undefined for an answer without a body. */
   answer?: Answer;
-  run(call: Call<z.output<Query>, z.output<Body>>): Promise<z.input<Answer>>;
+  run(call: OperationCall<z.output<Query>, z.output<Body>>): Promise<z.input<Answer>>;
 }
 
 /** Checks the types of `definition`, and returns it with the general type, for a list of operations. */

@@ -95,7 +95,7 @@ const packageFields = {
   last_downloaded_at: time.nullable(),
 };
 
-export const history = z
+export const historySchema = z
   .strictObject({
     items: z.array(
       z.strictObject({
@@ -218,7 +218,7 @@ export const usageItem = z
   })
   .meta({ id: 'UsageItem' });
 
-export const usage = z
+export const usageSchema = z
   .strictObject({
     period: z.strictObject({ ...period, status: z.enum(['open', 'closed']) }),
     as_of: time.meta({

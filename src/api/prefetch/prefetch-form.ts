@@ -43,7 +43,7 @@ export async function readPrefetchForm(
       if (bytes.length > 0 || file !== '') files.push({ file: file || 'file', text: decodeInput(file, bytes) });
     },
   });
-  if (files.length === 0) throw wrong('file', 'Choose at least one file.');
+  if (files.length === 0) throw wrongField('file', 'Choose at least one file.');
   return files;
 }
 
@@ -63,6 +63,6 @@ function nameOf(filename: string): string {
 }
 
 /** `Invalid`, for one field of the form. */
-export function wrong(field: string, message: string): DomainError {
+export function wrongField(field: string, message: string): DomainError {
   return new DomainError('Invalid', `${field}: ${message}`, { detail: { errors: [{ field, message }] } });
 }

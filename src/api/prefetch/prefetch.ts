@@ -5,7 +5,7 @@ import type { PrefetchRuns } from '../../jobs/prefetch-runs.ts';
 import { parsePlatform, platformText } from '../../prefetch/platform.ts';
 import type { Tally } from '../../prefetch/report.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { readPrefetchForm, wrong } from './prefetch-form.ts';
+import { readPrefetchForm, wrongField } from './prefetch-form.ts';
 import { prefetchForm, prefetchList, prefetchRun } from './prefetch-schemas.ts';
 import { timeOf, timeOrNull } from '../framework/schemas.ts';
 
@@ -122,25 +122,25 @@ function settingsOf(
   const list = (name: string, otherwise: readonly string[]) => {
     const text = fields.get(name);
     const items = text === undefined ? [...otherwise] : text.split(/[\s,]+/).filter((each) => each !== '');
-    if (items.length > maxChoices) throw wrong(name, `Give at most ${maxChoices}.`);
+    if (items.length > maxChoices) throw wrongField(name, `Give at most ${maxChoices}.`);
     return items;
   };
   const flag = (name: string, otherwise: boolean) => {
     const text = fields.get(name);
     if (text === undefined) return otherwise;
-    if (text !== 'true' && text !== 'false') throw wrong(name, 'Send true or false.');
+    if (text !== 'true' && text !== 'false') throw wrongField(name, 'Send true or false.');
     return text === 'true';
   };
   const kind = fields.get('kind') || undefined;
-  if (kind !== undefined && !kinds.includes(kind)) throw wrong('kind', `Use one of ${kinds.join(', ')}.`);
+  if (kind !== undefined && !kinds.includes(kind)) throw wrongField('kind', `Use one of ${kinds.join(', ')}.`);
   const frameworks = list('frameworks', defaults.frameworks);
   if (frameworks.some((each) => !/^[\w.+-]{1,100}$/.test(each))) {
-    throw wrong('frameworks', 'Use target frameworks such as net8.0, separated by commas.');
+    throw wrongField('frameworks', 'Use target frameworks such as net8.0, separated by commas.');
   }
   const platforms = list('platforms', defaults.platforms).map((each) => {
     const platform = parsePlatform(each);
     if (platform) return platform;
-    throw wrong('platforms', 'Use platforms such as linux/amd64, separated by commas.');
+    throw wrongField('platforms', 'Use platforms such as linux/amd64, separated by commas.');
   });
   return {
     dryRun: flag('dry_run', false),

@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { allowObject, allowToken, coversPatterns } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
-import type { Exchange } from '../../identity/exchange.ts';
+import type { TokenExchange } from '../../identity/exchange.ts';
 import type { Publisher } from '../../identity/publisher.ts';
 import type { Publishers } from '../../identity/publishers.ts';
 import { operation, type Operation } from '../framework/operation.ts';
@@ -17,7 +17,7 @@ import { timeOrNull } from '../framework/schemas.ts';
 
 export interface PublisherParts {
   publishers: Publishers;
-  exchange: Exchange;
+  exchange: TokenExchange;
 }
 
 /**

@@ -11,12 +11,12 @@ import { contextOf } from '../../http/request-context.ts';
 import { sendJson } from '../../http/send.ts';
 import { splitTarget } from '../../http/target.ts';
 import { asDomainError, noteUnavailable } from '../../http/unavailable.ts';
-import { validFor, type Exchange } from '../../identity/exchange.ts';
+import { validFor, type TokenExchange } from '../../identity/exchange.ts';
 import type { VerifiedToken } from '../../identity/identity-token.ts';
 import type { Limits } from '../../limits/limits.ts';
 
 interface ExchangeParts {
-  exchange: Exchange;
+  exchange: TokenExchange;
   limits: Config['limits'];
   /** Limits the failures of an address. */
   clients: Limits;

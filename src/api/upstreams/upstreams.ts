@@ -9,7 +9,7 @@ import { pageQuery, readPage } from '../framework/paging.ts';
 import { timeOf, timeOrNull } from '../framework/schemas.ts';
 import { upstreamEntry, upstreamEntryList, upstreamItem, upstreamList } from './upstream-schemas.ts';
 
-export interface UpstreamParts {
+export interface UpstreamOperationParts {
   overview: MirrorOverview;
   use: AllAccountsUse;
 }
@@ -32,7 +32,7 @@ const entriesQuery = pageQuery.extend({
 });
 
 /** `/upstreams`: they concern all accounts. What is stored of them needs a token without name patterns, too. */
-export function upstreamOperations({ overview, use }: UpstreamParts): Operation[] {
+export function upstreamOperations({ overview, use }: UpstreamOperationParts): Operation[] {
   const action = 'operate';
   const allNames = 'A token with name patterns cannot see what is stored of an upstream.';
   const shown = async (upstream: UpstreamView['upstream']) =>

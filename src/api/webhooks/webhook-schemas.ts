@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { listOf } from '../framework/schemas.ts';
 import { deliveryStates } from '../../webhooks/delivery.ts';
-import { maxUrlLength, maxPatterns } from '../../webhooks/webhook.ts';
+import { maxUrlLength, maxEventPatterns } from '../../webhooks/webhook.ts';
 
 // The requests and answers of `/v1/webhooks`.
 
@@ -10,7 +10,7 @@ const url = z.string().max(maxUrlLength).meta({ description: 'An http or https U
 const events = z
   .array(z.string().max(50))
   .min(1)
-  .max(maxPatterns)
+  .max(maxEventPatterns)
   .meta({ description: 'Types of events, groups such as `package.*`, or `*` for all' });
 const secret = z.string().meta({
   description: 'Verifies the signatures (Standard Webhooks). Only the answers that create or rotate it contain it.',

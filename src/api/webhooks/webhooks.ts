@@ -4,7 +4,7 @@ import type { Principal } from '../../accounts/principal.ts';
 import { attemptItem, deliveryItem, type DeliveryRow } from '../../webhooks/delivery.ts';
 import type { OpenWebhooks } from '../../webhooks/open.ts';
 import { webhookItem, type Webhook } from '../../webhooks/webhook.ts';
-import { operation, type Call, type Operation } from '../framework/operation.ts';
+import { operation, type OperationCall, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
 import {
   deliveryList,
@@ -32,7 +32,7 @@ const idParameter = { id: 'The ID of the webhook' };
 export function webhookOperations(open: OpenWebhooks): Operation[] {
   const { webhooks } = open;
   /** The webhook that a request names. All operations load it here, so that each checks the right to it. */
-  const named = async ({ principal, params }: Pick<Call<unknown, unknown>, 'principal' | 'params'>) => {
+  const named = async ({ principal, params }: Pick<OperationCall<unknown, unknown>, 'principal' | 'params'>) => {
     const found = await webhooks.get(principal.accountId, params['id']!);
     if (!sees(principal, found)) allow(principal, 'operate');
     return found;

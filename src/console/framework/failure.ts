@@ -2,7 +2,7 @@ import { statusOf } from '../../api/framework/errors.ts';
 import type { DomainError } from '../../runtime/errors.ts';
 import { copyable } from './format.ts';
 import { html, type Html } from './html.ts';
-import type { View } from './page.ts';
+import type { PageView } from './page.ts';
 
 const titles: Record<number, string> = {
   401: 'Sign in',
@@ -12,7 +12,7 @@ const titles: Record<number, string> = {
 };
 
 /** The page for an error; without one, for a bug. `requestId` finds the details in the log. */
-export function failureView(error: DomainError | undefined, requestId: string): View {
+export function failureView(error: DomainError | undefined, requestId: string): PageView {
   const status = error ? statusOf(error) : 500;
   const title = titles[status] ?? (status < 500 ? 'This does not work' : 'The server failed');
   const message = error?.message ?? 'The server failed because of a bug. Its log has the details.';

@@ -12,18 +12,18 @@ export function bytesText(bytes: number): string {
   return `${rounded} ${units[power]}`;
 }
 
-export function size(bytes: number): Html {
+export function sizeHtml(bytes: number): Html {
   return exact(bytesText(bytes), `${bytes.toLocaleString('en')} bytes`);
 }
 
 /** A number with separators of thousands. */
-export function count(value: number): string {
+export function countText(value: number): string {
   return value.toLocaleString('en');
 }
 
 /** `1 version`, `2 versions`. */
 export function counted(value: number, one: string, many = `${one}s`): string {
-  return `${count(value)} ${value === 1 ? one : many}`;
+  return `${countText(value)} ${value === 1 ? one : many}`;
 }
 
 /** A share from 0 to 1 in per cent; a dash if there is nothing to share. */

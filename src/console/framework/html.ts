@@ -8,19 +8,19 @@ export class Html {
 }
 
 /** What a template takes: texts and numbers are escaped; undefined, null and false are left out; lists are joined. */
-export type Part = Html | string | number | undefined | null | false | readonly Part[];
+export type HtmlPart = Html | string | number | undefined | null | false | readonly HtmlPart[];
 
 /**
  * HTML from a template. Values are escaped for text and for quoted attributes, so each attribute with a value needs double
  * quotes. It does not make an address safe: use `webAddress` for one from a package or an image.
  */
-export function html(strings: TemplateStringsArray, ...parts: readonly Part[]): Html {
+export function html(strings: TemplateStringsArray, ...parts: readonly HtmlPart[]): Html {
   let text = strings[0]!;
   for (const [index, part] of parts.entries()) text += render(part) + strings[index + 1]!;
   return new Html(text);
 }
 
-function render(part: Part): string {
+function render(part: HtmlPart): string {
   if (part instanceof Html) return part.text;
   if (part === undefined || part === null || part === false) return '';
   if (typeof part === 'string' || typeof part === 'number') return escapeText(String(part));

@@ -4,10 +4,10 @@ import { version } from '../../runtime/package.ts';
 import type { AssetAddresses } from './assets.ts';
 import { copyable } from './format.ts';
 import { html, type Html } from './html.ts';
-import { sections, type Section, type View } from './page.ts';
+import { sections, type Section, type PageView } from './page.ts';
 
 /** Sentences that a page shows after a form was sent. The address has only the key of one, so it cannot bring another text. */
-export const notices: Readonly<Record<string, string>> = {
+export const formNotices: Readonly<Record<string, string>> = {
   'signed-out': 'You are signed out.',
   'account-changed': 'You use another account now.',
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
@@ -45,8 +45,8 @@ export interface Frame {
 }
 
 /** A whole page. */
-export function layout({ title, body, json }: View, { assets, principal, section, done }: Frame): Html {
-  const notice = done !== undefined && Object.hasOwn(notices, done) ? notices[done] : undefined;
+export function layout({ title, body, json }: PageView, { assets, principal, section, done }: Frame): Html {
+  const notice = done !== undefined && Object.hasOwn(formNotices, done) ? formNotices[done] : undefined;
   return html`<!doctype html>
     <html lang="en">
       <head>

@@ -42,7 +42,7 @@ export interface FormCall extends PageCall {
 }
 
 /** The content of a page. */
-export interface View {
+export interface PageView {
   title: string;
   body: Html;
   /** The path of `/v1` that has the same data. */
@@ -64,11 +64,11 @@ export interface Page {
   /** The entry of the navigation that it belongs to; undefined if it belongs to none. */
   section: Section | undefined;
   action: Action;
-  show(call: PageCall): Promise<View>;
+  show(call: PageCall): Promise<PageView>;
   /** Handles the form that is sent to the page's address; a `View` shows the form again, with its errors. */
-  send?(call: FormCall): Promise<View | Redirect>;
+  send?(call: FormCall): Promise<PageView | Redirect>;
   /** As `send`, for a form with files, which are read while they arrive. A page has only one of both. */
-  receive?(call: ReceivingCall): Promise<View | Redirect>;
+  receive?(call: ReceivingCall): Promise<PageView | Redirect>;
 }
 
 export type Section = (typeof sections)[number]['key'];

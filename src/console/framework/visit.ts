@@ -28,7 +28,7 @@ interface VisitParts {
 }
 
 /** Finds the session of the visitor, or treats the visitor as an anonymous reader. */
-export async function identify(parts: VisitParts, visit: Visit): Promise<void> {
+export async function findVisitor(parts: VisitParts, visit: Visit): Promise<void> {
   const value = sessionCookie(visit.request, visit.scheme);
   const found = value === undefined ? undefined : await findSession(parts, visit, value);
   visit.session = found?.id;

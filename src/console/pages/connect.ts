@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { usage } from '../../api/framework/schemas.ts';
+import { usageSchema } from '../../api/framework/schemas.ts';
 import { sourceLines, whyOnlySource } from '../../runtime/source-lines.ts';
 import { lines } from '../framework/format.ts';
 import { html, type Html } from '../framework/html.ts';
@@ -13,7 +13,7 @@ export const connectPage: Page = {
   show: async (call) => {
     const { principal, api } = call;
     const connected =
-      principal.kind === 'anonymous' ? undefined : await isConnected(call, await api.call('getUsage', usage));
+      principal.kind === 'anonymous' ? undefined : await isConnected(call, await api.call('getUsage', usageSchema));
     return { title: 'Connect your clients', body: connectLines(call, connected), json: '/v1/account' };
   },
 };
@@ -22,13 +22,13 @@ export const connectPage: Page = {
  * Whether a client of the account has used the server: this month, whose report is `thisMonth`, or the month before, or ever,
  * if the account stores anything. The console itself does not count.
  */
-export async function isConnected({ api }: PageCall, thisMonth: z.input<typeof usage>): Promise<boolean> {
+export async function isConnected({ api }: PageCall, thisMonth: z.input<typeof usageSchema>): Promise<boolean> {
   if (hasRequests(thisMonth) || thisMonth.storage.current_bytes > 0) return true;
   const period = new Date(Date.parse(thisMonth.period.start) - 1).toISOString().slice(0, 7);
-  return hasRequests(await api.call('getUsage', usage, { query: { period } }));
+  return hasRequests(await api.call('getUsage', usageSchema, { query: { period } }));
 }
 
-function hasRequests({ requests }: z.input<typeof usage>): boolean {
+function hasRequests({ requests }: z.input<typeof usageSchema>): boolean {
   return requests.downloads + requests.uploads + requests.version_checks > 0;
 }
 

@@ -1,10 +1,10 @@
 import type { z } from 'zod';
-import { account, eventList, usage } from '../../api/framework/schemas.ts';
+import { account, eventList, usageSchema } from '../../api/framework/schemas.ts';
 import { upstreamList } from '../../api/upstreams/upstream-schemas.ts';
-import { ago, bytesText, count, counted, figure, ratio, size } from '../framework/format.ts';
+import { ago, bytesText, countText, counted, figure, ratio, sizeHtml } from '../framework/format.ts';
 import { html, type Html } from '../framework/html.ts';
 import { may } from '../framework/layout.ts';
-import type { Page, PageCall, View } from '../framework/page.ts';
+import type { Page, PageCall, PageView } from '../framework/page.ts';
 import { connectLines, isConnected } from './connect.ts';
 import { eventRows } from './operations/event-rows.ts';
 import { addressOf } from './mirror/mirror.ts';
@@ -14,10 +14,10 @@ export const overviewPage: Page = {
   path: '/',
   section: 'overview',
   action: 'read',
-  show: async (call): Promise<View> => {
+  show: async (call): Promise<PageView> => {
     const page = { title: 'Overview', json: '/v1/account/usage' };
     if (call.principal.kind === 'anonymous') return { ...page, body: anonymousBody };
-    const report = await call.api.call('getUsage', usage);
+    const report = await call.api.call('getUsage', usageSchema);
     if (await isConnected(call, report)) return { ...page, body: await accountBody(call, report) };
     return { title: 'Connect your first client', body: connectLines(call, false), json: '/v1/account' };
   },
@@ -28,7 +28,7 @@ const anonymousBody = html`<p>
   <a href="/console/sign-in">sign in</a> to see the usage of an account.
 </p>`;
 
-async function accountBody({ api, now, principal }: PageCall, report: z.input<typeof usage>): Promise<Html> {
+async function accountBody({ api, now, principal }: PageCall, report: z.input<typeof usageSchema>): Promise<Html> {
   const seesEvents = may(principal, 'admin') || may(principal, 'operate');
   const [{ name, limits }, recent, upstreams] = await Promise.all([
     api.call('getAccount', account),
@@ -39,9 +39,9 @@ async function accountBody({ api, now, principal }: PageCall, report: z.input<ty
   const asked = requests.cache_hits + requests.cache_misses;
   return html`<dl class="figures">
       ${storedFigure(storage)}
-      ${figure('Downloads this month', count(requests.downloads), `${bytesText(bandwidth.egress_bytes)} sent`)}
-      ${figure('Uploads this month', count(requests.uploads), `${bytesText(bandwidth.ingress_bytes)} received`)}
-      ${figure('Answered without the upstream', ratio(requests.cache_hits, asked), `${count(requests.cache_hits)} of ${count(asked)} mirrored requests`)}
+      ${figure('Downloads this month', countText(requests.downloads), `${bytesText(bandwidth.egress_bytes)} sent`)}
+      ${figure('Uploads this month', countText(requests.uploads), `${bytesText(bandwidth.ingress_bytes)} received`)}
+      ${figure('Answered without the upstream', ratio(requests.cache_hits, asked), `${countText(requests.cache_hits)} of ${countText(asked)} mirrored requests`)}
     </dl>
     <p class="quiet">Account ${name}, as of ${ago(asOf, now)}.</p>
     ${upstreams && mirrorLine(upstreams.items)}
@@ -65,14 +65,18 @@ function mirrorLine(upstreams: z.input<typeof upstreamList>['items']): Html | un
       : html`<span class="state bad">${counted(paused.length, 'upstream')} paused</span> ${paused
             .slice(0, 5)
             .map(({ id, kind }) => html`<a href="${addressOf({ id, kind })}">${id}</a> `)}
-          of ${count(upstreams.length)}. What is stored of them is served.`;
+          of ${countText(upstreams.length)}. What is stored of them is served.`;
   return html`<p><a href="/console/mirror">Mirror</a>: ${state}</p>`;
 }
 
-function storedFigure({ as_of: asOf, current_bytes: bytes, by_origin: by }: z.input<typeof usage>['storage']): Html {
+function storedFigure({
+  as_of: asOf,
+  current_bytes: bytes,
+  by_origin: by,
+}: z.input<typeof usageSchema>['storage']): Html {
   return asOf === null
     ? figure('Stored', '…', 'it is being measured')
-    : figure('Stored', size(bytes), `${bytesText(by.hosted)} hosted, ${bytesText(by.mirrored)} mirrored`);
+    : figure('Stored', sizeHtml(bytes), `${bytesText(by.hosted)} hosted, ${bytesText(by.mirrored)} mirrored`);
 }
 
 const limitNames: Readonly<Record<string, string>> = {
@@ -92,7 +96,7 @@ function limitRows(limits: { name: string; unit: string; limit: number | null }[
       ${set.map(
         ({ name, unit, limit }) =>
           html`<dt>${limitNames[name] ?? name}</dt>
-            <dd>${unit.startsWith('bytes') ? size(limit!) : `${count(limit!)} ${unit}`}</dd>`,
+            <dd>${unit.startsWith('bytes') ? sizeHtml(limit!) : `${countText(limit!)} ${unit}`}</dd>`,
       )}
     </dl>
   </section>`;

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { searchResults, type searchHit } from '../../api/content/content-schemas.ts';
-import { count, originOf, short } from '../framework/format.ts';
+import { countText, originOf, short } from '../framework/format.ts';
 import { html, type Html } from '../framework/html.ts';
 import { choice, given, imagePath, originChoice, packagePath, pageLinks, withQuery } from '../framework/links.ts';
 import type { Page } from '../framework/page.ts';
@@ -68,7 +68,7 @@ function hitTable(items: readonly z.input<typeof searchHit>[]): Html {
           <td>${each.kind === 'package' ? 'package' : 'image'}</td>
           <td>${originOf(each)}</td>
           <td>${each.version}</td>
-          <td class="number">${count(each.download_count)}</td>
+          <td class="number">${countText(each.download_count)}</td>
         </tr>`,
     ),
   );

@@ -8,7 +8,7 @@ import type { Migration } from '../migrate.ts';
  * `mirrored_downloads` counts downloads of mirrored content without end; hosted content has columns for this.
  * `usage_writers` holds the number of the last batch of each process, written in the transaction of the batch.
  */
-export const usage: Migration[] = [
+export const usageMigrations: Migration[] = [
   {
     name: '006-1-usage-counts',
     sql: `CREATE TABLE usage_counts (

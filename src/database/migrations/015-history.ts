@@ -4,7 +4,7 @@ import type { Migration } from '../migrate.ts';
  * When mirrored versions and all manifests were first seen here, and which digests each tag has had. Rows are only added.
  * `account_id` is 0 for mirrored content, `upstream` is empty for hosted content, `digest` is empty for a deleted tag.
  */
-export const history: Migration[] = [
+export const historyMigrations: Migration[] = [
   {
     name: '015-1-history',
     sql: `CREATE TABLE history (

@@ -6,7 +6,7 @@ import type { Migration } from '../migrate.ts';
  * their bytes count in `packages.metadata_bytes`. `advisory_changes` has the time of the last change to an account's
  * advisories, and increases with each change.
  */
-export const notices: Migration[] = [
+export const noticeMigrations: Migration[] = [
   { name: '026-1-version-deprecation', sql: 'ALTER TABLE package_versions ADD COLUMN deprecation {text}' },
   {
     name: '026-2-package-advisories',

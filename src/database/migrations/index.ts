@@ -4,7 +4,7 @@ import { blobs } from './002-blobs.ts';
 import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
 import { mirror } from './005-mirror.ts';
-import { usage } from './006-usage.ts';
+import { usageMigrations } from './006-usage.ts';
 import { jobs } from './007-jobs.ts';
 import { revisions } from './008-revisions.ts';
 import { metadata } from './009-metadata.ts';
@@ -13,7 +13,7 @@ import { tokenPatterns } from './011-token-patterns.ts';
 import { operate } from './012-operate.ts';
 import { uploadBytes } from './013-upload-bytes.ts';
 import { longVersions } from './014-long-versions.ts';
-import { history } from './015-history.ts';
+import { historyMigrations } from './015-history.ts';
 import { storageIdentity } from './016-storage-identity.ts';
 import { finishedUploads } from './017-finished-uploads.ts';
 import { search } from './018-search.ts';
@@ -24,13 +24,13 @@ import { sessions } from './022-sessions.ts';
 import { storageHolds } from './023-storage-holds.ts';
 import { names } from './024-names.ts';
 import { identity } from './025-identity.ts';
-import { notices } from './026-notices.ts';
+import { noticeMigrations } from './026-notices.ts';
 import { prefetchRuns } from './027-prefetch-runs.ts';
 import { instances } from './028-instances.ts';
 import { counts } from './030-counts.ts';
 import { bounds } from './033-bounds.ts';
 import { endsOfAccess } from './035-ends-of-access.ts';
-import { activeStorage } from './036-active-storage.ts';
+import { activeStorageMigrations } from './036-active-storage.ts';
 import { processes } from './037-processes.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -40,7 +40,7 @@ export const migrations: readonly Migration[] = [
   ...packages,
   ...repositories,
   ...mirror,
-  ...usage,
+  ...usageMigrations,
   ...jobs,
   ...revisions,
   ...metadata,
@@ -49,7 +49,7 @@ export const migrations: readonly Migration[] = [
   ...operate,
   ...uploadBytes,
   ...longVersions,
-  ...history,
+  ...historyMigrations,
   ...storageIdentity,
   ...finishedUploads,
   ...search,
@@ -60,12 +60,12 @@ export const migrations: readonly Migration[] = [
   ...storageHolds,
   ...names,
   ...identity,
-  ...notices,
+  ...noticeMigrations,
   ...prefetchRuns,
   ...instances,
   ...counts,
   ...bounds,
   ...endsOfAccess,
-  ...activeStorage,
+  ...activeStorageMigrations,
   ...processes,
 ];

@@ -6,7 +6,7 @@ import { isDomainError } from '../../runtime/errors.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import type { Content } from '../../storage/files/content.ts';
 import { storageFull } from '../../storage/files/disk.ts';
-import type { Room } from '../../storage/files/room.ts';
+import type { DiskReserve } from '../../storage/files/disk-reserve.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { MirrorCounts } from '../store/counts.ts';
 import { entryId, type Entries, type EntryKey, type EntryMetadata } from '../store/entries.ts';
@@ -46,7 +46,7 @@ export interface FlightParts {
   entries: Entries;
   partials: Partials;
   counts: MirrorCounts;
-  room: Room;
+  room: DiskReserve;
   /** A body without readers is still fetched to its end if at most this many bytes are missing. */
   unreadRest: number;
   /** Milliseconds that the fetch of a body without readers may still take; a minute by default. */

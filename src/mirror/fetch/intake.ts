@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { algorithmOf, type Digest } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { whenSilent } from '../../runtime/incoming.ts';
-import type { Room } from '../../storage/files/room.ts';
+import type { DiskReserve } from '../../storage/files/disk-reserve.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { OtherBody, type Fetched, type Received, type MirrorResource } from './resource.ts';
 import { Tail } from './tail.ts';
@@ -28,7 +28,7 @@ export interface IntakeParts {
   size: number | undefined;
   /** The digest that the bytes must have, if it is known. */
   expected: Digest | undefined;
-  room: Room;
+  room: DiskReserve;
   stop: AbortController;
   /** Called when more bytes have arrived. */
   onProgress: () => void;

@@ -1,9 +1,9 @@
 import type { Readable } from 'node:stream';
 import type { Digest, DigestAlgorithm } from '../../runtime/digest.ts';
-import type { Sighting } from '../../history/history.ts';
+import type { SeenReference } from '../../history/history.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import type { UpstreamKind } from '../store/counts.ts';
+import type { UpstreamProtocol } from '../store/counts.ts';
 import type { EntryKey, EntryMetadata } from '../store/entries.ts';
 
 /**
@@ -32,7 +32,7 @@ export interface MirrorResource {
   /** For messages to clients. The key has the ID. */
   upstreamName: string;
   /** For counting. */
-  upstreamKind: UpstreamKind;
+  upstreamKind: UpstreamProtocol;
   lifetime: Lifetime;
   /** How long the answer "not found" is cached, in milliseconds. */
   negativeFor: number;
@@ -52,7 +52,7 @@ export interface MirrorResource {
    */
   verify?(staged: StagedFile): Promise<Record<string, string>>;
   /** What to record in the history about content with this digest, whether or not it is stored. */
-  history?(digest: Digest): Sighting[];
+  history?(digest: Digest): SeenReference[];
   /** Further keys under which the same bytes are stored as an entry. */
   aliases?(metadata: EntryMetadata): EntryKey[];
   /** Requests it; `known` is the stored entry, for a conditional request. `signal` cancels the request and its body. */

@@ -1,6 +1,6 @@
 import { callerLeft, currentCaller } from '../../runtime/caller.ts';
 import type { Content } from '../../storage/files/content.ts';
-import { Window } from './window.ts';
+import { UnreadBytes } from './unread-bytes.ts';
 
 /** Milliseconds between two times that the readers are woken, for each reader. */
 const wakeEvery = 1.3;
@@ -38,7 +38,7 @@ export class Tail {
   readonly #file: Content;
   readonly #firstWait: number;
   readonly #readers = new Set<Reader>();
-  #window: Window | undefined;
+  #window: UnreadBytes | undefined;
   #drained: (() => void) | undefined;
   #verified = false;
   #failure: { error: unknown } | undefined;
@@ -113,7 +113,7 @@ export class Tail {
 
   /** Keeps the rest of the body in memory until all readers have it. It is not stored. */
   passThrough(): void {
-    this.#window ??= new Window(this.#staged.size);
+    this.#window ??= new UnreadBytes(this.#staged.size);
   }
 
   /** Adds a piece that is passed through. Returns false if the next piece has to wait until `drained` is called. */

@@ -3,9 +3,9 @@ export const outcomes = ['hit', 'revalidated', 'stale', 'miss', 'passed', 'absen
 export type CountedOutcome = (typeof outcomes)[number];
 /** The kinds of upstreams. */
 export const kinds = ['nuget', 'registry'] as const;
-export type UpstreamKind = (typeof kinds)[number];
+export type UpstreamProtocol = (typeof kinds)[number];
 
-type ByKind<T> = Record<UpstreamKind, T>;
+type ByKind<T> = Record<UpstreamProtocol, T>;
 
 const none = (): Record<CountedOutcome, number> => ({
   hit: 0,
@@ -34,7 +34,7 @@ export class MirrorCounts {
   joined = 0;
 
   /** The counts of the upstream with this kind and ID. */
-  of(kind: UpstreamKind, id: string): UpstreamUse {
+  of(kind: UpstreamProtocol, id: string): UpstreamUse {
     const uses = this.#uses[kind];
     let use = uses.get(id);
     if (!use) uses.set(id, (use = { requests: none(), saved: 0, sent: 0 }));
@@ -42,14 +42,14 @@ export class MirrorCounts {
   }
 
   /** Requests for entries of all upstreams of a kind, by outcome. */
-  requests(kind: UpstreamKind): Record<CountedOutcome, number> {
+  requests(kind: UpstreamProtocol): Record<CountedOutcome, number> {
     const sum = none();
     for (const { requests } of this.#uses[kind].values()) for (const each of outcomes) sum[each] += requests[each];
     return sum;
   }
 
   /** Bytes that the upstreams of a kind did not send again. */
-  saved(kind: UpstreamKind): number {
+  saved(kind: UpstreamProtocol): number {
     return [...this.#uses[kind].values()].reduce((sum, { saved }) => sum + saved, 0);
   }
 }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Cache } from '../../cache/cache.ts';
 import { placeholders, type Database, type Transaction } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
-import { record, type NameOwner, type Sighting } from '../../history/history.ts';
+import { record, type NameOwner, type SeenReference } from '../../history/history.ts';
 import { BackgroundTask } from '../../upstream/background-task.ts';
 import { addWords } from './words.ts';
 
@@ -167,7 +167,7 @@ export class Entries {
     tx: Transaction,
     keys: readonly EntryKey[],
     metadata: EntryMetadata,
-    sightings: readonly Sighting[] = [],
+    sightings: readonly SeenReference[] = [],
   ): Promise<void> {
     const rows = keys.map((key) => ({
       id: entryId(key),
@@ -195,7 +195,7 @@ export class Entries {
   }
 
   /** Records `sightings` of content that is not stored. */
-  async record(key: EntryKey, sightings: readonly Sighting[]): Promise<void> {
+  async record(key: EntryKey, sightings: readonly SeenReference[]): Promise<void> {
     await this.#database.transaction((tx) => record(tx, ownerOf(key), sightings, this.#now()));
   }
 

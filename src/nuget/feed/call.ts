@@ -31,7 +31,7 @@ export interface FeedParts {
 }
 
 /** A request that was routed, authenticated and allowed. */
-export interface Call {
+export interface FeedCall {
   request: IncomingMessage;
   response: ServerResponse;
   principal: Principal;
@@ -47,7 +47,7 @@ export interface Call {
  */
 export type Answering = (
   scope: Scope,
-  answer: (call: Call) => void | Promise<void>,
+  answer: (call: FeedCall) => void | Promise<void>,
   act?: UsageAction,
   cost?: Cost,
   rules?: Pick<CredentialRules, 'anyUser'>,

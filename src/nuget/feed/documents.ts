@@ -6,7 +6,7 @@ import { sendBytes } from '../../http/send.ts';
 import { keptOverhead, ownBytes } from '../../storage/files/content.ts';
 import type { PackageSource, Sourced } from '../source/package-source.ts';
 import { hives, type Hive } from './addresses.ts';
-import { idOf, noPackage, type Call } from './call.ts';
+import { idOf, noPackage, type FeedCall } from './call.ts';
 
 const compress = promisify(gzip);
 /** Bytes of memory for finished documents, in all forms together. */
@@ -19,7 +19,7 @@ export type Form = 'package' | Hive;
 type BuildDocument = (id: string, claimed: boolean) => Promise<Sourced<object> | undefined>;
 
 /** Sends a document of the package that the path names. Throws `NotFound`. */
-export type SendPackageDocument = (call: Call, form: Form, build: BuildDocument) => Promise<void>;
+export type SendPackageDocument = (call: FeedCall, form: Form, build: BuildDocument) => Promise<void>;
 
 /** Headers of a document that a push can change: a client must revalidate it each time. */
 export function changing(served: Served) {
@@ -58,11 +58,11 @@ export function cachingDocuments(source: PackageSource): SendPackageDocument {
 }
 
 /** Sends `document`, compressed where its form is. */
-export async function sendDocument(call: Call, form: Form, served: Served, document: object): Promise<void> {
+export async function sendDocument(call: FeedCall, form: Form, served: Served, document: object): Promise<void> {
   sendBuilt(call, form, served, await bytesOf(form, document));
 }
 
-function sendBuilt({ request, response }: Call, form: Form, served: Served, bytes: Buffer): void {
+function sendBuilt({ request, response }: FeedCall, form: Form, served: Served, bytes: Buffer): void {
   sendBytes(request, response, 200, bytes, {
     'Content-Type': 'application/json',
     ...(isCompressed(form) && { 'Content-Encoding': 'gzip' }),

@@ -27,12 +27,12 @@ const statuses: Partial<Record<ErrorName, number>> = {
 };
 
 /** An upstream that is offline by its settings is 504, as for `only-if-cached` (RFC 9111, 5.2.1.7). */
-export function statusOf(error: DomainError): number | undefined {
+export function feedStatusOf(error: DomainError): number | undefined {
   return error instanceof UpstreamError && error.offline ? 504 : statuses[error.name];
 }
 
 /** Sends a problem document. */
-export function sendRefusal(
+export function sendFeedRefusal(
   request: IncomingMessage,
   response: ServerResponse,
   status: number,

@@ -11,7 +11,7 @@ import { sendContent, sendJson } from '../../http/send.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { setListed } from '../hosted/publish.ts';
 import { openSymbols, publishSymbols } from '../hosted/symbol-packages.ts';
-import { refuseMethods, type Answering, type Call, type FeedParts } from './call.ts';
+import { refuseMethods, type Answering, type FeedCall, type FeedParts } from './call.ts';
 import { addDeprecation } from './deprecation-routes.ts';
 import { permitting, receivePackage, receiveUpload } from './receive-package.ts';
 
@@ -52,7 +52,7 @@ function addPackagePublish(router: Router, answering: Answering, parts: FeedPart
   refuseMethods(router, '/push/:id/:version', 'DELETE, POST');
 }
 
-async function answerPush(parts: FeedParts, call: Call): Promise<void> {
+async function answerPush(parts: FeedParts, call: FeedCall): Promise<void> {
   const { request, response, addresses } = call;
   const { id, version, warnings } = await receivePackage(parts, call);
   for (const warning of warnings) response.appendHeader('X-NuGet-Warning', oneLine(warning));
@@ -84,7 +84,7 @@ function addSymbols(router: Router, answering: Answering, parts: FeedParts): voi
   refuseMethods(router, '/symbols', 'PUT');
 }
 
-async function sendPdb({ feed, symbols }: FeedParts, call: Call): Promise<void> {
+async function sendPdb({ feed, symbols }: FeedParts, call: FeedCall): Promise<void> {
   const { request, response, principal, accountId, path } = call;
   const { file = '', key = '', again = '' } = path;
   const same = file.toLowerCase() === again.toLowerCase();

@@ -4,7 +4,7 @@ import { sendContent, sendJson } from '../../http/send.ts';
 import type { FileKind } from '../hosted/files.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import type { PackageSource } from '../source/package-source.ts';
-import { idOf, noFile, type Answering, type Call, type FeedParts } from './call.ts';
+import { idOf, noFile, type Answering, type FeedCall, type FeedParts } from './call.ts';
 import { cachingDocuments, immutable, type SendPackageDocument } from './documents.ts';
 import { addRegistrations } from './registration-routes.ts';
 import { serviceIndex } from './service-index.ts';
@@ -40,7 +40,7 @@ function addFlatContainer(
   source: PackageSource,
   sendPackageDocument: SendPackageDocument,
 ): void {
-  const sendVersions = (call: Call) =>
+  const sendVersions = (call: FeedCall) =>
     sendPackageDocument(call, 'package', async (id, claimed) => {
       const found = await source.versionKeys(call.accountId, id, claimed);
       return found && { served: found.served, value: { versions: found.value } };
@@ -52,7 +52,7 @@ function addFlatContainer(
   );
 }
 
-async function sendFile(source: PackageSource, { request, response, accountId, path }: Call): Promise<void> {
+async function sendFile(source: PackageSource, { request, response, accountId, path }: FeedCall): Promise<void> {
   const kind = kindOf(path);
   const file = kind && (await source.openFile(accountId, idOf(path), path['version']!, kind));
   if (!file) throw noFile(path);

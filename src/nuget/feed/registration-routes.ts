@@ -2,7 +2,7 @@ import type { Router } from 'express';
 import { keyOfVersion } from '../hosted/packages.ts';
 import type { PackageSource } from '../source/package-source.ts';
 import { hives, type Hive } from './addresses.ts';
-import { idOf, noFile, noPackage, type Answering, type Call } from './call.ts';
+import { idOf, noFile, noPackage, type Answering, type FeedCall } from './call.ts';
 import { sendDocument, type SendPackageDocument } from './documents.ts';
 import { registrationIndex, registrationLeaf, registrationPage } from './registration.ts';
 
@@ -15,7 +15,7 @@ export function addRegistrations(
 ): void {
   for (const hive of Object.keys(hives) as Hive[]) {
     const { semVer2 } = hives[hive];
-    const sendIndex = (call: Call) =>
+    const sendIndex = (call: FeedCall) =>
       sendPackageDocument(call, hive, async (id, claimed) => {
         const pages = await source.pages(call.accountId, id, semVer2, claimed);
         return pages && { served: pages.served, value: registrationIndex(call.addresses, hive, id, pages.value) };
@@ -32,7 +32,7 @@ export function addRegistrations(
   }
 }
 
-async function sendPage(source: PackageSource, hive: Hive, call: Call): Promise<void> {
+async function sendPage(source: PackageSource, hive: Hive, call: FeedCall): Promise<void> {
   const { accountId, addresses, path } = call;
   const id = idOf(path);
   const lower = keyOfVersion(path['lower']!);
@@ -44,7 +44,7 @@ async function sendPage(source: PackageSource, hive: Hive, call: Call): Promise<
   await sendDocument(call, hive, versions.served, registrationPage(addresses, hive, id, bounds, versions.value));
 }
 
-async function sendLeaf(source: PackageSource, hive: Hive, call: Call): Promise<void> {
+async function sendLeaf(source: PackageSource, hive: Hive, call: FeedCall): Promise<void> {
   const { accountId, addresses, path } = call;
   const id = idOf(path);
   const key = keyOfVersion(path['version']!);

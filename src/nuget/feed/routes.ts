@@ -3,13 +3,13 @@ import type { Logger } from 'pino';
 import { allow, credentialMissing } from '../../accounts/allow.ts';
 import { noAccount, readsHosted } from '../../accounts/principal.ts';
 import type { CredentialRules } from '../../http/authenticate.ts';
-import { createEdge, type Allowed, type Operation, type Protocol } from '../../http/edge.ts';
+import { createEdge, type Allowed, type WireOperation, type WireProtocol } from '../../http/edge.ts';
 import { oneLine } from '../../http/reason.ts';
 import { contextOf, currentResponse } from '../../http/request-context.ts';
 import type { UsageAction } from '../../usage/counters.ts';
 import { Addresses } from './addresses.ts';
-import type { Answering, Call, FeedParts } from './call.ts';
-import { sendRefusal, statusOf } from './errors.ts';
+import type { Answering, FeedCall, FeedParts } from './call.ts';
+import { sendFeedRefusal, feedStatusOf } from './errors.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { addPublishing } from './publish-routes.ts';
 import { addReading } from './read-routes.ts';
@@ -18,7 +18,7 @@ import { wrongAddress } from './wrong-address.ts';
 
 /** A route's operation, and the parameters of the path that matched. */
 interface Matched {
-  operation: Operation<Call> & { act: UsageAction | undefined };
+  operation: WireOperation<FeedCall> & { act: UsageAction | undefined };
   path: Record<string, string>;
   rules: CredentialRules;
 }
@@ -27,16 +27,16 @@ interface Matched {
 export function createFeed(parts: FeedParts): Router {
   const { authenticator, quota, log } = parts;
   const keys = { apiKey: true, onInvalidKey: () => warnOfKey(log) };
-  const protocol: Protocol<Matched, Call> = {
+  const protocol: WireProtocol<Matched, FeedCall> = {
     kind: 'package',
     log,
     quota,
     authenticate: (request, { rules }) => authenticator.principalOf(request, rules),
     find: ({ operation }) => operation,
     open: (allowed) => open(parts, allowed),
-    statusOf,
+    statusOf: feedStatusOf,
     challenge: ({ name }) => (name === 'Unauthorized' ? 'Basic realm="Entrepot"' : undefined),
-    refuse: sendRefusal,
+    refuse: sendFeedRefusal,
   };
   const edge = createEdge(protocol);
   const answering: Answering = (action, run, act, cost, more) => {
@@ -66,8 +66,8 @@ function warnOfKey(log: Logger): void {
 
 async function open(
   { urls, source }: FeedParts,
-  { request, response, principal, target }: Allowed<Matched, Call>,
-): Promise<Call> {
+  { request, response, principal, target }: Allowed<Matched, FeedCall>,
+): Promise<FeedCall> {
   const { path, operation } = target;
   const id = path['id'] === undefined ? undefined : packageKey(path['id']);
   // The id of a pushed package is known only after the package has arrived.

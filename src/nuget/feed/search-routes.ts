@@ -6,7 +6,7 @@ import type { SearchRequest } from '../source/merged-search.ts';
 import { isPackageId } from '../format/nuspec.ts';
 import { searchTargets, type SearchTargets } from '../format/frameworks.ts';
 import { changing } from './documents.ts';
-import type { Answering, Call, FeedParts } from './call.ts';
+import type { Answering, FeedCall, FeedParts } from './call.ts';
 import { parseQuery } from '../search/search-query.ts';
 import { limitHits } from '../format/search-hit.ts';
 import type { SearchOptions } from '../search/search.ts';
@@ -19,7 +19,7 @@ const maxSkip = 3000;
 
 /** Search and autocompletion. Clients spell parameters differently, so an invalid value counts as not given. */
 export function addSearching(router: Router, answering: Answering, { search }: FeedParts): void {
-  const searching = (answer: (call: Call) => Promise<void>) => answering('read', answer, undefined, 'searches');
+  const searching = (answer: (call: FeedCall) => Promise<void>) => answering('read', answer, undefined, 'searches');
   // https://learn.microsoft.com/nuget/api/search-query-service-resource
   router.get(
     '/search',

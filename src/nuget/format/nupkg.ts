@@ -72,7 +72,7 @@ const lenient = { backslashes: true };
  * Id and version of the upstream package whose bytes `open` opens. Throws `PackageInvalid` if it is not a package, or
  * not complete.
  */
-export async function identify(open: OpenBytes): Promise<Pick<Nupkg, 'nuspec' | 'version'>> {
+export async function readIdentity(open: OpenBytes): Promise<Pick<Nupkg, 'nuspec' | 'version'>> {
   using zip = await Zip.open(open, lenient);
   return await readManifest(zip, {});
 }

@@ -31,14 +31,14 @@ export interface Nuspec {
   readonly releaseNotes?: string;
   readonly copyright?: string;
   readonly language?: string;
-  readonly repository?: Repository;
+  readonly repository?: SourceRepository;
   /** Never empty: a package without a type is a `Dependency`. */
   readonly packageTypes: readonly PackageType[];
   readonly dependencyGroups: readonly DependencyGroup[];
 }
 
 /** Where the source code is. */
-export interface Repository {
+export interface SourceRepository {
   readonly type?: string;
   readonly url?: string;
   readonly commit?: string;
@@ -193,7 +193,7 @@ function readLicense(metadata: XmlElement): Nuspec['license'] {
   return value !== undefined && (type === 'expression' || type === 'file') ? { type, value } : undefined;
 }
 
-function readRepository(metadata: XmlElement): Repository | undefined {
+function readRepository(metadata: XmlElement): SourceRepository | undefined {
   const element = children(metadata, 'repository')[0];
   return (
     element && {

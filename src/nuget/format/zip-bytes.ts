@@ -37,13 +37,13 @@ export class ZipBytes {
   }
 }
 
-export function invalid(message: string, cause?: unknown): DomainError {
+export function packageInvalid(message: string, cause?: unknown): DomainError {
   return new DomainError('PackageInvalid', message, { cause });
 }
 
 /** The file breaks a rule of the zip format. */
 export function unsound(reason: string, cause?: unknown): DomainError {
-  return invalid(`The package is not a valid zip file, or not complete: ${reason}. Send it again.`, cause);
+  return packageInvalid(`The package is not a valid zip file, or not complete: ${reason}. Send it again.`, cause);
 }
 
 /** Turns an error of the zip reader or of zlib into `PackageInvalid`. Disk errors are returned unchanged. */

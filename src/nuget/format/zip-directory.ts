@@ -1,7 +1,7 @@
 import { fromRandomAccessReaderPromise, getFileNameLowLevel, RandomAccessReader } from 'yauzl';
 import type { DomainError } from '../../runtime/errors.ts';
-import { Window } from './window.ts';
-import { asInvalid, invalid, quote, unsound, type ZipBytes } from './zip-bytes.ts';
+import { ReadWindow } from './read-window.ts';
+import { asInvalid, packageInvalid, quote, unsound, type ZipBytes } from './zip-bytes.ts';
 
 /** Limits for a zip. With the defaults every package of the public gallery is accepted. */
 export interface ZipLimits {
@@ -90,7 +90,7 @@ export class ZipDirectory {
   /** The entries in the directory's order. Each call reads them again. */
   async *entries(): AsyncGenerator<ZipEntry, void, undefined> {
     const { maxDirectoryBytes, maxFieldBytes, maxTotalBytes, maxRatio, ratioFloor } = this.#limits;
-    const window = new Window(this.#bytes, windowBytes);
+    const window = new ReadWindow(this.#bytes, windowBytes);
     let position = this.#start;
     let total = 0;
     for (let index = 0; index < this.#count; index += 1) {
@@ -99,31 +99,31 @@ export class ZipDirectory {
       const lengths = [header.readUInt16LE(28), header.readUInt16LE(30), header.readUInt16LE(32)] as const;
       const length = headerBytes + lengths[0] + lengths[1] + lengths[2];
       if (Math.max(...lengths) > maxFieldBytes) {
-        throw invalid(
+        throw packageInvalid(
           `An entry of the package has a name, extra fields or a comment of more than ${maxFieldBytes} bytes. Shorten them.`,
         );
       }
       if (position + length - this.#start > maxDirectoryBytes) {
-        throw invalid(
+        throw packageInvalid(
           `The names of the package's entries take more than ${maxDirectoryBytes} bytes. Split the package.`,
         );
       }
       const entry = readEntry(await window.read(position, length), this.#limits);
       if (entry.size > ratioFloor && entry.size > entry.compressedSize * maxRatio) {
-        throw invalid(`${quote(entry.name)} inflates more than ${maxRatio} times. It looks like a zip bomb.`);
+        throw packageInvalid(`${quote(entry.name)} inflates more than ${maxRatio} times. It looks like a zip bomb.`);
       }
       total += entry.size;
       if (total > maxTotalBytes)
-        throw invalid(`The package inflates to more than ${maxTotalBytes} bytes. Split the package.`);
+        throw packageInvalid(`The package inflates to more than ${maxTotalBytes} bytes. Split the package.`);
       yield entry;
       position += length;
     }
     // If the count is too low, other readers would find entries that were not checked here.
     const next = (await window.read(position, 4)).readUInt32LE();
     if (next === entrySignature) {
-      throw this.#count === 0xffff ? tooMany(this.#limits) : invalid('The zip has more entries than it counts.');
+      throw this.#count === 0xffff ? tooMany(this.#limits) : packageInvalid('The zip has more entries than it counts.');
     }
-    if (!endSignatures.has(next)) throw invalid("The zip's directory has no proper end. Pack it again.");
+    if (!endSignatures.has(next)) throw packageInvalid("The zip's directory has no proper end. Pack it again.");
   }
 
   /** A small zip bomb is built with entries that share bytes: https://www.bamsoftware.com/hacks/zipbomb/ */
@@ -151,7 +151,7 @@ export class ZipDirectory {
       if (index === entryIndex) name = entry.name;
       index += 1;
     }
-    return invalid(`${quote(name)} overlaps other parts of the zip, or ends beyond it. Pack it again.`);
+    return packageInvalid(`${quote(name)} overlaps other parts of the zip, or ends beyond it. Pack it again.`);
   }
 }
 
@@ -203,13 +203,15 @@ function readEntry(record: Buffer, { backslashes }: ZipLimits): ZipEntry {
   const name = backslashes ? unescaped.replaceAll('\\', '/') : unescaped;
   // Unescaping keeps every other character, so this also covers the raw name.
   if (/^\/|^[a-z]:|\\|\0/i.test(name) || name.split('/').includes('..')) {
-    throw invalid(`The entry ${quote(raw)} would be extracted outside the package's folder. Use relative paths.`);
+    throw packageInvalid(
+      `The entry ${quote(raw)} would be extracted outside the package's folder. Use relative paths.`,
+    );
   }
   if ((flags & (encrypted | stronglyEncrypted)) !== 0) {
-    throw invalid(`${quote(name)} is encrypted. Pack it without a password.`);
+    throw packageInvalid(`${quote(name)} is encrypted. Pack it without a password.`);
   }
   if (method !== 0 && method !== 8) {
-    throw invalid(`${quote(name)} uses compression method ${method}. Use deflate, or none.`);
+    throw packageInvalid(`${quote(name)} uses compression method ${method}. Use deflate, or none.`);
   }
   const extra = record.subarray(nameEnd, nameEnd + record.readUInt16LE(30));
   const [size, compressedSize, start] = wide(
@@ -259,5 +261,5 @@ function unescape(name: string): string {
 }
 
 function tooMany({ maxEntries }: ZipLimits): DomainError {
-  return invalid(`The package has more than ${maxEntries} entries. Split the package.`);
+  return packageInvalid(`The package has more than ${maxEntries} entries. Split the package.`);
 }

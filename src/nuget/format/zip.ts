@@ -7,8 +7,8 @@ import { crc32, createInflateRaw, inflateRaw, inflateRawSync } from 'node:zlib';
 import type { DomainError } from '../../runtime/errors.ts';
 import { release } from '../../runtime/incoming.ts';
 import { Semaphore } from '../../runtime/semaphore.ts';
-import { asInvalid, invalid, quote, unsound, ZipBytes, type OpenBytes } from './zip-bytes.ts';
-import { Window } from './window.ts';
+import { asInvalid, packageInvalid, quote, unsound, ZipBytes, type OpenBytes } from './zip-bytes.ts';
+import { ReadWindow } from './read-window.ts';
 import { defaultZipLimits, localHeaderBytes, ZipDirectory, type ZipEntry, type ZipLimits } from './zip-directory.ts';
 
 const chunkBytes = 64 * 1024;
@@ -76,7 +76,8 @@ export class Zip {
 
   /** The entry's bytes. Throws `PackageInvalid` if there are more than `maxBytes`. */
   async read(entry: ZipEntry, maxBytes: number): Promise<Buffer> {
-    if (entry.size > maxBytes) throw invalid(`${quote(entry.name)} is larger than ${maxBytes} bytes. Make it smaller.`);
+    if (entry.size > maxBytes)
+      throw packageInvalid(`${quote(entry.name)} is larger than ${maxBytes} bytes. Make it smaller.`);
     return buffer(await this.open(entry));
   }
 
@@ -98,7 +99,7 @@ export class Zip {
    * are read through one buffer and inflated at once; larger ones are inflated in threads, a few at a time.
    */
   async verify(): Promise<void> {
-    const window = new Window(this.#bytes, windowBytes);
+    const window = new ReadWindow(this.#bytes, windowBytes);
     const threads = new Set<Promise<void>>();
     let failure: { error: unknown } | undefined;
     let turn = performance.now();
@@ -154,7 +155,7 @@ export class Zip {
    */
   async #dataStart(
     { name, rawName, method, size, compressedSize, start }: ZipEntry,
-    bytes: Pick<ZipBytes, 'read'> | Window = this.#bytes,
+    bytes: Pick<ZipBytes, 'read'> | ReadWindow = this.#bytes,
   ): Promise<number> {
     const header = await bytes.read(start, localHeaderBytes + rawName.length);
     if (header.readUInt32LE() !== localSignature) throw unsound(`${quote(name)} has no local header`);
@@ -166,7 +167,7 @@ export class Zip {
       (sized && !sameSize(header.readUInt32LE(22), size)) ||
       (sized && !sameSize(header.readUInt32LE(18), compressedSize))
     ) {
-      throw invalid(`The header of ${quote(name)} contradicts the zip's directory. Pack it again.`);
+      throw packageInvalid(`The header of ${quote(name)} contradicts the zip's directory. Pack it again.`);
     }
     const dataStart = start + header.length + header.readUInt16LE(28);
     if (dataStart + compressedSize > this.#bytes.size) throw unsound(`${quote(name)} ends beyond it`);
@@ -255,9 +256,10 @@ function proveBytes(entry: ZipEntry, bytes: Buffer): void {
 
 function prove(entry: ZipEntry, length: number, checksum: number): void {
   if (length !== entry.size) throw otherLength(entry);
-  if (checksum !== entry.crc32) throw invalid(`${quote(entry.name)} does not match its checksum. Pack it again.`);
+  if (checksum !== entry.crc32)
+    throw packageInvalid(`${quote(entry.name)} does not match its checksum. Pack it again.`);
 }
 
 function otherLength({ name }: ZipEntry): DomainError {
-  return invalid(`${quote(name)} is not as long as the zip declares. Pack it again.`);
+  return packageInvalid(`${quote(name)} is not as long as the zip declares. Pack it again.`);
 }

@@ -3,7 +3,7 @@ import { allow, credentialMissing } from '../../accounts/allow.ts';
 import { noAccount, readsHosted } from '../../accounts/principal.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { deleteVersion } from '../hosted/publish.ts';
-import type { MirroredSummary, MirroredVersion } from '../upstream/mirrored-packages.ts';
+import type { MirroredPackageSummary, MirroredVersion } from '../upstream/mirrored-packages.ts';
 import { getPackage, listPackages, listVersions, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
@@ -11,7 +11,7 @@ import { historyPage } from '../../api/account/history.ts';
 import { originQuery, pageQuery, readPage } from '../../api/framework/paging.ts';
 import { packageVersionDetails, packageVersionList } from '../../api/content/content-schemas.ts';
 import {
-  history,
+  historySchema,
   packageList,
   packageDetails,
   packageSummary,
@@ -23,7 +23,7 @@ import { versionDetails, type DetailsParts } from './version-details.ts';
 
 const id = 'The package ID, in any letter case';
 
-type Summary = PackageSummary | MirroredSummary;
+type Summary = PackageSummary | MirroredPackageSummary;
 type Ordered = (VersionSummary | MirroredVersion) & { order: string };
 
 /** `/packages`: the account's packages and their versions, and what was mirrored from upstreams. */
@@ -90,7 +90,7 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       subject: { kind: 'package', param: 'id', keyOf: packageKey },
       query: pageQuery,
       status: 200,
-      answer: history,
+      answer: historySchema,
       run: async ({ principal, params, query }) => {
         const owners = await mirrored.historyOwners(principal.accountId, params['id']!);
         return historyPage(feed.database, principal, query, owners);

@@ -4,7 +4,7 @@ import { isPackageId } from '../format/nuspec.ts';
 import { keyOfVersion } from '../hosted/packages.ts';
 import { readMsbuild } from './msbuild.ts';
 import { readGlobalJson, readPackagesConfig, readTools } from './pinned-files.ts';
-import type { VersionRequirement } from './requirement.ts';
+import type { VersionItem } from './package-item.ts';
 import { readAssetsFile, readLockFile } from './restore-files.ts';
 import { readSolution } from './solution.ts';
 
@@ -102,7 +102,7 @@ export const packageInputs: ProtocolInputs = {
   list: {
     kind: 'packages',
     expected: 'id@version (a package)',
-    read: (line, location): VersionRequirement | undefined => {
+    read: (line, location): VersionItem | undefined => {
       const at = line.indexOf('@');
       const [id, text] = [line.slice(0, at), line.slice(at + 1)];
       const version = at < 0 ? undefined : keyOfVersion(text);

@@ -1,7 +1,7 @@
 import { isPackageId } from '../format/nuspec.ts';
 import { keyOfVersion } from '../hosted/packages.ts';
-import { lineAt, malformed, quoted, type Input } from '../../prefetch/requirement.ts';
-import type { VersionRequirement } from './requirement.ts';
+import { lineAt, malformed, firstLine, type Input } from '../../prefetch/item.ts';
+import type { VersionItem } from './package-item.ts';
 
 type Json = Record<string, unknown>;
 
@@ -41,16 +41,16 @@ export class JsonReader {
     return Object.entries(this.object(value, key));
   }
 
-  pin(id: string, version: unknown, key: string): VersionRequirement {
+  pin(id: string, version: unknown, key: string): VersionItem {
     const line = this.#lineOf(id || key);
     const text = typeof version === 'string' ? keyOfVersion(version) : undefined;
-    if (!isPackageId(id)) throw malformed(this.#input.file, line, `${quoted(id)} is not a package id`);
-    if (text === undefined) throw malformed(this.#input.file, line, `${id} has no version under ${quoted(key)}`);
+    if (!isPackageId(id)) throw malformed(this.#input.file, line, `${firstLine(id)} is not a package id`);
+    if (text === undefined) throw malformed(this.#input.file, line, `${id} has no version under ${firstLine(key)}`);
     return { kind: 'package', id, version: text, location: { file: this.#input.file, line } };
   }
 
   wrong(key: string, reason: string) {
-    return malformed(this.#input.file, this.#lineOf(key), `${quoted(key)}: ${reason}`);
+    return malformed(this.#input.file, this.#lineOf(key), `${firstLine(key)}: ${reason}`);
   }
 
   /** The first line with the key, or with a key such as `id/version` that begins with it; 1 if there is none. */

@@ -18,9 +18,9 @@ import type { Upstream } from '../../upstream/upstream.ts';
 import type { UpstreamVulnerabilities } from '../upstream/upstream-vulnerabilities.ts';
 import { inUseLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
 import { allNames } from '../../mirror/store/listing.ts';
-import { isPackage } from './requirement.ts';
+import { isPackage } from './package-item.ts';
 import type { PrefetchRun } from '../../prefetch/run.ts';
-import type { Location } from '../../prefetch/requirement.ts';
+import type { ItemLocation } from '../../prefetch/item.ts';
 
 export interface PackageParts {
   database: Database;
@@ -36,11 +36,11 @@ type OpenParts = PackageParts & { packageMirror: PackageMirror; vulnerabilities:
 export async function prefetchPackages(
   parts: PackageParts,
   run: PrefetchRun,
-  { accountId, requirements, frameworks, inUse }: PrefetchOptions,
+  { accountId, items, frameworks, inUse }: PrefetchOptions,
 ): Promise<void> {
   const { mirror: packageMirror, vulnerabilities } = await parts.views.of(accountId);
   const packages = new WantedPackages({ ...parts, packageMirror, vulnerabilities }, run, accountId);
-  const wanted = requirements.filter(isPackage);
+  const wanted = items.filter(isPackage);
   const inProjects = new Set(wanted.flatMap((each) => ('frameworks' in each ? each.frameworks : [])));
   const usual = frameworks.length > 0 ? frameworks : [...inProjects];
   const central = new Set(wanted.flatMap((each) => (each.kind === 'dependency' ? [each.id.toLowerCase()] : [])));
@@ -79,7 +79,7 @@ class WantedPackages {
   }
 
   /** Adds one version, with the version list that clients read first. */
-  version(id: string, version: string, location: Location): void {
+  version(id: string, version: string, location: ItemLocation): void {
     const name = `${id} ${version}`;
     this.#run.once(`package ${packageKey(id)} ${version}`, name, location, async () => {
       if (!(await this.#fetchOnce(id, version)))
@@ -88,7 +88,7 @@ class WantedPackages {
   }
 
   /** Adds the version that a restore would choose for `range`, and its dependencies. */
-  dependency(id: string, range: VersionRange, frameworks: readonly string[], location: Location): void {
+  dependency(id: string, range: VersionRange, frameworks: readonly string[], location: ItemLocation): void {
     this.#run.report.approximate = true;
     const bounds = formatRange(range);
     const name = `${id} ${bounds}`;
@@ -115,7 +115,7 @@ class WantedPackages {
   }
 
   /** Adds the newest releases of an ID, or its newest prereleases if it has no release. */
-  newest(id: string, count: number, location: Location): void {
+  newest(id: string, count: number, location: ItemLocation): void {
     this.#run.once(`newest ${id}`, id, location, async () => {
       if (await this.#isNotFetched(id)) return;
       const versions = ((await this.#versions(id)) ?? []).toReversed();
@@ -130,7 +130,7 @@ class WantedPackages {
   }
 
   /** Adds the vulnerability data of upstreams, which a restore reads. */
-  advisories(location: Location): void {
+  advisories(location: ItemLocation): void {
     const { packageMirror, vulnerabilities } = this.#parts;
     if (packageMirror.origin.all.length === 0 || this.#run.dryRun) return;
     this.#run.once('advisories', 'vulnerability data', location, async () => {
@@ -221,7 +221,7 @@ class WantedPackages {
     this.#run.found('package', 'fetched', Number.isSafeInteger(length) ? length : 0);
   }
 
-  async #follow(id: string, version: string, frameworks: readonly string[], location: Location): Promise<void> {
+  async #follow(id: string, version: string, frameworks: readonly string[], location: ItemLocation): Promise<void> {
     if (!(await this.#fetchOnce(id, version))) return;
     if (!(await this.#isNotFetched(id)) && (await this.#stored(id, version)) === undefined) await this.#pass(id);
     const file = await this.#parts.packageSource.openFile(this.#accountId, id, version, 'nuspec');

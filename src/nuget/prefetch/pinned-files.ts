@@ -1,14 +1,14 @@
 import { isPackageId } from '../format/nuspec.ts';
 import { keyOfVersion } from '../hosted/packages.ts';
-import { linesOf, malformed, quoted, type Input } from '../../prefetch/requirement.ts';
+import { lineFinder, malformed, firstLine, type Input } from '../../prefetch/item.ts';
 import { JsonReader } from './json-reader.ts';
-import type { VersionRequirement } from './requirement.ts';
-import { childrenOf, metadataOf, nameOf, parseXml, startOf } from './xml.ts';
+import type { VersionItem } from './package-item.ts';
+import { childrenOf, metadataValue, nameOf, parseProjectXml, startOf } from './xml.ts';
 
 // Files that people write, with an exact version of each package.
 
 /** The local tools in `.config/dotnet-tools.json`. https://learn.microsoft.com/dotnet/core/tools/local-tools-how-to-use */
-export function readTools(input: Input): VersionRequirement[] {
+export function readTools(input: Input): VersionItem[] {
   const reader = new JsonReader({ ...input, text: withoutComments(input.text) });
   return reader
     .entries(reader.root, 'tools')
@@ -19,24 +19,25 @@ export function readTools(input: Input): VersionRequirement[] {
  * The MSBuild SDKs in a `global.json`; not the .NET SDK, which is no package.
  * https://learn.microsoft.com/dotnet/core/tools/global-json
  */
-export function readGlobalJson(input: Input): VersionRequirement[] {
+export function readGlobalJson(input: Input): VersionItem[] {
   const reader = new JsonReader({ ...input, text: withoutComments(input.text) });
   if (reader.root['msbuild-sdks'] === undefined) return [];
   return reader.entries(reader.root, 'msbuild-sdks').map(([id, version]) => reader.pin(id, version, 'msbuild-sdks'));
 }
 
 /** `packages.config`. https://learn.microsoft.com/nuget/reference/packages-config */
-export function readPackagesConfig({ file, text }: Input): VersionRequirement[] {
-  const packages = parseXml(file, text, 'packages');
-  const lineAt = linesOf(text);
+export function readPackagesConfig({ file, text }: Input): VersionItem[] {
+  const packages = parseProjectXml(file, text, 'packages');
+  const lineAt = lineFinder(text);
   return childrenOf(packages)
     .filter((each) => nameOf(each).toLowerCase() === 'package')
-    .map((each): VersionRequirement => {
+    .map((each): VersionItem => {
       const location = { file, line: lineAt(startOf(each)) };
-      const [id, written] = [metadataOf(each, 'id') ?? '', metadataOf(each, 'version') ?? ''];
+      const [id, written] = [metadataValue(each, 'id') ?? '', metadataValue(each, 'version') ?? ''];
       const version = keyOfVersion(written);
-      if (!isPackageId(id)) throw malformed(file, location.line, `${quoted(id)} is not a package id`);
-      if (version === undefined) throw malformed(file, location.line, `${quoted(written)} is not a version of ${id}`);
+      if (!isPackageId(id)) throw malformed(file, location.line, `${firstLine(id)} is not a package id`);
+      if (version === undefined)
+        throw malformed(file, location.line, `${firstLine(written)} is not a version of ${id}`);
       return { kind: 'package', id, version, location };
     });
 }

@@ -1,7 +1,7 @@
 import { posix } from 'node:path';
 import type { NamedFiles } from '../../prefetch/inputs.ts';
-import { malformed, type Input } from '../../prefetch/requirement.ts';
-import { childrenOf, metadataOf, nameOf, parseXml, type Ordered } from './xml.ts';
+import { malformed, type Input } from '../../prefetch/item.ts';
+import { childrenOf, metadataValue, nameOf, parseProjectXml, type Ordered } from './xml.ts';
 
 /** Most projects of a solution. */
 const maxProjects = 2000;
@@ -41,6 +41,6 @@ function projectsInText(text: string): string[] {
 
 function projectsInXml(file: string, text: string): string[] {
   const projects = (element: Ordered): string[] =>
-    nameOf(element) === 'Project' ? [metadataOf(element, 'path') ?? ''] : childrenOf(element).flatMap(projects);
-  return projects(parseXml(file, text, 'Solution'));
+    nameOf(element) === 'Project' ? [metadataValue(element, 'path') ?? ''] : childrenOf(element).flatMap(projects);
+  return projects(parseProjectXml(file, text, 'Solution'));
 }

@@ -1,5 +1,5 @@
 import { XMLParser, XMLValidator } from 'fast-xml-parser';
-import { lineAt, malformed } from '../../prefetch/requirement.ts';
+import { lineAt, malformed } from '../../prefetch/item.ts';
 
 /** An XML element. Its only key besides `:@` (its attributes) is its name. */
 export type Ordered = { readonly [name: string]: readonly Ordered[] | string | Record<string, string> | undefined };
@@ -16,7 +16,7 @@ const parser = new XMLParser({
 });
 
 /** The element `<name>` of an XML file. Throws `Invalid` with file, line and reason. */
-export function parseXml(file: string, text: string, name: string): Ordered {
+export function parseProjectXml(file: string, text: string, name: string): Ordered {
   if (/<!(?:DOCTYPE|ENTITY)/i.test(text)) {
     throw malformed(
       file,
@@ -51,7 +51,7 @@ export function childrenOf(element: Ordered): readonly Ordered[] {
 }
 
 /** The text in an element. */
-export function textOf(element: Ordered): string {
+export function elementText(element: Ordered): string {
   return childrenOf(element)
     .map((each) => (typeof each['#text'] === 'string' ? each['#text'] : ''))
     .join('')
@@ -64,10 +64,10 @@ export function startOf(element: Ordered): number {
 }
 
 /** The value of an attribute, or the text of a child element; the name is in lower case. */
-export function metadataOf(item: Ordered, name: string): string | undefined {
+export function metadataValue(item: Ordered, name: string): string | undefined {
   for (const [key, value] of Object.entries(item[':@'] ?? {})) {
     if (key.toLowerCase() === name) return (value as string).trim();
   }
   const child = childrenOf(item).find((each) => nameOf(each).toLowerCase() === name);
-  return child && textOf(child);
+  return child && elementText(child);
 }

@@ -5,7 +5,7 @@ import type { SearchWord } from './search-query.ts';
 import { idTermStart, tier, tierWidth } from '../format/terms.ts';
 
 /** SQL with the values of its placeholders. */
-export interface Part {
+export interface SqlPart {
   sql: string;
   values: readonly Value[];
 }
@@ -18,12 +18,12 @@ export interface List {
   as: 'p' | 't0';
   index?: string;
   /** Conditions on the rows of the list's own table. */
-  own: readonly Part[];
+  own: readonly SqlPart[];
   /** A condition that is always true, but makes the database read the index in order. */
-  inOrder?: Part;
+  inOrder?: SqlPart;
   /** Joined tables, each with at most one row for a package. */
-  joins: readonly Part[];
-  also: readonly Part[];
+  joins: readonly SqlPart[];
+  also: readonly SqlPart[];
   /** Whether a package may have several rows in the list's own table. Then the list is sorted, so it must be short. */
   repeats: boolean;
   /** The first rows of the list's own table that are read, because each costs look-ups; undefined if all may be read. */
@@ -36,7 +36,7 @@ export interface List {
 
 /** The rows of `package_terms` (as t0) that a list starts from. */
 export interface Source {
-  where: Part;
+  where: SqlPart;
   /** The number of rows, up to `sizeLimit`. */
   size: number;
   repeats: boolean;
@@ -69,9 +69,9 @@ export interface CompleteWord extends SearchWord {
 /** Further conditions on a list that starts from `package_terms`. */
 export interface TermConditions {
   /** Conditions on the row in `packages`, for packages that fulfil all others. */
-  where?: readonly Part[];
+  where?: readonly SqlPart[];
   /** Conditions on the row in `packages` that most packages may fail: they are counted as look-ups. */
-  rows?: readonly Part[];
+  rows?: readonly SqlPart[];
   /** Whether the list's own word or one of the first `mentions` words must not be in the id. */
   mentions?: number;
   /** The number of lists in the group, which share the look-ups. */
@@ -87,7 +87,7 @@ interface View {
   frameworks: FrameworkVersions | undefined;
   flag: number | undefined;
   /** The condition on `p` for the packages that the client may see. */
-  among: Part | undefined;
+  among: SqlPart | undefined;
 }
 
 /** Makes lists of one account for one client. */
@@ -99,7 +99,7 @@ export class ListMaker {
   }
 
   /** Packages that fulfil these conditions and have these words. */
-  packages(own: readonly Part[], words: readonly SearchWord[], size = 0): List {
+  packages(own: readonly SqlPart[], words: readonly SearchWord[], size = 0): List {
     const { accountId, view, among } = this.#view;
     const mine = { sql: 'p.account_id = ? AND (p.flags & ?) <> 0', values: [accountId, view] };
     const list = this.#list('p', [mine, ...own, ...(among ? [among] : [])], words, [], size);
@@ -152,28 +152,28 @@ export class ListMaker {
 
   #list(
     as: List['as'],
-    own: readonly Part[],
+    own: readonly SqlPart[],
     words: readonly CompleteWord[],
-    joins: readonly Part[],
+    joins: readonly SqlPart[],
     size: number,
   ): List {
     const { accountId, flag, versions, frameworks, among } = this.#view;
     const wordJoins = words.map(({ term, fields, isInId }, index) => ({
       sql: `JOIN package_terms w${index} ON w${index}.account_id = ? AND w${index}.term = ?
-        AND w${index}.package_row = ${idOf(as)} AND (w${index}.fields & ?) <> 0
+        AND w${index}.package_row = ${idColumn(as)} AND (w${index}.fields & ?) <> 0
         ${isInId ? `AND w${index}.standing < ${notInId}` : ''}`,
       values: [accountId, term, fields],
     }));
-    const also: Part[] = [];
+    const also: SqlPart[] = [];
     if (flag !== undefined) also.push({ sql: `(${as}.flags & ?) <> 0`, values: [flag] });
     if (versions.length > 0) {
       also.push({
-        sql: `(SELECT 1 FROM package_versions v WHERE v.package_row = ${idOf(as)} AND v.listed = 1
+        sql: `(SELECT 1 FROM package_versions v WHERE v.package_row = ${idColumn(as)} AND v.listed = 1
           AND v.version_key IN (${placeholders(versions)}) LIMIT 1) IS NOT NULL`,
         values: versions,
       });
     }
-    if (frameworks) also.push(usableWith(frameworks, idOf(as)));
+    if (frameworks) also.push(usableWith(frameworks, idColumn(as)));
     const looked = words.length + joins.length + versions.length > 0 || frameworks !== undefined;
     const counted = looked ? lookupLimit : countLimit;
     // If the client sees only some packages, the size of the list says nothing about the hits.
@@ -192,18 +192,18 @@ export class ListMaker {
 }
 
 /** The list's own word or one of the first `words` joined words is not in the id. */
-function mentioned(words: number): Part {
+function mentioned(words: number): SqlPart {
   const tables = ['t0', ...Array.from({ length: words }, (_, index) => `w${index}`)];
   return { sql: `(${tables.map((table) => `${table}.standing >= ${notInId}`).join(' OR ')})`, values: [] };
 }
 
 /** A condition on `p`: an id term begins with the word. */
-export function inId({ term }: SearchWord): Part {
+export function inId({ term }: SearchWord): SqlPart {
   return { sql: 'COALESCE(INSTR(p.id_terms, ?), 0) > 0', values: [idTermStart(term)] };
 }
 
 /** A condition on `p`: an id term begins with the word, or any field has it. */
-export function anywhere(accountId: number, word: SearchWord): Part {
+export function anywhere(accountId: number, word: SearchWord): SqlPart {
   const start = inId(word);
   return {
     sql: `(${start.sql} OR (SELECT 1 FROM package_terms a
@@ -216,7 +216,7 @@ export function anywhere(accountId: number, word: SearchWord): Part {
  * The package has dependencies for one of these frameworks, or does not limit its frameworks. Neither this nor the other
  * conditions use EXISTS: MariaDB may then read the whole table once instead of a few rows of each package.
  */
-function usableWith(frameworks: FrameworkVersions, id: string): Part {
+function usableWith(frameworks: FrameworkVersions, id: string): SqlPart {
   const versions = [...frameworks];
   const rows = `SELECT 1 FROM package_frameworks f WHERE f.package_row = ${id}`;
   return {
@@ -226,14 +226,14 @@ function usableWith(frameworks: FrameworkVersions, id: string): Part {
   };
 }
 
-export function idOf(as: List['as']): string {
+export function idColumn(as: List['as']): string {
   return as === 'p' ? 'p.id' : 't0.package_row';
 }
 
-export function all(parts: readonly Part[]): string {
+export function all(parts: readonly SqlPart[]): string {
   return parts.map(({ sql }) => sql).join(' AND ');
 }
 
-export function valuesOf(parts: readonly Part[]): Value[] {
+export function valuesOf(parts: readonly SqlPart[]): Value[] {
   return parts.flatMap(({ values }) => values);
 }

@@ -4,7 +4,7 @@ import { IndexSizes } from './index-sizes.ts';
 import {
   all,
   anywhere,
-  idOf,
+  idColumn,
   inId,
   lastCharacter,
   notInId,
@@ -14,7 +14,7 @@ import {
   valuesOf,
   type CompleteWord,
   type List,
-  type Part,
+  type SqlPart,
   type Source,
 } from './list.ts';
 import type { SearchQuery, SearchWord } from './search-query.ts';
@@ -191,9 +191,9 @@ export class SearchLists {
    * SQL for the first packages of a list, as `id` and `standing`. The last placeholder is their number. `most`: rows of
    * the list's own table that are read, if `list.scanned` is more.
    */
-  page(list: List, most: number): Part {
+  page(list: List, most: number): SqlPart {
     const own = list.inOrder ? [...list.own, list.inOrder] : list.own;
-    const id = idOf(list.as);
+    const id = idColumn(list.as);
     const standing = list.repeats ? `MIN(${list.as}.standing)` : `${list.as}.standing`;
     const once = list.repeats ? `GROUP BY ${id}` : '';
     const order = list.as === 'p' ? 'p.standing, p.package_key' : `${standing}, t0.package_row`;
@@ -214,13 +214,13 @@ export class SearchLists {
   }
 
   /** SQL for the number of hits among the first `end` + `counted` rows of a list. */
-  count(list: List, end: number): Part {
+  count(list: List, end: number): SqlPart {
     const index = list.as === 'p' ? 'packages_key' : list.index;
     const rows = this.#tables({ ...list, joins: [] }, index);
     const columns = list.as === 'p' ? 'p.id, p.package_key, p.flags' : 't0.package_row, t0.standing, t0.flags';
     const some = `SELECT ${columns} FROM ${rows} WHERE ${all(list.own)} LIMIT ${Math.min(end + list.counted, list.scanned ?? Infinity)}`;
     const where = list.also.length > 0 ? `WHERE ${all(list.also)}` : '';
-    const hits = list.repeats ? `DISTINCT ${idOf(list.as)}` : '*';
+    const hits = list.repeats ? `DISTINCT ${idColumn(list.as)}` : '*';
     return {
       sql: `SELECT COUNT(${hits}) FROM (${some}) AS ${list.as} ${this.#joins(list)} ${where}`,
       values: valuesOf([...list.own, ...list.joins, ...list.also]),
@@ -310,11 +310,11 @@ function having({ term, fields, size }: SizedWord, only = ''): Source {
 }
 
 /** A condition on `p`: the id does not start with this text. Without it if no id does, because it reads each hit's row. */
-function elsewhere({ start }: Sized, idStart: string): Part[] {
+function elsewhere({ start }: Sized, idStart: string): SqlPart[] {
   if (start === 0) return [];
   return [{ sql: '(p.package_key < ? OR p.package_key >= ?)', values: [idStart, idStart + lastCharacter] }];
 }
 
-function notAll(parts: readonly Part[]): Part {
+function notAll(parts: readonly SqlPart[]): SqlPart {
   return { sql: `NOT (${all(parts)})`, values: valuesOf(parts) };
 }

@@ -42,7 +42,7 @@ export interface SourceFile {
   type: string;
 }
 
-export interface SourceParts {
+export interface PackageSourceParts {
   feed: FeedContext;
   views: FeedViews;
   /** For what is the same for every account. */
@@ -54,9 +54,9 @@ export interface SourceParts {
  * never sent upstream. A merged id has hosted and upstream versions; of two equal versions the hosted one is served.
  */
 export class PackageSource {
-  readonly #parts: SourceParts;
+  readonly #parts: PackageSourceParts;
 
-  constructor(parts: SourceParts) {
+  constructor(parts: PackageSourceParts) {
     this.#parts = parts;
   }
 

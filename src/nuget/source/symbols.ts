@@ -1,6 +1,6 @@
 import type { Config } from '../../config/schema.ts';
 import { fetchFrom } from '../../mirror/fetch/fetch.ts';
-import { isUpstreamFailure, type Entry, type Mirror } from '../../mirror/mirror.ts';
+import { isUpstreamFailure, type MirrorEntry, type Mirror } from '../../mirror/mirror.ts';
 import { resourceOf } from '../../mirror/fetch/resource.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { symbolsOf } from '../../upstream/configured.ts';
@@ -35,7 +35,7 @@ export class UpstreamSymbols {
     fileName: string,
     signature: string,
     checksum: string | undefined,
-  ): Promise<Entry | undefined> {
+  ): Promise<MirrorEntry | undefined> {
     const [name, key] = [fileName.toLowerCase(), signature.toLowerCase()];
     if (!/^[^/\\]{1,200}\.pdb$/.test(name) || !windows.test(key)) return undefined;
     let failure: unknown;
@@ -61,7 +61,7 @@ export class UpstreamSymbols {
     name: string,
     key: string,
     checksum: string | undefined,
-  ): Promise<Entry | undefined> {
+  ): Promise<MirrorEntry | undefined> {
     const url = urlBelow(base, name, key, name);
     const headers: Record<string, string> = {};
     if (checksum !== undefined && /^[\w:;, -]{1,1000}$/.test(checksum)) headers['symbolchecksum'] = checksum;

@@ -1,6 +1,6 @@
 import { LRUCache } from 'lru-cache';
 import type { Digest } from '../../runtime/digest.ts';
-import type { Entry } from '../../mirror/mirror.ts';
+import type { MirrorEntry } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import { read, type ReadingKind, type ReadingOptions } from './reading/readers.ts';
@@ -35,7 +35,7 @@ const underWay = new Map<string, Promise<unknown>>();
  * `UpstreamUnavailable` if the upstream sent anything else.
  */
 export async function readEntry<T, Kind extends ReadingKind>(
-  entry: Entry,
+  entry: MirrorEntry,
   limit: number,
   reading: DocumentReading<T, Kind>,
 ): Promise<T> {

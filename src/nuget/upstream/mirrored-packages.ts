@@ -14,7 +14,7 @@ import type { FeedViews } from './feed-view.ts';
 import { isPrerelease, parseVersion, sortKey } from '../format/version.ts';
 
 /** A package with a stored upstream version; its numbers count only stored versions. */
-export interface MirroredSummary extends PackageSummary {
+export interface MirroredPackageSummary extends PackageSummary {
   upstream: string;
 }
 
@@ -22,7 +22,7 @@ export interface MirroredVersion extends VersionSummary {
   cachedAt: number;
 }
 
-export interface MirroredDetails extends MirroredSummary {
+export interface MirroredDetails extends MirroredPackageSummary {
   /** Newest first, up to `shownVersions`. */
   versions: MirroredVersion[];
 }
@@ -55,10 +55,10 @@ export class MirroredPackages {
   }
 
   /** Up to `limit` packages that the account gets from upstreams, by key, after key `cursor`. `only` limits the ids. */
-  async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<MirroredSummary[]> {
+  async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<MirroredPackageSummary[]> {
     const { mirror } = await this.#views.of(accountId);
     const selection = { kind: 'nupkg', among: only?.where('name'), upstreams: mirror.origin.idsIfLimited };
-    const found: MirroredSummary[] = [];
+    const found: MirroredPackageSummary[] = [];
     for (let after = cursor; ;) {
       const names = await entryNames(this.#database, selection, after, namesAtATime);
       const claimed = await claimedAmong(this.#database, accountId, names);
@@ -76,7 +76,7 @@ export class MirroredPackages {
     limit: number,
     after: string,
     only?: NameSet,
-  ): Promise<{ position: string; summary: MirroredSummary }[]> {
+  ): Promise<{ position: string; summary: MirroredPackageSummary }[]> {
     const { mirror } = await this.#views.of(accountId);
     const upstreams = mirror.origin.idsIfLimited;
     const nameOf = new Map(mirror.origin.all.map(({ id: key, name }) => [key, name]));

@@ -3,7 +3,7 @@ import type { Transaction } from '../../database/database.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import type { DomainError } from '../../runtime/errors.ts';
 import { fetchFrom, unusable } from '../../mirror/fetch/fetch.ts';
-import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../../mirror/mirror.ts';
+import { isUpstreamFailure, type MirrorEntry, type Mirror, type ServedOutcome } from '../../mirror/mirror.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import { resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
@@ -26,7 +26,7 @@ const sidecarLimit = 2 ** 20;
 /** A parsed document of an upstream, and how the mirror got it. */
 export interface UpstreamDocument<T> {
   value: T;
-  outcome: Outcome;
+  outcome: ServedOutcome;
 }
 
 /** The upstream that has an id. */
@@ -179,7 +179,7 @@ export class PackageMirror {
     id: string,
     version: string,
     hashOf: (owner: Owner) => Promise<string | undefined>,
-  ): Promise<Entry | undefined> {
+  ): Promise<MirrorEntry | undefined> {
     const key = packageKey(id);
     const owner = await this.#ownerOrHolder(id, version);
     if (!owner) return undefined;
@@ -211,7 +211,7 @@ export class PackageMirror {
   }
 
   /** A sidecar file, which the flat container has next to the nupkg: `<id>.nuspec`, `readme` or `icon`. */
-  async openSidecar(id: string, version: string, kind: SidecarKind): Promise<Entry | undefined> {
+  async openSidecar(id: string, version: string, kind: SidecarKind): Promise<MirrorEntry | undefined> {
     const key = packageKey(id);
     const owner = await this.owner(id);
     if (!owner) return undefined;
@@ -264,7 +264,7 @@ export class PackageMirror {
   }
 
   /** Opens only stored content if the owner must not be asked. */
-  async #open({ silence }: Owner, resource: MirrorResource): Promise<Entry | undefined> {
+  async #open({ silence }: Owner, resource: MirrorResource): Promise<MirrorEntry | undefined> {
     if (!silence) return this.#mirror.open(resource);
     const stored = await this.#mirror.openStored(resource);
     if (!stored) throw silence;

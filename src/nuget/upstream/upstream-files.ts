@@ -1,7 +1,7 @@
 import { hexOf } from '../../runtime/digest.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { metadataOf } from '../format/metadata.ts';
-import { identify } from '../format/nupkg.ts';
+import { readIdentity } from '../format/nupkg.ts';
 import { readNuspec } from '../format/nuspec-reading.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { normalize, parseVersion, versionKey, type Version } from '../format/version.ts';
@@ -21,7 +21,7 @@ export async function verifyNupkg(
   version: string,
   expected: string | undefined,
 ): Promise<Record<string, string>> {
-  const nupkg = await identify(() => staged.open());
+  const nupkg = await readIdentity(() => staged.open());
   refuseOther(nupkg.nuspec.id, nupkg.version, key, version);
   const sha512 = Buffer.from(hexOf(await staged.digest('sha512')), 'hex').toString('base64');
   if (expected !== undefined && sha512 !== expected) {

@@ -11,9 +11,9 @@ import { blobUnknown } from '../hosted/image-blobs.ts';
 import { manifestUnknown } from '../hosted/manifests.ts';
 import type { Reference } from '../format/reference.ts';
 import { pageOf, type ReferrersPage, type ReferrersQuery } from '../hosted/referrers.ts';
-import { claimsAmong, nameUnknown, upstreamUnknown, type Page } from '../hosted/repositories.ts';
+import { claimsAmong, nameUnknown, upstreamUnknown, type NamePage } from '../hosted/repositories.ts';
 import { manifestTypeOf, type ImageMirror } from '../mirrored/image-mirror.ts';
-import { listedName, type Place } from '../mirrored/place.ts';
+import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
 
 /** A repository as the client requests it. */
 export interface RepositoryRequest {
@@ -26,10 +26,10 @@ export interface RepositoryRequest {
 }
 
 /** Where a repository is, decided before any request to an upstream: at an upstream, hosted, both during a push, or none. */
-export interface Repository extends RepositoryRequest {
+export interface LocatedRepository extends RepositoryRequest {
   /** The name under which it is hosted; undefined if it is not. */
   hosted: string | undefined;
-  place: Place | undefined;
+  place: UpstreamRepository | undefined;
   /** The registry that the name begins with, if it is no upstream of the account. The repository may still be hosted. */
   missing?: string | undefined;
 }
@@ -51,7 +51,7 @@ export interface SourceBlob {
   repository: string;
 }
 
-export interface SourceParts {
+export interface ImageSourceParts {
   database: Database;
   images: Images;
   mirrors: AccountViews<ImageMirror>;
@@ -70,7 +70,7 @@ export class ImageSource {
   readonly #limits: Config['limits'];
   readonly #now: () => number;
 
-  constructor({ database, images, mirrors, limits, now }: SourceParts) {
+  constructor({ database, images, mirrors, limits, now }: ImageSourceParts) {
     this.#database = database;
     this.#images = images;
     this.#mirrors = mirrors;
@@ -83,7 +83,7 @@ export class ImageSource {
    * `head` is for a HEAD request, which clients send before they push: if the principal may push, a damaged manifest is then
    * `ManifestUnknown`.
    */
-  async openManifest(asked: Repository, reference: Reference, head = false): Promise<SourceManifest> {
+  async openManifest(asked: LocatedRepository, reference: Reference, head = false): Promise<SourceManifest> {
     const { hosted, place } = asked;
     if (head && place && hosted !== undefined && (await this.#isArriving(asked.accountId, hosted, place))) {
       throw manifestUnknown(reference);
@@ -119,7 +119,7 @@ export class ImageSource {
    * in a repository without a mirrored manifest comes before a push: unless the blob is stored, it is answered with
    * `BlobUnknown`, and the name, which may be private, is not sent to an upstream.
    */
-  async openBlob(asked: Repository, digest: Digest, head = false): Promise<SourceBlob> {
+  async openBlob(asked: LocatedRepository, digest: Digest, head = false): Promise<SourceBlob> {
     const { hosted, place } = asked;
     let failure: unknown;
     if (hosted !== undefined) {
@@ -151,7 +151,7 @@ export class ImageSource {
   }
 
   /** Up to `limit` tags after `last`; throws `NameUnknown`, or the upstream's failure. */
-  async listTags(asked: Repository, limit: number, last: string): Promise<Page & { served: Served }> {
+  async listTags(asked: LocatedRepository, limit: number, last: string): Promise<NamePage & { served: Served }> {
     const { hosted, place } = asked;
     if (place) {
       const mirror = await this.#mirrors.of(asked.accountId);
@@ -168,7 +168,7 @@ export class ImageSource {
 
   /** The manifests that refer to `subject`, possibly none; throws the upstream's failure. */
   async listReferrers(
-    asked: Repository,
+    asked: LocatedRepository,
     subject: Digest,
     query: ReferrersQuery,
   ): Promise<ReferrersPage & { served: Served }> {
@@ -190,7 +190,7 @@ export class ImageSource {
    * The repository that a push or deletion changes, with its hosted name: the one that reads find, and for a new one the
    * name in the request. `NameUnknown` if `ns` is an unknown registry.
    */
-  async hosted(asked: RepositoryRequest): Promise<Repository> {
+  async hosted(asked: RepositoryRequest): Promise<LocatedRepository> {
     const { accountId, name, ns } = asked;
     const { hosted: names } = (await this.#mirrors.of(accountId)).locate(name, ns);
     if (names.length === 0) throw nameUnknown(name);
@@ -205,7 +205,7 @@ export class ImageSource {
   }
 
   /** Whether a first push to the repository is in progress and nothing of it was mirrored. */
-  async #isArriving(accountId: number, name: string, place: Place): Promise<boolean> {
+  async #isArriving(accountId: number, name: string, place: UpstreamRepository): Promise<boolean> {
     const since = this.#now() - this.#limits.uploadAge;
     if (!(await this.#images.blobs.anySince(accountId, name, since))) return false;
     return !(await (await this.#mirrors.of(accountId)).isMirrored(place));
@@ -217,7 +217,10 @@ export class ImageSource {
    * found". The name must not begin with an upstream, must not be one of Docker Hub's official images, and nothing of it
    * may be mirrored.
    */
-  async #mayBeFirstPush({ accountId, name, ns, mayPush }: RepositoryRequest, place: Place): Promise<boolean> {
+  async #mayBeFirstPush(
+    { accountId, name, ns, mayPush }: RepositoryRequest,
+    place: UpstreamRepository,
+  ): Promise<boolean> {
     if (!mayPush || !name.includes('/') || name.startsWith('library/')) return false;
     const mirror = await this.#mirrors.of(accountId);
     return !mirror.locate(name, ns).isNamed && !(await mirror.isMirrored(place));
@@ -227,22 +230,25 @@ export class ImageSource {
    * The names to check against the names that a principal may use: one list for each place from which the repository is
    * served, with the names of that place only. The client's spelling is ignored, so that another spelling gives no access.
    */
-  namesOf(repository: Repository): (readonly string[])[] | Promise<(readonly string[])[]> {
+  namesOf(repository: LocatedRepository): (readonly string[])[] | Promise<(readonly string[])[]> {
     const { hosted, place } = repository;
     return place ? this.#allNamesOf(repository, place) : [hosted === undefined ? [] : [hosted]];
   }
 
-  async #allNamesOf({ accountId, hosted }: Repository, place: Place): Promise<(readonly string[])[]> {
+  async #allNamesOf(
+    { accountId, hosted }: LocatedRepository,
+    place: UpstreamRepository,
+  ): Promise<(readonly string[])[]> {
     const mirrored = (await this.#mirrors.of(accountId)).namesOf(place);
     return hosted === undefined ? [mirrored] : [[hosted], mirrored];
   }
 
   /** Finds where a repository is read from, with at most one query. */
-  async locate(asked: RepositoryRequest): Promise<Repository> {
+  async locate(asked: RepositoryRequest): Promise<LocatedRepository> {
     const { accountId, name, ns, mayPush } = asked;
     const mirror = this.#mirrors.of(accountId);
     const { hosted: names, place, missing } = (mirror instanceof Promise ? await mirror : mirror).locate(name, ns);
-    const at = (hosted: string | undefined, there?: Place): Repository => ({
+    const at = (hosted: string | undefined, there?: UpstreamRepository): LocatedRepository => ({
       accountId,
       name,
       ns,
@@ -260,7 +266,7 @@ export class ImageSource {
 }
 
 /** `NameUnknown`. If the name begins with a registry that is no upstream, the message says how to mirror it. */
-function repositoryMissing({ name, missing }: Repository): DomainError {
+function repositoryMissing({ name, missing }: LocatedRepository): DomainError {
   return missing === undefined ? nameUnknown(name) : upstreamUnknown(name, missing);
 }
 

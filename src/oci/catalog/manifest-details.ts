@@ -6,8 +6,8 @@ import type { Digest } from '../../runtime/digest.ts';
 import { imageBytesOf, manifestTypeOf } from '../mirrored/image-mirror.ts';
 import { isIndex, type Descriptor } from '../format/manifest.ts';
 import { manifestUnknown } from '../hosted/manifests.ts';
-import type { Place } from '../mirrored/place.ts';
-import { platformText, type Described, type StoredImages } from './stored-images.ts';
+import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
+import { platformOf, type Described, type StoredImages } from './stored-images.ts';
 import { addIndexPulls, addMirroredPulls } from './tag-list.ts';
 import { readDescriptors } from '../mirrored/upstream-lists.ts';
 
@@ -74,7 +74,7 @@ export async function describeManifest(stored: StoredImages, at: Described, dige
     history: historyIn(config),
     children: children.map((each) => ({
       ...describe(each),
-      platform: platformText(platformIn(manifest, each.digest)) ?? null,
+      platform: platformOf(platformIn(manifest, each.digest)) ?? null,
       is_stored: present.has(each.digest),
     })),
     referrers: (referrers ?? []).slice(0, max.referrers).map((each) => ({
@@ -124,7 +124,7 @@ async function hostedRow(database: Database, repositoryId: number, digest: Diges
 async function mirroredRow(
   stored: StoredImages,
   { accountId }: Described,
-  place: Place,
+  place: UpstreamRepository,
   digest: Digest,
 ): Promise<Row | undefined> {
   const mirror = await stored.mirrorOf(accountId);
@@ -174,7 +174,7 @@ function configDetails(descriptor: Descriptor, config: Json | undefined): NonNul
   return {
     ...describe(descriptor),
     is_stored: config !== undefined,
-    platform: platformText(config) ?? null,
+    platform: platformOf(config) ?? null,
     created: word(config?.['created']),
     author: word(config?.['author']),
     labels: pairsIn(inner['Labels']),

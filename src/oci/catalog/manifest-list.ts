@@ -2,7 +2,7 @@ import type { Database } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import { entriesOfName } from '../../mirror/store/listing.ts';
 import { imageBytesOf, manifestTypeOf } from '../mirrored/image-mirror.ts';
-import type { Place } from '../mirrored/place.ts';
+import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
 import type { Described } from './stored-images.ts';
 
 /** A manifest without a tag. Times are milliseconds since 1970 UTC. */
@@ -77,7 +77,11 @@ async function hostedManifests(database: Database, repositoryId: number, after: 
 }
 
 /** What a mirrored manifest belongs to is not stored: it is shown as one that no index lists. */
-async function mirroredManifests(database: Database, { upstream, name }: Place, after: string): Promise<Row[]> {
+async function mirroredManifests(
+  database: Database,
+  { upstream, name }: UpstreamRepository,
+  after: string,
+): Promise<Row[]> {
   const entries = await entriesOfName(database, { kind: 'manifest', upstream: upstream.id }, name, after, scanned);
   return entries.map(({ isTagged, ...entry }) => ({
     digest: entry.digest,

@@ -13,10 +13,10 @@ import { mirroredDownloads } from '../../usage/mirrored.ts';
 import { tagsShown, type TagSummary } from './images.ts';
 import { claimsAmong } from '../hosted/repositories.ts';
 import { imageBytesOf, manifestTypeOf, type ImageMirror } from '../mirrored/image-mirror.ts';
-import { listedName, type Place } from '../mirrored/place.ts';
+import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
 
 /** A repository with mirrored content. Its name is the one by which a client pulls it: `<upstream>/<name>`. */
-export interface MirroredSummary {
+export interface MirroredImageSummary {
   name: string;
   upstream: string;
   /** The size of its distinct stored blobs and manifests. */
@@ -53,8 +53,8 @@ export class MirroredImages {
     cursor = '',
     only?: NameSet,
     tags = tagsShown,
-  ): Promise<MirroredSummary[]> {
-    const found: MirroredSummary[] = [];
+  ): Promise<MirroredImageSummary[]> {
+    const found: MirroredImageSummary[] = [];
     const mirror = await this.#mirrors.of(accountId);
     // No upstream's name contains a slash, so sorted by prefix the names of two upstreams never mix.
     const prefixes = mirror.upstreams.map((upstream) => ({ upstream, prefix: `${upstream.name}/` }));
@@ -133,7 +133,7 @@ export class MirroredImages {
   }
 
   /** One repository without its tags; undefined if nothing of it is stored. */
-  async get(accountId: number, { upstream, name }: Place): Promise<MirroredSummary | undefined> {
+  async get(accountId: number, { upstream, name }: UpstreamRepository): Promise<MirroredImageSummary | undefined> {
     const names = await entryNames(this.#database, namedOnly(upstream, name), '', 1);
     return names.length === 0 ? undefined : this.#summary(accountId, upstream, name, 0);
   }
@@ -142,7 +142,7 @@ export class MirroredImages {
    * Drops a mirrored tag, but not its manifest. Resolves to whether the account could see the tag. If it could, calls
    * `mayDelete` first, which throws if the principal may not delete what all accounts share.
    */
-  async deleteTag(accountId: number, place: Place, tag: string, mayDelete: () => void): Promise<boolean> {
+  async deleteTag(accountId: number, place: UpstreamRepository, tag: string, mayDelete: () => void): Promise<boolean> {
     const mirror = await this.#mirrors.of(accountId);
     if (!(await mirror.isStored(place, 'manifest', tag))) return false;
     mayDelete();
@@ -154,7 +154,12 @@ export class MirroredImages {
   }
 
   /** As `deleteTag`, for a manifest with its tags. */
-  async deleteManifest(accountId: number, place: Place, digest: Digest, mayDelete: () => void): Promise<boolean> {
+  async deleteManifest(
+    accountId: number,
+    place: UpstreamRepository,
+    digest: Digest,
+    mayDelete: () => void,
+  ): Promise<boolean> {
     const mirror = await this.#mirrors.of(accountId);
     if (!(await mirror.isStored(place, 'manifest', digest))) return false;
     mayDelete();
@@ -186,7 +191,7 @@ export class MirroredImages {
       .map(({ name }) => name);
   }
 
-  async #summary(accountId: number, upstream: Upstream, name: string, limit: number): Promise<MirroredSummary> {
+  async #summary(accountId: number, upstream: Upstream, name: string, limit: number): Promise<MirroredImageSummary> {
     const { id } = upstream;
     const tags = limit > 0 ? await taggedEntries(this.#database, { kind: 'manifest', upstream: id }, name, limit) : [];
     const totals = await totalsOfName(this.#database, id, ['manifest', 'blob'], name);

@@ -9,7 +9,7 @@ import { parseManifest } from '../format/manifest.ts';
 import { manifestBlobUnknown, type PushedManifest, type SentManifest } from '../hosted/manifests.ts';
 import type { ImageSource } from './image-source.ts';
 import { manifestTypeOf, type ImageMirror } from '../mirrored/image-mirror.ts';
-import type { Place } from '../mirrored/place.ts';
+import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
 
 export interface Pushed extends PushedManifest {
   /** A warning for the client that pushes, if there is one. */
@@ -21,7 +21,7 @@ export interface PushParts {
   source: ImageSource;
   mirrors: AccountViews<ImageMirror>;
   /** Whether the account has pulled an image of the place. */
-  hasPulled: (accountId: number, place: Place) => Promise<boolean>;
+  hasPulled: (accountId: number, place: UpstreamRepository) => Promise<boolean>;
   log: Logger;
 }
 
@@ -33,14 +33,14 @@ interface Push {
   name: string;
   mirror: ImageMirror;
   /** Where the name is at an upstream. */
-  place: Place | undefined;
+  place: UpstreamRepository | undefined;
   /** The upstream whose content the push takes over, if it is the first one. */
   mirroredFrom: string | undefined;
 }
 
 /** A push that may take over mirrored content. */
 interface Adoption extends Omit<Push, 'mirroredFrom'> {
-  place: Place;
+  place: UpstreamRepository;
   /** The fetches that it may still make; undefined before the first one. */
   fetches: number | undefined;
   /** Mirrored manifests that have to be pushed before it, each after its own children. */
@@ -151,7 +151,7 @@ export class Pushes {
   }
 
   /** Waits for a blob that may be being fetched already, after a client's HEAD; resolves to whether it is stored. */
-  async #fetch(mirror: ImageMirror, place: Place, digest: Digest): Promise<boolean> {
+  async #fetch(mirror: ImageMirror, place: UpstreamRepository, digest: Digest): Promise<boolean> {
     try {
       const entry = await mirror.openBlob(place, digest);
       try {
@@ -166,7 +166,7 @@ export class Pushes {
   }
 
   /** The mirror's manifest with this digest, as a client would push it. */
-  async #stored(mirror: ImageMirror, place: Place, digest: Digest): Promise<SentManifest | undefined> {
+  async #stored(mirror: ImageMirror, place: UpstreamRepository, digest: Digest): Promise<SentManifest | undefined> {
     const entry = await mirror.openManifest(place, digest);
     if (!entry) return undefined;
     const metadata = entry.metadata ?? (await entry.complete);

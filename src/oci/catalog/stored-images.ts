@@ -10,13 +10,13 @@ import { parseDocument } from '../../mirror/document.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import { readAll, type Content } from '../../storage/files/content.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
-import type { ImageSource, Repository } from './image-source.ts';
+import type { ImageSource, LocatedRepository } from './image-source.ts';
 import type { Images } from './images.ts';
 import { hasMoreValues } from '../format/json-values.ts';
 import { isIndex, maxValues, type Descriptor } from '../format/manifest.ts';
-import { readList, referrerLists } from '../mirrored/parsed-lists.ts';
+import { readParsedList, referrerLists } from '../mirrored/parsed-lists.ts';
 import { manifestUnknown } from '../hosted/manifests.ts';
-import { listedName, type Place } from '../mirrored/place.ts';
+import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
 import { isTag } from '../format/reference.ts';
 import { findRepository, nameUnknown } from '../hosted/repositories.ts';
 
@@ -29,7 +29,7 @@ const maxPlatforms = 20;
 /** A repository to describe: hosted by the account, or at an upstream. Nothing of it is sent to an upstream. */
 export type Described = { accountId: number; name: string } & (
   | { repositoryId: number; place: undefined }
-  | { repositoryId: undefined; place: Place }
+  | { repositoryId: undefined; place: UpstreamRepository }
 );
 
 /** Most bytes of one document, and of all that may still be read. */
@@ -83,7 +83,7 @@ export class StoredImages {
   async locate(principal: Principal, name: string, action: 'read' | 'delete' = 'read'): Promise<Described> {
     const { accountId } = principal;
     const { source, database } = this.#parts;
-    const found: Repository = await source.locate({ accountId, name, ns: undefined, mayPush: false });
+    const found: LocatedRepository = await source.locate({ accountId, name, ns: undefined, mayPush: false });
     for (const names of await source.namesOf(found)) allow(principal, action, 'container', names);
     if (found.place) return { accountId, name: listedName(found.place), repositoryId: undefined, place: found.place };
     if (!readsHosted(principal)) throw credentialMissing();
@@ -128,12 +128,16 @@ export class StoredImages {
   }
 
   /** The stored list of referrers of a mirrored manifest; undefined if it is not stored, or damaged. */
-  async referrers(accountId: number, place: Place, digest: Digest): Promise<readonly Descriptor[] | undefined> {
+  async referrers(
+    accountId: number,
+    place: UpstreamRepository,
+    digest: Digest,
+  ): Promise<readonly Descriptor[] | undefined> {
     try {
       const metadata = await (await this.mirrorOf(accountId)).stored(place, 'referrers', digest);
       if (!metadata) return undefined;
       const content = await this.#parts.blobs.open(metadata.digest, metadata.size);
-      return await readList({ metadata, content, complete: Promise.resolve(metadata) }, referrerLists);
+      return await readParsedList({ metadata, content, complete: Promise.resolve(metadata) }, referrerLists);
     } catch (error) {
       if (isDomainError(error)) return undefined;
       throw error;
@@ -171,13 +175,13 @@ export class StoredImages {
     const digest = digestIn(manifest['config']);
     const config = digest === undefined ? undefined : await this.blob(at, digest, budget);
     if (!config) return undefined;
-    const platform = platformText(config);
+    const platform = platformOf(config);
     return { platforms: platform === undefined ? [] : [platform], children: [] };
   }
 
   async #stored(
     accountId: number,
-    place: Place,
+    place: UpstreamRepository,
     kind: 'blob' | 'manifest',
     reference: string,
   ): Promise<Content | undefined> {
@@ -214,7 +218,7 @@ function platformsIn({ manifests }: Record<string, unknown>): Platforms {
     const digest = digestIn(each);
     if (digest === undefined) continue;
     children.push(digest);
-    const text = platformText((each as { platform?: unknown }).platform);
+    const text = platformOf((each as { platform?: unknown }).platform);
     if (text !== undefined) platforms.add(text);
   }
   return { platforms: [...platforms].slice(0, maxPlatforms), children };
@@ -227,7 +231,7 @@ export function digestIn(descriptor: unknown): Digest | undefined {
 }
 
 /** `os/architecture/variant`; undefined if it is unknown, as for the attestations of an index. */
-export function platformText(platform: unknown): string | undefined {
+export function platformOf(platform: unknown): string | undefined {
   if (typeof platform !== 'object' || platform === null) return undefined;
   const { os, architecture, variant } = platform as Record<string, unknown>;
   const parts = [os, architecture, variant].filter((each) => typeof each === 'string' && each !== '') as string[];

@@ -6,7 +6,7 @@ import { mirroredDownloads } from '../../usage/mirrored.ts';
 import { imageBytesOf, manifestTypeOf } from '../mirrored/image-mirror.ts';
 import { isIndex } from '../format/manifest.ts';
 import { naturalKey } from '../hosted/natural-order.ts';
-import type { Place } from '../mirrored/place.ts';
+import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
 import type { Described, Platforms, StoredImages } from './stored-images.ts';
 
 /** A tag in a list, and its place in the natural order. Times are milliseconds since 1970 UTC. */
@@ -133,7 +133,7 @@ async function fillKeys(database: Database, repositoryId: number): Promise<void>
   }
 }
 
-async function mirroredTags(database: Database, { upstream, name }: Place): Promise<Row[]> {
+async function mirroredTags(database: Database, { upstream, name }: UpstreamRepository): Promise<Row[]> {
   const entries = await taggedEntries(database, { kind: 'manifest', upstream: upstream.id }, name, maxMirrored);
   return entries.map((entry) => ({
     key: [naturalKey(entry.reference), entry.reference],

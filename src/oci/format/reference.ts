@@ -4,7 +4,7 @@ import { DomainError } from '../../runtime/errors.ts';
 // Names, tags, digests and the paths that contain them: OCI distribution-spec, "Pulling manifests" and "Endpoints".
 
 /** The target of a registry path. `item` is the last segment, if it is variable. */
-export interface Target {
+export interface RegistryTarget {
   kind: 'base' | 'catalog' | 'tags' | 'manifest' | 'blob' | 'uploads' | 'upload' | 'referrers' | 'unknown';
   name: string;
   item: string;
@@ -13,13 +13,13 @@ export interface Target {
 const namePattern = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:\/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$/;
 const tagPattern = /^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$/;
 const uploadPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
-const unknown: Target = { kind: 'unknown', name: '', item: '' };
+const unknown: RegistryTarget = { kind: 'unknown', name: '', item: '' };
 
 /**
  * The only parser of registry paths. It reads from the end, because a name may contain segments such as `blobs`, and
  * decodes first, because the slashes of a name may be sent as `%2F`. It does not check the result and never throws.
  */
-export function parsePath(path: string): Target {
+export function parsePath(path: string): RegistryTarget {
   let decoded: string;
   try {
     decoded = decodeURIComponent(path);

@@ -3,7 +3,7 @@ import type { Digest } from '../../runtime/digest.ts';
 import { Pace } from '../../storage/upkeep/pace.ts';
 import { sizeOf } from '../../storage/blobs/sizes.ts';
 import { lockRepository } from './repositories.ts';
-import { addCounts, bytesOfLinks } from './repository-counts.ts';
+import { addRepositoryCounts, bytesOfLinks } from './repository-counts.ts';
 
 export interface AbandonedOptions {
   /** Only blobs that were pushed, or lost their last manifest, before this time; milliseconds since 1970 UTC. */
@@ -85,7 +85,7 @@ function drop(
     );
     if (free.length === 0) return [];
     const removed = new Set(free.map(({ digest }) => digest));
-    await addCounts(tx, repositoryId, { bytes: -(await bytesOfLinks(tx, repositoryId, [...removed])) });
+    await addRepositoryCounts(tx, repositoryId, { bytes: -(await bytesOfLinks(tx, repositoryId, [...removed])) });
     await tx.run(`DELETE FROM repository_blobs WHERE repository_id = ? AND digest IN (${placeholders(free)})`, [
       repositoryId,
       ...removed,

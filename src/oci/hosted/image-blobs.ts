@@ -10,7 +10,7 @@ import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { keepLive } from '../../storage/blobs/states.ts';
 import { isAbandoned } from './abandoned-blobs.ts';
 import { ensureRepository, findRepository, lockRepository } from './repositories.ts';
-import { addCounts, bytesOfLinks } from './repository-counts.ts';
+import { addRepositoryCounts, bytesOfLinks } from './repository-counts.ts';
 
 const findBlob = `SELECT ${sizeOf('rb.digest')} AS size, rb.repository_id, rb.linked_at FROM repositories r
   JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ?
@@ -179,7 +179,7 @@ export class ImageBlobs {
       const repositoryId = await findRepository(tx, accountId, name);
       if (repositoryId === undefined) return 0;
       await lockRepository(tx, repositoryId, this.#now());
-      await addCounts(tx, repositoryId, { bytes: -(await bytesOfLinks(tx, repositoryId, [digest])) });
+      await addRepositoryCounts(tx, repositoryId, { bytes: -(await bytesOfLinks(tx, repositoryId, [digest])) });
       return tx.run('DELETE FROM repository_blobs WHERE repository_id = ? AND digest = ?', [repositoryId, digest]);
     });
     if (deleted === 0) throw blobUnknown(digest);
@@ -204,7 +204,7 @@ async function writeLink(
   const row = { repository_id: repositoryId, digest, linked_at: now, ...(uploadId && { upload_id: uploadId }) };
   if ((await tx.insertNew('repository_blobs', [row])) > 0) {
     // Last, because this locks the row of the repository, which all pushes to it need.
-    await addCounts(tx, repositoryId, { bytes: await bytesOfLinks(tx, repositoryId, [digest]) });
+    await addRepositoryCounts(tx, repositoryId, { bytes: await bytesOfLinks(tx, repositoryId, [digest]) });
     return;
   }
   const changes = `linked_at = new.linked_at${uploadId ? ', upload_id = new.upload_id' : ''}`;

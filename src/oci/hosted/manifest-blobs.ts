@@ -2,7 +2,7 @@ import { LRUCache } from 'lru-cache';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { parseDocument } from '../../mirror/document.ts';
-import type { Entry } from '../../mirror/mirror.ts';
+import type { MirrorEntry } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { hasMoreValues } from '../format/json-values.ts';
 import { maxValues } from '../format/manifest.ts';
@@ -28,8 +28,8 @@ const kept = new LRUCache<Digest, readonly StatedBlob[]>({
  * The config and the layers of the manifest in a complete and verified entry; closes the entry's content. None for a manifest
  * with more values than are accepted today. Others get the same array: it must not be changed.
  */
-export async function blobsOf(
-  entry: Pick<Entry, 'metadata' | 'content' | 'complete'>,
+export async function blobsOfEntry(
+  entry: Pick<MirrorEntry, 'metadata' | 'content' | 'complete'>,
   limit: number,
 ): Promise<readonly StatedBlob[]> {
   const known = entry.metadata && kept.get(entry.metadata.digest);

@@ -10,7 +10,7 @@ import { batches } from '../../database/batches.ts';
 import { parsePushedManifest, verifyDigest, type Manifest } from '../format/manifest.ts';
 import type { Reference } from '../format/reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
-import { addCounts, isLinked } from './repository-counts.ts';
+import { addRepositoryCounts, isLinked } from './repository-counts.ts';
 import { deleteTag, deleteTags, noteUntagged, ownerOf, writeTags } from './tags.ts';
 
 /** A manifest to serve. */
@@ -204,7 +204,10 @@ export class Manifests {
     await tx.upsert('manifests', ['repository_id', 'digest'], [row], update);
     await resizeParents(tx, repositoryId, digest, row.image_bytes - (before?.image_bytes ?? 0));
     if (!before) {
-      await addCounts(tx, repositoryId, { manifests: 1, bytes: (await isLinked(tx, repositoryId, digest)) ? 0 : size });
+      await addRepositoryCounts(tx, repositoryId, {
+        manifests: 1,
+        bytes: (await isLinked(tx, repositoryId, digest)) ? 0 : size,
+      });
     }
     const stored = await tx.get<{ id: number }>('SELECT id FROM manifests WHERE repository_id = ? AND digest = ?', key);
     for (const part of batches(manifest.references)) {
@@ -327,7 +330,7 @@ export async function deleteManifest(
   const subject = { kind: 'container', name, reference: digest } as const;
   await recordEvent(tx, { type: 'manifest.deleted', accountId, subject, details: deleted }, now);
   const bytes = (await isLinked(tx, repositoryId, digest)) ? 0 : row.size_bytes;
-  await addCounts(tx, repositoryId, { manifests: -1, bytes: -bytes });
+  await addRepositoryCounts(tx, repositoryId, { manifests: -1, bytes: -bytes });
   return tx.run('DELETE FROM manifests WHERE id = ?', [row.id]);
 }
 

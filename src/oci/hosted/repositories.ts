@@ -6,7 +6,7 @@ import { addMirrored } from '../../usage/mirrored.ts';
 import type { Downloads } from '../../usage/record.ts';
 
 /** A page of a list in byte order, and whether there is a further page. */
-export interface Page {
+export interface NamePage {
   items: string[];
   more: boolean;
 }
@@ -66,7 +66,7 @@ export class Repositories {
   }
 
   /** Up to `limit` names, after `last`, of the account's repositories with a manifest; with `only`, of these names only. */
-  async catalog(accountId: number, limit: number, last: string, only?: NameSet): Promise<Page> {
+  async catalog(accountId: number, limit: number, last: string, only?: NameSet): Promise<NamePage> {
     const among = only?.where('r.name');
     const rows = await this.#database.select<{ name: string }>(
       `SELECT r.name FROM repositories r
@@ -109,7 +109,7 @@ export class Repositories {
   }
 
   /** Up to `limit` tags of a repository, after `last`; `NameUnknown` if the account has not claimed the repository. */
-  async tags(accountId: number, name: string, limit: number, last: string): Promise<Page> {
+  async tags(accountId: number, name: string, limit: number, last: string): Promise<NamePage> {
     const repository = await this.#database.get<{ id: number }>(
       'SELECT id FROM repositories WHERE account_id = ? AND name = ? AND claimed_at IS NOT NULL',
       [accountId, name],
@@ -142,7 +142,7 @@ export function upstreamUnknown(name: string, registry: string): DomainError {
 }
 
 /** The first `limit` of `names`. The caller passes at least one more name if there is a further page. */
-export function pageOfNames(names: readonly string[], limit: number): Page {
+export function pageOfNames(names: readonly string[], limit: number): NamePage {
   return { items: names.slice(0, limit), more: names.length > limit };
 }
 

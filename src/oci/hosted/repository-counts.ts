@@ -16,7 +16,7 @@ export interface RepositoryCounts {
 const page = 20;
 
 /** Adds to the counts of a repository, or subtracts from them. */
-export async function addCounts(
+export async function addRepositoryCounts(
   tx: Transaction,
   repositoryId: number,
   { tags = 0, manifests = 0, bytes = 0 }: Partial<RepositoryCounts>,
@@ -88,7 +88,7 @@ async function correct(tx: Transaction, id: number, now: number): Promise<void> 
   await lockRepository(tx, id, now);
   const row = await tx.get<CountedRow>(`${countAll} WHERE r.id = ?`, [id]);
   if (!row || !isWrong(row)) return;
-  await addCounts(tx, id, {
+  await addRepositoryCounts(tx, id, {
     tags: row.tags - row.tag_count,
     manifests: row.manifests - row.manifest_count,
     bytes: row.bytes - row.size_bytes,

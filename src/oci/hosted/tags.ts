@@ -5,7 +5,7 @@ import { recordEvent } from '../../events/record.ts';
 import { record } from '../../history/history.ts';
 import { batches } from '../../database/batches.ts';
 import { tagRow } from './natural-order.ts';
-import { addCounts } from './repository-counts.ts';
+import { addRepositoryCounts } from './repository-counts.ts';
 
 /** Tags of a repository. */
 const maxTags = 100_000;
@@ -50,7 +50,7 @@ export async function deleteTags(
     const among = `name IN (${placeholders(part)})`;
     deleted += await tx.run(`DELETE FROM tags WHERE repository_id = ? AND ${among}`, [repositoryId, ...part]);
   }
-  await addCounts(tx, repositoryId, { tags: -deleted });
+  await addRepositoryCounts(tx, repositoryId, { tags: -deleted });
   return deleted;
 }
 
@@ -69,7 +69,7 @@ export async function writeTags(
     const update = 'digest = new.digest, updated_at = new.updated_at, sort_key = new.sort_key';
     await tx.upsert('tags', ['repository_id', 'name'], rows, update);
   }
-  await addCounts(tx, repositoryId, { tags: added });
+  await addRepositoryCounts(tx, repositoryId, { tags: added });
 }
 
 async function requireRoom(tx: Transaction, repositoryId: number, added: number): Promise<void> {

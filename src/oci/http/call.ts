@@ -5,11 +5,11 @@ import { DomainError } from '../../runtime/errors.ts';
 import type { Quota } from '../../usage/quota.ts';
 import type { Images } from '../catalog/images.ts';
 import type { Pushes } from '../catalog/pushes.ts';
-import type { ImageSource, Repository } from '../catalog/image-source.ts';
+import type { ImageSource, LocatedRepository } from '../catalog/image-source.ts';
 import type { ContinuedUploads } from './upload-relay.ts';
 
 /** One request after routing, authentication and authorization. */
-export interface Call {
+export interface RegistryCall {
   request: IncomingMessage;
   response: ServerResponse;
   principal: Principal;
@@ -18,7 +18,7 @@ export interface Call {
   /** The registry that the client names with `?ns=`; undefined if it names none. */
   ns: string | undefined;
   /** The repository, hosted or at an upstream. */
-  repository: Repository;
+  repository: LocatedRepository;
   /** The last segment of the path, if it is variable. */
   item: string;
   query: URLSearchParams;
@@ -32,7 +32,7 @@ export interface Call {
   limits: Config['limits'];
 }
 
-export type Handler = (call: Call) => Promise<void>;
+export type Handler = (call: RegistryCall) => Promise<void>;
 
 /** Answers without a body. */
 export function sendEmpty(response: ServerResponse, status: number, headers: OutgoingHttpHeaders): void {

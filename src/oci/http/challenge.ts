@@ -1,5 +1,5 @@
-import type { Call } from './call.ts';
-import type { Target } from '../format/reference.ts';
+import type { RegistryCall } from './call.ts';
+import type { RegistryTarget } from '../format/reference.ts';
 
 const realm = 'Entrepot';
 
@@ -17,7 +17,10 @@ export function challengeFor(registryUrl: string, scope: string | undefined, all
 const actions: Record<string, string> = { GET: 'pull', HEAD: 'pull', DELETE: 'delete' };
 
 /** The scope in a challenge, `repository:<name>:<actions>`; undefined for a name that cannot be part of it. */
-export function scopeOf(target: Target, method: Call['request']['method'] = 'GET'): string | undefined {
+export function challengeScope(
+  target: RegistryTarget,
+  method: RegistryCall['request']['method'] = 'GET',
+): string | undefined {
   if (target.kind === 'catalog') return 'registry:catalog:*';
   if (!/^[a-z0-9._/-]+$/.test(target.name)) return undefined;
   return `repository:${target.name}:${actions[method] ?? 'pull,push'}`;

@@ -5,7 +5,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import { readBody } from '../../http/body.ts';
 import { cacheStatus } from '../../http/cache-status.ts';
 import { sendContent, sendJson } from '../../http/send.ts';
-import { nextLink, pageSize, sendEmpty, type Call } from './call.ts';
+import { nextLink, pageSize, sendEmpty, type RegistryCall } from './call.ts';
 import { isIndex, mediaTypes } from '../format/manifest.ts';
 import { manifestUnknown } from '../hosted/manifests.ts';
 import { isTag, parseReference, parseRepositoryName, parseTag, type Reference } from '../format/reference.ts';
@@ -20,12 +20,12 @@ const maxRepositories = 1000;
 const maxReferrers = 1000;
 
 /** end-1: clients request it to learn how to authenticate. */
-export async function probe({ request, response }: Call): Promise<void> {
+export async function probe({ request, response }: RegistryCall): Promise<void> {
   sendJson(request, response, 200, {});
 }
 
 /** end-2 */
-export async function getBlob(call: Call): Promise<void> {
+export async function getBlob(call: RegistryCall): Promise<void> {
   const { request, response, repository, item, source } = call;
   const digest = parseDigest(item);
   const blob = await source.openBlob(repository, digest, request.method === 'HEAD');
@@ -40,7 +40,7 @@ export async function getBlob(call: Call): Promise<void> {
 }
 
 /** end-3: the bytes and the media type that were pushed; `Accept` is ignored. */
-export async function getManifest(call: Call): Promise<void> {
+export async function getManifest(call: RegistryCall): Promise<void> {
   const { request, response, repository, item, source } = call;
   const manifest = await source.openManifest(repository, existingReference(item), request.method === 'HEAD');
   const { served, digest, mediaType, content } = manifest;
@@ -59,7 +59,7 @@ export async function getManifest(call: Call): Promise<void> {
 }
 
 /** end-7a, end-7b */
-export async function putManifest(call: Call): Promise<void> {
+export async function putManifest(call: RegistryCall): Promise<void> {
   const { request, response, principal, name, item, query, pushes, limits } = call;
   const reference = parseReference(item);
   const tags = tagsOf(reference, query.getAll('tag'));
@@ -97,19 +97,19 @@ function tagsOf({ tag: first }: Reference, more: readonly string[]): string[] {
 }
 
 /** end-9 */
-export async function deleteManifest({ response, principal, name, item, images }: Call): Promise<void> {
+export async function answerDelete({ response, principal, name, item, images }: RegistryCall): Promise<void> {
   await images.manifests.delete(principal.accountId, name, existingReference(item));
   sendEmpty(response, 202, {});
 }
 
 /** end-10 */
-export async function deleteBlob({ response, principal, name, item, images }: Call): Promise<void> {
+export async function deleteBlob({ response, principal, name, item, images }: RegistryCall): Promise<void> {
   await images.blobs.delete(principal.accountId, name, parseDigest(item));
   sendEmpty(response, 202, {});
 }
 
 /** end-8a, end-8b */
-export async function listTags(call: Call): Promise<void> {
+export async function answerTags(call: RegistryCall): Promise<void> {
   const { request, response, name, ns, repository, query, source } = call;
   const limit = pageSize(query, maxTags);
   const last = query.get('last') ?? '';
@@ -121,7 +121,7 @@ export async function listTags(call: Call): Promise<void> {
 }
 
 /** `_catalog`: not in the specification, but used by clients. */
-export async function listRepositories({ request, response, principal, query, images }: Call): Promise<void> {
+export async function listRepositories({ request, response, principal, query, images }: RegistryCall): Promise<void> {
   const limit = pageSize(query, maxRepositories);
   const last = query.get('last') ?? '';
   if (last !== '') parseRepositoryName(last);
@@ -134,7 +134,7 @@ export async function listRepositories({ request, response, principal, query, im
 }
 
 /** end-12a, end-12b: an index, which is empty if there are no referrers or no such repository. */
-export async function listReferrers(call: Call): Promise<void> {
+export async function listReferrers(call: RegistryCall): Promise<void> {
   const { request, response, name, ns, repository, item, query, source } = call;
   const subject = parseDigest(item);
   const artifactType = query.get('artifactType') || undefined;

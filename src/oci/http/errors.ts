@@ -47,12 +47,12 @@ function wireOf(error: DomainError): readonly [status: number, code: string] {
 }
 
 /** The HTTP status of a domain error. */
-export function statusOf(error: DomainError): number {
+export function registryStatusOf(error: DomainError): number {
   return wireOf(error)[0];
 }
 
 /** Sends the error body (distribution-spec, "Error Codes"); without `error`, that of a 500 without details. */
-export function sendRefusal(
+export function sendRegistryRefusal(
   request: IncomingMessage,
   response: ServerResponse,
   status: number,

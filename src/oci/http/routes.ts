@@ -6,19 +6,19 @@ import type { Config } from '../../config/schema.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import type { HttpHandler } from '../../http/app.ts';
 import { authorizationOf, type Authenticator } from '../../http/authenticate.ts';
-import { createEdge, type Allowed, type Operation, type Protocol } from '../../http/edge.ts';
+import { createEdge, type Allowed, type WireOperation, type WireProtocol } from '../../http/edge.ts';
 import { alwaysSend, contextOf } from '../../http/request-context.ts';
 import { splitTarget } from '../../http/target.ts';
 import type { Urls } from '../../http/urls.ts';
 import type { Quota } from '../../usage/quota.ts';
-import type { Call, Handler } from './call.ts';
-import { challengeFor, scopeOf } from './challenge.ts';
+import type { RegistryCall, Handler } from './call.ts';
+import { challengeFor, challengeScope } from './challenge.ts';
 import * as content from './content-routes.ts';
-import { sendRefusal, statusOf } from './errors.ts';
+import { sendRegistryRefusal, registryStatusOf } from './errors.ts';
 import type { Images } from '../catalog/images.ts';
 import type { Pushes } from '../catalog/pushes.ts';
-import { parsePath, parseRepositoryName, type Target } from '../format/reference.ts';
-import type { ImageSource, Repository } from '../catalog/image-source.ts';
+import { parsePath, parseRepositoryName, type RegistryTarget } from '../format/reference.ts';
+import type { ImageSource, LocatedRepository } from '../catalog/image-source.ts';
 import type { ContinuedUploads } from './upload-relay.ts';
 import * as upload from './upload-routes.ts';
 
@@ -36,30 +36,30 @@ export interface RegistryParts {
 
 /** The target of a request, not yet checked. */
 interface Address {
-  target: Target;
+  target: RegistryTarget;
   /** Still percent-encoded. */
   query: string;
 }
 
 /** The operations of an address, by HTTP method. */
-type Methods = Record<string, Operation<Call>>;
+type Methods = Record<string, WireOperation<RegistryCall>>;
 
 function reading(run: Handler): Methods {
   const operation = changing('read', run);
   return { GET: operation, HEAD: operation };
 }
 
-function changing(action: Action, run: Handler): Operation<Call> {
+function changing(action: Action, run: Handler): WireOperation<RegistryCall> {
   return { action, stores: false, run };
 }
 
 /** A change that stores bytes. The other requests of an upload only read its state or cancel it. */
-function storing(run: Handler): Operation<Call> {
+function storing(run: Handler): WireOperation<RegistryCall> {
   return { action: 'write', stores: true, run };
 }
 
 /** The first request of a push. The further ones of an upload are not limited, so that what has begun can end. */
-function pushing(run: Handler): Operation<Call> {
+function pushing(run: Handler): WireOperation<RegistryCall> {
   return { ...storing(run), cost: 'pushes' };
 }
 
@@ -67,14 +67,14 @@ function pushing(run: Handler): Operation<Call> {
 const signIn = changing('sign-in', content.probe);
 
 /** Every endpoint and its methods (distribution-spec, "Endpoints"). */
-const endpoints: Record<Exclude<Target['kind'], 'unknown'>, Methods> = {
+const endpoints: Record<Exclude<RegistryTarget['kind'], 'unknown'>, Methods> = {
   base: { GET: signIn, HEAD: signIn },
   catalog: reading(content.listRepositories),
-  tags: reading(content.listTags),
+  tags: reading(content.answerTags),
   manifest: {
     ...reading(content.getManifest),
     PUT: pushing(content.putManifest),
-    DELETE: changing('delete', content.deleteManifest),
+    DELETE: changing('delete', content.answerDelete),
   },
   blob: { ...reading(content.getBlob), DELETE: changing('delete', content.deleteBlob) },
   uploads: { POST: pushing(upload.startUpload) },
@@ -91,20 +91,20 @@ const endpoints: Record<Exclude<Target['kind'], 'unknown'>, Methods> = {
 /** The container registry: everything under `/v2`. */
 export function createRegistry(parts: RegistryParts): HttpHandler {
   const { authenticator, urls, quota, log } = parts;
-  const protocol: Protocol<Address, Call> = {
+  const protocol: WireProtocol<Address, RegistryCall> = {
     kind: 'container',
     log,
     quota,
     authenticate: (request, { target }) => authenticate(authenticator, request, target),
     find: ({ target }, request, response) => operationOf(target, request.method!, response),
     open: (allowed) => open(parts, allowed),
-    statusOf,
+    statusOf: registryStatusOf,
     challenge: ({ name }, request, { target }) => {
       if (name !== 'Unauthorized') return undefined;
       const { registry } = urls.of(request);
-      return challengeFor(registry, scopeOf(target, request.method), authenticator.anonymous !== undefined);
+      return challengeFor(registry, challengeScope(target, request.method), authenticator.anonymous !== undefined);
     },
-    refuse: sendRefusal,
+    refuse: sendRegistryRefusal,
   };
   const answer = createEdge(protocol);
   return (request, response) => {
@@ -114,7 +114,7 @@ export function createRegistry(parts: RegistryParts): HttpHandler {
   };
 }
 
-async function open(parts: RegistryParts, allowed: Allowed<Address, Call>): Promise<Call> {
+async function open(parts: RegistryParts, allowed: Allowed<Address, RegistryCall>): Promise<RegistryCall> {
   const { request, response, target: address } = allowed;
   const { images, source, uploads, pushes, quota, limits } = parts;
   const query = new URLSearchParams(address.query);
@@ -145,9 +145,9 @@ async function open(parts: RegistryParts, allowed: Allowed<Address, Call>): Prom
 /** The repository that is read or, under its hosted name, changed; `NameDenied` if the principal may not use the name. */
 async function repositoryOf(
   source: ImageSource,
-  { principal, operation, target: { target } }: Allowed<Address, Call>,
+  { principal, operation, target: { target } }: Allowed<Address, RegistryCall>,
   ns: string | undefined,
-): Promise<Repository> {
+): Promise<LocatedRepository> {
   const { accountId, scopes } = principal;
   const asked = { accountId, name: '', ns, mayPush: scopes.has('write') };
   if (target.kind === 'base' || target.kind === 'catalog') return { ...asked, hosted: undefined, place: undefined };
@@ -164,13 +164,13 @@ async function repositoryOf(
  * The repository without its hosted content; `Unauthorized` if it is not served from an upstream. The message does not depend
  * on what is hosted.
  */
-function mirroredOnly(repository: Repository): Repository {
+function mirroredOnly(repository: LocatedRepository): LocatedRepository {
   const { place, missing } = repository;
   if (!place) throw credentialMissing(missing && `No upstream is named ${missing}.`);
   return { ...repository, hosted: undefined };
 }
 
-function operationOf({ kind }: Target, method: string, response: ServerResponse): Operation<Call> {
+function operationOf({ kind }: RegistryTarget, method: string, response: ServerResponse): WireOperation<RegistryCall> {
   if (kind === 'unknown')
     throw new DomainError(
       'NotFound',
@@ -194,7 +194,7 @@ function namespaceOf(urls: Urls, request: IncomingMessage, query: URLSearchParam
 async function authenticate(
   authenticator: Authenticator,
   request: IncomingMessage,
-  target: Target,
+  target: RegistryTarget,
 ): Promise<Principal> {
   if (target.kind === 'base' && authenticator.anonymous && authorizationOf(request) === undefined) {
     throw new DomainError('Unauthorized', 'Authenticate, or get an anonymous token from the token endpoint.');

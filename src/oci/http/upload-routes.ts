@@ -2,7 +2,7 @@ import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import { isDigest, parseDigest, type DigestAlgorithm } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { contextOf } from '../../http/request-context.ts';
-import { sendEmpty, type Call } from './call.ts';
+import { sendEmpty, type RegistryCall } from './call.ts';
 import { isRepositoryName, isUploadId } from '../format/reference.ts';
 import { uploadUnknown, type UploadKey } from '../uploads/upload-lease.ts';
 import type { Chunk } from '../uploads/upload-body.ts';
@@ -10,7 +10,7 @@ import type { Chunk } from '../uploads/upload-body.ts';
 // Push of blobs (distribution-spec); end-… are its endpoints.
 
 /** end-4a, end-4b, end-4c, end-11: a session, a whole blob, or a mount, which falls back to a session. */
-export async function startUpload(call: Call): Promise<void> {
+export async function startUpload(call: RegistryCall): Promise<void> {
   const { response, principal, name, query, images } = call;
   const mount = query.get('mount');
   if (mount !== null) {
@@ -37,13 +37,13 @@ export async function startUpload(call: Call): Promise<void> {
 }
 
 /** end-5: one chunk, or the whole body as a stream. */
-export async function patchUpload(call: Call): Promise<void> {
+export async function patchUpload(call: RegistryCall): Promise<void> {
   const received = await inOrder(call, () => call.uploads.append(keyOf(call), chunkOf(call)));
   sendEmpty(call.response, 202, progress(call, received));
 }
 
 /** end-6: with or without a last chunk. */
-export async function finishUpload(call: Call): Promise<void> {
+export async function finishUpload(call: RegistryCall): Promise<void> {
   const text = call.query.get('digest');
   if (text === null) throw new DomainError('DigestInvalid', 'Close an upload with ?digest=<digest of the whole blob>.');
   const digest = parseDigest(text);
@@ -52,25 +52,25 @@ export async function finishUpload(call: Call): Promise<void> {
 }
 
 /** end-13 */
-export async function getUpload(call: Call): Promise<void> {
+export async function getUpload(call: RegistryCall): Promise<void> {
   contextOf(call.response).subject = '';
   sendEmpty(call.response, 204, progress(call, await call.uploads.received(keyOf(call))));
 }
 
 /** end-14 */
-export async function cancelUpload(call: Call): Promise<void> {
+export async function cancelUpload(call: RegistryCall): Promise<void> {
   contextOf(call.response).subject = '';
   await call.uploads.cancel(keyOf(call));
   sendEmpty(call.response, 204, {});
 }
 
 /** The principal must be allowed to read the source. A source outside its account or its names is not found. */
-function mayMount({ principal }: Call, from: string | undefined): boolean {
+function mayMount({ principal }: RegistryCall, from: string | undefined): boolean {
   return principal.scopes.has('read') && (from === undefined || isRepositoryName(from));
 }
 
 /** The name under which the source of a mount is hosted. */
-async function hostedName({ source, repository }: Call, name: string): Promise<string> {
+async function hostedName({ source, repository }: RegistryCall, name: string): Promise<string> {
   return (await source.hosted({ ...repository, name, ns: undefined })).name;
 }
 
@@ -80,12 +80,12 @@ function algorithmIn(query: URLSearchParams): DigestAlgorithm {
   throw new DomainError('DigestInvalid', 'The digest algorithms are sha256 and sha512.');
 }
 
-function keyOf({ principal, name, item }: Call): UploadKey {
+function keyOf({ principal, name, item }: RegistryCall): UploadKey {
   if (!isUploadId(item)) throw uploadUnknown(item);
   return { accountId: principal.accountId, repository: name, id: item };
 }
 
-function chunkOf({ request, response, principal, quota }: Call): Chunk {
+function chunkOf({ request, response, principal, quota }: RegistryCall): Chunk {
   const context = contextOf(response);
   return {
     ...announced(request),
@@ -114,7 +114,7 @@ function announced(request: IncomingMessage): { start?: number; length?: number 
 }
 
 /** Runs `work`. For a chunk out of order, the answer's headers say where to continue (end-5, end-6). */
-async function inOrder<T>(call: Call, work: () => Promise<T>): Promise<T> {
+async function inOrder<T>(call: RegistryCall, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
@@ -127,7 +127,7 @@ async function inOrder<T>(call: Call, work: () => Promise<T>): Promise<T> {
 }
 
 /** The headers with the state of a session. `Range` is inclusive, and `0-0` for no bytes: clients parse two numbers. */
-function progress({ name, item }: Call, received: number): OutgoingHttpHeaders {
+function progress({ name, item }: RegistryCall, received: number): OutgoingHttpHeaders {
   return {
     Location: `/v2/${name}/blobs/uploads/${item}`,
     Range: `0-${Math.max(0, received - 1)}`,
@@ -135,6 +135,6 @@ function progress({ name, item }: Call, received: number): OutgoingHttpHeaders {
   };
 }
 
-function sendBlobCreated({ response, name }: Call, digest: string): void {
+function sendBlobCreated({ response, name }: RegistryCall, digest: string): void {
   sendEmpty(response, 201, { Location: `/v2/${name}/blobs/${digest}`, 'Docker-Content-Digest': digest });
 }

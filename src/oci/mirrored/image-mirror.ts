@@ -5,28 +5,38 @@ import { pause } from '../../runtime/event-loop.ts';
 import { parseDocument } from '../../mirror/document.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import { fetchFrom } from '../../mirror/fetch/fetch.ts';
-import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../../mirror/mirror.ts';
+import { isUpstreamFailure, type MirrorEntry, type Mirror, type ServedOutcome } from '../../mirror/mirror.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
 import { readAll } from '../../storage/files/content.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import { blobsOf, type StatedBlob } from '../hosted/manifest-blobs.ts';
+import { blobsOfEntry, type StatedBlob } from '../hosted/manifest-blobs.ts';
 import { hasMoreValues } from '../format/json-values.ts';
 import { manifestTypeIn, mediaTypes, maxValues, type Descriptor } from '../format/manifest.ts';
-import { formsOf, isHub, isRegistry, prefixOf, resource, scopeOf, spellingsOf, urlOf, type Place } from './place.ts';
+import {
+  formsOf,
+  isHub,
+  isRegistry,
+  firstSegment,
+  resource,
+  pullScope,
+  spellingsOf,
+  urlOf,
+  type UpstreamRepository,
+} from './upstream-repository.ts';
 import { fallbackTag } from '../format/reference.ts';
-import { readList, referrerLists, tagLists, type ListKind } from './parsed-lists.ts';
-import { pageOfNames, type Page } from '../hosted/repositories.ts';
+import { readParsedList, referrerLists, tagLists, type ListKind } from './parsed-lists.ts';
+import { pageOfNames, type NamePage } from '../hosted/repositories.ts';
 import { collect, firstTags, inMemory, listLimit, readDescriptors, readTags } from './upstream-lists.ts';
 
 /** Where the repository of a request may be found. */
-export interface Location {
+export interface RepositoryLocation {
   /** The names under which it may be hosted. */
   hosted: string[];
   /** Its place at an upstream; undefined if no upstream may get requests for it. */
-  place: Place | undefined;
+  place: UpstreamRepository | undefined;
   /** Whether the request names an upstream, by prefix or `ns`; else it means the default upstream. */
   isNamed: boolean;
   /** The registry that the name begins with, if the account has no upstream of that name. */
@@ -35,7 +45,7 @@ export interface Location {
 
 /** The items of an upstream's list, and how the list was served. */
 export interface Listed<T> {
-  served: Outcome;
+  served: ServedOutcome;
   items: readonly T[];
 }
 
@@ -79,8 +89,8 @@ export class ImageMirror {
    * upstream is removed once; if it comes twice, no upstream gets a request. A name that begins with another registry while
    * Docker Hub is the default, or with an upstream that does not serve the account, is sent to no upstream.
    */
-  locate(name: string, ns: string | undefined): Location {
-    const prefix = prefixOf(name);
+  locate(name: string, ns: string | undefined): RepositoryLocation {
+    const prefix = firstSegment(name);
     const prefixed = this.#byName.get(prefix);
     const upstream = ns === undefined ? (prefixed ?? this.#default) : this.#byName.get(ns);
     const isHidden = ns === undefined && this.#hidden.has(prefix);
@@ -110,8 +120,8 @@ export class ImageMirror {
    * prefixes there is a reserved name, which must not be sent upstream in any spelling.
    */
   #mayContain(upstream: Upstream, rest: string): boolean {
-    if (this.#byName.get(prefixOf(rest)) === upstream) return false;
-    for (let inner = rest; this.#byName.has(prefixOf(inner));) {
+    if (this.#byName.get(firstSegment(rest)) === upstream) return false;
+    for (let inner = rest; this.#byName.has(firstSegment(inner));) {
       inner = inner.slice(inner.indexOf('/') + 1);
       if (this.#policy.isReserved(inner)) return false;
     }
@@ -119,20 +129,20 @@ export class ImageMirror {
   }
 
   /** The names by which a client can request `place` without `ns`, the listed one first. */
-  namesOf(place: Place): string[] {
+  namesOf(place: UpstreamRepository): string[] {
     const forms = formsOf(place);
     const names = forms.map((form) => `${place.upstream.name}/${form}`);
     if (place.upstream !== this.#default) return names;
     // A name that begins with another upstream or registry means that one.
     const isOther = (prefix: string) => this.#byName.has(prefix) || this.#isElsewhere(prefix);
-    return [...names, ...forms.filter((form) => !isOther(prefixOf(form)))];
+    return [...names, ...forms.filter((form) => !isOther(firstSegment(form)))];
   }
 
   /**
    * The complete manifest of a tag or digest. A stored tag is revalidated by HEAD, which upstreams do not count as a pull.
    * If it has moved, the new manifest is opened by its digest, so that a stored one is not fetched again.
    */
-  openManifest(place: Place, reference: string): Promise<Entry | undefined> {
+  openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
     const byDigest = isDigest(reference);
     const url = urlOf(place, 'manifests', reference);
     const headers = { accept: manifestTypes.join(', ') };
@@ -148,7 +158,7 @@ export class ImageMirror {
       ],
       aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
       fetch: async (known, signal) => {
-        const request = { url, headers, subject: place.name, scope: scopeOf(place), isDocument: true, signal };
+        const request = { url, headers, subject: place.name, scope: pullScope(place), isDocument: true, signal };
         if (known) {
           const head = await place.upstream.send({ ...request, method: 'HEAD' });
           discard(head.body);
@@ -164,7 +174,7 @@ export class ImageMirror {
   }
 
   /** A blob. Once stored, it is never requested again. Its size is limited to the one in a stored manifest, if any. */
-  async openBlob(place: Place, digest: Digest): Promise<Entry | undefined> {
+  async openBlob(place: UpstreamRepository, digest: Digest): Promise<MirrorEntry | undefined> {
     const blob = { ...resource(place, 'blob', digest), lifetime: 'immutable' as const };
     const stored = await this.#mirror.openStored(blob);
     if (stored) return stored;
@@ -175,13 +185,13 @@ export class ImageMirror {
       limit: Math.min(known ?? unknownSizeLimit, this.#limits.blob ?? unknownSizeLimit),
       fetch: (_known, signal) => {
         const url = urlOf(place, 'blobs', digest);
-        return fetchFrom(place.upstream, { url, subject: place.name, scope: scopeOf(place), signal, plain: true });
+        return fetchFrom(place.upstream, { url, subject: place.name, scope: pullScope(place), signal, plain: true });
       },
     });
   }
 
   /** The size of a blob in the repository's stored manifests, of which the most recently used are searched. */
-  async #sizeOf(place: Place, digest: Digest): Promise<number | undefined> {
+  async #sizeOf(place: UpstreamRepository, digest: Digest): Promise<number | undefined> {
     for await (const blobs of this.#latestBlobs(place)) {
       const found = blobs.find((each) => each.digest === digest && each.size !== undefined);
       if (found) return found.size;
@@ -190,7 +200,7 @@ export class ImageMirror {
   }
 
   /** The configs and layers of each of the repository's stored manifests, the most recently used first. */
-  async *#latestBlobs(place: Place): AsyncGenerator<readonly StatedBlob[]> {
+  async *#latestBlobs(place: UpstreamRepository): AsyncGenerator<readonly StatedBlob[]> {
     let bytes = 0;
     for (const reference of await this.#mirror.latest(resource(place, 'manifest', '').key, manifestsSearched)) {
       // Without the kind of the upstream: no client has requested this manifest.
@@ -198,51 +208,63 @@ export class ImageMirror {
       const entry = await this.#mirror.openStored({ key, lifetime: 'immutable' });
       if (!entry) continue;
       bytes += entry.size ?? 0;
-      yield await blobsOf(entry, this.#limits.manifest);
+      yield await blobsOfEntry(entry, this.#limits.manifest);
       await pause();
       if (bytes > manifestBytesSearched) return;
     }
   }
 
   /** The configs and layers of the repository's stored images, of which the most recently used are searched. */
-  async blobsOfImages(place: Place): Promise<Set<string>> {
+  async blobsOfImages(place: UpstreamRepository): Promise<Set<string>> {
     const blobs = new Set<string>();
     for await (const some of this.#latestBlobs(place)) for (const { digest } of some) blobs.add(digest);
     return blobs;
   }
 
   /** Whether a manifest of the repository has been mirrored. */
-  async isMirrored(place: Place): Promise<boolean> {
+  async isMirrored(place: UpstreamRepository): Promise<boolean> {
     return (await this.#mirror.references(resource(place, 'manifest', '').key, 1)).length > 0;
   }
 
   /** Whether the repository's blob or manifest with that digest, or manifest with that tag, is stored. */
-  async isStored(place: Place, kind: 'blob' | 'manifest', reference: string): Promise<boolean> {
+  async isStored(place: UpstreamRepository, kind: 'blob' | 'manifest', reference: string): Promise<boolean> {
     return (await this.storedAmong(place, kind, [reference])).size > 0;
   }
 
   /** What is stored of the repository under `reference`. Sends no request, and does not count as a use. */
-  stored(place: Place, kind: 'blob' | 'manifest' | 'referrers', reference: string): Promise<EntryMetadata | undefined> {
+  stored(
+    place: UpstreamRepository,
+    kind: 'blob' | 'manifest' | 'referrers',
+    reference: string,
+  ): Promise<EntryMetadata | undefined> {
     return this.#mirror.stored(resource(place, kind, reference).key);
   }
 
   /** The stored tags with this digest, in byte order. */
-  async tagsOf(place: Place, digest: Digest): Promise<string[]> {
+  async tagsOf(place: UpstreamRepository, digest: Digest): Promise<string[]> {
     return this.#mirror.referencesOf(resource(place, 'manifest', '').key, digest);
   }
 
   /** Those of `references` that are stored blobs, or manifests, of the repository. */
-  storedAmong(place: Place, kind: 'blob' | 'manifest', references: readonly string[]): Promise<Set<string>> {
+  storedAmong(
+    place: UpstreamRepository,
+    kind: 'blob' | 'manifest',
+    references: readonly string[],
+  ): Promise<Set<string>> {
     return this.#mirror.among(resource(place, kind, '').key, references);
   }
 
   /** Drops the stored entry of a tag, not that of its digest, or of a digest, and runs `also` with it; resolves to whether there was one. */
-  forgetTag(place: Place, tag: string, also: (tx: Transaction) => Promise<void>): Promise<boolean> {
+  forgetTag(place: UpstreamRepository, tag: string, also: (tx: Transaction) => Promise<void>): Promise<boolean> {
     return this.#mirror.remove(resource(place, 'manifest', tag).key, also);
   }
 
   /** Up to `limit` valid tags after `last`, in byte order; undefined if the upstream has no such repository. */
-  async listTags(place: Place, limit = Infinity, last = ''): Promise<(Page & { served: Outcome }) | undefined> {
+  async listTags(
+    place: UpstreamRepository,
+    limit = Infinity,
+    last = '',
+  ): Promise<(NamePage & { served: ServedOutcome }) | undefined> {
     try {
       const list = await this.#list(place, tagLists, '', (signal) =>
         collect(place, firstTags(place), 'tags', readTags, signal),
@@ -262,7 +284,7 @@ export class ImageMirror {
   }
 
   /** Up to `limit` stored tags after `last`, in byte order. */
-  async #storedTags(place: Place, limit: number, last: string): Promise<string[]> {
+  async #storedTags(place: UpstreamRepository, limit: number, last: string): Promise<string[]> {
     const tags: string[] = [];
     for (let after = last; tags.length < limit;) {
       const references = await this.#mirror.references(resource(place, 'manifest', '').key, referencesAtATime, after);
@@ -277,7 +299,7 @@ export class ImageMirror {
    * The descriptors of the manifests that refer to `digest`, each once, by digest. From the referrers API, or from the
    * fallback tag if the upstream has no such API. Empty if the upstream has neither.
    */
-  async listReferrers(place: Place, digest: Digest): Promise<Listed<Descriptor>> {
+  async listReferrers(place: UpstreamRepository, digest: Digest): Promise<Listed<Descriptor>> {
     let isAsked = false;
     const list = await this.#list(place, referrerLists, digest, async (signal) => {
       isAsked = true;
@@ -289,7 +311,7 @@ export class ImageMirror {
   }
 
   async #list<T>(
-    place: Place,
+    place: UpstreamRepository,
     kind: ListKind<T>,
     reference: string,
     fetch: (signal: AbortSignal) => Promise<Fetched>,
@@ -300,7 +322,7 @@ export class ImageMirror {
       whole: true,
       fetch: (_known, signal) => fetch(signal),
     });
-    return entry && { served: entry.outcome, items: await readList(entry, kind) };
+    return entry && { served: entry.outcome, items: await readParsedList(entry, kind) };
   }
 }
 
@@ -350,7 +372,7 @@ export function imageBytesOf({ size, attributes }: Pick<EntryMetadata, 'size' | 
 }
 
 /** The answer for content that is stored under another key already. */
-async function copyOf({ content, type, metadata, complete }: Entry, limit: number): Promise<Fetched> {
+async function copyOf({ content, type, metadata, complete }: MirrorEntry, limit: number): Promise<Fetched> {
   const { digest } = metadata ?? (await complete);
   return { ...inMemory(await readAll(content, limit), type), digest };
 }

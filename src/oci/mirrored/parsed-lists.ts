@@ -1,5 +1,5 @@
 import { LRUCache } from 'lru-cache';
-import type { Entry } from '../../mirror/mirror.ts';
+import type { MirrorEntry } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import { inOrder } from '../format/in-order.ts';
@@ -44,8 +44,8 @@ const parsing = new Map<string, Promise<readonly unknown[]>>();
  * The list in a complete and verified entry, each item once, in the order of its keys; closes the entry's content. Others get
  * the same array: it must not be changed. Throws `UpstreamUnavailable` if the entry has no list.
  */
-export async function readList<T>(
-  entry: Pick<Entry, 'metadata' | 'content' | 'complete'>,
+export async function readParsedList<T>(
+  entry: Pick<MirrorEntry, 'metadata' | 'content' | 'complete'>,
   kind: ListKind<T>,
 ): Promise<readonly T[]> {
   let bytes: Buffer | undefined;

@@ -5,7 +5,7 @@ import { fetchBytes, notJson, unusable } from '../../mirror/fetch/fetch.ts';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
 import { itemsIn } from '../format/json-items.ts';
 import { mediaTypes, type Descriptor } from '../format/manifest.ts';
-import { scopeOf, urlOf, type Place } from './place.ts';
+import { pullScope, urlOf, type UpstreamRepository } from './upstream-repository.ts';
 import { isTag } from '../format/reference.ts';
 
 /** The most bytes, items and pages of one list of an upstream. */
@@ -47,7 +47,7 @@ export function readTags(items: readonly unknown[]): string[] {
 }
 
 /** The first page of a repository's tags. */
-export function firstTags(place: Place): URL {
+export function firstTags(place: UpstreamRepository): URL {
   const url = urlOf(place, 'tags', 'list');
   url.searchParams.set('n', '1000');
   return url;
@@ -58,7 +58,7 @@ export function firstTags(place: Place): URL {
  * `read` takes of each part of them. Throws `UpstreamUnavailable` for a list above the limits.
  */
 export async function collect(
-  place: Place,
+  place: UpstreamRepository,
   first: URL,
   field: keyof typeof itemsLimit,
   read: (items: readonly unknown[]) => readonly unknown[],
@@ -74,7 +74,7 @@ export async function collect(
     const time = Math.max(listTimeouts * place.upstream.config.timeout, pages * pageTime);
     if (performance.now() - startedAt > time) throw unusable(place.upstream, 'sends the pages of a list too slowly');
     const accept = `application/json, ${mediaTypes.index}`;
-    const request = { url, headers: { accept }, subject: place.name, scope: scopeOf(place), signal };
+    const request = { url, headers: { accept }, subject: place.name, scope: pullScope(place), signal };
     const page = await fetchBytes(place.upstream, request, listLimit);
     if (!page) return { kind: 'absent' };
     for await (const some of partsOf(place, page.bytes, field)) {
@@ -95,7 +95,7 @@ export async function collect(
 }
 
 /** As `itemsIn`; throws `UpstreamUnavailable` if the page is no JSON. */
-async function* partsOf({ upstream }: Place, bytes: Buffer, field: string): AsyncGenerator<unknown[]> {
+async function* partsOf({ upstream }: UpstreamRepository, bytes: Buffer, field: string): AsyncGenerator<unknown[]> {
   try {
     yield* itemsIn(bytes, field);
   } catch (error) {

@@ -2,13 +2,20 @@ import { z } from 'zod';
 import { readsHosted } from '../../accounts/principal.ts';
 import type { StoredImages } from '../catalog/stored-images.ts';
 import { tagsShown, type RepositorySummary, type TagSummary } from '../catalog/images.ts';
-import type { MirroredImages, MirroredSummary } from '../catalog/mirrored-images.ts';
+import type { MirroredImages, MirroredImageSummary } from '../catalog/mirrored-images.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage } from '../../api/account/history.ts';
 import { originQuery, pageQuery, readPage } from '../../api/framework/paging.ts';
-import { container, containerTag, history, containerList, timeOf, timeOrNull } from '../../api/framework/schemas.ts';
+import {
+  container,
+  containerTag,
+  historySchema,
+  containerList,
+  timeOf,
+  timeOrNull,
+} from '../../api/framework/schemas.ts';
 
-type Summary = RepositorySummary | MirroredSummary;
+type Summary = RepositorySummary | MirroredImageSummary;
 
 /** The most tags on a page of images. */
 const tagsOnPage = 5000;
@@ -74,7 +81,7 @@ export function containerOperations(stored: StoredImages, mirrored: MirroredImag
       subject: { kind: 'container', param: 'name' },
       query: pageQuery,
       status: 200,
-      answer: history,
+      answer: historySchema,
       run: async ({ principal, params, query }) => {
         const owners = await mirrored.historyOwners(principal, params['name']!);
         return historyPage(database, principal, query, owners);

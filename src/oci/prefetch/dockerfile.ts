@@ -1,8 +1,8 @@
 import { parsePlatform } from '../../prefetch/platform.ts';
 import { parseImageName } from './image-name.ts';
 import { substitute } from './substitute.ts';
-import { malformed, quoted, type Input } from '../../prefetch/requirement.ts';
-import type { OciRequirement } from './requirement.ts';
+import { malformed, firstLine, type Input } from '../../prefetch/item.ts';
+import type { OciItem } from './image-item.ts';
 
 // https://docs.docker.com/reference/dockerfile/
 
@@ -22,9 +22,9 @@ interface Instruction {
  * The images that a build starts from or copies from, and the frontend in a `# syntax=` line. Stages are not images. Build
  * arguments have their defaults, or the values from the user.
  */
-export function readDockerfile({ file, text, values }: Input): OciRequirement[] {
+export function readDockerfile({ file, text, values }: Input): OciItem[] {
   const { directives, instructions: list } = split(file, text);
-  const requirements: OciRequirement[] = [];
+  const items: OciItem[] = [];
   const stages = new Set<string>();
   const globals = new Map<string, string>();
   let locals = new Map<string, string>();
@@ -35,19 +35,19 @@ export function readDockerfile({ file, text, values }: Input): OciRequirement[] 
     const lookup = (name: string) => values.get(name) ?? scope.get(name);
     const { value, reason } = substitute(written, lookup);
     if (reason !== undefined) {
-      requirements.push({ location, kind: 'unclear', what: written, reason });
+      items.push({ location, kind: 'unclear', what: written, reason });
       return;
     }
     const isStage = stages.has(value.toLowerCase()) || (/^\d+$/.test(value) && Number(value) < count);
     if (isStage || value === 'scratch') return;
     const image = parseImageName(value);
-    if (!image) throw malformed(file, line, `${quoted(value)} is not an image name`);
+    if (!image) throw malformed(file, line, `${firstLine(value)} is not an image name`);
     // Variables such as $BUILDPLATFORM have no fixed value.
     const fixed = platform === undefined ? undefined : substitute(platform, lookup).value;
     const parsed = fixed === undefined ? undefined : parsePlatform(fixed);
     if (fixed !== undefined && !parsed)
-      throw malformed(file, line, `${quoted(fixed)} is not a platform such as linux/amd64`);
-    requirements.push({ location, kind: 'image', image, ...(parsed && { platforms: [parsed] }) });
+      throw malformed(file, line, `${firstLine(fixed)} is not a platform such as linux/amd64`);
+    items.push({ location, kind: 'image', image, ...(parsed && { platforms: [parsed] }) });
   };
 
   const syntax = directives.get('syntax');
@@ -76,7 +76,7 @@ export function readDockerfile({ file, text, values }: Input): OciRequirement[] 
     }
   }
   if (count === 0) throw malformed(file, list.at(-1)?.line ?? 1, 'FROM is missing');
-  return requirements;
+  return items;
 }
 
 function readFrom(file: string, line: number, rest: string): { image: string; platform?: string; stage?: string } {
@@ -84,7 +84,7 @@ function readFrom(file: string, line: number, rest: string): { image: string; pl
   let platform: string | undefined;
   while (words[0]?.startsWith('--')) {
     const flag = words.shift()!;
-    if (!flag.startsWith('--platform=')) throw malformed(file, line, `FROM has no flag ${quoted(flag)}`);
+    if (!flag.startsWith('--platform=')) throw malformed(file, line, `FROM has no flag ${firstLine(flag)}`);
     platform = unquote(flag.slice('--platform='.length));
   }
   const [image = '', as, stage, ...others] = words;
@@ -154,7 +154,8 @@ function split(file: string, text: string) {
     if (whole.endsWith(escape)) whole = whole.slice(0, -1).trimEnd();
     const match = /^([A-Za-z]+)(?:\s+([^]*))?$/.exec(whole);
     const name = match?.[1]!.toUpperCase() ?? '';
-    if (!instructions.has(name)) throw malformed(file, line, `${quoted(whole)} is not an instruction of a Dockerfile`);
+    if (!instructions.has(name))
+      throw malformed(file, line, `${firstLine(whole)} is not an instruction of a Dockerfile`);
     const rest = match?.[2]?.trim() ?? '';
     found.push({ line, name, rest });
     if (['RUN', 'COPY', 'ADD', 'ONBUILD'].includes(name)) at = afterHereDocuments(lines, at, rest);

@@ -54,7 +54,7 @@ export function contentsOf(document: object): { manifests: Child[]; blobs: Item[
 }
 
 /** The manifests for one of `platforms` or without a platform, and their attestations; all if `platforms` is empty. */
-export function select(manifests: readonly Child[], platforms: readonly Platform[]): Child[] {
+export function selectPlatforms(manifests: readonly Child[], platforms: readonly Platform[]): Child[] {
   if (platforms.length === 0) return [...manifests];
   const chosen = manifests.filter(
     ({ platform, subject }) =>

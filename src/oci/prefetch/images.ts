@@ -7,16 +7,16 @@ import { matcher } from '../../mirror/policy/upstream-policy.ts';
 import { claimsAmong } from '../hosted/repositories.ts';
 import type { AccountViews } from '../../mirror/policy/account-views.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
-import type { Place } from '../mirrored/place.ts';
+import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
 import { readAll } from '../../storage/files/content.ts';
-import { contentsOf, select, type Item } from './image-contents.ts';
+import { contentsOf, selectPlatforms, type Item } from './image-contents.ts';
 import type { ImageName } from './image-name.ts';
 import { platformText, type Platform } from '../../prefetch/platform.ts';
 import { inUseLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
 import { usedTags } from '../../mirror/store/listing.ts';
-import { isImage } from './requirement.ts';
+import { isImage } from './image-item.ts';
 import type { PrefetchRun } from '../../prefetch/run.ts';
-import type { Location } from '../../prefetch/requirement.ts';
+import type { ItemLocation } from '../../prefetch/item.ts';
 
 /** Suffixes of the tags that cosign makes from a digest: signatures, attestations, bills of materials. */
 const cosignSuffixes = ['sig', 'att', 'sbom'];
@@ -35,10 +35,10 @@ type OpenParts = ImageParts & { imageMirror: ImageMirror };
 
 /** A manifest to fetch, and the image that needs it. */
 interface WantedManifest {
-  place: Place;
+  place: UpstreamRepository;
   image: string;
   platforms: readonly Platform[];
-  location: Location;
+  location: ItemLocation;
   /** Number of referrers between the manifest and the image. */
   depth: number;
 }
@@ -47,7 +47,7 @@ interface WantedManifest {
 export async function prefetchImages(parts: ImageParts, run: PrefetchRun, options: PrefetchOptions): Promise<void> {
   const imageMirror = await parts.mirrors.of(options.accountId);
   const images = new WantedImages({ ...parts, imageMirror }, run, options);
-  for (const { image, platforms, location } of options.requirements.filter(isImage).toReversed()) {
+  for (const { image, platforms, location } of options.items.filter(isImage).toReversed()) {
     images.image(image, platforms, location);
   }
   if (!options.inUse) return;
@@ -77,7 +77,7 @@ class WantedImages {
   }
 
   /** Adds an image with the layers of its platforms and, if wanted, its referrers. */
-  image(image: ImageName, platforms: readonly Platform[] | undefined, location: Location): void {
+  image(image: ImageName, platforms: readonly Platform[] | undefined, location: ItemLocation): void {
     const chosen = platforms ?? this.#options.platforms;
     this.#run.once(`image ${image.text} ${chosen.map(platformText).join()}`, image.text, location, async () => {
       const place = await this.#locate(image, location);
@@ -91,7 +91,7 @@ class WantedImages {
   }
 
   /** Adds a tag that was pulled through the mirror. */
-  tag(place: Place, tag: string, location: Location): void {
+  tag(place: UpstreamRepository, tag: string, location: ItemLocation): void {
     const image = `${place.upstream.name}/${place.name}:${tag}`;
     this.#run.once(`tag ${image}`, image, location, async () => {
       const located = await this.#open(`${place.upstream.name}/${place.name}`, image, location);
@@ -101,7 +101,10 @@ class WantedImages {
   }
 
   /** The upstream and repository of an image; undefined if it cannot be fetched: the report then has the reason. */
-  async #locate({ text, registry, repository }: ImageName, location: Location): Promise<Place | undefined> {
+  async #locate(
+    { text, registry, repository }: ImageName,
+    location: ItemLocation,
+  ): Promise<UpstreamRepository | undefined> {
     const isUpstream = (known: string) => this.#parts.imageMirror.upstreams.some(({ name }) => name === known);
     // Docker takes a name without a registry from Docker Hub, also if that is not the default upstream here.
     const hub = registry === undefined && isUpstream('docker.io') ? `docker.io/${repository}` : undefined;
@@ -113,7 +116,12 @@ class WantedImages {
   }
 
   /** The place of `name`; if no upstream has the name, the place of `other`. Never asks for a name that is hosted here. */
-  async #open(name: string, image: string, location: Location, other?: string): Promise<Place | undefined> {
+  async #open(
+    name: string,
+    image: string,
+    location: ItemLocation,
+    other?: string,
+  ): Promise<UpstreamRepository | undefined> {
     const { hosted, place } = this.#parts.imageMirror.locate(name, undefined);
     const claims = await claimsAmong(this.#parts.database, this.#options.accountId, hosted);
     if ([...claims.values()].includes(true)) this.#run.report.skipped.set(image, 'hosted here');
@@ -154,7 +162,7 @@ class WantedImages {
   #contents(wanted: WantedManifest, bytes: Buffer, what: string): void {
     const { place, image, location, platforms } = wanted;
     const { manifests, blobs } = contentsOf(parseDocument(bytes) ?? {});
-    const chosen = select(manifests, platforms);
+    const chosen = selectPlatforms(manifests, platforms);
     if (manifests.length > 0 && chosen.length === 0) {
       const available = manifests
         .filter(({ subject }) => subject === undefined)
@@ -169,7 +177,7 @@ class WantedImages {
     for (const blob of blobs) this.#blob(place, blob, image, location);
   }
 
-  #blob(place: Place, { digest, size }: Item, image: string, location: Location): void {
+  #blob(place: UpstreamRepository, { digest, size }: Item, image: string, location: ItemLocation): void {
     const what = `${image}: layer ${digest}`;
     this.#run.once(`blob ${place.upstream.name} ${place.name} ${digest}`, what, location, async () => {
       const stored = await this.#parts.mirror.openStored({ key: keyOf(place, 'blob', digest), lifetime: 'immutable' });
@@ -206,7 +214,7 @@ class WantedImages {
   }
 
   /** The tags of a repository, requested once. A list does not count for the rate limit of pulls, one request per tag would. */
-  #tagsOf(place: Place): Promise<ReadonlySet<string>> {
+  #tagsOf(place: UpstreamRepository): Promise<ReadonlySet<string>> {
     const key = `${place.upstream.name} ${place.name}`;
     const known = this.#tags.get(key);
     if (known) return known;
@@ -217,7 +225,7 @@ class WantedImages {
   }
 
   /** Whether the mirror can answer from storage, without a request to the upstream. */
-  async #isCurrent(place: Place, reference: string, kind = 'manifest'): Promise<boolean> {
+  async #isCurrent(place: UpstreamRepository, reference: string, kind = 'manifest'): Promise<boolean> {
     const metadata = await this.#parts.mirror.stored(keyOf(place, kind, reference));
     if (!metadata) return false;
     const isImmutable = kind === 'manifest' && isDigest(reference);
@@ -225,6 +233,6 @@ class WantedImages {
   }
 }
 
-function keyOf({ upstream, name }: Place, kind: string, reference: string) {
+function keyOf({ upstream, name }: UpstreamRepository, kind: string, reference: string) {
   return { upstream: upstream.id, kind, name, reference };
 }

@@ -1,10 +1,10 @@
 import type { InputReader, ProtocolInputs } from '../../prefetch/inputs.ts';
-import type { Input } from '../../prefetch/requirement.ts';
+import type { Input } from '../../prefetch/item.ts';
 import { readCompose } from './compose.ts';
 import { readDockerfile } from './dockerfile.ts';
 import { parseImageName } from './image-name.ts';
 import { looksLikeCompose, readKubernetes } from './kubernetes.ts';
-import type { ImageRequirement } from './requirement.ts';
+import type { ImageItem } from './image-item.ts';
 
 const yaml = /\.ya?ml$/i;
 const composeFile = /^(?:docker-|podman-)?compose(?:[.-].*)?\.ya?ml$/i;
@@ -36,7 +36,7 @@ export const imageInputs: ProtocolInputs = {
   list: {
     kind: 'images',
     expected: 'name:tag or name@digest (an image)',
-    read: (line, location): ImageRequirement | undefined => {
+    read: (line, location): ImageItem | undefined => {
       const image = parseImageName(line);
       return image && { location, kind: 'image', image };
     },

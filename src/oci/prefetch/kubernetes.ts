@@ -1,7 +1,7 @@
 import { isMap, isScalar, isSeq, visit, type Document, type YAMLMap } from 'yaml';
 import { parseImageName } from './image-name.ts';
-import { malformed, quoted, type Input } from '../../prefetch/requirement.ts';
-import type { OciRequirement } from './requirement.ts';
+import { malformed, firstLine, type Input } from '../../prefetch/item.ts';
+import type { OciItem } from './image-item.ts';
 import { YamlInput } from './yaml-input.ts';
 
 const containerLists = ['initContainers', 'containers', 'ephemeralContainers'];
@@ -10,9 +10,9 @@ const containerLists = ['initContainers', 'containers', 'ephemeralContainers'];
  * The images of all pod specifications in Kubernetes manifests, at any depth: pods, deployments, jobs, cron jobs, lists,
  * and custom resources that contain one.
  */
-export function readKubernetes({ file, text }: Input): OciRequirement[] {
+export function readKubernetes({ file, text }: Input): OciItem[] {
   const yaml = new YamlInput(file, text);
-  const requirements: OciRequirement[] = [];
+  const items: OciItem[] = [];
   const notText = `"image" must be text${text.includes('{{') ? '; render the template first' : ''}`;
   const add = (node: unknown, fallback: unknown) => {
     const line = yaml.lineOf(node ?? fallback);
@@ -20,8 +20,8 @@ export function readKubernetes({ file, text }: Input): OciRequirement[] {
     const name = node.value.trim();
     if (name === '') return;
     const image = parseImageName(name);
-    if (!image) throw malformed(file, line, `${quoted(name)} is not an image name`);
-    requirements.push({ kind: 'image', image, location: { file, line } });
+    if (!image) throw malformed(file, line, `${firstLine(name)} is not an image name`);
+    items.push({ kind: 'image', image, location: { file, line } });
   };
   for (const document of yaml.documents) {
     const root: unknown = document.contents;
@@ -44,7 +44,7 @@ export function readKubernetes({ file, text }: Input): OciRequirement[] {
       },
     });
   }
-  return requirements;
+  return items;
 }
 
 /** The mappings in the list under `key`; none if it is not a list. */

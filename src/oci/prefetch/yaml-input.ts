@@ -9,7 +9,7 @@ import {
   type Node,
   type YAMLMap,
 } from 'yaml';
-import { malformed } from '../../prefetch/requirement.ts';
+import { malformed } from '../../prefetch/item.ts';
 
 /** Most levels of nested merge keys. */
 const deepest = 8;

@@ -8,10 +8,10 @@ import { localDisk, storageFull, type Disk, type Writing } from '../files/disk.t
 import type { Driver, EarlyPut } from '../drivers/driver.ts';
 import { OverflowMemory } from '../files/overflow.ts';
 import type { Paths } from '../files/paths.ts';
-import { makeLive, Overtaken, Pending, type Announced } from './pending.ts';
+import { makeLive, ReservationLost, BlobReservations, type ReservedBlob } from './blob-reservations.ts';
 import { removeBlobs } from './removal.ts';
 import { maxSmallBytes, SmallBlobs } from '../drivers/small-blobs.ts';
-import type { Room } from '../files/room.ts';
+import type { DiskReserve } from '../files/disk-reserve.ts';
 import { StagedFile } from '../files/staged-file.ts';
 import { storageFailure, storageUnavailable } from '../files/unavailable.ts';
 import { deletionTimes, findBlobs, lockBlobs, sampleBlobs, type BlobRow, type DeletionTimes } from './states.ts';
@@ -45,7 +45,7 @@ export interface BlobStoreOptions {
   /** Where files are staged. */
   disk?: Disk | undefined;
   /** Keeps the reserve free when hosted content is staged; without it there is no reserve. */
-  room?: Room | undefined;
+  room?: DiskReserve | undefined;
 }
 
 /**
@@ -59,13 +59,13 @@ export class BlobStore {
   readonly #paths: Paths;
   readonly #now: () => number;
   readonly #times: DeletionTimes;
-  readonly #pending: Pending;
+  readonly #pending: BlobReservations;
   readonly #small: SmallBlobs;
   readonly #examine: Examine | undefined;
   /** The latest examinations, also those in progress. */
   readonly #examined: LRUCache<Digest, Promise<boolean>>;
   readonly #disk: Disk;
-  readonly #room: Room | undefined;
+  readonly #room: DiskReserve | undefined;
   readonly #overflow = new OverflowMemory(overflowBytes);
 
   /** `paths` are for staged files, which are always on the local disk. `now` is milliseconds since 1970 UTC. */
@@ -81,7 +81,7 @@ export class BlobStore {
     this.#paths = paths;
     this.#now = now;
     this.#times = times;
-    this.#pending = new Pending(database, now, times);
+    this.#pending = new BlobReservations(database, now, times);
     this.#small = new SmallBlobs(driver, times.watch);
     this.#examine = examine;
     this.#examined = new LRUCache({
@@ -211,7 +211,7 @@ export class BlobStore {
         try {
           return await this.#attempt(byDigest, refer, attempt === 1);
         } catch (error) {
-          if (!(error instanceof Overtaken) || attempt >= maxAttempts) throw error;
+          if (!(error instanceof ReservationLost) || attempt >= maxAttempts) throw error;
         }
       }
     } finally {
@@ -320,7 +320,7 @@ export class BlobStore {
         return refer(tx);
       });
     } catch (error) {
-      if (error instanceof Overtaken) throw error;
+      if (error instanceof ReservationLost) throw error;
       // Without the database, waiting again would only delay the answer. A deletion that the storage does not confirm would make
       // the next push of these bytes wait until it is given up. The collector removes the pending rows later.
       if (isDomainError(error, 'DatabaseUnavailable') || isDomainError(error, 'StorageUnavailable')) throw error;
@@ -331,7 +331,7 @@ export class BlobStore {
   }
 
   /** Skips the put if the row is live and the driver has bytes of this size, and for a small blob of this digest. */
-  async #put({ digest, state, size }: Announced, staged: StagedFile): Promise<void> {
+  async #put({ digest, state, size }: ReservedBlob, staged: StagedFile): Promise<void> {
     const stored = state === 'live' ? await this.#driver.stat(digest) : undefined;
     if (stored?.size === size) {
       if (size > maxSmallBytes || (await this.#hasDigest(digest, size))) return this.#driver.keepCopy?.(digest, staged);
@@ -353,7 +353,7 @@ export class BlobStore {
   }
 
   /** Removes what a failed commit has put. Other commits that put the same bytes meanwhile notice, and put them again. */
-  async #takeBack(announced: readonly Announced[]): Promise<void> {
+  async #takeBack(announced: readonly ReservedBlob[]): Promise<void> {
     const found = await findBlobs(
       this.#database,
       announced.map(({ digest }) => digest),

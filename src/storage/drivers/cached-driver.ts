@@ -4,7 +4,7 @@ import { BlobCache } from './blob-cache.ts';
 import type { Content } from '../files/content.ts';
 import type { StorageCounts } from './counts.ts';
 import type { Driver, EarlyPut, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from './driver.ts';
-import { Fill } from './fill.ts';
+import { CacheFill } from './cache-fill.ts';
 import type { StagedFile } from '../files/staged-file.ts';
 
 /** Most blobs that are copied to the cache at the same time. The readers of further ones read from the storage. */
@@ -16,7 +16,7 @@ export class CachedDriver implements Driver {
   readonly #origin: Driver;
   readonly #cache: BlobCache;
   readonly #hasRoom: (bytes: number) => Promise<boolean>;
-  readonly #fills = new Map<Digest, Fill>();
+  readonly #fills = new Map<Digest, CacheFill>();
 
   /** `limit` is in bytes. `hasRoom` says whether the disk has room for a copy. */
   constructor(origin: Driver, folder: string, limit: number, hasRoom: (bytes: number) => Promise<boolean>) {
@@ -163,21 +163,21 @@ export class CachedDriver implements Driver {
     };
   }
 
-  #start(digest: Digest, size: number, stored: Content): Fill {
-    const fill = new Fill(this.#cache, digest, size, stored);
+  #start(digest: Digest, size: number, stored: Content): CacheFill {
+    const fill = new CacheFill(this.#cache, digest, size, stored);
     this.#fills.set(digest, fill);
     void this.#finish(digest, fill);
     return fill;
   }
 
-  async #finish(digest: Digest, fill: Fill): Promise<void> {
+  async #finish(digest: Digest, fill: CacheFill): Promise<void> {
     await fill.ended;
     if (this.#fills.get(digest) === fill) this.#fills.delete(digest);
     if (!fill.hasReaders) await fill.close();
   }
 
   /** Content of a blob that is being copied. */
-  #follow(fill: Fill, digest: Digest, size: number): Content {
+  #follow(fill: CacheFill, digest: Digest, size: number): Content {
     fill.enter();
     let direct: Promise<Content> | undefined;
     let reading = 0;

@@ -1,7 +1,7 @@
 import { placeholders, type Database, type Transaction } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import type { Driver } from '../drivers/driver.ts';
-import { isHeld, mayBeHeld } from './holds.ts';
+import { isHeld, mayBeHeld } from './collection-pause.ts';
 import { Pace } from './pace.ts';
 import { pageEnd, type References } from '../blobs/references.ts';
 import { removeBlobs, type Removed } from '../blobs/removal.ts';

@@ -4,11 +4,11 @@ import { isDomainError } from '../../runtime/errors.ts';
 import { Throttle } from '../../runtime/incoming.ts';
 import type { Content } from '../files/content.ts';
 import type { Driver } from '../drivers/driver.ts';
-import { Hold } from './holds.ts';
+import { CollectionPause } from './collection-pause.ts';
 import { checkTarget, pairTarget } from './identity.ts';
 import type { StagedFile } from '../files/staged-file.ts';
 import { rowColumns, type BlobRow } from '../blobs/states.ts';
-import { isSame, type Report } from './verify.ts';
+import { isUnchanged, type ReportLine } from './verify.ts';
 
 export interface CopyParts {
   database: Database;
@@ -22,7 +22,7 @@ export interface CopyOptions {
   /** Bytes per second that are read from the source. */
   rate: number;
   /** Gets a line for each blob that cannot be copied. */
-  report: Report;
+  report: ReportLine;
   onProgress?: ((progress: CopyProgress) => void) | undefined;
   /** Ends the copy; a later one continues. */
   signal?: AbortSignal | undefined;
@@ -76,7 +76,7 @@ export async function copyStorage(parts: CopyParts, options: CopyOptions): Promi
   await target.prepare();
   await checkTarget(database, target);
   await source.check();
-  await using hold = await Hold.take(database, options.lease, 'copy');
+  await using hold = await CollectionPause.take(database, options.lease, 'copy');
   const signal = options.signal ? AbortSignal.any([hold.signal, options.signal]) : hold.signal;
   const run = new CopyRun(parts, options, signal);
   let copied: Copied;
@@ -174,7 +174,7 @@ class CopyRun {
       return;
     }
     // Removed, or pushed again, since its row was read. The next pass copies the new bytes.
-    if (!(await isSame(database, row))) return;
+    if (!(await isUnchanged(database, row))) return;
     this.#problems.add(row.digest);
     this.#options.report(`${problem} ${row.digest}: ${row.size} bytes; not copied`);
     if (this.#problems.size > maxProblems)

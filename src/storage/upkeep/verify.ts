@@ -13,7 +13,7 @@ export interface VerifyParts {
 }
 
 /** What is wrong in a running place, as a line to show. */
-export type Report = (line: string) => void;
+export type ReportLine = (line: string) => void;
 
 export interface Verified {
   blobs: number;
@@ -31,7 +31,7 @@ const holdersShown = 5;
  * Checks that every row that needs content has it, and that all stored bytes match their digests, while the installation
  * serves. Changes nothing. `rate` is in bytes per second.
  */
-export async function verifyPlace(parts: VerifyParts, rate: number, report: Report): Promise<Verified> {
+export async function verifyPlace(parts: VerifyParts, rate: number, report: ReportLine): Promise<Verified> {
   const done: Verified = { blobs: 0, bytes: 0, problems: 0 };
   const { database, references } = parts;
   const note = (line: string) => {
@@ -52,7 +52,7 @@ export async function verifyPlace(parts: VerifyParts, rate: number, report: Repo
       const problem = await problemOf(parts, row, throttle);
       done.blobs += 1;
       done.bytes += row.size;
-      if (problem === undefined || !(await isSame(database, row))) continue;
+      if (problem === undefined || !(await isUnchanged(database, row))) continue;
       const holders = await database.transaction((tx) => references.holders(tx, row.digest, holdersShown));
       note(`${problem}${holders.length > 0 ? `; needed by ${holders.join(', ')}` : ''}`);
     }
@@ -111,7 +111,7 @@ async function problemOf(
 }
 
 /** Whether the blob was neither removed nor stored again since its row was read. */
-export async function isSame(database: Database, { digest, generation }: BlobRow): Promise<boolean> {
+export async function isUnchanged(database: Database, { digest, generation }: BlobRow): Promise<boolean> {
   const [row] = await findBlobs(database, [digest]);
   return row?.state === 'live' && row.generation === generation;
 }

@@ -1,5 +1,5 @@
 import test from 'ava';
-import type { Entry } from '../../../src/mirror/mirror.ts';
+import type { MirrorEntry } from '../../../src/mirror/mirror.ts';
 import { readEntry, type DocumentReading } from '../../../src/nuget/upstream/documents.ts';
 import { digestOf } from '../../support/registry.ts';
 
@@ -12,6 +12,6 @@ test('the content of a stored document is closed if its reading has no options',
     options: () => Promise.reject(new Error('the upstream fails')),
     make: (text) => ({ value: text, items: 1 }),
   };
-  await t.throwsAsync(readEntry(entry as unknown as Entry, 100, reading), { message: 'the upstream fails' });
+  await t.throwsAsync(readEntry(entry as unknown as MirrorEntry, 100, reading), { message: 'the upstream fails' });
   t.is(closed, 1);
 });

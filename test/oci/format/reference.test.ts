@@ -7,7 +7,7 @@ import {
   parsePath,
   parseReference,
   parseRepositoryName,
-  type Target,
+  type RegistryTarget,
 } from '../../../src/oci/format/reference.ts';
 import { isDomainError } from '../../../src/runtime/errors.ts';
 
@@ -31,7 +31,7 @@ const target = fc.oneof(
   fc.record({ kind: fc.constant('referrers' as const), name, item: digest }),
 );
 
-function format({ kind, name, item }: Target): string {
+function format({ kind, name, item }: RegistryTarget): string {
   const middle = { tags: 'tags', manifest: 'manifests', blob: 'blobs', referrers: 'referrers' } as const;
   if (kind === 'uploads' || kind === 'upload') return `/v2/${name}/blobs/uploads/${item}`;
   return `/v2/${name}/${middle[kind as keyof typeof middle]}/${item}`;

@@ -1,9 +1,9 @@
 import { pino } from 'pino';
-import { backUp, type Target } from '../../../src/backup/backup.ts';
+import { backUp, type BackupTarget } from '../../../src/backup/backup.ts';
 import { openFolder, readFolder } from '../../../src/backup/folder.ts';
 import { restore } from '../../../src/backup/restore.ts';
 import { loadConfig } from '../../../src/config/load.ts';
-import { folderStorage, openPlace } from '../../../src/server/place.ts';
+import { folderStorage, openRestoreTarget } from '../../../src/server/place.ts';
 import { openInstallation } from '../../../src/server/server.ts';
 
 // Runs a backup to a folder, or a restore from it, up to a step, and waits there to be killed: backup|restore FOLDER STEP.
@@ -24,7 +24,7 @@ if (command === 'backup') {
   const { core, references } = await openInstallation(config, surroundings);
   const real = await openFolder(folder, true);
   let blobs = 0;
-  const target: Target = {
+  const target: BackupTarget = {
     begin: (state, installation) => real.begin(state, installation),
     putRows: (table, file) => real.putRows(table, file),
     has: (blob) => real.has(blob),
@@ -48,7 +48,7 @@ if (command === 'backup') {
   const parts = { database, driver, references, paths: folderStorage(config.data).paths, now };
   await backUp(parts, target, { mirrored: true, rate: 2 ** 40, onRows: () => stopAt('rows') });
 } else {
-  const place = await openPlace(config, surroundings);
+  const place = await openRestoreTarget(config, surroundings);
   let steps = 0;
   await restore(place, readFolder(folder), { onStep: () => stopAt(`step ${steps++}`) });
   await stopAt('end');

@@ -10,7 +10,7 @@ import type { DomainError } from '../../../runtime/errors.ts';
 import { describedBy, fieldError, fieldErrors } from '../../framework/failure.ts';
 import { copyable, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
-import type { FormCall, Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../../framework/rights.ts';
 import { table } from '../../framework/table.ts';
 
@@ -164,7 +164,7 @@ function formOf({ name, issuer, claims, scopes, patterns }: Publisher): URLSearc
   return form;
 }
 
-async function formView(call: PageCall, title: string, form: URLSearchParams, errors: Errors): Promise<View> {
+async function formView(call: PageCall, title: string, form: URLSearchParams, errors: Errors): Promise<PageView> {
   const issuers = await issuersOf(call);
   const body = html`<form method="post" class="panel narrow">
     ${fieldError('form', errors)}
@@ -235,7 +235,7 @@ const explainPage: Page = {
 };
 
 /** The token is not shown again: it may still be valid. */
-function explainView(found: Explanation | undefined, errors: Errors): View {
+function explainView(found: Explanation | undefined, errors: Errors): PageView {
   const body = html`${found && resultOf(found)}
     <form method="post" class="panel narrow">
       <label for="token">Identity token</label>

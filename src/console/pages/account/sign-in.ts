@@ -2,7 +2,7 @@ import { typed } from '../../../runtime/command-name.ts';
 import { describedBy, fieldError } from '../../framework/failure.ts';
 import { copyable } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
-import type { View } from '../../framework/page.ts';
+import type { PageView } from '../../framework/page.ts';
 
 /** `path` if it is an address of the console, otherwise the overview. Another address could lead to another site. */
 export function localPath(path: string | undefined): string {
@@ -21,7 +21,7 @@ interface SignInPage {
 }
 
 /** The page that asks for an API token, and leads to the provider if there is one. */
-export function signInView({ next, error, host }: SignInPage): View {
+export function signInView({ next, error, host }: SignInPage): PageView {
   const errors: Record<string, string> = error === undefined ? {} : { token: error };
   const body = html`${host !== undefined && personLink(next, host)}
     <form method="post" action="/console/sign-in" class="panel narrow">
@@ -54,14 +54,14 @@ function personLink(next: string, host: string): Html {
 }
 
 /** The page for a sign-in with the provider that failed. */
-export function signInFailedView(message: string, status: number): View {
+export function signInFailedView(message: string, status: number): PageView {
   const body = html`<p class="failure" role="alert">${message}</p>
     <p><a class="button" href="/console/sign-in">Go to the sign-in page</a></p>`;
   return { title: 'Not signed in', body, status };
 }
 
 /** The page for a person to whom no rule gives anything. */
-export function noAccountView({ name, subject, issuer }: { name: string; subject: string; issuer: string }): View {
+export function noAccountView({ name, subject, issuer }: { name: string; subject: string; issuer: string }): PageView {
   const body = html`<p class="failure" role="alert">
       You signed in as ${name}, but no rule of this server gives you an account.
     </p>

@@ -4,7 +4,7 @@ import { DomainError } from '../../../runtime/errors.ts';
 import { describedBy, fieldError, fieldErrors } from '../../framework/failure.ts';
 import { ago, copyable, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
-import type { FormCall, Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../../framework/rights.ts';
 import { selectCell, table } from '../../framework/table.ts';
@@ -132,7 +132,7 @@ export const newTokenPage: Page = {
   },
 };
 
-function formView({ principal }: PageCall, form: URLSearchParams, errors: Errors): View {
+function formView({ principal }: PageCall, form: URLSearchParams, errors: Errors): PageView {
   const body = html`<form method="post" class="panel narrow">
     ${fieldError('form', errors)}
     <label for="name">Name</label>
@@ -163,7 +163,7 @@ function formView({ principal }: PageCall, form: URLSearchParams, errors: Errors
   return { title: 'Create a token', body, status };
 }
 
-function madeView({ urls }: FormCall, value: string): View {
+function madeView({ urls }: FormCall, value: string): PageView {
   const host = new URL(urls.registry).host;
   const body = html`<p class="warning" role="status">This is the only time that the token is shown. Copy it now.</p>
     <p>${copyable(value)}</p>

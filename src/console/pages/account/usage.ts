@@ -1,6 +1,6 @@
 import type { z } from 'zod';
-import { tokenList, usage, type usageItem } from '../../../api/framework/schemas.ts';
-import { ago, bytesText, copyable, count, ratio, size } from '../../framework/format.ts';
+import { tokenList, usageSchema, type usageItem } from '../../../api/framework/schemas.ts';
+import { ago, bytesText, copyable, countText, ratio, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
@@ -25,8 +25,8 @@ export const usagePage: Page = {
     const { query } = call;
     const month = query['period'] ? { period: query['period'] } : {};
     const grouping = groupings.some(([key]) => key === query['group_by']) ? query['group_by']! : 'package';
-    const days = await call.api.call('getUsage', usage, { query: { ...month, granularity: 'day', limit: '62' } });
-    const items = await call.api.call('getUsage', usage, {
+    const days = await call.api.call('getUsage', usageSchema, { query: { ...month, granularity: 'day', limit: '62' } });
+    const items = await call.api.call('getUsage', usageSchema, {
       query: { ...given(call.query, 'cursor'), ...month, group_by: grouping },
     });
     const names = grouping === 'token' ? await tokenNames(call) : new Map<string, string>();
@@ -38,21 +38,21 @@ export const usagePage: Page = {
       </p>
       <dl class="facts">
         <dt>Sent</dt>
-        <dd>${size(bandwidth.egress_bytes)} in ${count(requests.downloads)} downloads</dd>
+        <dd>${sizeHtml(bandwidth.egress_bytes)} in ${countText(requests.downloads)} downloads</dd>
         <dt>Received</dt>
-        <dd>${size(bandwidth.ingress_bytes)} in ${count(requests.uploads)} uploads</dd>
+        <dd>${sizeHtml(bandwidth.ingress_bytes)} in ${countText(requests.uploads)} uploads</dd>
         <dt>From upstreams</dt>
         <dd>
-          ${size(bandwidth.upstream_bytes)}; ${ratio(requests.cache_hits, asked)} of the requests for mirrored content
-          needed no upstream
+          ${sizeHtml(bandwidth.upstream_bytes)}; ${ratio(requests.cache_hits, asked)} of the requests for mirrored
+          content needed no upstream
         </dd>
         <dt>Stored</dt>
         <dd>
           ${
             storage.as_of === null
               ? 'it is being measured'
-              : html`${size(storage.current_bytes)} now, at most ${size(storage.peak_bytes)},
-                ${size(storage.average_bytes)} on average`
+              : html`${sizeHtml(storage.current_bytes)} now, at most ${sizeHtml(storage.peak_bytes)},
+                ${sizeHtml(storage.average_bytes)} on average`
           }
         </dd>
       </dl>
@@ -108,10 +108,10 @@ function daysOf(items: readonly Item[], period: { start: string; end: string }):
           (each) =>
             html`<tr>
               <th scope="row">${each.date}</th>
-              <td class="number">${size(each.egress_bytes)}</td>
-              <td class="number">${size(each.ingress_bytes)}</td>
-              <td class="number">${count(each.downloads)}</td>
-              <td class="number">${count(each.uploads)}</td>
+              <td class="number">${sizeHtml(each.egress_bytes)}</td>
+              <td class="number">${sizeHtml(each.ingress_bytes)}</td>
+              <td class="number">${countText(each.downloads)}</td>
+              <td class="number">${countText(each.uploads)}</td>
             </tr>`,
         ),
       )}
@@ -155,11 +155,11 @@ function itemRows(items: readonly Item[], grouping: string, names: ReadonlyMap<s
       (each) =>
         html`<tr>
           <th scope="row">${nameOf(each)}</th>
-          <td class="number">${count(each.requests)}</td>
-          <td class="number">${count(each.downloads)}</td>
-          <td class="number">${size(each.egress_bytes)}</td>
-          <td class="number">${size(each.ingress_bytes)}</td>
-          <td class="number">${size(each.upstream_bytes)}</td>
+          <td class="number">${countText(each.requests)}</td>
+          <td class="number">${countText(each.downloads)}</td>
+          <td class="number">${sizeHtml(each.egress_bytes)}</td>
+          <td class="number">${sizeHtml(each.ingress_bytes)}</td>
+          <td class="number">${sizeHtml(each.upstream_bytes)}</td>
         </tr>`,
     ),
   );

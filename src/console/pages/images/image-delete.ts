@@ -3,7 +3,7 @@ import { containerDetails, manifestDetails } from '../../../api/content/content-
 import { counted, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { imagePath } from '../../framework/links.ts';
-import type { Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import type { Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { digestLink } from './image.ts';
 import { undefinedIfGone } from '../packages/package-delete.ts';
 
@@ -25,7 +25,7 @@ export const imageDeletePage: Page = {
     const { tag, digest } = call.query;
     return preview(call, { tags: tag ? [tag] : [], digests: digest ? [digest] : [] });
   },
-  send: async (call): Promise<View | Redirect> => {
+  send: async (call): Promise<PageView | Redirect> => {
     const { form, api, params } = call;
     const choice = { tags: unique(form.getAll('tag')), digests: unique(form.getAll('digest')) };
     const isEmpty = choice.tags.length + choice.digests.length === 0;
@@ -44,7 +44,7 @@ function unique(values: readonly string[]): string[] {
   return [...new Set(values)].slice(0, maxAtOnce);
 }
 
-async function preview({ api, params }: PageCall, { tags, digests }: Choice): Promise<View> {
+async function preview({ api, params }: PageCall, { tags, digests }: Choice): Promise<PageView> {
   const found = await api.call('getContainer', containerDetails, { params: { name: params['name']! } });
   const { name } = found;
   if (tags.length + digests.length === 0) {

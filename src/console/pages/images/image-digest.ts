@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { manifestDetails } from '../../../api/content/content-schemas.ts';
-import { ago, copyable, count, counted, lines, originOf, short, size } from '../../framework/format.ts';
+import { ago, copyable, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { imagePath, withQuery } from '../../framework/links.ts';
@@ -28,8 +28,8 @@ export const imageDigestPage: Page = {
       <dl class="facts">
         ${fact('Digest', copyable(found.digest))} ${fact('Kind', short(found.artifact_type ?? found.media_type, 200))}
         ${fact('Tags', found.tags.length > 0 ? short(found.tags.join(', '), 400) : html`<span class="quiet">none</span>`)}
-        ${fact('Size', size(found.size_bytes))}
-        ${fact('Pulls', html`${count(found.pull_count)}, the last ${ago(found.last_pulled_at, now)}`)}
+        ${fact('Size', sizeHtml(found.size_bytes))}
+        ${fact('Pulls', html`${countText(found.pull_count)}, the last ${ago(found.last_pulled_at, now)}`)}
         ${fact(found.origin === 'hosted' ? 'Pushed' : 'Mirrored', ago(found.updated_at, now))}
         ${found.subject !== null && fact('Refers to', digestLink(found.name, found.subject))}
         ${found.indexes.length > 0 && fact('Listed by', html`${found.indexes.map((each) => html`${digestLink(found.name, each)} `)}`)}
@@ -60,7 +60,7 @@ function childSection({ name, children }: Details): Html {
       children.map((each) => [
         each.platform ?? html`<span class="quiet">none</span>`,
         each.is_stored ? digestLink(name, each.digest) : html`<code>${short(each.digest, 19)}</code>`,
-        size(each.size_bytes),
+        sizeHtml(each.size_bytes),
         each.is_stored ? 'stored' : 'not stored here',
       ]),
     )}
@@ -75,7 +75,7 @@ function layerSection({ layers }: Details): Html {
       layers.map((each) => [
         copyable(each.digest, short(each.digest, 19)),
         short(each.media_type, 100),
-        size(each.size_bytes),
+        sizeHtml(each.size_bytes),
       ]),
     )}
   </section>`;
@@ -119,7 +119,7 @@ function referrerSection({ name, referrers, are_referrers_known: isKnown }: Deta
         referrers.map((each) => [
           short(each.artifact_type ?? each.media_type, 100),
           digestLink(name, each.digest),
-          size(each.size_bytes),
+          sizeHtml(each.size_bytes),
           short(each.annotations.map((pair) => `${pair.name}: ${pair.value}`).join(', '), maxValueLength),
         ]),
       )

@@ -4,11 +4,11 @@ import {
   manifestList,
   tagList,
   type manifestRow,
-  type tagRow,
+  type tagSchema,
 } from '../../../api/content/content-schemas.ts';
-import { history } from '../../../api/framework/schemas.ts';
+import { historySchema } from '../../../api/framework/schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { ago, count, counted, lines, originOf, short, size } from '../../framework/format.ts';
+import { ago, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { choice, given, imagePath, pageLinks, withQuery } from '../../framework/links.ts';
@@ -36,8 +36,8 @@ export const imagePage: Page = {
     const body = html`<p>
         ${originOf(found)}
         <span class="quiet">
-          ${counted(found.tag_count, 'tag')}, ${size(found.size_bytes)}, ${counted(found.pull_count, 'pull')}, last pull
-          ${ago(found.last_pulled_at, call.now)}
+          ${counted(found.tag_count, 'tag')}, ${sizeHtml(found.size_bytes)}, ${counted(found.pull_count, 'pull')}, last
+          pull ${ago(found.last_pulled_at, call.now)}
         </span>
       </p>
       <nav class="pages" aria-label="Content">
@@ -84,7 +84,7 @@ async function tags({ api, query: asked, urls, now }: PageCall, name: string, ma
     ${pageLinks(path, query, next)}`;
 }
 
-function tagTable(name: string, items: readonly z.input<typeof tagRow>[], now: number, mayDelete: boolean): Html {
+function tagTable(name: string, items: readonly z.input<typeof tagSchema>[], now: number, mayDelete: boolean): Html {
   return table(
     [
       mayDelete && { unseen: 'Select' },
@@ -106,8 +106,8 @@ function tagTable(name: string, items: readonly z.input<typeof tagRow>[], now: n
           </td>
           <td>${digestLink(name, each.digest)}</td>
           <td>${each.platforms?.join(', ') ?? html`<span class="quiet">not stored here</span>`}</td>
-          <td class="number">${size(each.size_bytes)}</td>
-          <td class="number">${count(each.pull_count)}</td>
+          <td class="number">${sizeHtml(each.size_bytes)}</td>
+          <td class="number">${countText(each.pull_count)}</td>
           <td>${ago(each.last_pulled_at, now)}</td>
           <td>${ago(each.updated_at, now)}</td>
         </tr>`,
@@ -151,8 +151,8 @@ function manifestTable(
             ${each.is_child && 'an index'} ${each.subject !== null && html`refers to ${digestLink(name, each.subject)}`}
             ${!each.is_child && each.subject === null && html`<span class="quiet">nothing known</span>`}
           </td>
-          <td class="number">${size(each.size_bytes)}</td>
-          <td class="number">${count(each.pull_count)}</td>
+          <td class="number">${sizeHtml(each.size_bytes)}</td>
+          <td class="number">${countText(each.pull_count)}</td>
           <td>${ago(each.updated_at, now)}</td>
         </tr>`,
     ),
@@ -181,7 +181,7 @@ export function pullLine(registry: string, name: string, reference: string): str
 async function historyOf({ api, principal, now }: PageCall, name: string): Promise<Html | undefined> {
   if (principal.kind === 'anonymous') return undefined;
   const query = { limit: '10' };
-  const { items } = await api.call('getContainerHistory', history, { params: { name }, query });
+  const { items } = await api.call('getContainerHistory', historySchema, { params: { name }, query });
   if (items.length === 0) return undefined;
   return html`<section>
     <h2>What tags pointed to</h2>

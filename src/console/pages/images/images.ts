@@ -1,5 +1,5 @@
 import { containerList } from '../../../api/framework/schemas.ts';
-import { ago, count, counted, originOf, short, size } from '../../framework/format.ts';
+import { ago, countText, counted, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { given, imagePath, originChoice, pageLinks, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
@@ -31,8 +31,8 @@ export const imagesPage: Page = {
                     <td><a href="${imagePath(each.name)}">${short(each.name, 255)}</a></td>
                     <td>${originOf(each)}</td>
                     <td>${counted(each.tag_count, 'tag')}</td>
-                    <td class="number">${size(each.size_bytes)}</td>
-                    <td class="number">${count(each.pull_count)}</td>
+                    <td class="number">${sizeHtml(each.size_bytes)}</td>
+                    <td class="number">${countText(each.pull_count)}</td>
                     <td>${ago(each.last_pulled_at, now)}</td>
                   </tr>`,
               ),

@@ -2,7 +2,7 @@ import { claimList } from '../../../api/content/content-schemas.ts';
 import { ago, short } from '../../framework/format.ts';
 import { html } from '../../framework/html.ts';
 import { given, pageLinks, withQuery } from '../../framework/links.ts';
-import type { Page, PageCall, View } from '../../framework/page.ts';
+import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
 
 const path = '/console/claims';
@@ -57,7 +57,7 @@ export const claimReleasePage: Page = {
   },
 };
 
-function warning({ query }: PageCall): View {
+function warning({ query }: PageCall): PageView {
   const { kind = 'package', name = '' } = query;
   const what = kind === 'container' ? 'image' : 'package';
   return {

@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import type { upstreamItem } from '../../../api/upstreams/upstream-schemas.ts';
 import { upstreamList } from '../../../api/upstreams/upstream-schemas.ts';
-import { ago, count, counted, exact, figure, ratio, size } from '../../framework/format.ts';
+import { ago, countText, counted, exact, figure, ratio, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { Page } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
@@ -26,11 +26,11 @@ export const mirrorPage: Page = {
       items.reduce((sum, each) => sum + read(each.saved), 0);
     const since = items.map((each) => each.since).toSorted()[0]!;
     const body = html`<dl class="figures">
-        ${figure('Requests not sent upstream', count(saved((each) => each.requests)), 'since the start of this instance')}
-        ${figure('Bytes from the storage', size(saved((each) => each.bytes)), 'since the start of this instance')}
+        ${figure('Requests not sent upstream', countText(saved((each) => each.requests)), 'since the start of this instance')}
+        ${figure('Bytes from the storage', sizeHtml(saved((each) => each.bytes)), 'since the start of this instance')}
         ${figure('Waiting time saved', durationText(saved((each) => each.seconds)), 'estimated from the mean time of an upstream’s answer, since the start of this instance')}
-        ${figure('Answered without an upstream', ratio(month.hits, month.requests), `${count(month.hits)} of ${count(month.requests)} mirrored requests this month, all accounts and instances`)}
-        ${figure('Fetched from upstreams', size(month.upstream_bytes), 'this month, all accounts and instances')}
+        ${figure('Answered without an upstream', ratio(month.hits, month.requests), `${countText(month.hits)} of ${countText(month.requests)} mirrored requests this month, all accounts and instances`)}
+        ${figure('Fetched from upstreams', sizeHtml(month.upstream_bytes), 'this month, all accounts and instances')}
       </dl>
       <p class="quiet">
         This instance, with all of its workers, started ${ago(since, now)}. The figures of this month were added up
@@ -53,11 +53,11 @@ function upstreamRow(each: UpstreamItem, now: number): Html {
     <td>${latencyText(each)}</td>
     <td>
       ${ratio(requests.hits, requests.needed)}
-      <span class="quiet">of ${count(requests.needed)}</span>
+      <span class="quiet">of ${countText(requests.needed)}</span>
     </td>
-    <td>${counted(saved.requests, 'request')}, ${size(saved.bytes)}</td>
+    <td>${counted(saved.requests, 'request')}, ${sizeHtml(saved.bytes)}</td>
     <td>
-      ${cached ? html`${counted(cached.entries, 'entry', 'entries')}, ${size(cached.size_bytes)}` : 'being counted'}
+      ${cached ? html`${counted(cached.entries, 'entry', 'entries')}, ${sizeHtml(cached.size_bytes)}` : 'being counted'}
     </td>
     <td>${offlineText(each)}</td>
     <td>${ago(each.last_success_at, now)}</td>
@@ -83,8 +83,8 @@ export function stateOf({ mode, breaker }: UpstreamItem): Html {
 
 export function limitText({ rate_limit: limit }: UpstreamItem, now: number): Html {
   if (!limit) return html`<span class="quiet">none announced</span>`;
-  const whole = limit.limit === null ? '' : ` of ${count(limit.limit)}`;
-  return html`${count(limit.remaining)}${whole} left, until ${ago(limit.resets_at, now)}`;
+  const whole = limit.limit === null ? '' : ` of ${countText(limit.limit)}`;
+  return html`${countText(limit.remaining)}${whole} left, until ${ago(limit.resets_at, now)}`;
 }
 
 export function latencyText({ latency }: UpstreamItem): Html {

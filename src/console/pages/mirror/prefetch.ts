@@ -2,9 +2,9 @@ import type { z } from 'zod';
 import { prefetchList, prefetchRun } from '../../../api/prefetch/prefetch-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { describedBy, fieldError } from '../../framework/failure.ts';
-import { ago, count, counted, size } from '../../framework/format.ts';
+import { ago, countText, counted, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
-import type { FormCall, Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
 
 type Run = z.input<typeof prefetchRun>;
@@ -20,7 +20,7 @@ export const prefetchPage: Page = {
   section: 'mirror',
   action: 'operate',
   show: async (call) => prefetchView(call, {}, {}),
-  receive: async (call): Promise<View | Redirect> => {
+  receive: async (call): Promise<PageView | Redirect> => {
     try {
       const { id } = await call.receive('startPrefetch', prefetchRun);
       return { to: `/console/prefetch/${id}` };
@@ -114,7 +114,7 @@ function runRows(items: readonly Run[], now: number): Html {
           <td><a href="/console/prefetch/${each.id}">${ago(each.created_at, now)}</a></td>
           <td>${each.files.join(', ')}</td>
           <td>${stateOf(each)}</td>
-          <td class="number">${size(each.received_bytes)}</td>
+          <td class="number">${sizeHtml(each.received_bytes)}</td>
         </tr>`,
     ),
   );
@@ -125,7 +125,7 @@ const states = { running: 'warn', done: 'good', failed: 'bad', cancelled: 'warn'
 function stateOf({ state, dry_run: isDry, result }: Run): Html {
   const missing = result?.missing_total ?? 0;
   return html`<span class="state ${states[state]}">${state}</span> ${isDry && 'dry run'}
-    ${missing > 0 && `${count(missing)} not found or failed`}`;
+    ${missing > 0 && `${countText(missing)} not found or failed`}`;
 }
 
 /** One prefetch: its progress, then its result. */
@@ -148,7 +148,7 @@ export const prefetchRunPage: Page = {
         <dt>Started</dt>
         <dd>${ago(run.created_at, now)}${run.ended_at !== null && html`, ended ${ago(run.ended_at, now)}`}</dd>
         <dt>Received</dt>
-        <dd>${size(run.received_bytes)} from upstreams</dd>
+        <dd>${sizeHtml(run.received_bytes)} from upstreams</dd>
       </dl>
       ${run.state === 'running' && progress(run)}
       ${(run.state === 'interrupted' || run.state === 'lost') && html`<p class="warning">The server was stopped meanwhile. Send the files again: what is stored is not fetched twice.</p>`}
@@ -169,7 +169,7 @@ export const prefetchRunPage: Page = {
 
 function progress({ known, ended, waiting }: Run): Html {
   return html`<div class="waiting" data-refresh="2000" data-version="${ended}/${known}">
-      <p><strong>${count(ended)} of ${count(known)}</strong> known packages, manifests and layers are done.</p>
+      <p><strong>${countText(ended)} of ${countText(known)}</strong> known packages, manifests and layers are done.</p>
       ${waiting !== null && html`<p>It waits: ${waiting}.</p>`}
       <p class="quiet">
         You can close this page. The prefetch ends if the server is stopped, and does not start again.
@@ -195,14 +195,14 @@ function result({ dry_run: isDry, can_fetch: canFetch }: Run, found: NonNullable
           ([title, key]) =>
             html`<tr>
               <th scope="row">${title}</th>
-              <td class="number">${count(found.fetched[key].count)}, ${size(found.fetched[key].size_bytes)}</td>
-              <td class="number">${count(found.present[key].count)}, ${size(found.present[key].size_bytes)}</td>
+              <td class="number">${countText(found.fetched[key].count)}, ${sizeHtml(found.fetched[key].size_bytes)}</td>
+              <td class="number">${countText(found.present[key].count)}, ${sizeHtml(found.present[key].size_bytes)}</td>
             </tr>`,
         ),
         { label: 'Counts' },
       )}
       ${isDry && html`<p class="quiet">A dry run fetches manifests and version lists, because they list the rest.</p>`}
-      ${found.unmeasured > 0 && html`<p>The size of ${count(found.unmeasured)} is unknown.</p>`}
+      ${found.unmeasured > 0 && html`<p>The size of ${countText(found.unmeasured)} is unknown.</p>`}
       ${found.approximate && html`<p>The lowest version that applies was chosen for each dependency. A lock file is exact.</p>`}
       ${
         canFetch &&
@@ -216,7 +216,7 @@ function missingRows({ missing, missing_total: total }: NonNullable<Run['result'
   if (total === 0) return undefined;
   return html`<section>
     <h2>${counted(total, 'entry', 'entries')} not found or failed</h2>
-    ${total > missing.length && html`<p>The first ${count(missing.length)} are shown.</p>`}
+    ${total > missing.length && html`<p>The first ${countText(missing.length)} are shown.</p>`}
     ${table(
       ['What', 'File and line', 'Why'],
       missing.map(

@@ -1,10 +1,10 @@
 import type { z } from 'zod';
 import { upstreamEntry, upstreamEntryList, upstreamItem } from '../../../api/upstreams/upstream-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { ago, copyable, count, counted, short, size } from '../../framework/format.ts';
+import { ago, copyable, countText, counted, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
-import type { Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import type { Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
 import { selectCell, table } from '../../framework/table.ts';
 import {
@@ -35,7 +35,7 @@ export const upstreamPage: Page = {
   path: '/mirror/:id',
   section: 'mirror',
   action: 'operate',
-  show: async (call): Promise<View> => {
+  show: async (call): Promise<PageView> => {
     const params = { id: call.params['id']! };
     const upstream = await call.api.call('getUpstream', upstreamItem, { params, query: kindOf(call) });
     const list = await call.api.call('listUpstreamEntries', upstreamEntryList, {
@@ -79,20 +79,21 @@ function facts(upstream: UpstreamItem, now: number): Html {
       <dt>Time until an answer</dt>
       <dd>${latencyText(upstream)}</dd>
       <dt>Sent to it</dt>
-      <dd>${counted(requests.sent, 'request')}, which brought ${size(requests.received_bytes)}</dd>
+      <dd>${counted(requests.sent, 'request')}, which brought ${sizeHtml(requests.received_bytes)}</dd>
       <dt>Needed from it</dt>
       <dd>
         ${counted(requests.needed, 'document or file', 'documents and files')}: ${outcomesText(requests.by_outcome)}
       </dd>
       <dt>Saved</dt>
       <dd>
-        ${counted(saved.requests, 'request')}, ${size(saved.bytes)} and about ${durationText(saved.seconds)} of waiting
+        ${counted(saved.requests, 'request')}, ${sizeHtml(saved.bytes)} and about ${durationText(saved.seconds)} of
+        waiting
       </dd>
       <dt>Stored</dt>
       <dd>
         ${
           cached
-            ? html`${counted(cached.entries, 'entry', 'entries')}, ${size(cached.size_bytes)}, counted
+            ? html`${counted(cached.entries, 'entry', 'entries')}, ${sizeHtml(cached.size_bytes)}, counted
               ${ago(cached.as_of, now)}`
             : 'being counted; look again in a minute'
         }
@@ -111,7 +112,7 @@ function breakerText(breaker: UpstreamItem['breaker'], now: number): Html | unde
   const isOver = next !== null && Date.parse(next) <= now;
   return html`since ${ago(since, now)}: it ${reason}.
   ${isOver ? 'The next request is a test.' : html`Next try ${ago(next, now)}.`}
-  ${workers > 1 && html`In ${count(open)} of ${count(workers)} workers.`}`;
+  ${workers > 1 && html`In ${countText(open)} of ${countText(workers)} workers.`}`;
 }
 
 const outcomeTexts: Readonly<Record<string, string>> = {
@@ -126,7 +127,7 @@ const outcomeTexts: Readonly<Record<string, string>> = {
 
 function outcomesText(outcomes: Readonly<Record<string, number>>): string {
   const texts = Object.entries(outcomes).filter(([, value]) => value > 0);
-  return texts.map(([name, value]) => `${count(value)} ${outcomeTexts[name] ?? name}`).join(', ') || 'none yet';
+  return texts.map(([name, value]) => `${countText(value)} ${outcomeTexts[name] ?? name}`).join(', ') || 'none yet';
 }
 
 function filter({ query }: PageCall, { id, kind, entry_kinds: kinds }: UpstreamItem): Html {
@@ -191,7 +192,7 @@ function entryRow(
       ${reference.length > maxReferenceLength ? copyable(reference, short(reference, maxReferenceLength)) : reference}
     </td>
     <td>${kind}</td>
-    <td class="number">${size(bytes)}</td>
+    <td class="number">${sizeHtml(bytes)}</td>
     <td>${ago(each.last_used_at, now)}</td>
     <td>${ago(each.stored_at, now)}</td>
   </tr>`;
@@ -202,7 +203,7 @@ export const dropEntriesPage: Page = {
   path: '/mirror/:id/drop',
   section: 'mirror',
   action: 'delete',
-  show: async (call): Promise<View> => {
+  show: async (call): Promise<PageView> => {
     const title = 'Drop stored entries';
     const params = { id: call.params['id']! };
     const query = kindOf(call);
@@ -222,7 +223,7 @@ export const dropEntriesPage: Page = {
     }
     const bytes = found.reduce((sum, each) => sum + each.size_bytes, 0);
     const body = html`<p>
-        ${counted(found.length, 'entry', 'entries')} of ${upstream.id} with ${size(bytes)} will be dropped. The next
+        ${counted(found.length, 'entry', 'entries')} of ${upstream.id} with ${sizeHtml(bytes)} will be dropped. The next
         request fetches each again, and fails while the upstream does.
       </p>
       ${risk(upstream)}

@@ -1,8 +1,8 @@
 import type { z } from 'zod';
 import { jobList, jobPreview, jobRunList, type job, type jobRun } from '../../../api/framework/schemas.ts';
-import { ago, bytesText, count, counted } from '../../framework/format.ts';
+import { ago, bytesText, countText, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
-import type { FormCall, Page, Redirect, View } from '../../framework/page.ts';
+import type { FormCall, Page, Redirect, PageView } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
 
 type Job = z.input<typeof job>;
@@ -51,7 +51,9 @@ function inWords(counts: Record<string, number>): string {
     .filter(([, value]) => value !== 0)
     .map(([name, value]) => {
       const words = name.replaceAll('_', ' ');
-      return words.endsWith('bytes') ? `${bytesText(value)} ${words.slice(0, -6)}`.trim() : `${count(value)} ${words}`;
+      return words.endsWith('bytes')
+        ? `${bytesText(value)} ${words.slice(0, -6)}`.trim()
+        : `${countText(value)} ${words}`;
     });
   return words.length === 0 ? 'nothing to do' : words.join(', ');
 }
@@ -62,7 +64,7 @@ export const jobPage: Page = {
   section: 'jobs',
   action: 'operate',
   show: ({ api, params, now }) => jobView(api, params['name']!, now),
-  send: async (call): Promise<View | Redirect> => {
+  send: async (call): Promise<PageView | Redirect> => {
     const name = call.params['name']!;
     if (call.form.get('act') === 'preview') return jobView(call.api, name, call.now, await previewOf(call, name));
     await call.api.do('startJob', { params: { name } });
@@ -70,7 +72,7 @@ export const jobPage: Page = {
   },
 };
 
-async function jobView(api: FormCall['api'], name: string, now: number, preview?: Html): Promise<View> {
+async function jobView(api: FormCall['api'], name: string, now: number, preview?: Html): Promise<PageView> {
   const { items: runs } = await api.call('listJobRuns', jobRunList, { params: { name } });
   const { items } = await api.call('listJobs', jobList);
   const { summary, can_preview: canPreview, next_run_at: next } = items.find((each) => each.name === name)!;

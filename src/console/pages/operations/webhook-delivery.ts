@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { delivery, deliveryDetails, type webhookTest } from '../../../api/webhooks/webhook-schemas.ts';
-import { ago, copyable, count, counted } from '../../framework/format.ts';
+import { ago, copyable, countText, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { Page, Redirect } from '../../framework/page.ts';
 
@@ -17,7 +17,7 @@ export function deliveryState(state: keyof typeof states): Html {
 export function attemptFacts({ at, duration_ms, request_headers, status, answer, error }: Attempt, now: number): Html {
   return html`<dl class="facts">
       <dt>Sent</dt>
-      <dd>${ago(at, now)}, took ${count(duration_ms)} ms</dd>
+      <dd>${ago(at, now)}, took ${countText(duration_ms)} ms</dd>
       <dt>Answer</dt>
       <dd>${status === null ? 'none' : `status ${status}`}</dd>
       ${

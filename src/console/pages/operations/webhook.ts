@@ -10,11 +10,11 @@ import {
 import { describedBy, fieldError } from '../../framework/failure.ts';
 import { ago, copyable, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
-import type { FormCall, Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
 import { selectCell, table } from '../../framework/table.ts';
 import { attemptFacts, deliveryState } from './webhook-delivery.ts';
-import { secretView, webhookErrors, webhookFields, webhookState, type Errors, type Webhook } from './webhooks.ts';
+import { secretView, webhookErrors, webhookFields, webhookState, type Errors, type ShownWebhook } from './webhooks.ts';
 
 /** Most deliveries that are repeated together by their boxes. */
 const maxTogether = 200;
@@ -25,7 +25,7 @@ export const webhookPage: Page = {
   section: 'webhooks',
   action: 'admin',
   show: (call) => webhookView(call),
-  send: async (call): Promise<View | Redirect> => {
+  send: async (call): Promise<PageView | Redirect> => {
     const act = call.form.get('act') ?? '';
     const handle = Object.hasOwn(acts, act) ? acts[act] : undefined;
     return handle ? handle(call) : webhookView(call);
@@ -40,7 +40,7 @@ function pathOf(call: PageCall): string {
   return `/console/webhooks/${encodeURIComponent(call.params['id']!)}`;
 }
 
-const acts: Readonly<Record<string, (call: FormCall) => Promise<View | Redirect>>> = {
+const acts: Readonly<Record<string, (call: FormCall) => Promise<PageView | Redirect>>> = {
   async change(call) {
     const { form, api } = call;
     const body = { url: (form.get('url') ?? '').trim(), events: form.getAll('event') };
@@ -96,7 +96,7 @@ interface Shown {
   result?: Html;
 }
 
-async function webhookView(call: PageCall, { form, errors = {}, result }: Shown = {}): Promise<View> {
+async function webhookView(call: PageCall, { form, errors = {}, result }: Shown = {}): Promise<PageView> {
   const params = paramsOf(call);
   const found = await call.api.call('getWebhook', webhook, { params });
   const list = await call.api.call('listWebhookDeliveries', deliveryList, {
@@ -146,7 +146,7 @@ async function webhookView(call: PageCall, { form, errors = {}, result }: Shown 
   };
 }
 
-function facts(found: Webhook, now: number): Html {
+function facts(found: ShownWebhook, now: number): Html {
   const path = `/console/webhooks/${found.id}`;
   return html`<dl class="facts">
       <dt>Address</dt>

@@ -6,11 +6,11 @@ import { describedBy, fieldError, fieldErrors } from '../../framework/failure.ts
 import { ago, copyable } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
-import type { Page, PageCall, View } from '../../framework/page.ts';
+import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
 import { table } from '../../framework/table.ts';
 
-export type Webhook = z.input<typeof webhook>;
+export type ShownWebhook = z.input<typeof webhook>;
 export type Errors = Readonly<Record<string, string>>;
 
 /** The webhooks of the account. */
@@ -30,7 +30,7 @@ export const webhooksPage: Page = {
   },
 };
 
-function webhookTable(items: readonly Webhook[], now: number): Html {
+function webhookTable(items: readonly ShownWebhook[], now: number): Html {
   return table(
     ['Address', 'Events', 'State', 'Created'],
     items.map(
@@ -46,7 +46,7 @@ function webhookTable(items: readonly Webhook[], now: number): Html {
 }
 
 /** Whether the webhook is enabled, as words. */
-export function webhookState({ enabled, disabled_reason: reason }: Webhook): Html {
+export function webhookState({ enabled, disabled_reason: reason }: ShownWebhook): Html {
   if (enabled) return html`<span class="state good">enabled</span>`;
   return html`<span class="state ${reason === null ? 'warn' : 'bad'}">disabled</span>
     ${reason !== null && `by the server: ${reason}`}`;
@@ -70,7 +70,7 @@ export const newWebhookPage: Page = {
   },
 };
 
-function newView({ principal }: PageCall, form: URLSearchParams, errors: Errors): View {
+function newView({ principal }: PageCall, form: URLSearchParams, errors: Errors): PageView {
   const body = html`<form method="post" class="panel narrow">
     ${webhookFields(form, errors)}
     ${may(principal, 'operate') && html`<p class="hint">You have the scope operate, so it also gets events that concern no account.</p>`}
@@ -115,7 +115,7 @@ export function webhookErrors(error: unknown): Errors {
 }
 
 /** Shows a secret, which no other page shows again. */
-export function secretView(title: string, id: string, secret: string, status = 200): View {
+export function secretView(title: string, id: string, secret: string, status = 200): PageView {
   const body = html`<p class="warning" role="status">This is the only time that the secret is shown. Copy it now.</p>
     <p>${copyable(secret)}</p>
     <p>The receiver verifies the signature of each request with it.</p>

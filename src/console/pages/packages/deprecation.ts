@@ -4,7 +4,7 @@ import { DomainError } from '../../../runtime/errors.ts';
 import { describedBy, fieldError, fieldErrors } from '../../framework/failure.ts';
 import { ago } from '../../framework/format.ts';
 import { html, webAddress, type Html } from '../../framework/html.ts';
-import type { FormCall, Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
 import { selectCell, table } from '../../framework/table.ts';
 
@@ -41,7 +41,7 @@ export const deprecationPage: Page = {
   section: 'packages',
   action: 'write',
   show: (call) => packageView(call, noForm, noForm),
-  send: async (call): Promise<View | Redirect> => {
+  send: async (call): Promise<PageView | Redirect> => {
     const id = call.params['id']!;
     const isAdvisory = call.form.get('act') === 'advise';
     try {
@@ -97,7 +97,7 @@ function textOf(form: URLSearchParams, name: string): string {
   return (form.get(name) ?? '').trim();
 }
 
-async function packageView(call: PageCall, deprecation: Refused, advice: Refused): Promise<View> {
+async function packageView(call: PageCall, deprecation: Refused, advice: Refused): Promise<PageView> {
   const id = call.params['id']!;
   const versions = await call.api.call('listDeprecations', versionDeprecationList, {
     params: { id },

@@ -4,7 +4,7 @@ import { DomainError } from '../../../runtime/errors.ts';
 import { counted, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { packagePath } from '../../framework/links.ts';
-import type { FormCall, Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 
 /** Most versions that one form deletes or changes. */
 const maxAtOnce = 200;
@@ -17,7 +17,7 @@ export const packageDeletePage: Page = {
   section: 'packages',
   action: 'delete',
   show: (call) => preview(call, call.query['version'] ? [call.query['version']] : []),
-  send: async (call): Promise<View | Redirect> => {
+  send: async (call): Promise<PageView | Redirect> => {
     const versions = chosen(call);
     if (versions.length === 0 || call.form.get('confirmed') !== 'yes') return preview(call, versions);
     const id = call.params['id']!;
@@ -33,7 +33,7 @@ export const packageListingPage: Page = {
   section: 'packages',
   action: 'read',
   show: (call) => preview(call, []),
-  send: async (call): Promise<View | Redirect> => {
+  send: async (call): Promise<PageView | Redirect> => {
     const id = call.params['id']!;
     const isRelisted = call.form.get('change') === 'relist';
     const operation = isRelisted ? 'relistPackageVersion' : 'unlistPackageVersion';
@@ -59,7 +59,7 @@ export function undefinedIfGone(error: unknown): undefined {
   throw error;
 }
 
-async function preview({ api, params }: PageCall, versions: readonly string[]): Promise<View> {
+async function preview({ api, params }: PageCall, versions: readonly string[]): Promise<PageView> {
   const id = params['id']!;
   const found = await api.call('getPackage', packageDetails, { params: { id } });
   if (versions.length === 0) {

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import type { packageVersionDetails } from '../../../api/content/content-schemas.ts';
-import { ago, copyable, count, counted, lines, originOf, short, size } from '../../framework/format.ts';
+import { ago, copyable, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, webAddress, type Html } from '../../framework/html.ts';
 import { packagePath } from '../../framework/links.ts';
 import type { PageCall } from '../../framework/page.ts';
@@ -128,7 +128,7 @@ export function dependencySection({ dependency_groups: groups }: Details): Html 
               </ul>`
         }`;
     })}
-    ${all > shownDependencies && html`<p class="hint">${count(all - shownDependencies)} more are in the nuspec.</p>`}
+    ${all > shownDependencies && html`<p class="hint">${countText(all - shownDependencies)} more are in the nuspec.</p>`}
   </section>`;
 }
 
@@ -140,8 +140,8 @@ export function versionFacts(details: Details, { now }: PageCall): Html {
   return html`<dl class="facts">
     ${fact('Origin', originOf(details))} ${fact('Version', copyable(details.version))}
     ${fact('Published', ago(details.published_at, now))}
-    ${details.cached_at && fact('Mirrored', ago(details.cached_at, now))} ${fact('Size', size(details.size_bytes))}
-    ${fact('Downloads', count(details.download_count))}
+    ${details.cached_at && fact('Mirrored', ago(details.cached_at, now))} ${fact('Size', sizeHtml(details.size_bytes))}
+    ${fact('Downloads', countText(details.download_count))}
     ${details.authors && fact('Authors', short(details.authors, 200))}
     ${frameworks.length > 0 && fact('Frameworks', short(frameworks.join(', '), 400))}
     ${licence !== null && fact('License', external(licenceLink, short(licence, 120)))}

@@ -1,12 +1,12 @@
 import type { z } from 'zod';
 import { packageVersionDetails, packageVersionList } from '../../../api/content/content-schemas.ts';
-import { eventList, history, packageDetails, type packageVersion } from '../../../api/framework/schemas.ts';
+import { eventList, historySchema, packageDetails, type packageVersion } from '../../../api/framework/schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { ago, count, counted, originOf, short, size } from '../../framework/format.ts';
+import { ago, countText, counted, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { given, packagePath, pageLinks, withQuery } from '../../framework/links.ts';
-import type { Page, PageCall, View } from '../../framework/page.ts';
+import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { selectCell, table } from '../../framework/table.ts';
 import { eventRows } from '../operations/event-rows.ts';
 import { dependencySection, installLines, readmeSection, versionFacts, warnings } from './package-version.ts';
@@ -30,7 +30,7 @@ export const packageVersionPage: Page = {
   show: (call) => packageView(call, call.params['version']),
 };
 
-async function packageView(call: PageCall, asked: string | undefined): Promise<View> {
+async function packageView(call: PageCall, asked: string | undefined): Promise<PageView> {
   const { api, params } = call;
   const id = params['id']!;
   const found = await api.call('getPackage', packageDetails, { params: { id } }).catch(explain(id));
@@ -97,8 +97,8 @@ function versionRows(
           <td><a href="${packagePath(id, each.version)}">${each.version}</a></td>
           <td>${each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`}</td>
           <td>${ago(each.published_at, now)}</td>
-          <td class="number">${size(each.size_bytes)}</td>
-          <td class="number">${count(each.download_count)}</td>
+          <td class="number">${sizeHtml(each.size_bytes)}</td>
+          <td class="number">${countText(each.download_count)}</td>
         </tr>`,
     ),
   );
@@ -135,7 +135,7 @@ async function eventsOf({ api, principal, now }: PageCall, id: string): Promise<
 
 async function historyOf({ api, principal, now }: PageCall, id: string): Promise<Html | undefined> {
   if (principal.kind === 'anonymous') return undefined;
-  const { items } = await api.call('getPackageHistory', history, { params: { id }, query: { limit: shown } });
+  const { items } = await api.call('getPackageHistory', historySchema, { params: { id }, query: { limit: shown } });
   if (items.length === 0) return undefined;
   return html`<section>
     <h2>First seen here</h2>

@@ -1,5 +1,5 @@
 import { packageList } from '../../../api/framework/schemas.ts';
-import { ago, count, counted, originOf, size } from '../../framework/format.ts';
+import { ago, countText, counted, originOf, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { given, originChoice, packagePath, pageLinks, withQuery } from '../../framework/links.ts';
@@ -40,8 +40,8 @@ export const packagesPage: Page = {
                     <td>${originOf(each)}</td>
                     <td>${each.latest_version ?? html`<span class="quiet">all unlisted</span>`}</td>
                     <td>${counted(each.version_count, 'version')}</td>
-                    <td class="number">${size(each.size_bytes)}</td>
-                    <td class="number">${count(each.download_count)}</td>
+                    <td class="number">${sizeHtml(each.size_bytes)}</td>
+                    <td class="number">${countText(each.download_count)}</td>
                     <td>${ago(each.updated_at, now)}</td>
                   </tr>`,
               ),

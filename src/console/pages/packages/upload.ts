@@ -2,7 +2,7 @@ import { publishedPackage } from '../../../api/framework/schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { describedBy, fieldError } from '../../framework/failure.ts';
 import { html } from '../../framework/html.ts';
-import type { Page, Redirect, View } from '../../framework/page.ts';
+import type { Page, Redirect, PageView } from '../../framework/page.ts';
 
 /** Errors about the package, which are shown beside the field. */
 const shown = new Set([
@@ -22,7 +22,7 @@ export const uploadPage: Page = {
   section: 'packages',
   action: 'write',
   show: () => Promise.resolve(uploadView()),
-  receive: async (call): Promise<View | Redirect> => {
+  receive: async (call): Promise<PageView | Redirect> => {
     try {
       const { id, version, warnings } = await call.receive('publishPackage', publishedPackage);
       const page = `/console/packages/${encodeURIComponent(id)}`;
@@ -36,7 +36,7 @@ export const uploadPage: Page = {
   },
 };
 
-function uploadView(error?: string): View {
+function uploadView(error?: string): PageView {
   const errors: Readonly<Record<string, string>> = error === undefined ? {} : { package: error };
   const body = html`<p>
       The package is checked and published as by <code>dotnet nuget push</code>. A version cannot be published twice.
@@ -53,7 +53,7 @@ function uploadView(error?: string): View {
   return { title: 'Upload a package', body, status: error === undefined ? 200 : 422 };
 }
 
-function publishedView(id: string, version: string, page: string, warnings: readonly string[]): View {
+function publishedView(id: string, version: string, page: string, warnings: readonly string[]): PageView {
   const body = html`<p role="status"><a href="${page}">${id} ${version}</a> is published, with warnings:</p>
     <ul>
       ${warnings.map((each) => html`<li class="warning">${each}</li>`)}

@@ -6,7 +6,7 @@ import type { S3Client } from '@aws-sdk/client-s3';
 import { S3Counts } from '../counts.ts';
 import { storageUnavailable } from '../../files/unavailable.ts';
 import { observe } from './observe.ts';
-import { isMissing, isThrottled, isTransient } from './failures.ts';
+import { isMissing, isThrottled, isTransientS3 } from './failures.ts';
 import { presign } from './presign.ts';
 
 /** Names a bucket and the access to it. */
@@ -69,7 +69,7 @@ type Sdk = typeof import('@aws-sdk/client-s3');
 export type { Sdk };
 
 /** A part of an object. */
-export interface Part {
+export interface UploadPart {
   body: Readable;
   /** First byte and bytes in `body`, and bytes of the whole object. */
   start: number;
@@ -119,7 +119,7 @@ export class Bucket {
         return await inTime(work, limit);
       } catch (error) {
         if (isMissing(error)) throw error;
-        if (attempt >= this.times.attempts || !isTransient(error)) throw bucketUnavailable(error);
+        if (attempt >= this.times.attempts || !isTransientS3(error)) throw bucketUnavailable(error);
         await this.pause(attempt, isThrottled(error));
       }
     }
@@ -161,7 +161,7 @@ export class Bucket {
    * Requests bytes from `start` to before `end`, one attempt. The caller must consume or destroy the body. Rejects with the
    * error of S3, also if the answer has other bytes.
    */
-  async get(key: string, start: number, end: number, signal: AbortSignal): Promise<Part> {
+  async get(key: string, start: number, end: number, signal: AbortSignal): Promise<UploadPart> {
     const { GetObjectCommand } = this.sdk;
     const command = new GetObjectCommand({ Bucket: this.name, Key: key, Range: `bytes=${start}-${end - 1}` });
     const answer = await this.#reader.send(command, { abortSignal: signal });
@@ -169,7 +169,7 @@ export class Bucket {
     // An error of a body that was destroyed has no other listener.
     body.on('error', () => undefined);
     const range = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(answer.ContentRange ?? '');
-    const part: Part = range
+    const part: UploadPart = range
       ? { body, start: Number(range[1]), length: Number(range[2]) + 1 - Number(range[1]), size: Number(range[3]) }
       : { body, start: 0, length: answer.ContentLength ?? -1, size: answer.ContentLength ?? -1 };
     if (part.start === start && part.length <= end - start && part.length >= 0) return part;

@@ -50,7 +50,7 @@ export function isThrottled(error: unknown): boolean {
 }
 
 /** Whether a repeated request may succeed: network errors, time limits, 5xx, and slow requests. */
-export function isTransient(error: unknown): boolean {
+export function isTransientS3(error: unknown): boolean {
   const { name = '', code = '' } = error as SdkError;
   if (isThrottled(error) || name === 'RequestTimeout') return true;
   if (keys.has(name) || isCertificateError(code)) return false;

@@ -5,7 +5,7 @@ import { DomainError, isDomainError } from '../../../runtime/errors.ts';
 import { release } from '../../../runtime/incoming.ts';
 import { contentDamaged, type Content } from '../../files/content.ts';
 import { bucketUnavailable, type Bucket } from './bucket.ts';
-import { isMissing, isThrottled, isTransient } from './failures.ts';
+import { isMissing, isThrottled, isTransientS3 } from './failures.ts';
 
 /** A read of at most this many bytes that does not continue an earlier one requests only these bytes. */
 const small = 64 * 1024;
@@ -74,7 +74,7 @@ export class RangedContent implements Content {
         if (isDomainError(error)) throw error;
         if (this.#closed.signal.aborted) throw new DomainError('Aborted', 'The content was closed.', { cause: error });
         failures += 1;
-        if (failures >= this.#bucket.times.attempts || !isTransient(error)) throw bucketUnavailable(error);
+        if (failures >= this.#bucket.times.attempts || !isTransientS3(error)) throw bucketUnavailable(error);
         await this.#bucket.pause(failures, isThrottled(error));
       }
     }

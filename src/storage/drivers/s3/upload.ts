@@ -5,7 +5,7 @@ import { hexOf } from '../../../runtime/digest.ts';
 import { isDomainError } from '../../../runtime/errors.ts';
 import type { StagedFile } from '../../files/staged-file.ts';
 import { bucketUnavailable, type Bucket } from './bucket.ts';
-import { isMissing, isThrottled, isTransient } from './failures.ts';
+import { isMissing, isThrottled, isTransientS3 } from './failures.ts';
 
 /** Sizes of an upload, in bytes. */
 export interface UploadSizes {
@@ -171,7 +171,7 @@ async function sendBody<T>(
       return await sendOnce(bucket, pieces, readSize, new AbortController(), send);
     } catch (error) {
       if (isMissing(error)) throw bucketUnavailable(error);
-      if (attempt >= bucket.times.attempts || !isTransient(error)) throw bucketUnavailable(error);
+      if (attempt >= bucket.times.attempts || !isTransientS3(error)) throw bucketUnavailable(error);
       await bucket.pause(attempt, isThrottled(error));
     }
   }

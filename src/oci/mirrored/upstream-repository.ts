@@ -3,7 +3,7 @@ import type { Upstream } from '../../upstream/upstream.ts';
 import { urlBelow } from '../../upstream/url.ts';
 
 /** A repository at an upstream. */
-export interface Place {
+export interface UpstreamRepository {
   upstream: Upstream;
   /** The repository's name there. */
   name: string;
@@ -15,7 +15,7 @@ export function spellingsOf({ name }: Upstream): string[] {
 }
 
 /** The part of a name before its first slash; empty if it has none. */
-export function prefixOf(name: string): string {
+export function firstSegment(name: string): string {
   return name.slice(0, Math.max(0, name.indexOf('/')));
 }
 
@@ -30,24 +30,24 @@ export function isHub({ name }: Upstream): boolean {
 }
 
 /** The names of a repository at its upstream. An official image on Docker Hub has a second one, without `library/`. */
-export function formsOf({ upstream, name }: Place): string[] {
+export function formsOf({ upstream, name }: UpstreamRepository): string[] {
   const official = isHub(upstream) ? /^library\/([^/]+)$/.exec(name)?.[1] : undefined;
   return official === undefined ? [name] : [name, official];
 }
 
 /** The name of a mirrored repository in lists and in usage, whatever name a client used. */
-export function listedName({ upstream, name }: Place): string {
+export function listedName({ upstream, name }: UpstreamRepository): string {
   return `${upstream.name}/${name}`;
 }
 
-export function resource(place: Place, kind: string, reference: string) {
+export function resource(place: UpstreamRepository, kind: string, reference: string) {
   return resourceOf(place.upstream, kind, place.name, reference);
 }
 
-export function urlOf({ upstream, name }: Place, ...rest: readonly string[]): URL {
+export function urlOf({ upstream, name }: UpstreamRepository, ...rest: readonly string[]): URL {
   return urlBelow(upstream.base.origin, 'v2', ...name.split('/'), ...rest);
 }
 
-export function scopeOf(place: Place): string {
+export function pullScope(place: UpstreamRepository): string {
   return `repository:${place.name}:pull`;
 }

@@ -14,7 +14,7 @@ const unreadRest = 16 * 2 ** 20;
  * Copies a blob from the storage to the cache while any number of readers follow, so that the first reader does not wait
  * for the whole blob, and all together cost one request. The content verifies its digest with its last bytes.
  */
-export class Fill {
+export class CacheFill {
   readonly #cache: BlobCache;
   readonly #digest: Digest;
   readonly #size: number;

@@ -1,7 +1,7 @@
 import { copyPieces } from '../../storage/files/pieces.ts';
 
 /** The bytes of a passed-through body that not all readers have read yet, in memory. */
-export class Window {
+export class UnreadBytes {
   /** The position in the body where the window began. */
   readonly base: number;
   #pieces: Buffer[] = [];

@@ -1,7 +1,7 @@
 import type { ZipBytes } from './zip-bytes.ts';
 
 /** Reads a file from start to end through one buffer. */
-export class Window {
+export class ReadWindow {
   readonly #file: ZipBytes;
   #buffer = Buffer.alloc(0);
   #start = 0;

@@ -12,7 +12,7 @@ const margin = 1 / 16;
  * deletions, collection, uses of tokens and usage need that. Files of upstream content that are removed as soon as they
  * are sent may use half of the reserve.
  */
-export class Room {
+export class DiskReserve {
   readonly #path: string;
   readonly #reserve: number;
   readonly #free: ReadFree;

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { Collector } from '../../../src/storage/upkeep/collector.ts';
-import { Hold } from '../../../src/storage/upkeep/holds.ts';
+import { CollectionPause } from '../../../src/storage/upkeep/collection-pause.ts';
 import type { Database } from '../../../src/database/database.ts';
 import type { Digest } from '../../../src/runtime/digest.ts';
 import { dialects } from '../../support/databases.ts';
@@ -33,7 +33,7 @@ for (const dialect of dialects) {
     const [digest] = await storeUnreferenced(store, 2);
     const collector = new Collector(database, driver, references);
     {
-      await using hold = await Hold.take(database, 600);
+      await using hold = await CollectionPause.take(database, 600);
       // The hold is renewed many times.
       const end = performance.now() + 1500;
       await until(() => performance.now() > end);
@@ -51,7 +51,7 @@ for (const dialect of dialects) {
     const { database, driver } = store;
     await insertIdentity(database);
     await storeUnreferenced(store, 1);
-    await using hold = await Hold.take(database, 3000);
+    await using hold = await CollectionPause.take(database, 3000);
     await database.transaction((tx) => tx.run('UPDATE storage_holds SET expires_at = expires_at - 100000'));
     t.like(await new Collector(database, driver, references).collect(all), { blobs: 1, held: undefined });
     await until(() => hold.signal.aborted);
@@ -63,12 +63,12 @@ for (const dialect of dialects) {
     const { database, driver } = store;
     await insertIdentity(database);
     const [digest] = await storeUnreferenced(store, 1);
-    const holds: Hold[] = [];
+    const holds: CollectionPause[] = [];
     const begin = database.transaction.bind(database);
     // The first transaction of a collection marks blobs.
     database.transaction = async (work, options) => {
       database.transaction = begin;
-      holds.push(await Hold.take(database, 60_000));
+      holds.push(await CollectionPause.take(database, 60_000));
       return begin(work, options);
     };
     t.like(await new Collector(database, driver, references).collect(all), { blobs: 0 });

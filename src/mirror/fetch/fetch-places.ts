@@ -20,7 +20,7 @@ export interface SlotsOptions {
  * Limits the fetches that one account has in progress: above `max` they wait in a queue. An upstream may use at most as many
  * slots as it leaves free, so that one whose answers hang never keeps the others from theirs.
  */
-export class Slots {
+export class FetchPlaces {
   readonly #options: Required<SlotsOptions>;
   readonly #semaphore: Semaphore;
 

@@ -2,14 +2,20 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Router } from 'express';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { isDomainError } from '../runtime/errors.ts';
-import { familiesOf, textOf, type Aggregator, type Exchange, type Report } from '../metrics/report.ts';
+import {
+  familiesOf,
+  metricsText,
+  type Aggregator,
+  type ReportExchange,
+  type MetricsReport,
+} from '../metrics/report.ts';
 import { Samples } from '../metrics/samples.ts';
 import type { Times } from '../metrics/times.ts';
 import { mergeUpstreams, type UpstreamFigures } from '../metrics/upstreams.ts';
 import { cacheStatus } from './cache-status.ts';
 import type { Health, State } from './health.ts';
 import type { RequestContext } from './request-context.ts';
-import { isUnavailable, parts, type Part } from './unavailable.ts';
+import { isUnavailable, parts, type ServerPart } from './unavailable.ts';
 import { problem } from './problem.ts';
 import { sendJson } from './send.ts';
 
@@ -23,15 +29,15 @@ type ReadTimes = () => Iterable<[labels: Record<string, string>, times: Times]>;
 export type SeesAccounts = (request: IncomingMessage) => Promise<boolean>;
 
 /** `/livez`, `/readyz` and `/metrics`. They need no token, except the metrics about accounts. */
-export class Operations {
+export class Probes {
   readonly samples = new Samples();
   /** Bytes of mirrored content that were sent from the storage, by the kind of its upstream. */
   readonly sentFromStore = { nuget: 0, registry: 0 };
   readonly #metrics = new Registry();
   readonly #accountMetrics = new Registry();
   readonly #health: Health;
-  readonly #exchange: Exchange | undefined;
-  #troubles: ReadonlySet<Part> = new Set();
+  readonly #exchange: ReportExchange | undefined;
+  #troubles: ReadonlySet<ServerPart> = new Set();
   readonly #seconds: Histogram;
   /** By method and status. For each request, finding the labels of a counter would take longer than all of `count`. */
   readonly #requests = new Map<string, number>();
@@ -43,7 +49,7 @@ export class Operations {
   #readUpstreams: () => UpstreamFigures[] = () => [];
 
   /** With `exchange`, `/metrics` answers for all processes of the instance. */
-  constructor(health: Health, exchange?: Exchange) {
+  constructor(health: Health, exchange?: ReportExchange) {
     this.#health = health;
     this.#exchange = exchange;
     const registers = [this.#metrics];
@@ -137,8 +143,8 @@ export class Operations {
       problem(request, response, 503, 'NotReady', 'The first process of this instance does not answer.');
       return;
     }
-    const texts = [await textOf(reports.map(({ metrics }) => metrics))];
-    if (all) texts.push(await textOf(reports.map(({ accounts }) => accounts)));
+    const texts = [await metricsText(reports.map(({ metrics }) => metrics))];
+    if (all) texts.push(await metricsText(reports.map(({ accounts }) => accounts)));
     response.writeHead(200, { 'Content-Type': this.#metrics.contentType }).end(texts.join('\n'));
   }
 
@@ -157,13 +163,13 @@ export class Operations {
   }
 
   /** The metrics of all processes; undefined if the first process does not answer. */
-  async #reports(troubles: ReadonlySet<Part>): Promise<Report[] | undefined> {
+  async #reports(troubles: ReadonlySet<ServerPart>): Promise<MetricsReport[] | undefined> {
     const [others, own] = await Promise.all([this.#exchange ? this.#exchange.others() : [], this.#report(troubles)]);
     return others && [own, ...others];
   }
 
   /** The metrics of this process. */
-  async #report(troubles: ReadonlySet<Part>): Promise<Report> {
+  async #report(troubles: ReadonlySet<ServerPart>): Promise<MetricsReport> {
     // The last report of a process must not wait for parts that are closed.
     if (!this.#isShuttingDown) await this.samples.refresh();
     // The gauges are read before anything else can run.

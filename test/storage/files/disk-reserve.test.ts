@@ -1,5 +1,5 @@
 import test from 'ava';
-import { Room } from '../../../src/storage/files/room.ts';
+import { DiskReserve } from '../../../src/storage/files/disk-reserve.ts';
 
 const reserve = 1600;
 const full = { name: 'StorageFull' };
@@ -7,7 +7,7 @@ const full = { name: 'StorageFull' };
 function setUp(free: number) {
   const disk = { free };
   const reports: boolean[] = [];
-  const room = new Room(
+  const room = new DiskReserve(
     '/',
     reserve,
     () => Promise.resolve(disk.free),

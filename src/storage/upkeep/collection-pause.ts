@@ -12,7 +12,7 @@ const uncached = { uncached: true };
  * Keeps the bytes of all blobs that are live when it is taken, on every instance, until it is released. It is renewed while
  * the process lives. `signal` is aborted if it could not be renewed in time.
  */
-export class Hold implements AsyncDisposable {
+export class CollectionPause implements AsyncDisposable {
   readonly #database: Database;
   readonly #id = randomUUID();
   readonly #lease: number;
@@ -29,8 +29,8 @@ export class Hold implements AsyncDisposable {
   }
 
   /** `lease` is in milliseconds. `work` names what needs the bytes, for the message of a lost hold. */
-  static async take(database: Database, lease = holdLease, work = 'backup'): Promise<Hold> {
-    const hold = new Hold(database, lease, work);
+  static async take(database: Database, lease = holdLease, work = 'backup'): Promise<CollectionPause> {
+    const hold = new CollectionPause(database, lease, work);
     await database.transaction(async (tx) => {
       await lockHolds(tx);
       await tx.run(`DELETE FROM storage_holds WHERE expires_at <= ${now[tx.dialect]}`);

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { parseWindow, untilOpen } from '../../src/prefetch/window.ts';
+import { parseWindow, untilOpen } from '../../src/prefetch/daily-times.ts';
 
 const at = (hour: number, minute = 0, second = 0) => new Date(2026, 5, 15, hour, minute, second).getTime();
 const hours = 3_600_000;

@@ -9,32 +9,32 @@ export interface Input {
   values: ReadonlyMap<string, string>;
 }
 
-/** The location of a requirement. */
-export interface Location {
+/** The location of an item. */
+export interface ItemLocation {
   file: string;
   /** Starts at 1; 0 if the source has no lines. */
   line: number;
 }
 
 /** A package or image that an input lists. Each protocol adds its own kinds. */
-export interface Requirement {
+export interface PrefetchItem {
   kind: string;
-  location: Location;
+  location: ItemLocation;
 }
 
-/** A requirement that cannot be resolved, for example because a variable has no value. */
-export interface UnclearRequirement extends Requirement {
+/** An item that cannot be resolved, for example because a variable has no value. */
+export interface UnclearItem extends PrefetchItem {
   kind: 'unclear';
   what: string;
   reason: string;
 }
 
-export function isUnclear(requirement: Requirement): requirement is UnclearRequirement {
-  return requirement.kind === 'unclear';
+export function isUnclear(item: PrefetchItem): item is UnclearItem {
+  return item.kind === 'unclear';
 }
 
 /** `file:line`, or the file alone. */
-export function locationText({ file, line }: Location): string {
+export function locationText({ file, line }: ItemLocation): string {
   return line > 0 ? `${file}:${line}` : file;
 }
 
@@ -51,7 +51,7 @@ export function lineAt(text: string, position: number): number {
 }
 
 /** As `lineAt` for many positions of one text, which is searched once. */
-export function linesOf(text: string): (position: number) => number {
+export function lineFinder(text: string): (position: number) => number {
   const ends: number[] = [];
   for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) ends.push(at);
   return (position) => {
@@ -66,7 +66,7 @@ export function linesOf(text: string): (position: number) => number {
 }
 
 /** The first line of a text in quotes, at most 120 characters, for messages. */
-export function quoted(text: string): string {
+export function firstLine(text: string): string {
   const line = text.split('\n', 1)[0]!;
   return `"${line.length > 120 ? `${line.slice(0, 120)}…` : line}"`;
 }

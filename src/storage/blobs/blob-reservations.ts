@@ -4,14 +4,14 @@ import type { Digest } from '../../runtime/digest.ts';
 import { DeletionWatch, findBlobs, newGeneration, takeOver, type BlobRow, type DeletionTimes } from './states.ts';
 
 /** A row of `blobs` whose bytes can be put now. */
-export interface Announced extends BlobRow {
+export interface ReservedBlob extends BlobRow {
   state: 'pending' | 'live';
   /** Whether this call has inserted the row, or taken it over. */
   isNew: boolean;
 }
 
 /** The bytes were removed or quarantined after they were put: they must be put again. */
-export class Overtaken extends Error {
+export class ReservationLost extends Error {
   constructor(digest: Digest) {
     super(`${digest} was removed while it was being stored`);
   }
@@ -26,7 +26,7 @@ const minAwaited = 2 ** 20;
 const putTime = (size: number): number => Math.min(30_000, 500 + size / 100_000);
 
 /** Writes the rows of blobs before their bytes are put. */
-export class Pending {
+export class BlobReservations {
   readonly #database: Database;
   readonly #now: () => number;
   readonly #times: DeletionTimes;
@@ -44,8 +44,8 @@ export class Pending {
    * a row is `deleting`. With `awaitPuts`, also waits for the put of a large blob that another commit, maybe of another instance,
    * has announced, but not much longer than a put takes, because that process may have been killed.
    */
-  async announce(sizes: ReadonlyMap<Digest, number>, awaitPuts = false): Promise<Announced[]> {
-    const announced: Announced[] = [];
+  async announce(sizes: ReadonlyMap<Digest, number>, awaitPuts = false): Promise<ReservedBlob[]> {
+    const announced: ReservedBlob[] = [];
     if (sizes.size === 0) return announced;
     const startedAt = this.#times.watch();
     let rest = [...sizes.keys()];
@@ -115,10 +115,10 @@ export class Pending {
  * Makes rows live whose bytes are stored. Their locks keep the collector from them until the transaction ends. Throws
  * `Overtaken`.
  */
-export async function makeLive(tx: Transaction, rows: readonly Announced[], now: number): Promise<void> {
+export async function makeLive(tx: Transaction, rows: readonly ReservedBlob[], now: number): Promise<void> {
   for (const { digest, generation } of rows) {
     const sql = `UPDATE blobs SET state = 'live', stored_at = ?
       WHERE digest = ? AND generation = ? AND state <> 'deleting'`;
-    if ((await tx.run(sql, [now, digest, generation])) === 0) throw new Overtaken(digest);
+    if ((await tx.run(sql, [now, digest, generation])) === 0) throw new ReservationLost(digest);
   }
 }

@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 
 /** Short work that every instance repeats, for example writing counts from memory to the database. */
-export interface Chore {
+export interface RepeatedWork {
   /** In milliseconds. */
   interval: number;
   run(): Promise<void>;
@@ -13,8 +13,8 @@ export interface Chore {
 export class Chores implements Disposable {
   readonly #timers: NodeJS.Timeout[];
 
-  constructor(chores: readonly Chore[], log: Logger) {
-    const running = new Set<Chore>();
+  constructor(chores: readonly RepeatedWork[], log: Logger) {
+    const running = new Set<RepeatedWork>();
     this.#timers = chores.map((chore) =>
       setInterval(() => {
         if (running.has(chore)) return;
