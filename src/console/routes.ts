@@ -1,4 +1,4 @@
-import { Router, type Request, type RequestHandler } from 'express';
+import { Router, type Request } from 'express';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { parse } from 'node:querystring';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -7,17 +7,18 @@ import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { CookieKey } from '../accounts/cookie-key.ts';
 import type { Sessions } from '../accounts/sessions.ts';
+import { statusOf } from '../api/framework/errors.ts';
 import type { Api } from '../api/operations.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Mount } from '../http/app.ts';
 import { readBody } from '../http/body.ts';
 import type { Authenticator } from '../http/authenticate.ts';
-import { limitAttempt, limitCost, setLimitFields } from '../http/limit.ts';
+import { answerOrRefuse, type Refusals } from '../http/edge.ts';
+import { limitAttempt, limitCost } from '../http/limit.ts';
 import { alwaysSend, contextOf } from '../http/request-context.ts';
 import { sendBytes } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
-import { asDomainError, noteUnavailable } from '../http/unavailable.ts';
 import type { Urls } from '../http/urls.ts';
 import type { PersonSignIn } from '../identity/person-sign-in.ts';
 import type { Limits } from '../limits/limits.ts';
@@ -76,20 +77,23 @@ const policy = [
 export function createConsole(parts: ConsoleParts): Mount[] {
   const assets = new Assets();
   const router = Router({ caseSensitive: true, strict: true });
-  const handle =
-    (run: (visit: Visit) => Promise<void>) =>
-    async (request: Request, response: ServerResponse): Promise<void> => {
+  const refusals: Refusals<Visit> = {
+    log: parts.log,
+    statusOf,
+    refuse: (_request, response, _status, error, visit) => refuse(assets, visit, error, contextOf(response).id),
+  };
+  const handle: Handle = (run) => {
+    const edge = answerOrRefuse(refusals, async (visit) => {
+      await findVisitor(parts, visit);
+      await run(visit);
+    });
+    return (request, response) => {
       setHeaders(response);
-      const base = parts.urls.of(request).base;
+      const { base } = parts.urls.of(request);
       const scheme = base.startsWith('https:') ? 'https' : 'http';
-      const visit: Visit = { request, response, base, scheme, session: undefined, principal: undefined };
-      try {
-        await findVisitor(parts, visit);
-        await run(visit);
-      } catch (error) {
-        fail(parts, assets, visit, error);
-      }
+      return edge({ request, response, base, scheme, session: undefined, principal: undefined }, request, response);
     };
+  };
   router.get('/assets/*path', (request, response, next) => {
     if (!assets.send(request, response, splitTarget(request.originalUrl).path)) next();
   });
@@ -257,7 +261,7 @@ function redirect(response: ServerResponse, { to, done }: Redirect): void {
   response.writeHead(303, { Location: done === undefined ? to : `${to}${mark}done=${done}` }).end();
 }
 
-type Handle = (run: (visit: Visit) => Promise<void>) => RequestHandler;
+type Handle = (run: (visit: Visit) => Promise<void>) => (request: Request, response: ServerResponse) => Promise<void>;
 
 /** The routes of the sign-in with the provider. */
 function addPersonSignIn(
@@ -354,24 +358,12 @@ async function signOut({ sessions }: ConsoleParts, { response, scheme, session, 
 }
 
 /** Answers with a page that says what is wrong; without a session, leads to the sign-in page and back. */
-function fail({ log }: ConsoleParts, assets: Assets, visit: Visit, error: unknown): void {
+function refuse(assets: Assets, visit: Visit, error: DomainError | undefined, requestId: string): void {
   const { request, response, principal } = visit;
-  const known = asDomainError(error);
-  noteUnavailable(log, response, known);
-  const { id } = contextOf(response);
-  if (response.headersSent || response.destroyed) {
-    log.error({ err: error, request: id }, 'an answer was interrupted by an error');
-    response.destroy();
-    return;
-  }
-  if (known?.name === 'Unauthorized' && (principal === undefined || principal.kind === 'anonymous')) {
+  if (error?.name === 'Unauthorized' && (principal === undefined || principal.kind === 'anonymous')) {
     const next = request.method === 'GET' ? `?next=${encodeURIComponent(localPath(request.originalUrl))}` : '';
     redirect(response, { to: `/console/sign-in${next}` });
     return;
   }
-  const view = failureView(known, id);
-  if (view.status === 500) log.error({ err: error, request: id }, 'a request failed');
-  setLimitFields(response, known);
-  if (known?.retryAfter !== undefined) response.setHeader('Retry-After', known.retryAfter);
-  respond(assets, visit, view);
+  respond(assets, visit, failureView(error, requestId));
 }
