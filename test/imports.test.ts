@@ -57,7 +57,7 @@ const rooms: Record<string, string> = {
   'server/preflight.ts':
     'server/core.ts server/command-place.ts webhooks jobs instances storage/upkeep storage/files database cache config runtime',
   'server/core.ts':
-    'server/place.ts webhooks instances http limits identity mirror mirror/store usage accounts events storage/upkeep storage/blobs storage/drivers storage/files database upstream cache metrics config runtime',
+    'server/place.ts webhooks instances http limits identity mirror mirror/policy mirror/store usage accounts events storage/upkeep storage/blobs storage/drivers storage/files database upstream cache metrics config runtime',
   'server/place.ts':
     'server/command-place.ts instances events storage/upkeep storage/blobs storage/drivers storage/files database cache config runtime',
   'server/command-place.ts': 'storage/upkeep storage/drivers storage/files database config',
@@ -83,7 +83,7 @@ const rooms: Record<string, string> = {
   limits: 'events cache config runtime',
   identity: 'accounts events database upstream config runtime',
   mirror: 'mirror/fetch mirror/store events storage/files database upstream metrics runtime',
-  'mirror/policy': 'upstream',
+  'mirror/policy': 'upstream runtime',
   'mirror/fetch': 'mirror/store history storage/blobs storage/files upstream runtime',
   'mirror/store': 'history events storage/upkeep storage/blobs database upstream cache runtime',
   usage: 'accounts storage/blobs database runtime',

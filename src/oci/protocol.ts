@@ -60,7 +60,7 @@ export class ContainerRegistry implements OpenProtocol {
   readonly #mirrored: MirroredImages;
 
   constructor(core: Core) {
-    const { config, database, blobs, accounts, mirror, upstreams, instances, now } = core;
+    const { config, database, blobs, accounts, mirror, admission, upstreams, instances, now } = core;
     const { limits, reserved } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
@@ -68,7 +68,10 @@ export class ContainerRegistry implements OpenProtocol {
     this.#mirrors = new AccountViews(
       ours,
       async (accountId) => (await accounts.get(accountId))?.name,
-      (account) => new ImageMirror(mirror, new UpstreamPolicy(ours, account, reserved.containers), limits),
+      (account) => {
+        const policy = new UpstreamPolicy(ours, account, reserved.containers);
+        return new ImageMirror(mirror, policy, admission, limits);
+      },
     );
     this.#mirrored = new MirroredImages(database, this.#mirrors, now);
     this.source = new ImageSource({ database, images: this.images, mirrors: this.#mirrors, limits, now });
@@ -197,7 +200,7 @@ export class ContainerRegistry implements OpenProtocol {
       const mirror = await this.#mirrors.of(accountId);
       for (let after = ''; ;) {
         const { items, more } = await this.images.repositories.catalog(accountId, namesAtATime, after);
-        for (const name of items) if (mirror.locate(name, undefined).place) yield name;
+        for (const name of items) if (mirror.names.locate(name, undefined).place) yield name;
         if (!more) break;
         after = items.at(-1)!;
       }

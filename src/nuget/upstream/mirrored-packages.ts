@@ -106,9 +106,15 @@ export class MirroredPackages {
 
   /** The names under which the history of a package is recorded. */
   async historyOwners(accountId: number, id: string): Promise<MirroredOwner[]> {
-    const upstreams = (await this.#views.of(accountId)).mirror.origin.candidates(id);
+    const { mirror } = await this.#views.of(accountId);
     const name = packageKey(id);
-    return upstreams.map((upstream) => ({ accountId: 0, upstream: upstream.id, name, upstreamName: upstream.name }));
+    return mirror.origin.candidates(id).map((upstream) => ({
+      accountId: 0,
+      upstream: upstream.id,
+      name,
+      upstreamName: upstream.name,
+      listed: (entries) => mirror.listed(upstream, name, entries, ({ reference }) => reference),
+    }));
   }
 
   /** One package with its stored versions; undefined if there are none, or if the account claims the id. */
@@ -168,7 +174,8 @@ export class MirroredPackages {
       for (const upstream of mirror.origin.candidates(name)) {
         const stored = byName.get(name)?.filter((row) => row.upstream === upstream.id) ?? [];
         if (stored.length === 0) continue;
-        packages.push(await detailsOf(name, upstream.name, stored, downloadsOf(name), most));
+        const shown = await mirror.listed(upstream, name, stored, ({ reference }) => reference);
+        if (shown.length > 0) packages.push(await detailsOf(name, upstream.name, shown, downloadsOf(name), most));
         break;
       }
     }
