@@ -10,7 +10,7 @@ import { resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts'
 import type { Upstream } from '../../upstream/upstream.ts';
 import { urlBelow, withoutUser } from '../../upstream/url.ts';
 import { packageKey } from '../hosted/packages.ts';
-import { verifySidecar, verifyNupkg, type SidecarKind } from './upstream-files.ts';
+import { nupkgEntry, sidecarEntry, type SidecarKind } from './upstream-files.ts';
 import { isList } from './reading/json.ts';
 import type { ReadingKind } from './reading/readers.ts';
 import { readBytes, readEntry, type DocumentReading } from './documents.ts';
@@ -21,8 +21,6 @@ export const documentLimit = 64 * 2 ** 20;
 const shortDocumentLimit = 2 ** 20;
 /** Most characters of an address in a service index; a longer one is ignored. */
 const addressLimit = 2048;
-/** Most bytes of a nuspec, a readme or an icon. */
-const sidecarLimit = 2 ** 20;
 
 /** A parsed document of an upstream, and how the mirror got it. */
 export interface UpstreamDocument<T> {
@@ -205,12 +203,7 @@ export class PackageMirror {
     const { upstream } = owner;
     if (!(await this.#admission.serves(nameOf(upstream, key), version))) return undefined;
     return this.#open(owner, {
-      ...resourceOf(upstream, 'nupkg', key, version),
-      lifetime: 'immutable',
-      limit: this.#limits.nupkg,
-      algorithms: ['sha512'],
-      history: (digest) => [{ kind: 'version', reference: version, digest }],
-      verify: async (staged) => verifyNupkg(staged, key, version, await hashOf(owner)),
+      ...nupkgEntry(upstream, key, version, this.#limits.nupkg, () => hashOf(owner)),
       fetch: async (_stored, signal) => {
         const url = await this.nupkgUrl(upstream, key, version);
         const fetched = await fetchFrom(upstream, { url, subject: packageSubject(key), signal });
@@ -241,11 +234,7 @@ export class PackageMirror {
     if (!(await this.#admission.serves(nameOf(upstream, key), version))) return undefined;
     const leaf = kind === 'nuspec' ? `${key}.nuspec` : kind;
     return this.#open(owner, {
-      ...resourceOf(upstream, kind, key, version),
-      lifetime: 'immutable',
-      limit: sidecarLimit,
-      whole: true,
-      verify: (staged) => verifySidecar(staged, kind, key, version),
+      ...sidecarEntry(upstream, key, version, kind),
       fetch: async (_stored, signal) => {
         const url = urlBelow(await this.flat(upstream), key, version, leaf);
         return fetchFrom(upstream, { url, subject: packageSubject(key), isDocument: true, signal });

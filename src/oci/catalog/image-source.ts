@@ -12,7 +12,8 @@ import { manifestUnknown } from '../hosted/manifests.ts';
 import type { Reference } from '../format/reference.ts';
 import { pageOf, type ReferrersPage, type ReferrersQuery } from '../hosted/referrers.ts';
 import { claimsAmong, nameUnknown, upstreamUnknown, type NamePage } from '../hosted/repositories.ts';
-import { manifestTypeOf, type ImageMirror } from '../mirrored/image-mirror.ts';
+import { manifestTypeOf } from '../mirrored/image-entries.ts';
+import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
 
 /** A repository as the client requests it. */

@@ -1,7 +1,7 @@
 import type { Database } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import { entriesOfName } from '../../mirror/store/listing.ts';
-import { imageBytesOf, manifestTypeOf } from '../mirrored/image-mirror.ts';
+import { imageBytesOf, manifestTypeOf } from '../mirrored/image-entries.ts';
 import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
 import type { Described, StoredImages } from './stored-images.ts';
 

@@ -12,7 +12,8 @@ import { nameQuery, placeOf, storedNames, takeFrom } from '../../mirror/store/wo
 import { mirroredDownloads } from '../../usage/mirrored.ts';
 import { tagsShown, type TagSummary } from './images.ts';
 import { claimsAmong } from '../hosted/repositories.ts';
-import { imageBytesOf, manifestTypeOf, type ImageMirror } from '../mirrored/image-mirror.ts';
+import { imageBytesOf, manifestTypeOf } from '../mirrored/image-entries.ts';
+import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
 
 /** A repository with mirrored content. Its name is the one by which a client pulls it: `<upstream>/<name>`. */

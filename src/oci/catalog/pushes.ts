@@ -8,7 +8,8 @@ import type { Images } from './images.ts';
 import { parseManifest } from '../format/manifest.ts';
 import { manifestBlobUnknown, type PushedManifest, type SentManifest } from '../hosted/manifests.ts';
 import type { ImageSource } from './image-source.ts';
-import { manifestTypeOf, type ImageMirror } from '../mirrored/image-mirror.ts';
+import { manifestTypeOf } from '../mirrored/image-entries.ts';
+import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
 
 export interface Pushed extends PushedManifest {

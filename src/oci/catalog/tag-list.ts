@@ -3,7 +3,7 @@ import type { Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { taggedEntries } from '../../mirror/store/listing.ts';
 import { mirroredDownloads } from '../../usage/mirrored.ts';
-import { imageBytesOf, manifestTypeOf } from '../mirrored/image-mirror.ts';
+import { imageBytesOf, manifestTypeOf } from '../mirrored/image-entries.ts';
 import { isIndex } from '../format/manifest.ts';
 import { naturalKey } from '../hosted/natural-order.ts';
 import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';

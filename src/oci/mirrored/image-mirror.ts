@@ -2,7 +2,6 @@ import type { Config } from '../../config/schema.ts';
 import type { Transaction } from '../../database/database.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
 import { pause } from '../../runtime/event-loop.ts';
-import { parseDocument } from '../../mirror/document.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import { fetchFrom } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure, type MirrorEntry, type Mirror, type ServedOutcome } from '../../mirror/mirror.ts';
@@ -10,12 +9,11 @@ import type { Admission, MirroredName } from '../../mirror/policy/admission.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
 import { readAll } from '../../storage/files/content.ts';
-import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { blobsOfEntry, type StatedBlob } from '../hosted/manifest-blobs.ts';
-import { hasMoreValues } from '../format/json-values.ts';
-import { manifestTypeIn, mediaTypes, maxValues, type Descriptor } from '../format/manifest.ts';
+import type { Descriptor } from '../format/manifest.ts';
+import { blobEntry, manifestEntry, manifestTypes } from './image-entries.ts';
 import { RepositoryNames } from './repository-names.ts';
 import { pullScope, resource, urlOf, type UpstreamRepository } from './upstream-repository.ts';
 import { fallbackTag } from '../format/reference.ts';
@@ -29,15 +27,11 @@ export interface Listed<T> {
   items: readonly T[];
 }
 
-/** The media types in `Accept`. Manifests are never converted, so the client has to understand the type. */
-const manifestTypes: readonly string[] = Object.values(mediaTypes);
 /** Stored references that one statement reads. */
 const referencesAtATime = 500;
 /** The most manifests that are searched for blobs, and the most bytes of them together. */
 const manifestsSearched = 50;
 const manifestBytesSearched = 8 * 2 ** 20;
-/** The most bytes of a blob whose size no stored manifest states. */
-const unknownSizeLimit = 16 * 2 ** 30;
 
 /** Images of the upstream registries that serve an account, through the mirror. */
 export class ImageMirror {
@@ -80,20 +74,10 @@ export class ImageMirror {
   }
 
   #openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
-    const byDigest = isDigest(reference);
     const url = urlOf(place, 'manifests', reference);
     const headers = { accept: manifestTypes.join(', ') };
     return this.#mirror.open({
-      ...resource(place, 'manifest', reference),
-      ...(byDigest && { lifetime: 'immutable' as const, digest: reference }),
-      limit: this.#limits.manifest,
-      whole: true,
-      verify: verifyManifest,
-      history: (digest) => [
-        ...(byDigest ? [] : [{ kind: 'tag' as const, reference, digest }]),
-        { kind: 'manifest' as const, reference: digest, digest },
-      ],
-      aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
+      ...manifestEntry(place, reference, this.#limits.manifest),
       fetch: async (known, signal) => {
         const request = { url, headers, subject: place.name, scope: pullScope(place), isDocument: true, signal };
         if (known) {
@@ -113,14 +97,13 @@ export class ImageMirror {
   /** A blob. Once stored, it is never requested again. Its size is limited to the one in a stored manifest, if any. */
   async openBlob(place: UpstreamRepository, digest: Digest): Promise<MirrorEntry | undefined> {
     if (!(await this.#admission.serves(nameOf(place), digest))) return undefined;
-    const blob = { ...resource(place, 'blob', digest), lifetime: 'immutable' as const };
+    const blob = blobEntry(place, digest, this.#limits.blob);
     const stored = await this.#mirror.openStored(blob);
     if (stored) return stored;
     const known = await this.#sizeOf(place, digest);
     return this.#mirror.open({
       ...blob,
-      digest,
-      limit: Math.min(known ?? unknownSizeLimit, this.#limits.blob ?? unknownSizeLimit),
+      limit: Math.min(known ?? blob.limit, blob.limit),
       fetch: (_known, signal) => {
         const url = urlOf(place, 'blobs', digest);
         return fetchFrom(place.upstream, { url, subject: place.name, scope: pullScope(place), signal, plain: true });
@@ -300,35 +283,6 @@ function positionAfter(names: readonly string[], last: string): number {
 /** The media type without parameters, because some registries send a charset. */
 function mediaTypeOf(header: string): string {
   return header.split(';', 1)[0]!.trim().toLowerCase();
-}
-
-/** Throws if the file is not a manifest. The attributes are its media type and the size of the whole image in bytes. */
-async function verifyManifest(staged: StagedFile): Promise<Record<string, string>> {
-  const bytes = await staged.bytes();
-  if (hasMoreValues(bytes, maxValues)) throw new Error(`it has more than ${maxValues} values`);
-  await pause();
-  const manifest = parseDocument(bytes) as Record<string, unknown> | undefined;
-  const mediaType = manifest && manifestTypeIn(manifest);
-  if (!mediaType) throw new Error('it is not a manifest of a known type');
-  const { config, layers, manifests } = manifest;
-  const imageBytes = [config, layers, manifests].flat().reduce((sum: number, each) => sum + sizeOf(each), staged.size);
-  return { imageBytes: String(imageBytes), mediaType };
-}
-
-function sizeOf(descriptor: unknown): number {
-  const size = (descriptor as { size?: unknown } | null | undefined)?.size;
-  return Number.isSafeInteger(size) ? (size as number) : 0;
-}
-
-/** The media type to serve an entry with: the upstream's if it is a manifest type, else the one found in the manifest. */
-export function manifestTypeOf({ type, attributes }: Pick<EntryMetadata, 'type' | 'attributes'>): string {
-  const known = [type, attributes['mediaType'] ?? ''].find((each) => manifestTypes.includes(each));
-  return known ?? 'application/octet-stream';
-}
-
-/** The size of a manifest and of everything that it refers to, as stated in it; bytes. */
-export function imageBytesOf({ size, attributes }: Pick<EntryMetadata, 'size' | 'attributes'>): number {
-  return Number(attributes['imageBytes'] ?? size);
 }
 
 /** The answer for content that is stored under another key already. */
