@@ -97,8 +97,8 @@ const rooms: Record<string, string> = {
   database: 'metrics runtime',
   tls: 'config',
   upstream: 'cache metrics config runtime',
-  cache: 'metrics',
-  metrics: '',
+  cache: 'metrics runtime',
+  metrics: 'runtime',
   config: 'runtime',
   runtime: '',
 };

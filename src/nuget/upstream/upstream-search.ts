@@ -1,4 +1,5 @@
 import type { Logger } from 'pino';
+import { inTime } from '../../runtime/in-time.ts';
 import type { Cache } from '../../cache/cache.ts';
 import { fetchBytes, unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
@@ -120,7 +121,10 @@ export class UpstreamSearch {
     reader: Reader,
   ): Promise<Answer | undefined> {
     try {
-      return await inTime(upstream, this.#ask(upstream, types, parameters, reader));
+      // A later answer still gets into the cache, for the next search.
+      const milliseconds = Math.min(upstream.config.timeout, maxWait);
+      const work = () => this.#ask(upstream, types, parameters, reader);
+      return await inTime(work, milliseconds, { late: () => undefined });
     } catch (error) {
       if (!isUpstreamFailure(error)) throw error;
       this.#log.info({ upstream: upstream.id, reason: (error as Error).message }, 'left out of a search');
@@ -150,13 +154,4 @@ export class UpstreamSearch {
     await this.#cache.set(key, text, upstream.config.freshFor);
     return { served: 'miss', text };
   }
-}
-
-/** Resolves to undefined after the time limit. A later answer still gets into the cache, for the next search. */
-function inTime<T>(upstream: Upstream, answer: Promise<T>): Promise<T | undefined> {
-  answer.catch(() => undefined);
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, Math.min(upstream.config.timeout, maxWait), undefined);
-    answer.then(resolve, reject).finally(() => clearTimeout(timer));
-  });
 }
