@@ -1,3 +1,4 @@
+import { pagesOf } from '../runtime/pages.ts';
 import { Router } from 'express';
 import { noAccount } from '../accounts/principal.ts';
 import type { Core } from '../server/core.ts';
@@ -178,12 +179,9 @@ export class PackageFeed implements OpenProtocol {
     const { accounts, database } = this.#core;
     for (const { id: accountId } of await accounts.list()) {
       const { mirror } = await this.views.of(accountId);
-      for (let after = ''; ;) {
-        const page = await listPackages(database, accountId, namesAtATime, after);
+      const read = (after: string) => listPackages(database, accountId, namesAtATime, after);
+      for await (const page of pagesOf('', namesAtATime, read, ({ key }) => key))
         for (const { id } of page) if (mirror.origin.candidates(id).length > 0) yield id;
-        if (page.length < namesAtATime) break;
-        after = page.at(-1)!.key;
-      }
     }
   }
 }

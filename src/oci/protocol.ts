@@ -1,3 +1,4 @@
+import { pagesOf } from '../runtime/pages.ts';
 import type { Core } from '../server/core.ts';
 import { createTokenEndpoint } from '../http/token.ts';
 import type { RepeatedWork } from '../jobs/repeated-work.ts';
@@ -198,12 +199,10 @@ export class ContainerRegistry implements OpenProtocol {
   async *#hostedNames(): AsyncGenerator<string> {
     for (const { id: accountId } of await this.#core.accounts.list()) {
       const mirror = await this.#mirrors.of(accountId);
-      for (let after = ''; ;) {
-        const { items, more } = await this.images.repositories.catalog(accountId, namesAtATime, after);
-        for (const name of items) if (mirror.names.locate(name, undefined).place) yield name;
-        if (!more) break;
-        after = items.at(-1)!;
-      }
+      const { repositories } = this.images;
+      const read = async (after: string) => (await repositories.catalog(accountId, namesAtATime, after)).items;
+      for await (const page of pagesOf('', namesAtATime, read, String))
+        for (const name of page) if (mirror.names.locate(name, undefined).place) yield name;
     }
   }
 }

@@ -1,3 +1,4 @@
+import { pagesOf } from '../../runtime/pages.ts';
 import type { NameSet } from '../../accounts/names.ts';
 import type { MirroredOwner } from '../../history/history.ts';
 import type { Database } from '../../database/database.ts';
@@ -59,14 +60,14 @@ export class MirroredPackages {
     const { mirror } = await this.#views.of(accountId);
     const selection = { kind: 'nupkg', among: only?.where('name'), upstreams: mirror.origin.idsIfLimited };
     const found: MirroredPackageSummary[] = [];
-    for (let after = cursor; ;) {
-      const names = await entryNames(this.#database, selection, after, namesAtATime);
+    const read = (after: string) => entryNames(this.#database, selection, after, namesAtATime);
+    for await (const names of pagesOf(cursor, namesAtATime, read, String)) {
       const claimed = await claimedAmong(this.#database, accountId, names);
       const visible = names.filter((name) => !claimed.has(name));
       found.push(...(await this.#packages(accountId, visible)));
-      if (found.length >= limit || names.length < namesAtATime) return found.slice(0, limit);
-      after = names.at(-1)!;
+      if (found.length >= limit) break;
     }
+    return found.slice(0, limit);
   }
 
   /** Up to `limit` packages that `query` finds and the account gets from upstreams, after a position. `only` limits the ids. */

@@ -1,3 +1,4 @@
+import { pagesOf } from '../../runtime/pages.ts';
 import { allow } from '../../accounts/allow.ts';
 import type { NameSet } from '../../accounts/names.ts';
 import type { Principal } from '../../accounts/principal.ts';
@@ -61,16 +62,14 @@ export class MirroredImages {
     const prefixes = mirror.upstreams.map((upstream) => ({ upstream, prefix: `${upstream.name}/` }));
     for (const { upstream, prefix } of prefixes.sort((a, b) => (a.prefix < b.prefix ? -1 : 1))) {
       if (cursor > prefix && !cursor.startsWith(prefix)) continue;
-      let after = cursor.startsWith(prefix) ? cursor.slice(prefix.length) : '';
+      const first = cursor.startsWith(prefix) ? cursor.slice(prefix.length) : '';
       const selection = { kind: 'manifest', upstreams: [upstream.id] };
-      for (;;) {
-        const names = await entryNames(this.#database, selection, after, namesAtATime);
+      const read = (after: string) => entryNames(this.#database, selection, after, namesAtATime);
+      for await (const names of pagesOf(first, namesAtATime, read, String)) {
         for (const name of await this.#visible(mirror, accountId, prefix, names, only)) {
           if (found.length === limit) return found;
           found.push(await this.#summary(accountId, { upstream, name }, tags));
         }
-        if (names.length < namesAtATime) break;
-        after = names.at(-1)!;
       }
     }
     return found;
