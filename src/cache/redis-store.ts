@@ -2,6 +2,7 @@ import KeyvRedis, { createClient } from '@keyv/redis';
 import { ErrorReply } from '@redis/client';
 import { Keyv } from 'keyv';
 import { Times } from '../metrics/times.ts';
+import { inTime } from '../runtime/in-time.ts';
 import { primaryOf, sentinelPlace, type Address, type SentinelPlace } from './sentinel.ts';
 
 /** A value, the time when it was stored if that matters, and its time of expiry, in milliseconds since 1970. */
@@ -163,7 +164,7 @@ export class RedisStore {
     if (this.#closed || !connection || performance.now() < this.#pausedUntil) return undefined;
     const startedAt = performance.now();
     try {
-      const result = await withTimeout(command(connection));
+      const result = await inTime(() => command(connection), commandTimeout, { late: noAnswer });
       this.#failing = false;
       return result;
     } catch (error) {
@@ -190,14 +191,11 @@ function isTimedValue(entry: unknown): entry is TimedValue {
   return typeof entry.until === 'number';
 }
 
-/** Resolves when `work` does, or after some milliseconds. */
+/** Resolves when `work` does, or when it may take no longer. */
 async function atMost(milliseconds: number, work: Promise<unknown>): Promise<void> {
-  await Promise.race([work, new Promise((resolve) => setTimeout(resolve, milliseconds).unref())]);
+  await inTime(() => work, milliseconds, { late: () => undefined, ref: false });
 }
 
-function withTimeout<T>(work: Promise<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`Redis has not answered in ${commandTimeout} ms`)), commandTimeout);
-    work.then(resolve, reject).finally(() => clearTimeout(timer));
-  });
+function noAnswer(): never {
+  throw new Error(`Redis has not answered in ${commandTimeout} ms`);
 }

@@ -1,4 +1,5 @@
 import { createClient } from '@keyv/redis';
+import { inTime } from '../runtime/in-time.ts';
 
 /** Milliseconds for the answer of one Sentinel, with its connection. */
 const answerTime = 500;
@@ -55,17 +56,18 @@ async function ask(sentinel: Address, name: string): Promise<Address> {
   const client = createClient({ socket: { ...sentinel, connectTimeout: answerTime, reconnectStrategy: false } });
   // The failure also reaches the command.
   client.on('error', () => undefined);
-  const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => late.reject(new Error('a Sentinel has not answered in time')), answerTime);
   const asking = client.connect().then(() => client.sendCommand(['SENTINEL', 'get-master-addr-by-name', name]));
   try {
-    const answer: unknown = await Promise.race([asking, late.promise]);
+    const answer: unknown = await inTime(() => asking, answerTime, { late: noAnswer });
     if (!Array.isArray(answer)) throw new Error(`the Sentinel at ${sentinel.host}:${sentinel.port} does not know it`);
     const [host, port] = answer.map(String) as [string, string];
     return { host, port: Number(port) };
   } finally {
-    clearTimeout(timer);
     asking.catch(() => undefined);
     if (client.isOpen) client.destroy();
   }
+}
+
+function noAnswer(): never {
+  throw new Error('a Sentinel has not answered in time');
 }

@@ -1,3 +1,4 @@
+import { pagesOf } from '../runtime/pages.ts';
 import { Option, type Command } from 'commander';
 import { typed } from '../runtime/command-name.ts';
 import type { Environment } from '../config/load.ts';
@@ -50,12 +51,8 @@ export function addClaim(program: Command, environment: Environment, terminal: T
 }
 
 async function* allEmpty(claims: EmptyClaims, account: number): AsyncGenerator<EmptyClaim> {
-  for (let after = ''; ;) {
-    const page = await claims.list(account, after, pageSize);
-    yield* page;
-    if (page.length < pageSize) return;
-    after = page.at(-1)!.position;
-  }
+  const read = (after: string) => claims.list(account, after, pageSize);
+  for await (const page of pagesOf('', pageSize, read, ({ position }) => position)) yield* page;
 }
 
 function unclaimed(kind: string, name: string): DomainError {

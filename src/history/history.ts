@@ -19,6 +19,8 @@ export interface NameOwner {
 /** A name of an upstream, with the name under which the upstream is shown. */
 export interface MirroredOwner extends NameOwner {
   upstreamName: string;
+  /** Those of its `entries` that lists show. */
+  listed(entries: readonly HistoryEntry[]): Promise<readonly HistoryEntry[]>;
 }
 
 /** A reference and the content that it has. */

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
-import { inTime } from '../runtime/closing.ts';
+import { inTime } from '../runtime/in-time.ts';
 import { ConfigError } from '../config/load.ts';
 import { databaseTime } from '../database/clock.ts';
 import { placeholders, type Database, type Dialect, type Transaction, type Value } from '../database/database.ts';

@@ -1,3 +1,5 @@
+import { inTime } from '../runtime/in-time.ts';
+
 /** How long a reader of metrics waits for new values; milliseconds. */
 const patience = 1000;
 
@@ -35,9 +37,7 @@ export class Samples {
     }
     const running = this.#samples.flatMap((each) => each.running ?? []);
     if (running.length === 0) return;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const timer = setTimeout(resolve, patience);
-    await Promise.race([Promise.all(running), promise]).finally(() => clearTimeout(timer));
+    await inTime(() => Promise.all(running), patience, { late: ignore });
   }
 }
 

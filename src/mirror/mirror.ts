@@ -1,16 +1,18 @@
 import { currentCaller, runFor, untilCallerLeaves, type Caller } from '../runtime/caller.ts';
 import type { Transaction } from '../database/database.ts';
 import type { Digest } from '../runtime/digest.ts';
-import { isDomainError } from '../runtime/errors.ts';
+import { DomainError, isDomainError } from '../runtime/errors.ts';
 import { FailureLog } from '../upstream/failure-log.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
+import type { StagedFile } from '../storage/files/staged-file.ts';
 import { contentOf, readAll, type Content } from '../storage/files/content.ts';
 import { MirrorCounts, type UpstreamUse } from './store/counts.ts';
 import { entryId, type EntryKey, type EntryMetadata } from './store/entries.ts';
+import { checkEntry, rememberEntry, storeEntry, WrongDigest, type StatedContent } from './fetch/checked-entry.ts';
 import { Flight, type FlightParts, type JoinResult } from './fetch/flight.ts';
 import { Hangs } from './fetch/hangs.ts';
 import { Partials } from './fetch/partials.ts';
-import { isFresh, isServableStale, type MirrorResource } from './fetch/resource.ts';
+import { isFresh, isServableStale, type EntryDescription, type MirrorResource } from './fetch/resource.ts';
 import { FetchPlaces } from './fetch/fetch-places.ts';
 
 /** How an entry was served (RFC 9211); `passed` is a miss that was not stored because the disk has no room. */
@@ -130,6 +132,35 @@ export class Mirror {
       if (error instanceof BlobMissing) return undefined;
       throw error;
     });
+  }
+
+  /**
+   * Stores complete bytes that came from elsewhere than the upstream as the entry that `entry` describes. They are checked as
+   * fetched ones are. Throws `TooLarge`, `DigestMismatch`, or `Invalid` if they are not this content. The caller discards
+   * `staged`.
+   */
+  async import(
+    entry: EntryDescription,
+    staged: StagedFile,
+    stated: Omit<StatedContent, 'size'>,
+  ): Promise<EntryMetadata> {
+    const { entries, now } = this.#parts;
+    const { name, reference } = entry.key;
+    if (staged.size > entry.limit)
+      throw new DomainError(
+        'TooLarge',
+        `${name} ${reference} has ${staged.size} bytes; the limit is ${entry.limit} bytes.`,
+      );
+    const checked = await checkEntry(entry, staged, { ...stated, size: staged.size }, now()).catch((error: Error) => {
+      // A failure of this machine says nothing about the content.
+      if (isDomainError(error) || 'syscall' in error) throw error;
+      const kind = error instanceof WrongDigest ? 'DigestMismatch' : 'Invalid';
+      throw new DomainError(kind, `This is not ${name} ${reference}: ${error.message}.`, { cause: error });
+    });
+    await storeEntry(this.#parts, checked);
+    await rememberEntry(entries, checked);
+    for (const key of checked.keys) await entries.forgetAbsent(entryId(key));
+    return checked.metadata;
   }
 
   /** The number of fetches in progress. */

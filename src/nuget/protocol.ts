@@ -1,3 +1,4 @@
+import { pagesOf } from '../runtime/pages.ts';
 import { Router } from 'express';
 import { noAccount } from '../accounts/principal.ts';
 import type { Core } from '../server/core.ts';
@@ -62,7 +63,7 @@ export class PackageFeed implements OpenProtocol {
   readonly #mirrored: MirroredPackages;
 
   constructor(core: Core) {
-    const { config, database, blobs, accounts, cache, mirror, upstreams, log, now } = core;
+    const { config, database, blobs, accounts, cache, mirror, admission, upstreams, log, now } = core;
     const { limits, reserved, merge } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
@@ -73,7 +74,7 @@ export class PackageFeed implements OpenProtocol {
     const nameOf = async (accountId: number) =>
       accountId === noAccount ? core.defaultAccount.name : (await accounts.get(accountId))?.name;
     this.views = new AccountViews(ours, nameOf, (account) => {
-      const packages = new PackageMirror(mirror, policyOf(account), limits);
+      const packages = new PackageMirror(mirror, policyOf(account), admission, limits);
       return {
         mirror: packages,
         registrations: new UpstreamRegistrations(packages),
@@ -86,14 +87,14 @@ export class PackageFeed implements OpenProtocol {
   }
 
   mount(web: Web) {
-    const { config, database, mirror, log } = this.#core;
+    const { config, database, mirror, admission, log } = this.#core;
     const router = createFeed({
       ...web,
       feed: this.#context,
       views: this.views,
       source: this.source,
       search: new MergedSearch(database, this.source, this.views),
-      symbols: new UpstreamSymbols(mirror, this.source, config.limits),
+      symbols: new UpstreamSymbols(mirror, this.source, admission, config.limits),
       log,
     });
     const elsewhere = Router().use(wrongAddress(web.urls));
@@ -178,12 +179,9 @@ export class PackageFeed implements OpenProtocol {
     const { accounts, database } = this.#core;
     for (const { id: accountId } of await accounts.list()) {
       const { mirror } = await this.views.of(accountId);
-      for (let after = ''; ;) {
-        const page = await listPackages(database, accountId, namesAtATime, after);
+      const read = (after: string) => listPackages(database, accountId, namesAtATime, after);
+      for await (const page of pagesOf('', namesAtATime, read, ({ key }) => key))
         for (const { id } of page) if (mirror.origin.candidates(id).length > 0) yield id;
-        if (page.length < namesAtATime) break;
-        after = page.at(-1)!.key;
-      }
     }
   }
 }

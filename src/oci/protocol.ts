@@ -1,3 +1,4 @@
+import { pagesOf } from '../runtime/pages.ts';
 import type { Core } from '../server/core.ts';
 import { createTokenEndpoint } from '../http/token.ts';
 import type { RepeatedWork } from '../jobs/repeated-work.ts';
@@ -60,7 +61,7 @@ export class ContainerRegistry implements OpenProtocol {
   readonly #mirrored: MirroredImages;
 
   constructor(core: Core) {
-    const { config, database, blobs, accounts, mirror, upstreams, instances, now } = core;
+    const { config, database, blobs, accounts, mirror, admission, upstreams, instances, now } = core;
     const { limits, reserved } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
@@ -68,7 +69,10 @@ export class ContainerRegistry implements OpenProtocol {
     this.#mirrors = new AccountViews(
       ours,
       async (accountId) => (await accounts.get(accountId))?.name,
-      (account) => new ImageMirror(mirror, new UpstreamPolicy(ours, account, reserved.containers), limits),
+      (account) => {
+        const policy = new UpstreamPolicy(ours, account, reserved.containers);
+        return new ImageMirror(mirror, policy, admission, limits);
+      },
     );
     this.#mirrored = new MirroredImages(database, this.#mirrors, now);
     this.source = new ImageSource({ database, images: this.images, mirrors: this.#mirrors, limits, now });
@@ -195,12 +199,10 @@ export class ContainerRegistry implements OpenProtocol {
   async *#hostedNames(): AsyncGenerator<string> {
     for (const { id: accountId } of await this.#core.accounts.list()) {
       const mirror = await this.#mirrors.of(accountId);
-      for (let after = ''; ;) {
-        const { items, more } = await this.images.repositories.catalog(accountId, namesAtATime, after);
-        for (const name of items) if (mirror.locate(name, undefined).place) yield name;
-        if (!more) break;
-        after = items.at(-1)!;
-      }
+      const { repositories } = this.images;
+      const read = async (after: string) => (await repositories.catalog(accountId, namesAtATime, after)).items;
+      for await (const page of pagesOf('', namesAtATime, read, String))
+        for (const name of page) if (mirror.names.locate(name, undefined).place) yield name;
     }
   }
 }

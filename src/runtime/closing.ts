@@ -1,4 +1,5 @@
 import type { Logger } from 'pino';
+import { inTime } from './in-time.ts';
 
 /** Longest times for closing, in milliseconds. */
 export interface ClosingTimes {
@@ -54,19 +55,5 @@ export class Closing {
         this.#open.delete(name);
       }
     };
-  }
-}
-
-/** The result of `work`; rejects after `milliseconds`. The work then continues, and its result is ignored. */
-export async function inTime<T>(work: () => Promise<T>, milliseconds: number): Promise<T> {
-  const late = Promise.withResolvers<never>();
-  const timer = setTimeout(
-    () => late.reject(new Error(`not done within ${Math.round(milliseconds)} ms`)),
-    milliseconds,
-  );
-  try {
-    return await Promise.race([work(), late.promise]);
-  } finally {
-    clearTimeout(timer);
   }
 }

@@ -6,6 +6,7 @@ export const errorNames = [
   'Unauthorized',
   'ScopeMissing',
   'NameDenied',
+  'Denied',
   'NotFound',
   'Invalid',
   'AlreadyExists',

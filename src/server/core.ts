@@ -7,7 +7,8 @@ import { Tokens } from '../accounts/tokens.ts';
 import { Cache } from '../cache/cache.ts';
 import { systemOrigin } from '../runtime/caller.ts';
 import { deletionClock } from '../runtime/clock.ts';
-import { Closing, inTime } from '../runtime/closing.ts';
+import { Closing } from '../runtime/closing.ts';
+import { inTime } from '../runtime/in-time.ts';
 import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import type { Digest } from '../runtime/digest.ts';
@@ -37,6 +38,7 @@ import { DiskReserve } from '../storage/files/disk-reserve.ts';
 import { deletionTimes, type DeletionTimes } from '../storage/blobs/states.ts';
 import type { ProxyEnvironment } from '../upstream/addresses.ts';
 import { named, nameSides, nameStorage, notWritable, openData, type DataSurroundings } from './place.ts';
+import { Admission, type Judge } from '../mirror/policy/admission.ts';
 import { openUpstreams } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { SubjectKind } from '../usage/counters.ts';
@@ -59,6 +61,8 @@ export interface Surroundings extends DataSurroundings {
   droppedLines?: (() => number) | undefined;
   healthTimes?: HealthTimes | undefined;
   receivers?: ReceiverOptions | undefined;
+  /** Hides and refuses content of upstreams. */
+  judge?: Judge | undefined;
   /** Connects the metrics of the processes that serve one port; undefined for one process. */
   exchange?: ReportExchange | undefined;
   /** The name of this process among the instances; by default the host name. */
@@ -109,6 +113,7 @@ export interface Core {
   readonly unwritten: Unwritten;
   readonly entries: Entries;
   readonly mirror: Mirror;
+  readonly admission: Admission;
   readonly upstreams: readonly Upstream[];
 }
 
@@ -211,6 +216,7 @@ export async function openCore(
     unwritten,
     entries,
     mirror,
+    admission: new Admission(surroundings.judge),
     upstreams,
   };
 }

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sqlitePath } from './command-place.ts';
-import { inTime } from '../runtime/closing.ts';
+import { inTime } from '../runtime/in-time.ts';
 import { claimInterval, RedisOwner } from '../cache/redis-owner.ts';
 import { ConfigError } from '../config/load.ts';
 import { environmentName } from '../config/schema.ts';

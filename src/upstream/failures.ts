@@ -12,10 +12,10 @@ const attempts = 3;
  * What a failed request says about the upstream: that it fails, that it works (`answered`), or nothing, because no request
  * was sent (`unsent`).
  */
-export type Verdict = Failure | 'answered' | 'unsent';
+export type FailureVerdict = Failure | 'answered' | 'unsent';
 
 interface RefusedOptions {
-  verdict?: Verdict;
+  verdict?: FailureVerdict;
   /** Milliseconds. */
   retryAfter?: number;
   denied?: boolean;
@@ -23,7 +23,7 @@ interface RefusedOptions {
 
 /** The upstream refused the request, or sent an answer that cannot be used, or led to an address that is not allowed. */
 export class Refused extends Error {
-  readonly verdict: Verdict;
+  readonly verdict: FailureVerdict;
   /** Milliseconds. */
   readonly retryAfter: number;
   /** Whether the upstream accepted the credentials, but denied access to the resource. */
@@ -75,7 +75,7 @@ export function timedOut(what: string): Error {
  * CDN, a token realm) is a failure of the requested resource. If all of that host is down, several resources fail, and
  * that counts for the upstream.
  */
-export function verdictOf(error: unknown, origin: string): Verdict {
+export function verdictOf(error: unknown, origin: string): FailureVerdict {
   if (error instanceof Refused) return error.verdict;
   return error instanceof NotConnected && error.origin === origin ? 'connection' : 'resource';
 }

@@ -1,6 +1,7 @@
 import { listAccounts } from '../accounts/accounts.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import { inBackground } from '../database/time-limits.ts';
+import { inTime } from '../runtime/in-time.ts';
 import type { References } from '../storage/blobs/references.ts';
 import { hourOf } from './period.ts';
 import type { RowBytes } from './row-bytes.ts';
@@ -120,8 +121,8 @@ export class StorageMeter {
     // The first measurement of this process may take very long.
     const isKnown = this.#last !== undefined || !(await this.#earlier(accountId));
     const end = measurement.began + (isKnown ? patience : long);
-    using deadline = timer(end - performance.now());
-    return await Promise.race([measurement.accounts.then(() => true), deadline.over]);
+    const ended = () => measurement.accounts.then(() => true);
+    return inTime(ended, Math.max(0, end - performance.now()), { late: () => false });
   }
 
   async #earlier(accountId: number): Promise<MeasuredBytes | undefined> {
@@ -163,13 +164,6 @@ export class StorageMeter {
       if (this.#latest === measurement) this.#latest = undefined;
     }
   }
-}
-
-/** `over` resolves to false after this many milliseconds. */
-function timer(milliseconds: number): Disposable & { over: Promise<false> } {
-  const { promise: over, resolve } = Promise.withResolvers<false>();
-  const handle = setTimeout(() => resolve(false), Math.max(0, milliseconds));
-  return { over, [Symbol.dispose]: () => clearTimeout(handle) };
 }
 
 const nothing: Stored = { hosted: 0, mirrored: 0 };

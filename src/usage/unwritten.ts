@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { z } from 'zod';
 import type { Tokens } from '../accounts/tokens.ts';
-import { inTime } from '../runtime/closing.ts';
+import { inTime } from '../runtime/in-time.ts';
 import { counterNames, type Counters } from './counters.ts';
 import type { UnwrittenUsage, UsageRecord } from './record.ts';
 

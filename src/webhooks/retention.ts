@@ -1,3 +1,4 @@
+import { pagesOf } from '../runtime/pages.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import { webhooksIn } from './webhook-rows.ts';
 
@@ -66,16 +67,15 @@ class Rows {
       [webhookId],
     );
     if (!last) return;
-    let after = 0;
-    while (!this.#stop.aborted) {
-      const rows = await this.#database.select<{ number: number; state: string }>(
+    const read = (after: number) =>
+      this.#database.select<{ number: number; state: string }>(
         `SELECT number, state FROM webhook_deliveries WHERE webhook_id = ? AND number > ? AND number <= ?
          ORDER BY number LIMIT ${batch}`,
         [webhookId, after, last.number],
       );
+    for await (const rows of pagesOf(0, batch, read, ({ number }) => number)) {
+      if (this.#stop.aborted) return;
       await this.#remove(rows.filter(({ state }) => state !== 'pending'));
-      if (rows.length < batch) return;
-      after = rows.at(-1)!.number;
     }
   }
 

@@ -1,5 +1,5 @@
 import type { Logger } from 'pino';
-import { inTime } from '../runtime/closing.ts';
+import { inTime } from '../runtime/in-time.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Events } from '../events/events.ts';
 import { AddressRefused } from '../upstream/addresses.ts';

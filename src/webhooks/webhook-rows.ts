@@ -1,3 +1,4 @@
+import { pagesOf } from '../runtime/pages.ts';
 import type { Database } from '../database/database.ts';
 
 /** Webhooks that one statement reads. */
@@ -8,13 +9,7 @@ export async function* webhooksIn<Columns extends object = object>(
   database: Database,
   columns: string,
 ): AsyncGenerator<Columns & { id: string }> {
-  for (let after = ''; ;) {
-    const rows = await database.select<Columns & { id: string }>(
-      `SELECT ${columns} FROM webhooks WHERE id > ? AND deleted_at IS NULL ORDER BY id LIMIT ${page}`,
-      [after],
-    );
-    yield* rows;
-    if (rows.length < page) return;
-    after = rows.at(-1)!.id;
-  }
+  const sql = `SELECT ${columns} FROM webhooks WHERE id > ? AND deleted_at IS NULL ORDER BY id LIMIT ${page}`;
+  const read = (after: string) => database.select<Columns & { id: string }>(sql, [after]);
+  for await (const rows of pagesOf('', page, read, ({ id }) => id)) yield* rows;
 }

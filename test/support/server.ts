@@ -40,6 +40,7 @@ export async function startTestServer(
     | 'databaseLimits'
     | 'healthTimes'
     | 'receivers'
+    | 'judge'
     | 'droppedLines'
     | 'instanceName'
     | 'instanceTimes'

@@ -258,7 +258,8 @@ test('private addresses are refused when a delivery connects', async (t) => {
     'allowed.corp': null,
     'allowed-metadata.corp': refused,
   });
-  t.is(receiver.received.length, 1);
+  // A receiver may get an event besides the test.
+  t.deepEqual([...new Set(receiver.received.map(({ headers }) => headers.host!.split(':')[0]))], ['allowed.corp']);
 });
 
 for (const dialect of dialects) {

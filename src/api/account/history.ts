@@ -17,14 +17,20 @@ export async function historyPage(
   owners: readonly (NameOwner | MirroredOwner)[],
 ): Promise<z.input<typeof historySchema>> {
   if (!readsHosted(principal)) throw credentialMissing();
-  const names = new Map(owners.flatMap((each) => ('upstreamName' in each ? [[each.upstream, each.upstreamName]] : [])));
+  const mirrored = owners.filter((each) => 'upstreamName' in each);
+  const names = new Map(mirrored.map(({ upstream, upstreamName }) => [upstream, upstreamName]));
   const { entries, next_cursor } = await readPage<HistoryEntry, [number]>(query, {
     name: 'history',
     key: z.tuple([z.int()]),
     keyOf: ({ id }) => [id],
     read: (limit, before) => readHistory(database, owners, limit, before?.[0]),
   });
-  const items = entries.map(({ kind, reference, digest, upstream, seenAt }) => ({
+  const shown = new Set(entries.filter(({ upstream }) => upstream === ''));
+  for (const owner of mirrored)
+    for (const each of await owner.listed(entries.filter(({ upstream }) => upstream === owner.upstream)))
+      shown.add(each);
+  const visible = entries.filter((each) => shown.has(each));
+  const items = visible.map(({ kind, reference, digest, upstream, seenAt }) => ({
     kind,
     reference,
     digest: digest || null,

@@ -7,6 +7,7 @@ const statuses: Record<ErrorName, number> = {
   Unauthorized: 401,
   ScopeMissing: 403,
   NameDenied: 403,
+  Denied: 403,
   NotFound: 404,
   Invalid: 400,
   AlreadyExists: 409,

@@ -10,6 +10,7 @@ import type { DiskReserve } from '../../storage/files/disk-reserve.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { MirrorCounts } from '../store/counts.ts';
 import { entryId, type Entries, type EntryKey, type EntryMetadata } from '../store/entries.ts';
+import { checkEntry, rememberEntry, storeEntry, WrongDigest } from './checked-entry.ts';
 import { Intake, mayPassThrough, type Body } from './intake.ts';
 import type { Partial, Partials } from './partials.ts';
 import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
@@ -262,36 +263,20 @@ export class Flight {
   }
 
   async #commit(head: Body): Promise<FlightResult> {
-    const staged = this.#staged!;
     const resource = this.#resource;
-    const { blobs, entries, log, now, onMismatch } = this.#parts;
-    const digest = await staged.digest(this.#expected ? algorithmOf(this.#expected) : 'sha256');
-    if (this.#expected && digest !== this.#expected) {
-      onMismatch?.(resource.key, this.#expected, digest);
-      throw this.#reject(`sent ${digest} instead of ${this.#expected}`);
-    }
-    const attributes =
-      (await resource.verify?.(staged).catch((error: Error) => {
-        throw this.#reject(`sent the wrong content: ${error.message}`, error);
-      })) ?? {};
-    const at = now();
-    const metadata: EntryMetadata = {
-      digest,
-      size: this.#intake!.tail.received,
-      type: head.type.slice(0, 255),
-      etag: short(head.etag, 255),
-      lastModified: short(head.lastModified, 64),
-      attributes,
-      storedAt: at,
-      validatedAt: at,
-    };
+    const { entries, log, now, onMismatch } = this.#parts;
+    const stated = { ...head, digest: this.#expected, size: this.#intake!.tail.received };
+    const checked = await checkEntry(resource, this.#staged!, stated, now()).catch((error: Error) => {
+      if (!(error instanceof WrongDigest)) throw this.#reject(`sent the wrong content: ${error.message}`, error);
+      onMismatch?.(resource.key, error.expected, error.received);
+      throw this.#reject(`sent ${error.received} instead of ${error.expected}`);
+    });
+    const { metadata, seen } = checked;
     // An empty file takes no room, and must be stored because its readers wait for the stored entry.
     let isStored = this.#intake!.isStored || metadata.size === 0;
-    const sightings = resource.history?.(digest) ?? [];
-    const keys = [resource.key, ...(resource.aliases?.(metadata) ?? [])];
     try {
-      if (isStored) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata, sightings));
-      else if (sightings.length > 0) await entries.record(resource.key, sightings);
+      if (isStored) await storeEntry(this.#parts, checked);
+      else if (seen.length > 0) await entries.record(resource.key, seen);
     } catch (error) {
       // The body is verified, and its readers still have its file. So only storing it has failed.
       const isFull = storageFull(error) !== undefined;
@@ -301,8 +286,7 @@ export class Flight {
       isStored = false;
     }
     this.#intake!.tail.verified();
-    // Under each key, because the cache may have older metadata for one of them.
-    if (isStored) for (const key of keys) await entries.remember(entryId(key), metadata);
+    if (isStored) await rememberEntry(entries, checked);
     return { metadata, isStored };
   }
 
@@ -367,8 +351,4 @@ function callerOf(signal: AbortSignal, startedBy: Caller | undefined): Caller {
 /** Whether the storage or the database cannot be written now, for example because their disk is read-only. */
 function cannotWrite(error: unknown): boolean {
   return isDomainError(error, 'StorageUnavailable') || isDomainError(error, 'DatabaseUnavailable');
-}
-
-function short(text: string | null, length: number): string | null {
-  return text === null || text.length > length ? null : text;
 }

@@ -26,22 +26,11 @@ export function isServableStale(lifetime: Lifetime, { validatedAt }: EntryMetada
   return lifetime === 'immutable' || now < validatedAt + lifetime.freshFor + lifetime.staleFor;
 }
 
-/** A resource of an upstream, as a protocol describes it to the mirror. */
-export interface MirrorResource {
+/** Content of an upstream, as a protocol describes it to the mirror: under which key it is stored, and how it is checked. */
+export interface EntryDescription {
   key: EntryKey;
-  /** For messages to clients. The key has the ID. */
-  upstreamName: string;
-  /** For counting. */
-  upstreamKind: UpstreamProtocol;
-  lifetime: Lifetime;
-  /** How long the answer "not found" is cached, in milliseconds. */
-  negativeFor: number;
-  /** The most bytes that the body may have. */
+  /** The most bytes that it may have. */
   limit: number;
-  /** A body that sends nothing for this many milliseconds is cut. */
-  idle: number;
-  /** For small documents: served only when stored, so that a stale one can be served instead of a bad new one. */
-  whole?: boolean;
   /** The digest that the bytes must have, if the resource is named by its digest. */
   digest?: Digest;
   /** Hashes to compute besides the one that names the content. */
@@ -55,6 +44,21 @@ export interface MirrorResource {
   history?(digest: Digest): SeenReference[];
   /** Further keys under which the same bytes are stored as an entry. */
   aliases?(metadata: EntryMetadata): EntryKey[];
+}
+
+/** A resource of an upstream: content, and how it is fetched. */
+export interface MirrorResource extends EntryDescription {
+  /** For messages to clients. The key has the ID. */
+  upstreamName: string;
+  /** For counting. */
+  upstreamKind: UpstreamProtocol;
+  lifetime: Lifetime;
+  /** How long the answer "not found" is cached, in milliseconds. */
+  negativeFor: number;
+  /** A body that sends nothing for this many milliseconds is cut. */
+  idle: number;
+  /** For small documents: served only when stored, so that a stale one can be served instead of a bad new one. */
+  whole?: boolean;
   /** Requests it; `known` is the stored entry, for a conditional request. `signal` cancels the request and its body. */
   fetch(known: EntryMetadata | undefined, signal: AbortSignal): Promise<Fetched>;
 }

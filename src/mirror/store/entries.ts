@@ -242,6 +242,10 @@ export class Entries {
     await this.#cache.set(`absent:${id}`, true, milliseconds);
   }
 
+  async forgetAbsent(id: string): Promise<void> {
+    await this.#cache.delete(`absent:${id}`);
+  }
+
   async isAbsent(id: string): Promise<boolean> {
     return (await this.#cache.get<boolean>(`absent:${id}`)) === true;
   }

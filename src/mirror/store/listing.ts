@@ -1,3 +1,4 @@
+import { pagesOf } from '../../runtime/pages.ts';
 import { placeholders, type Database, type Value } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import type { EntryMetadata } from './entries.ts';
@@ -85,12 +86,8 @@ export async function entryNames(
 
 /** All names that a selection has, each once, read page by page. */
 export async function* allNames(database: Database, selection: Selection): AsyncGenerator<string> {
-  for (let after = ''; ;) {
-    const names = await entryNames(database, selection, after, page);
-    yield* names;
-    if (names.length < page) return;
-    after = names.at(-1)!;
-  }
+  const read = (after: string) => entryNames(database, selection, after, page);
+  for await (const names of pagesOf('', page, read, String)) yield* names;
 }
 
 /** All entries of a kind under these names, read in several statements if they are many. */

@@ -1,5 +1,5 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { placeholders, type Database, type Value } from '../../database/database.ts';
+import { inTime } from '../../runtime/in-time.ts';
 import { Pace } from '../../storage/upkeep/pace.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import type { EntryKinds } from './entry-kinds.ts';
@@ -58,12 +58,8 @@ export class MirrorTotals {
   async read(): Promise<ReadonlyMap<Upstream, CachedTotals> | undefined> {
     if (!this.#running && performance.now() >= this.#next) this.#running = this.#count();
     if (!this.#last && this.#running) {
-      const late = new AbortController();
-      await Promise.race([
-        this.#running,
-        sleep(patience, undefined, { signal: late.signal, ref: false }).catch(() => undefined),
-      ]);
-      late.abort();
+      const running = this.#running;
+      await inTime(() => running, patience, { late: () => undefined, ref: false });
     }
     return this.#last;
   }

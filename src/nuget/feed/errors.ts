@@ -6,6 +6,7 @@ const statuses: Partial<Record<ErrorName, number>> = {
   Unauthorized: 401,
   ScopeMissing: 403,
   NameDenied: 403,
+  Denied: 403,
   NotFound: 404,
   Invalid: 400,
   PackageInvalid: 400,

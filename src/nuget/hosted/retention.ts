@@ -1,3 +1,4 @@
+import { pagesOf } from '../../runtime/pages.ts';
 import { forUpdate, type Database } from '../../database/database.ts';
 import { recordEvent } from '../../events/record.ts';
 import { Pace } from '../../storage/upkeep/pace.ts';
@@ -45,11 +46,12 @@ export async function retainPackages(
 ): Promise<{ versions: number; version_bytes: number }> {
   const deleted = { versions: 0, version_bytes: 0 };
   const pace = new Pace(rules.signal);
-  for (let after = 0; ;) {
-    const packages = await database.select<Package>(
+  const read = (after: number) =>
+    database.select<Package>(
       'SELECT id, account_id, package_id FROM packages WHERE id > ? AND version_count > ? ORDER BY id LIMIT ?',
       [after, rules.keepVersions, page],
     );
+  for await (const packages of pagesOf(0, page, read, ({ id }) => id)) {
     await pace.step();
     for (const each of packages) {
       for (let more = true; more; await pace.step()) {
@@ -62,9 +64,8 @@ export async function retainPackages(
         more = !rules.dryRun && gone.length === batch;
       }
     }
-    if (packages.length < page) return deleted;
-    after = packages.at(-1)!.id;
   }
+  return deleted;
 }
 
 /** The package is locked, so that the newest versions do not change until the older ones are deleted. */

@@ -1,9 +1,9 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { z } from 'zod';
 import { credentialMissing } from '../../accounts/allow.ts';
 import { noAccount, readsHosted, type Principal } from '../../accounts/principal.ts';
 import { type packageVersionDetails } from '../../api/content/content-schemas.ts';
 import { timeOf, timeOrNull } from '../../api/framework/schemas.ts';
+import { inTime } from '../../runtime/in-time.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
@@ -106,13 +106,13 @@ interface Advice {
 
 /** From the registration, else from the vulnerability data, else unknown. */
 async function adviceOf(parts: DetailsParts, accountId: number, id: string, key: string): Promise<Advice> {
-  const found = await inTime(parts.source.versions(accountId, id, true, key, key));
+  const found = await ifAnswered(parts.source.versions(accountId, id, true, key, key));
   const registered = found?.value.find((each) => keyOfVersion(each.version) === key);
   if (registered) {
     const { deprecation, vulnerabilities = [] } = registered.metadata;
     return { listed: registered.listed, deprecation, vulnerabilities, isKnown: true };
   }
-  const vulnerabilities = await inTime(knownVulnerabilities(parts.views, accountId, id, key));
+  const vulnerabilities = await ifAnswered(knownVulnerabilities(parts.views, accountId, id, key));
   return { vulnerabilities: vulnerabilities ?? [], isKnown: false };
 }
 
@@ -143,19 +143,12 @@ async function knownVulnerabilities(
 }
 
 /** Undefined if the upstream fails or does not answer in time. Its answer is stored for the next request. */
-async function inTime<T>(work: Promise<T>): Promise<T | undefined> {
-  const timer = new AbortController();
-  const late = sleep(patience, undefined, { signal: timer.signal, ref: false }).catch(() => undefined);
+function ifAnswered<T>(work: Promise<T>): Promise<T | undefined> {
   const known = work.catch((error: unknown) => {
     if (isUpstreamFailure(error) || isDomainError(error)) return undefined;
     throw error;
   });
-  known.catch(() => undefined);
-  try {
-    return await Promise.race([known, late]);
-  } finally {
-    timer.abort();
-  }
+  return inTime(() => known, patience, { late: () => undefined, ref: false });
 }
 
 async function detailsOf(

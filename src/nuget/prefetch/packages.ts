@@ -193,7 +193,9 @@ class WantedPackages {
   async #stored(id: string, version: string): Promise<number | undefined> {
     const { mirror, packageMirror } = this.#parts;
     const name = packageKey(id);
-    for (const { id: upstream } of packageMirror.origin.candidates(id)) {
+    for (const candidate of packageMirror.origin.candidates(id)) {
+      if ((await packageMirror.listed(candidate, name, [version], String)).length === 0) continue;
+      const upstream = candidate.id;
       const open = (kind: string, reference: string) =>
         mirror.openStored({ key: { upstream, kind, name, reference }, lifetime: 'immutable' });
       const nupkg = await open('nupkg', version);

@@ -81,7 +81,7 @@ export class PackageSource {
     const hosted = claimed ? await listVersionKeys(feed.database, accountId, id) : [];
     if (!mayAsk(mirror, id, claimed)) return hostedUnlessEmpty(hosted);
     const found = await unlessHosted(hosted, () => mirror.versions(id));
-    if (!found) return hostedUnlessEmpty(hosted);
+    if (!found || found.value.length === 0) return hostedUnlessEmpty(hosted);
     if (hosted.length === 0) return { served: found.outcome, value: found.value };
     return { served: found.outcome, value: await merge([...hosted, ...found.value], (key) => key) };
   }

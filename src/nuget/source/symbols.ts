@@ -1,6 +1,7 @@
 import type { Config } from '../../config/schema.ts';
 import { fetchFrom } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure, type MirrorEntry, type Mirror } from '../../mirror/mirror.ts';
+import type { Admission } from '../../mirror/policy/admission.ts';
 import { resourceOf } from '../../mirror/fetch/resource.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { symbolsOf } from '../../upstream/configured.ts';
@@ -17,11 +18,13 @@ const windows = /^[0-9a-f]{33,40}$/;
 export class UpstreamSymbols {
   readonly #mirror: Mirror;
   readonly #source: PackageSource;
+  readonly #admission: Admission;
   readonly #limits: Config['limits'];
 
-  constructor(mirror: Mirror, source: PackageSource, limits: Config['limits']) {
+  constructor(mirror: Mirror, source: PackageSource, admission: Admission, limits: Config['limits']) {
     this.#mirror = mirror;
     this.#source = source;
+    this.#admission = admission;
     this.#limits = limits;
   }
 
@@ -42,7 +45,7 @@ export class UpstreamSymbols {
     // A file usually has the name of its package. Never send a hosted or reserved name upstream.
     for (const upstream of await this.#source.candidates(accountId, name.slice(0, -'.pdb'.length))) {
       const base = symbolsOf(upstream.config);
-      if (!base) continue;
+      if (!base || !(await this.#admission.serves({ upstream, kind: 'symbols', name }, key))) continue;
       try {
         const entry = await this.#openFrom(upstream, base, name, key, checksum);
         if (entry) return entry;

@@ -1,3 +1,4 @@
+import { pagesOf } from '../../runtime/pages.ts';
 import type { NameSet } from '../../accounts/names.ts';
 import type { MirroredOwner } from '../../history/history.ts';
 import type { Database } from '../../database/database.ts';
@@ -59,14 +60,14 @@ export class MirroredPackages {
     const { mirror } = await this.#views.of(accountId);
     const selection = { kind: 'nupkg', among: only?.where('name'), upstreams: mirror.origin.idsIfLimited };
     const found: MirroredPackageSummary[] = [];
-    for (let after = cursor; ;) {
-      const names = await entryNames(this.#database, selection, after, namesAtATime);
+    const read = (after: string) => entryNames(this.#database, selection, after, namesAtATime);
+    for await (const names of pagesOf(cursor, namesAtATime, read, String)) {
       const claimed = await claimedAmong(this.#database, accountId, names);
       const visible = names.filter((name) => !claimed.has(name));
       found.push(...(await this.#packages(accountId, visible)));
-      if (found.length >= limit || names.length < namesAtATime) return found.slice(0, limit);
-      after = names.at(-1)!;
+      if (found.length >= limit) break;
     }
+    return found.slice(0, limit);
   }
 
   /** Up to `limit` packages that `query` finds and the account gets from upstreams, after a position. `only` limits the ids. */
@@ -106,9 +107,15 @@ export class MirroredPackages {
 
   /** The names under which the history of a package is recorded. */
   async historyOwners(accountId: number, id: string): Promise<MirroredOwner[]> {
-    const upstreams = (await this.#views.of(accountId)).mirror.origin.candidates(id);
+    const { mirror } = await this.#views.of(accountId);
     const name = packageKey(id);
-    return upstreams.map((upstream) => ({ accountId: 0, upstream: upstream.id, name, upstreamName: upstream.name }));
+    return mirror.origin.candidates(id).map((upstream) => ({
+      accountId: 0,
+      upstream: upstream.id,
+      name,
+      upstreamName: upstream.name,
+      listed: (entries) => mirror.listed(upstream, name, entries, ({ reference }) => reference),
+    }));
   }
 
   /** One package with its stored versions; undefined if there are none, or if the account claims the id. */
@@ -168,7 +175,8 @@ export class MirroredPackages {
       for (const upstream of mirror.origin.candidates(name)) {
         const stored = byName.get(name)?.filter((row) => row.upstream === upstream.id) ?? [];
         if (stored.length === 0) continue;
-        packages.push(await detailsOf(name, upstream.name, stored, downloadsOf(name), most));
+        const shown = await mirror.listed(upstream, name, stored, ({ reference }) => reference);
+        if (shown.length > 0) packages.push(await detailsOf(name, upstream.name, shown, downloadsOf(name), most));
         break;
       }
     }

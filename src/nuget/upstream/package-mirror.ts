@@ -4,12 +4,13 @@ import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import type { DomainError } from '../../runtime/errors.ts';
 import { fetchFrom, unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure, type MirrorEntry, type Mirror, type ServedOutcome } from '../../mirror/mirror.ts';
+import type { Admission, MirroredName } from '../../mirror/policy/admission.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import { resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { urlBelow, withoutUser } from '../../upstream/url.ts';
 import { packageKey } from '../hosted/packages.ts';
-import { verifySidecar, verifyNupkg, type SidecarKind } from './upstream-files.ts';
+import { nupkgEntry, sidecarEntry, type SidecarKind } from './upstream-files.ts';
 import { isList } from './reading/json.ts';
 import type { ReadingKind } from './reading/readers.ts';
 import { readBytes, readEntry, type DocumentReading } from './documents.ts';
@@ -20,8 +21,6 @@ export const documentLimit = 64 * 2 ** 20;
 const shortDocumentLimit = 2 ** 20;
 /** Most characters of an address in a service index; a longer one is ignored. */
 const addressLimit = 2048;
-/** Most bytes of a nuspec, a readme or an icon. */
-const sidecarLimit = 2 ** 20;
 
 /** A parsed document of an upstream, and how the mirror got it. */
 export interface UpstreamDocument<T> {
@@ -69,11 +68,13 @@ const serviceIndex: DocumentReading<Resources, 'short'> = {
 export class PackageMirror {
   readonly #mirror: Mirror;
   readonly #origin: UpstreamPolicy;
+  readonly #admission: Admission;
   readonly #limits: Config['limits'];
 
-  constructor(mirror: Mirror, origin: UpstreamPolicy, limits: Config['limits']) {
+  constructor(mirror: Mirror, origin: UpstreamPolicy, admission: Admission, limits: Config['limits']) {
     this.#mirror = mirror;
     this.#origin = origin;
+    this.#admission = admission;
     this.#limits = limits;
   }
 
@@ -132,11 +133,27 @@ export class PackageMirror {
     return folder(await this.resource(upstream, flatContainer));
   }
 
+  /** Those of `items` that lists of the package with this key show. */
+  listed<T>(upstream: Upstream, key: string, items: readonly T[], versionOf: (item: T) => string) {
+    return this.#admission.listed(nameOf(upstream, key), items, versionOf);
+  }
+
+  /** Whether some versions of the package may be hidden. */
+  isLimited(upstream: Upstream, key: string): Promise<boolean> {
+    return this.#admission.isLimited(nameOf(upstream, key));
+  }
+
+  /** The versions of an id that lists show, in order, from the upstream that owns it. Undefined and throws as `#owned`. */
+  async versions(id: string): Promise<UpstreamDocument<readonly string[]> | undefined> {
+    const found = await this.#owned(id);
+    return found && { ...found, value: await this.listed(found.owner.upstream, packageKey(id), found.value, String) };
+  }
+
   /**
    * The versions of an id, in order, from the first upstream that has it: that upstream owns the id. Undefined if every
    * upstream that may be asked has none. Throws if an upstream failed and no later one has stored versions.
    */
-  async versions(id: string): Promise<(UpstreamDocument<readonly string[]> & { owner: Owner }) | undefined> {
+  async #owned(id: string): Promise<(UpstreamDocument<readonly string[]> & { owner: Owner }) | undefined> {
     let silence: Error | undefined;
     for (const upstream of this.#origin.candidates(id)) {
       const owner: Owner = { upstream, ...(silence && { silence }) };
@@ -156,7 +173,7 @@ export class PackageMirror {
   async owner(id: string): Promise<Owner | undefined> {
     const [first, ...others] = this.#origin.candidates(id);
     if (!first || others.length === 0) return first && { upstream: first };
-    return (await this.versions(id))?.owner;
+    return (await this.#owned(id))?.owner;
   }
 
   /** The name of an upstream from which a document or nupkg of an id is stored. */
@@ -184,13 +201,9 @@ export class PackageMirror {
     const owner = await this.#ownerOrHolder(id, version);
     if (!owner) return undefined;
     const { upstream } = owner;
+    if (!(await this.#admission.serves(nameOf(upstream, key), version))) return undefined;
     return this.#open(owner, {
-      ...resourceOf(upstream, 'nupkg', key, version),
-      lifetime: 'immutable',
-      limit: this.#limits.nupkg,
-      algorithms: ['sha512'],
-      history: (digest) => [{ kind: 'version', reference: version, digest }],
-      verify: async (staged) => verifyNupkg(staged, key, version, await hashOf(owner)),
+      ...nupkgEntry(upstream, key, version, this.#limits.nupkg, () => hashOf(owner)),
       fetch: async (_stored, signal) => {
         const url = await this.nupkgUrl(upstream, key, version);
         const fetched = await fetchFrom(upstream, { url, subject: packageSubject(key), signal });
@@ -204,10 +217,12 @@ export class PackageMirror {
     return urlBelow(await this.flat(upstream), key, version, `${key}.${version}.nupkg`);
   }
 
-  /** The entry of a version's nupkg, if it is stored. */
+  /** The entry of a version's nupkg, if it is stored and may be served. Throws `Denied`. */
   async storedNupkg(id: string, version: string): Promise<EntryMetadata | undefined> {
     const owner = await this.#ownerOrHolder(id, version);
-    return owner && this.#stored(owner.upstream, packageKey(id), version);
+    const key = packageKey(id);
+    if (!owner || !(await this.#admission.serves(nameOf(owner.upstream, key), version))) return undefined;
+    return this.#stored(owner.upstream, key, version);
   }
 
   /** A sidecar file, which the flat container has next to the nupkg: `<id>.nuspec`, `readme` or `icon`. */
@@ -216,13 +231,10 @@ export class PackageMirror {
     const owner = await this.owner(id);
     if (!owner) return undefined;
     const { upstream } = owner;
+    if (!(await this.#admission.serves(nameOf(upstream, key), version))) return undefined;
     const leaf = kind === 'nuspec' ? `${key}.nuspec` : kind;
     return this.#open(owner, {
-      ...resourceOf(upstream, kind, key, version),
-      lifetime: 'immutable',
-      limit: sidecarLimit,
-      whole: true,
-      verify: (staged) => verifySidecar(staged, kind, key, version),
+      ...sidecarEntry(upstream, key, version, kind),
       fetch: async (_stored, signal) => {
         const url = urlBelow(await this.flat(upstream), key, version, leaf);
         return fetchFrom(upstream, { url, subject: packageSubject(key), isDocument: true, signal });
@@ -290,14 +302,20 @@ export class PackageMirror {
     }
   }
 
-  #stored({ id: upstream }: Upstream, name: string, version: string) {
-    return this.#mirror.stored({ upstream, kind: 'nupkg', name, reference: version });
+  /** The entry of a stored nupkg that lists show. */
+  async #stored(upstream: Upstream, name: string, version: string): Promise<EntryMetadata | undefined> {
+    const stored = await this.#mirror.stored({ upstream: upstream.id, kind: 'nupkg', name, reference: version });
+    return stored && (await this.listed(upstream, name, [stored], () => version))[0];
   }
 
   #flatIndex(owner: Owner, key: string): Promise<UpstreamDocument<readonly string[]> | undefined> {
     const locate = async () => urlBelow(await this.flat(owner.upstream), key, 'index.json');
     return this.document(owner, 'flat', key, '', locate, flatIndex);
   }
+}
+
+function nameOf(upstream: Upstream, name: string): MirroredName {
+  return { upstream, kind: 'package', name };
 }
 
 /** The subject of every request for a package, for all its documents and files. */

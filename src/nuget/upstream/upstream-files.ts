@@ -1,5 +1,7 @@
 import { hexOf } from '../../runtime/digest.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
+import { resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts';
+import type { Upstream } from '../../upstream/upstream.ts';
 import { metadataOf } from '../format/metadata.ts';
 import { readIdentity } from '../format/nupkg.ts';
 import { readNuspec } from '../format/nuspec-reading.ts';
@@ -11,11 +13,43 @@ import { normalize, parseVersion, versionKey, type Version } from '../format/ver
 /** A file that the flat container has next to a nupkg. */
 export type SidecarKind = 'nuspec' | 'readme' | 'icon';
 
+/** Most bytes of a nuspec, a readme or an icon. */
+const sidecarLimit = 2 ** 20;
+
+/** The nupkg of a version at an upstream. `hashOf` resolves to its SHA-512 in Base64, if that is known. */
+export function nupkgEntry(
+  upstream: Upstream,
+  key: string,
+  version: string,
+  limit: number,
+  hashOf: () => Promise<string | undefined>,
+) {
+  return {
+    ...resourceOf(upstream, 'nupkg', key, version),
+    lifetime: 'immutable',
+    limit,
+    algorithms: ['sha512'],
+    history: (digest) => [{ kind: 'version', reference: version, digest }],
+    verify: async (staged) => verifyNupkg(staged, key, version, await hashOf()),
+  } satisfies Partial<MirrorResource>;
+}
+
+/** A sidecar file of a version at an upstream. */
+export function sidecarEntry(upstream: Upstream, key: string, version: string, kind: SidecarKind) {
+  return {
+    ...resourceOf(upstream, kind, key, version),
+    lifetime: 'immutable',
+    limit: sidecarLimit,
+    whole: true,
+    verify: (staged) => verifySidecar(staged, kind, key, version),
+  } satisfies Partial<MirrorResource>;
+}
+
 /**
  * Verifies a mirrored nupkg; resolves to the attributes stored with it. Throws if it is not a package, if it has
  * another id or version, or if its SHA-512 is not `expected` (Base64).
  */
-export async function verifyNupkg(
+async function verifyNupkg(
   staged: StagedFile,
   key: string,
   version: string,
@@ -32,7 +66,7 @@ export async function verifyNupkg(
 }
 
 /** Verifies a sidecar file; resolves to the attributes stored with it. Throws if it is clearly not of this kind. */
-export async function verifySidecar(
+async function verifySidecar(
   staged: StagedFile,
   kind: SidecarKind,
   key: string,

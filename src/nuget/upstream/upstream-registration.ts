@@ -14,6 +14,7 @@ import {
   type SizedVersion,
 } from '../format/pages.ts';
 import { compareVersions, parseVersion, type Version } from '../format/version.ts';
+import { keyOfVersion } from '../hosted/packages.ts';
 import type { DocumentReading } from './documents.ts';
 import { addressIn, type Owner, type PackageMirror, type UpstreamDocument } from './package-mirror.ts';
 import { pagesIn, registeredOf, versionsIn, type ListedPage, type ListedVersion } from './registration-pages.ts';
@@ -49,16 +50,21 @@ export class UpstreamRegistrations {
   async pages(owner: Owner, key: string, semVer2: boolean): Promise<UpstreamDocument<RegisteredPage[]> | undefined> {
     const index = await this.#index(owner, key, semVer2);
     if (!index) return undefined;
+    // The bounds of a page are versions, too.
+    const isLimited = await this.#packages.isLimited(owner.upstream, key);
     const pages: (RegisteredPage & { versions?: readonly ListedVersion[] })[] = [];
     let fetched = 0;
     for (const page of index.value) {
       const { lower, upper, count } = page;
-      if (!page.versions && (count <= rangeVersions || (fetched += 1) > maxTouched)) {
+      if (!isLimited && !page.versions && (count <= rangeVersions || (fetched += 1) > maxTouched)) {
         pages.push({ lower, upper, count });
         continue;
       }
       const versions = await this.#versions(owner, key, semVer2, page);
-      if (versions.length > 0) pages.push({ lower, upper, count: versions.length, versions });
+      const [first, last] = [versions[0], versions.at(-1)];
+      if (!first || !last) continue;
+      const bounds = isLimited ? { lower: first.version, upper: last.version } : { lower, upper };
+      pages.push({ ...bounds, count: versions.length, versions });
     }
     if (pages.length === 0) return undefined;
     const value: RegisteredPage[] = [];
@@ -138,7 +144,13 @@ export class UpstreamRegistrations {
     return this.#packages.document(owner, hiveName(semVer2), key, 'index', locate, reading);
   }
 
+  /** The versions of a page that lists show. */
   async #versions(owner: Owner, key: string, semVer2: boolean, page: ListedPage): Promise<readonly ListedVersion[]> {
+    const versions = await this.#allVersions(owner, key, semVer2, page);
+    return this.#packages.listed(owner.upstream, key, versions, ({ version }) => keyOfVersion(version) ?? version);
+  }
+
+  async #allVersions(owner: Owner, key: string, semVer2: boolean, page: ListedPage): Promise<readonly ListedVersion[]> {
     if (page.versions) return page.versions;
     const document = await this.#packages.document(
       owner,

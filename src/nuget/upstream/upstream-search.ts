@@ -1,4 +1,5 @@
 import type { Logger } from 'pino';
+import { inTime } from '../../runtime/in-time.ts';
 import type { Cache } from '../../cache/cache.ts';
 import { fetchBytes, unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
@@ -6,6 +7,7 @@ import type { Upstream } from '../../upstream/upstream.ts';
 import type { HitOptions } from './reading/search-answers.ts';
 import { read } from './reading/readers.ts';
 import type { SearchHit } from '../format/search-hit.ts';
+import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { addressIn, documentLimit, type PackageMirror } from './package-mirror.ts';
 
 /** The search results of one upstream. */
@@ -61,12 +63,17 @@ export class UpstreamSearch {
   }
 
   /** The hits of every upstream that answers in time, in the order of the configuration. */
-  query(parameters: URLSearchParams): Promise<UpstreamResults<SearchHit>[]> {
+  async query(parameters: URLSearchParams): Promise<UpstreamResults<SearchHit>[]> {
     const reader: Reader = async (upstream, bytes) => {
       const options: HitOptions = { base: upstream.base.href, flat: await this.#packages.flat(upstream) };
       return read('hits', bytes, options);
     };
-    return this.#results(searchTypes, parameters, reader);
+    const results = await this.#results<SearchHit>(searchTypes, parameters, reader);
+    const shown = results.map(async ({ data, ...rest }) => {
+      const hits = await Promise.all(data.map((hit) => this.#shown(rest.upstream, hit)));
+      return { ...rest, data: hits.filter((hit) => hit !== undefined) };
+    });
+    return Promise.all(shown);
   }
 
   /** Ids that complete the typed text. */
@@ -80,7 +87,22 @@ export class UpstreamSearch {
     parameters: URLSearchParams,
   ): Promise<{ served: Answer['served']; value: string[] } | undefined> {
     const answer = await this.#askInTime(upstream, autocompleteTypes, parameters, readVersions);
-    return answer && { served: answer.served, value: answer.text === '' ? [] : answer.text.split('\n') };
+    if (!answer) return undefined;
+    const versions = answer.text === '' ? [] : answer.text.split('\n');
+    const key = packageKey(parameters.get('id')!);
+    const shown = await this.#packages.listed(upstream, key, versions, (each) => keyOfVersion(each)!);
+    return { served: answer.served, value: [...shown] };
+  }
+
+  /** A hit with the versions that lists show, under the newest of them if its own is hidden; undefined without one. */
+  async #shown(upstream: Upstream, hit: SearchHit): Promise<SearchHit | undefined> {
+    const key = packageKey(hit.metadata.id);
+    if (!(await this.#packages.isLimited(upstream, key))) return hit;
+    const versions = await this.#packages.listed(upstream, key, hit.versions, ({ version }) => keyOfVersion(version)!);
+    const [own] = await this.#packages.listed(upstream, key, [hit], ({ version }) => keyOfVersion(version)!);
+    const { version, fullVersion } = own ?? versions.at(-1) ?? {};
+    if (version === undefined || fullVersion === undefined) return undefined;
+    return { ...hit, version, fullVersion, versions: [...versions] };
   }
 
   async #results<T>(types: string[], parameters: URLSearchParams, reader: Reader): Promise<UpstreamResults<T>[]> {
@@ -99,7 +121,10 @@ export class UpstreamSearch {
     reader: Reader,
   ): Promise<Answer | undefined> {
     try {
-      return await inTime(upstream, this.#ask(upstream, types, parameters, reader));
+      // A later answer still gets into the cache, for the next search.
+      const milliseconds = Math.min(upstream.config.timeout, maxWait);
+      const work = () => this.#ask(upstream, types, parameters, reader);
+      return await inTime(work, milliseconds, { late: () => undefined });
     } catch (error) {
       if (!isUpstreamFailure(error)) throw error;
       this.#log.info({ upstream: upstream.id, reason: (error as Error).message }, 'left out of a search');
@@ -129,13 +154,4 @@ export class UpstreamSearch {
     await this.#cache.set(key, text, upstream.config.freshFor);
     return { served: 'miss', text };
   }
-}
-
-/** Resolves to undefined after the time limit. A later answer still gets into the cache, for the next search. */
-function inTime<T>(upstream: Upstream, answer: Promise<T>): Promise<T | undefined> {
-  answer.catch(() => undefined);
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, Math.min(upstream.config.timeout, maxWait), undefined);
-    answer.then(resolve, reject).finally(() => clearTimeout(timer));
-  });
 }

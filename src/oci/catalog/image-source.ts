@@ -12,7 +12,8 @@ import { manifestUnknown } from '../hosted/manifests.ts';
 import type { Reference } from '../format/reference.ts';
 import { pageOf, type ReferrersPage, type ReferrersQuery } from '../hosted/referrers.ts';
 import { claimsAmong, nameUnknown, upstreamUnknown, type NamePage } from '../hosted/repositories.ts';
-import { manifestTypeOf, type ImageMirror } from '../mirrored/image-mirror.ts';
+import { manifestTypeOf } from '../mirrored/image-entries.ts';
+import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
 
 /** A repository as the client requests it. */
@@ -192,7 +193,7 @@ export class ImageSource {
    */
   async hosted(asked: RepositoryRequest): Promise<LocatedRepository> {
     const { accountId, name, ns } = asked;
-    const { hosted: names } = (await this.#mirrors.of(accountId)).locate(name, ns);
+    const { hosted: names } = (await this.#mirrors.of(accountId)).names.locate(name, ns);
     if (names.length === 0) throw nameUnknown(name);
     const there = names.length < 2 ? undefined : await claimsAmong(this.#database, accountId, names);
     const hosted = there ? (hostedAmong(names, there) ?? names[0]!) : names[0]!;
@@ -223,7 +224,7 @@ export class ImageSource {
   ): Promise<boolean> {
     if (!mayPush || !name.includes('/') || name.startsWith('library/')) return false;
     const mirror = await this.#mirrors.of(accountId);
-    return !mirror.locate(name, ns).isNamed && !(await mirror.isMirrored(place));
+    return !mirror.names.locate(name, ns).isNamed && !(await mirror.isMirrored(place));
   }
 
   /**
@@ -239,7 +240,7 @@ export class ImageSource {
     { accountId, hosted }: LocatedRepository,
     place: UpstreamRepository,
   ): Promise<(readonly string[])[]> {
-    const mirrored = (await this.#mirrors.of(accountId)).namesOf(place);
+    const mirrored = (await this.#mirrors.of(accountId)).names.namesOf(place);
     return hosted === undefined ? [mirrored] : [[hosted], mirrored];
   }
 
@@ -247,7 +248,11 @@ export class ImageSource {
   async locate(asked: RepositoryRequest): Promise<LocatedRepository> {
     const { accountId, name, ns, mayPush } = asked;
     const mirror = this.#mirrors.of(accountId);
-    const { hosted: names, place, missing } = (mirror instanceof Promise ? await mirror : mirror).locate(name, ns);
+    const {
+      hosted: names,
+      place,
+      missing,
+    } = (mirror instanceof Promise ? await mirror : mirror).names.locate(name, ns);
     const at = (hosted: string | undefined, there?: UpstreamRepository): LocatedRepository => ({
       accountId,
       name,

@@ -3,7 +3,7 @@ import { type manifestDetails } from '../../api/content/content-schemas.ts';
 import { timeOf, timeOrNull } from '../../api/framework/schemas.ts';
 import { placeholders, type Database } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
-import { imageBytesOf, manifestTypeOf } from '../mirrored/image-mirror.ts';
+import { imageBytesOf, manifestTypeOf } from '../mirrored/image-entries.ts';
 import { isIndex, type Descriptor } from '../format/manifest.ts';
 import { manifestUnknown } from '../hosted/manifests.ts';
 import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';

@@ -1,9 +1,9 @@
 import type { Database } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import { entriesOfName } from '../../mirror/store/listing.ts';
-import { imageBytesOf, manifestTypeOf } from '../mirrored/image-mirror.ts';
+import { imageBytesOf, manifestTypeOf } from '../mirrored/image-entries.ts';
 import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
-import type { Described } from './stored-images.ts';
+import type { Described, StoredImages } from './stored-images.ts';
 
 /** A manifest without a tag. Times are milliseconds since 1970 UTC. */
 export interface ListedManifest {
@@ -26,15 +26,18 @@ const scanned = 2000;
  * fewer entries; undefined at its end.
  */
 export async function listUntagged(
-  database: Database,
+  stored: StoredImages,
   at: Described,
   limit: number,
   after: string,
 ): Promise<{ items: ListedManifest[]; next: string | undefined }> {
   const rows = at.place
-    ? await mirroredManifests(database, at.place, after)
-    : await hostedManifests(database, at.repositoryId, after);
-  const untagged = rows.filter(({ isTagged }) => !isTagged);
+    ? await mirroredManifests(stored.database, at.place, after)
+    : await hostedManifests(stored.database, at.repositoryId, after);
+  const shown = at.place
+    ? await (await stored.mirrorOf(at.accountId)).listed(at.place, rows, ({ digest }) => digest)
+    : rows;
+  const untagged = shown.filter(({ isTagged }) => !isTagged);
   const items = untagged.slice(0, limit).map(({ isTagged: _isTagged, ...row }) => row);
   if (untagged.length > limit) return { items, next: items.at(-1)!.digest };
   return { items, next: rows.length < scanned ? undefined : rows.at(-1)!.digest };

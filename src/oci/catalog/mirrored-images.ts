@@ -1,3 +1,4 @@
+import { pagesOf } from '../../runtime/pages.ts';
 import { allow } from '../../accounts/allow.ts';
 import type { NameSet } from '../../accounts/names.ts';
 import type { Principal } from '../../accounts/principal.ts';
@@ -12,7 +13,8 @@ import { nameQuery, placeOf, storedNames, takeFrom } from '../../mirror/store/wo
 import { mirroredDownloads } from '../../usage/mirrored.ts';
 import { tagsShown, type TagSummary } from './images.ts';
 import { claimsAmong } from '../hosted/repositories.ts';
-import { imageBytesOf, manifestTypeOf, type ImageMirror } from '../mirrored/image-mirror.ts';
+import { imageBytesOf, manifestTypeOf } from '../mirrored/image-entries.ts';
+import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
 
 /** A repository with mirrored content. Its name is the one by which a client pulls it: `<upstream>/<name>`. */
@@ -60,16 +62,14 @@ export class MirroredImages {
     const prefixes = mirror.upstreams.map((upstream) => ({ upstream, prefix: `${upstream.name}/` }));
     for (const { upstream, prefix } of prefixes.sort((a, b) => (a.prefix < b.prefix ? -1 : 1))) {
       if (cursor > prefix && !cursor.startsWith(prefix)) continue;
-      let after = cursor.startsWith(prefix) ? cursor.slice(prefix.length) : '';
+      const first = cursor.startsWith(prefix) ? cursor.slice(prefix.length) : '';
       const selection = { kind: 'manifest', upstreams: [upstream.id] };
-      for (;;) {
-        const names = await entryNames(this.#database, selection, after, namesAtATime);
+      const read = (after: string) => entryNames(this.#database, selection, after, namesAtATime);
+      for await (const names of pagesOf(first, namesAtATime, read, String)) {
         for (const name of await this.#visible(mirror, accountId, prefix, names, only)) {
           if (found.length === limit) return found;
-          found.push(await this.#summary(accountId, upstream, name, tags));
+          found.push(await this.#summary(accountId, { upstream, name }, tags));
         }
-        if (names.length < namesAtATime) break;
-        after = names.at(-1)!;
       }
     }
     return found;
@@ -121,21 +121,22 @@ export class MirroredImages {
     const { accountId, names } = principal;
     const only = names?.container;
     const mirror = await this.#mirrors.of(accountId);
-    const { hosted, place } = mirror.locate(name, undefined);
-    const mirrored = place ? mirror.namesOf(place) : [];
+    const { hosted, place } = mirror.names.locate(name, undefined);
+    const mirrored = place ? mirror.names.namesOf(place) : [];
     allow(principal, 'read', 'container', [...hosted, ...mirrored]);
     const owners: (NameOwner | MirroredOwner)[] = hosted
       .filter((each) => !only || only.includes(each))
       .map((each) => ({ accountId, upstream: '', name: each }));
     if (!place || (only && !mirrored.some((each) => only.includes(each)))) return owners;
     const { upstream } = place;
-    return [...owners, { accountId: 0, upstream: upstream.id, name: place.name, upstreamName: upstream.name }];
+    const listed: MirroredOwner['listed'] = (entries) => mirror.listedEntries(place, entries);
+    return [...owners, { accountId: 0, upstream: upstream.id, name: place.name, upstreamName: upstream.name, listed }];
   }
 
   /** One repository without its tags; undefined if nothing of it is stored. */
-  async get(accountId: number, { upstream, name }: UpstreamRepository): Promise<MirroredImageSummary | undefined> {
-    const names = await entryNames(this.#database, namedOnly(upstream, name), '', 1);
-    return names.length === 0 ? undefined : this.#summary(accountId, upstream, name, 0);
+  async get(accountId: number, place: UpstreamRepository): Promise<MirroredImageSummary | undefined> {
+    const names = await entryNames(this.#database, namedOnly(place.upstream, place.name), '', 1);
+    return names.length === 0 ? undefined : this.#summary(accountId, place, 0);
   }
 
   /**
@@ -179,7 +180,7 @@ export class MirroredImages {
     names: readonly string[],
     only: NameSet | undefined,
   ): Promise<string[]> {
-    const places = names.map((name) => ({ name, ...mirror.locate(prefix + name, undefined) }));
+    const places = names.map((name) => ({ name, ...mirror.names.locate(prefix + name, undefined) }));
     const claimed = await claimsAmong(
       this.#database,
       accountId,
@@ -187,15 +188,18 @@ export class MirroredImages {
     );
     return places
       .filter(({ place, hosted }) => place && !hosted.some((spelling) => claimed.get(spelling)))
-      .filter(({ place }) => !only || mirror.namesOf(place!).some((each) => only.includes(each)))
+      .filter(({ place }) => !only || mirror.names.namesOf(place!).some((each) => only.includes(each)))
       .map(({ name }) => name);
   }
 
-  async #summary(accountId: number, upstream: Upstream, name: string, limit: number): Promise<MirroredImageSummary> {
+  async #summary(accountId: number, place: UpstreamRepository, limit: number): Promise<MirroredImageSummary> {
+    const { upstream, name } = place;
     const { id } = upstream;
-    const tags = limit > 0 ? await taggedEntries(this.#database, { kind: 'manifest', upstream: id }, name, limit) : [];
+    const tagged =
+      limit > 0 ? await taggedEntries(this.#database, { kind: 'manifest', upstream: id }, name, limit) : [];
     const totals = await totalsOfName(this.#database, id, ['manifest', 'blob'], name);
-    const listed = listedName({ upstream, name });
+    const tags = await (await this.#mirrors.of(accountId)).listedEntries(place, tagged);
+    const listed = listedName(place);
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'container', [listed]);
     return {
       name: listed,

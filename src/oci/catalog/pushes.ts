@@ -8,7 +8,8 @@ import type { Images } from './images.ts';
 import { parseManifest } from '../format/manifest.ts';
 import { manifestBlobUnknown, type PushedManifest, type SentManifest } from '../hosted/manifests.ts';
 import type { ImageSource } from './image-source.ts';
-import { manifestTypeOf, type ImageMirror } from '../mirrored/image-mirror.ts';
+import { manifestTypeOf } from '../mirrored/image-entries.ts';
+import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
 
 export interface Pushed extends PushedManifest {
@@ -66,7 +67,7 @@ export class Pushes {
   /** As `Manifests.push`; the manifest may also refer to content that was mirrored under the same name. */
   async push(accountId: number, name: string, sent: SentManifest): Promise<Pushed> {
     const mirror = await this.#mirrors.of(accountId);
-    const { place } = mirror.locate(name, undefined);
+    const { place } = mirror.names.locate(name, undefined);
     // The transaction of the push may not wait for this.
     const isFirst = place !== undefined && !(await this.#source.isClaimed(accountId, name));
     const upstream = isFirst && (await mirror.isMirrored(place)) ? place.upstream.name : undefined;

@@ -137,7 +137,8 @@ export class StoredImages {
       const metadata = await (await this.mirrorOf(accountId)).stored(place, 'referrers', digest);
       if (!metadata) return undefined;
       const content = await this.#parts.blobs.open(metadata.digest, metadata.size);
-      return await readParsedList({ metadata, content, complete: Promise.resolve(metadata) }, referrerLists);
+      const list = await readParsedList({ metadata, content, complete: Promise.resolve(metadata) }, referrerLists);
+      return await (await this.mirrorOf(accountId)).listed(place, list, (each) => each.digest);
     } catch (error) {
       if (isDomainError(error)) return undefined;
       throw error;

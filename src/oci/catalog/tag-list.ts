@@ -3,7 +3,7 @@ import type { Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { taggedEntries } from '../../mirror/store/listing.ts';
 import { mirroredDownloads } from '../../usage/mirrored.ts';
-import { imageBytesOf, manifestTypeOf } from '../mirrored/image-mirror.ts';
+import { imageBytesOf, manifestTypeOf } from '../mirrored/image-entries.ts';
 import { isIndex } from '../format/manifest.ts';
 import { naturalKey } from '../hosted/natural-order.ts';
 import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
@@ -49,7 +49,7 @@ export async function listTags(
   after: readonly [string, string] | undefined,
 ): Promise<ListedTag[]> {
   const { database } = stored;
-  const all = at.place ? await mirroredTags(database, at.place) : undefined;
+  const all = at.place ? await mirroredTags(stored, at.accountId, at.place) : undefined;
   const rows = all
     ? pageOf(all, query, limit, after)
     : await hostedTags(database, at.repositoryId!, query, limit, after);
@@ -133,9 +133,10 @@ async function fillKeys(database: Database, repositoryId: number): Promise<void>
   }
 }
 
-async function mirroredTags(database: Database, { upstream, name }: UpstreamRepository): Promise<Row[]> {
-  const entries = await taggedEntries(database, { kind: 'manifest', upstream: upstream.id }, name, maxMirrored);
-  return entries.map((entry) => ({
+async function mirroredTags(stored: StoredImages, accountId: number, place: UpstreamRepository): Promise<Row[]> {
+  const { upstream, name } = place;
+  const entries = await taggedEntries(stored.database, { kind: 'manifest', upstream: upstream.id }, name, maxMirrored);
+  return (await (await stored.mirrorOf(accountId)).listedEntries(place, entries)).map((entry) => ({
     key: [naturalKey(entry.reference), entry.reference],
     name: entry.reference,
     digest: entry.digest,

@@ -1,3 +1,4 @@
+import { pagesOf } from '../../runtime/pages.ts';
 import { LRUCache } from 'lru-cache';
 import { placeholders, type Database } from '../../database/database.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
@@ -72,19 +73,18 @@ export class Referrers {
     last: string,
   ): AsyncGenerator<Descriptor> {
     const filter = artifactType === undefined ? '' : 'AND artifact_type = ?';
-    for (let after = last; ;) {
-      const rows = await this.#database.select<ReferrerRow>(
+    const read = (after: string) =>
+      this.#database.select<ReferrerRow>(
         `SELECT id, digest, media_type, artifact_type, size_bytes, OCTET_LENGTH(annotations) AS annotation_bytes,
            CASE WHEN OCTET_LENGTH(annotations) <= ${shortAnnotations} THEN annotations END AS annotations FROM manifests
          WHERE repository_id = ? AND subject = ? AND digest > ? ${filter} ORDER BY digest LIMIT ${rowsAtATime}`,
         [repositoryId, subject, after, ...(artifactType === undefined ? [] : [artifactType])],
       );
+    for await (const rows of pagesOf(last, rowsAtATime, read, ({ digest }) => digest)) {
       for (const row of rows) {
         const isLong = (row.annotation_bytes ?? 0) > shortAnnotations;
         yield toDescriptor(isLong ? { ...row, ...(await this.#annotationsOf(row)) } : row);
       }
-      if (rows.length < rowsAtATime) return;
-      after = rows.at(-1)!.digest;
     }
   }
 

@@ -1,3 +1,4 @@
+import { pagesOf } from '../../runtime/pages.ts';
 import { placeholders, type Database, type Queryable, type Transaction } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import { Pace } from '../../storage/upkeep/pace.ts';
@@ -71,15 +72,14 @@ interface CountedRow extends RepositoryCounts {
  */
 export async function correctCounts(database: Database, now: () => number, signal: AbortSignal): Promise<void> {
   const pace = new Pace(signal);
-  for (let after = 0; ;) {
-    const rows = await database.select<CountedRow>(`${countAll} WHERE r.id > ? ORDER BY r.id LIMIT ${page}`, [after]);
+  const read = (after: number) =>
+    database.select<CountedRow>(`${countAll} WHERE r.id > ? ORDER BY r.id LIMIT ${page}`, [after]);
+  for await (const rows of pagesOf(0, page, read, ({ id }) => id)) {
     await pace.step();
     for (const { id } of rows.filter(isWrong)) {
       await database.transaction((tx) => correct(tx, id, now()));
       await pace.step();
     }
-    if (rows.length < page) return;
-    after = rows.at(-1)!.id;
   }
 }
 

@@ -8,6 +8,7 @@ const wire: Record<ErrorName, readonly [status: number, code: string]> = {
   Unauthorized: [401, 'UNAUTHORIZED'],
   ScopeMissing: [403, 'DENIED'],
   NameDenied: [403, 'DENIED'],
+  Denied: [403, 'DENIED'],
   NotFound: [404, 'UNSUPPORTED'],
   Invalid: [400, 'UNSUPPORTED'],
   AlreadyExists: [409, 'DENIED'],

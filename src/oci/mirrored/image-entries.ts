@@ -1,5 +1,18 @@
-import { isDigest } from '../../runtime/digest.ts';
+import { isDigest, type Digest } from '../../runtime/digest.ts';
+import { pause } from '../../runtime/event-loop.ts';
+import { parseDocument } from '../../mirror/document.ts';
+import type { MirrorResource } from '../../mirror/fetch/resource.ts';
+import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import type { ListedKinds } from '../../mirror/store/entry-kinds.ts';
+import type { StagedFile } from '../../storage/files/staged-file.ts';
+import { hasMoreValues } from '../format/json-values.ts';
+import { manifestTypeIn, maxValues, mediaTypes } from '../format/manifest.ts';
+import { resource, type UpstreamRepository } from './upstream-repository.ts';
+
+/** The media types in `Accept`. Manifests are never converted, so the client has to understand the type. */
+export const manifestTypes: readonly string[] = Object.values(mediaTypes);
+/** The most bytes of a blob whose size no stored manifest states. */
+const unknownSizeLimit = 16 * 2 ** 30;
 
 /** What the mirror stores of a registry. */
 export const imageEntries: ListedKinds = {
@@ -13,3 +26,59 @@ export const imageEntries: ListedKinds = {
         }
       : undefined,
 };
+
+/** The manifest of a tag or digest at an upstream. A tag's manifest is stored under its digest, too. */
+export function manifestEntry(place: UpstreamRepository, reference: string, limit: number) {
+  const byDigest = isDigest(reference);
+  return {
+    ...resource(place, 'manifest', reference),
+    ...(byDigest && { lifetime: 'immutable' as const, digest: reference }),
+    limit,
+    whole: true,
+    verify: verifyManifest,
+    history: (digest) => [
+      ...(byDigest ? [] : [{ kind: 'tag' as const, reference, digest }]),
+      { kind: 'manifest' as const, reference: digest, digest },
+    ],
+    aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
+  } satisfies Partial<MirrorResource>;
+}
+
+/** A blob at an upstream. `limit` is in bytes; undefined for the largest one. */
+export function blobEntry(place: UpstreamRepository, digest: Digest, limit: number | undefined) {
+  return {
+    ...resource(place, 'blob', digest),
+    lifetime: 'immutable',
+    digest,
+    limit: Math.min(limit ?? unknownSizeLimit, unknownSizeLimit),
+  } satisfies Partial<MirrorResource>;
+}
+
+/** Throws if the file is not a manifest. The attributes are its media type and the size of the whole image in bytes. */
+async function verifyManifest(staged: StagedFile): Promise<Record<string, string>> {
+  const bytes = await staged.bytes();
+  if (hasMoreValues(bytes, maxValues)) throw new Error(`it has more than ${maxValues} values`);
+  await pause();
+  const manifest = parseDocument(bytes) as Record<string, unknown> | undefined;
+  const mediaType = manifest && manifestTypeIn(manifest);
+  if (!mediaType) throw new Error('it is not a manifest of a known type');
+  const { config, layers, manifests } = manifest;
+  const imageBytes = [config, layers, manifests].flat().reduce((sum: number, each) => sum + sizeOf(each), staged.size);
+  return { imageBytes: String(imageBytes), mediaType };
+}
+
+function sizeOf(descriptor: unknown): number {
+  const size = (descriptor as { size?: unknown } | null | undefined)?.size;
+  return Number.isSafeInteger(size) ? (size as number) : 0;
+}
+
+/** The media type to serve an entry with: the upstream's if it is a manifest type, else the one found in the manifest. */
+export function manifestTypeOf({ type, attributes }: Pick<EntryMetadata, 'type' | 'attributes'>): string {
+  const known = [type, attributes['mediaType'] ?? ''].find((each) => manifestTypes.includes(each));
+  return known ?? 'application/octet-stream';
+}
+
+/** The size of a manifest and of everything that it refers to, as stated in it; bytes. */
+export function imageBytesOf({ size, attributes }: Pick<EntryMetadata, 'size' | 'attributes'>): number {
+  return Number(attributes['imageBytes'] ?? size);
+}

@@ -2,46 +2,24 @@ import type { Config } from '../../config/schema.ts';
 import type { Transaction } from '../../database/database.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
 import { pause } from '../../runtime/event-loop.ts';
-import { parseDocument } from '../../mirror/document.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import { fetchFrom } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure, type MirrorEntry, type Mirror, type ServedOutcome } from '../../mirror/mirror.ts';
+import type { Admission, MirroredName } from '../../mirror/policy/admission.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
 import { readAll } from '../../storage/files/content.ts';
-import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { blobsOfEntry, type StatedBlob } from '../hosted/manifest-blobs.ts';
-import { hasMoreValues } from '../format/json-values.ts';
-import { manifestTypeIn, mediaTypes, maxValues, type Descriptor } from '../format/manifest.ts';
-import {
-  formsOf,
-  isHub,
-  isRegistry,
-  firstSegment,
-  resource,
-  pullScope,
-  spellingsOf,
-  urlOf,
-  type UpstreamRepository,
-} from './upstream-repository.ts';
+import type { Descriptor } from '../format/manifest.ts';
+import { blobEntry, manifestEntry, manifestTypes } from './image-entries.ts';
+import { RepositoryNames } from './repository-names.ts';
+import { pullScope, resource, urlOf, type UpstreamRepository } from './upstream-repository.ts';
 import { fallbackTag } from '../format/reference.ts';
 import { readParsedList, referrerLists, tagLists, type ListKind } from './parsed-lists.ts';
 import { pageOfNames, type NamePage } from '../hosted/repositories.ts';
 import { collect, firstTags, inMemory, listLimit, readDescriptors, readTags } from './upstream-lists.ts';
-
-/** Where the repository of a request may be found. */
-export interface RepositoryLocation {
-  /** The names under which it may be hosted. */
-  hosted: string[];
-  /** Its place at an upstream; undefined if no upstream may get requests for it. */
-  place: UpstreamRepository | undefined;
-  /** Whether the request names an upstream, by prefix or `ns`; else it means the default upstream. */
-  isNamed: boolean;
-  /** The registry that the name begins with, if the account has no upstream of that name. */
-  missing: string | undefined;
-}
 
 /** The items of an upstream's list, and how the list was served. */
 export interface Listed<T> {
@@ -49,33 +27,26 @@ export interface Listed<T> {
   items: readonly T[];
 }
 
-/** The media types in `Accept`. Manifests are never converted, so the client has to understand the type. */
-const manifestTypes: readonly string[] = Object.values(mediaTypes);
 /** Stored references that one statement reads. */
 const referencesAtATime = 500;
 /** The most manifests that are searched for blobs, and the most bytes of them together. */
 const manifestsSearched = 50;
 const manifestBytesSearched = 8 * 2 ** 20;
-/** The most bytes of a blob whose size no stored manifest states. */
-const unknownSizeLimit = 16 * 2 ** 30;
 
 /** Images of the upstream registries that serve an account, through the mirror. */
 export class ImageMirror {
+  readonly names: RepositoryNames;
   readonly #mirror: Mirror;
   readonly #policy: UpstreamPolicy;
+  readonly #admission: Admission;
   readonly #limits: Config['limits'];
-  readonly #byName = new Map<string, Upstream>();
-  readonly #default: Upstream | undefined;
-  /** Names of upstreams that do not serve the account. */
-  readonly #hidden: ReadonlySet<string>;
 
-  constructor(mirror: Mirror, policy: UpstreamPolicy, limits: Config['limits']) {
+  constructor(mirror: Mirror, policy: UpstreamPolicy, admission: Admission, limits: Config['limits']) {
     this.#mirror = mirror;
     this.#policy = policy;
+    this.#admission = admission;
     this.#limits = limits;
-    for (const upstream of policy.all) for (const name of spellingsOf(upstream)) this.#byName.set(name, upstream);
-    this.#hidden = new Set(policy.hidden.flatMap(spellingsOf).filter((name) => !this.#byName.has(name)));
-    this.#default = policy.all.find(({ config }) => config.default);
+    this.names = new RepositoryNames(policy);
   }
 
   /** The upstream registries, in the order of the configuration. */
@@ -84,79 +55,29 @@ export class ImageMirror {
   }
 
   /**
-   * The names under which the requested repository may be hosted, the requested one first, and its place at an upstream.
-   * `ns` is only compared with the configured names, never connected to. With or without `ns`, a prefix that names the
-   * upstream is removed once; if it comes twice, no upstream gets a request. A name that begins with another registry while
-   * Docker Hub is the default, or with an upstream that does not serve the account, is sent to no upstream.
-   */
-  locate(name: string, ns: string | undefined): RepositoryLocation {
-    const prefix = firstSegment(name);
-    const prefixed = this.#byName.get(prefix);
-    const upstream = ns === undefined ? (prefixed ?? this.#default) : this.#byName.get(ns);
-    const isHidden = ns === undefined && this.#hidden.has(prefix);
-    const isNamed = ns !== undefined || prefixed !== undefined || isHidden;
-    const missing = ns === undefined && !prefixed && this.#isElsewhere(prefix) ? prefix : undefined;
-    if (!upstream || isHidden) return { hosted: ns === undefined ? [name] : [], place: undefined, isNamed, missing };
-    let rest = prefixed === upstream ? name.slice(prefix.length + 1) : name;
-    const mayContain = this.#mayContain(upstream, rest);
-    if (isHub(upstream) && !rest.includes('/')) rest = `library/${rest}`;
-    const forms = formsOf({ upstream, name: rest });
-    const hosted = new Set([
-      ...(ns === undefined ? [name] : []),
-      ...forms.map((form) => `${upstream.name}/${form}`),
-      ...(upstream === this.#default ? forms : []),
-    ]);
-    const mayAsk = !missing && mayContain && this.#policy.candidates(...hosted, ...forms).includes(upstream);
-    return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined, isNamed, missing };
-  }
-
-  /** Whether the default upstream is not asked for names with this prefix. Docker Hub has no dot there; others may. */
-  #isElsewhere(prefix: string): boolean {
-    return isRegistry(prefix) && (!this.#default || isHub(this.#default));
-  }
-
-  /**
-   * Whether the upstream may have a repository `rest`: not if it begins with the upstream again, and not if behind further
-   * prefixes there is a reserved name, which must not be sent upstream in any spelling.
-   */
-  #mayContain(upstream: Upstream, rest: string): boolean {
-    if (this.#byName.get(firstSegment(rest)) === upstream) return false;
-    for (let inner = rest; this.#byName.has(firstSegment(inner));) {
-      inner = inner.slice(inner.indexOf('/') + 1);
-      if (this.#policy.isReserved(inner)) return false;
-    }
-    return true;
-  }
-
-  /** The names by which a client can request `place` without `ns`, the listed one first. */
-  namesOf(place: UpstreamRepository): string[] {
-    const forms = formsOf(place);
-    const names = forms.map((form) => `${place.upstream.name}/${form}`);
-    if (place.upstream !== this.#default) return names;
-    // A name that begins with another upstream or registry means that one.
-    const isOther = (prefix: string) => this.#byName.has(prefix) || this.#isElsewhere(prefix);
-    return [...names, ...forms.filter((form) => !isOther(firstSegment(form)))];
-  }
-
-  /**
    * The complete manifest of a tag or digest. A stored tag is revalidated by HEAD, which upstreams do not count as a pull.
    * If it has moved, the new manifest is opened by its digest, so that a stored one is not fetched again.
    */
-  openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
-    const byDigest = isDigest(reference);
+  async openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
+    if (!(await this.#admission.serves(nameOf(place), reference))) return undefined;
+    const entry = await this.#openManifest(place, reference);
+    if (!entry || isDigest(reference)) return entry;
+    try {
+      const { digest } = entry.metadata ?? (await entry.complete);
+      if (await this.#admission.serves(nameOf(place), digest)) return entry;
+    } catch (error) {
+      entry.content.close();
+      throw error;
+    }
+    entry.content.close();
+    return undefined;
+  }
+
+  #openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
     const url = urlOf(place, 'manifests', reference);
     const headers = { accept: manifestTypes.join(', ') };
     return this.#mirror.open({
-      ...resource(place, 'manifest', reference),
-      ...(byDigest && { lifetime: 'immutable' as const, digest: reference }),
-      limit: this.#limits.manifest,
-      whole: true,
-      verify: verifyManifest,
-      history: (digest) => [
-        ...(byDigest ? [] : [{ kind: 'tag' as const, reference, digest }]),
-        { kind: 'manifest' as const, reference: digest, digest },
-      ],
-      aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
+      ...manifestEntry(place, reference, this.#limits.manifest),
       fetch: async (known, signal) => {
         const request = { url, headers, subject: place.name, scope: pullScope(place), isDocument: true, signal };
         if (known) {
@@ -164,7 +85,7 @@ export class ImageMirror {
           discard(head.body);
           if (head.status === 404 || head.status === 410) return { kind: 'absent' };
           if (head.digest === known.digest) return { kind: 'not-modified' };
-          const moved = head.digest && (await this.openManifest(place, head.digest));
+          const moved = head.digest && (await this.#openManifest(place, head.digest));
           if (moved) return copyOf(moved, this.#limits.manifest);
         }
         const fetched = await fetchFrom(place.upstream, { ...request, known });
@@ -175,14 +96,14 @@ export class ImageMirror {
 
   /** A blob. Once stored, it is never requested again. Its size is limited to the one in a stored manifest, if any. */
   async openBlob(place: UpstreamRepository, digest: Digest): Promise<MirrorEntry | undefined> {
-    const blob = { ...resource(place, 'blob', digest), lifetime: 'immutable' as const };
+    if (!(await this.#admission.serves(nameOf(place), digest))) return undefined;
+    const blob = blobEntry(place, digest, this.#limits.blob);
     const stored = await this.#mirror.openStored(blob);
     if (stored) return stored;
     const known = await this.#sizeOf(place, digest);
     return this.#mirror.open({
       ...blob,
-      digest,
-      limit: Math.min(known ?? unknownSizeLimit, this.#limits.blob ?? unknownSizeLimit),
+      limit: Math.min(known ?? blob.limit, blob.limit),
       fetch: (_known, signal) => {
         const url = urlOf(place, 'blobs', digest);
         return fetchFrom(place.upstream, { url, subject: place.name, scope: pullScope(place), signal, plain: true });
@@ -232,26 +153,43 @@ export class ImageMirror {
   }
 
   /** What is stored of the repository under `reference`. Sends no request, and does not count as a use. */
-  stored(
+  async stored(
     place: UpstreamRepository,
     kind: 'blob' | 'manifest' | 'referrers',
     reference: string,
   ): Promise<EntryMetadata | undefined> {
-    return this.#mirror.stored(resource(place, kind, reference).key);
+    const stored = await this.#mirror.stored(resource(place, kind, reference).key);
+    return stored && (await this.listed(place, [stored], () => reference))[0];
+  }
+
+  /** Those of stored `entries`, of tags or digests, that lists show. */
+  async listedEntries<T extends { reference: string; digest: string }>(
+    place: UpstreamRepository,
+    entries: readonly T[],
+  ) {
+    const shown = await this.listed(place, entries, ({ reference }) => reference);
+    return this.listed(place, shown, ({ digest }) => digest);
+  }
+
+  /** Those of `items`, which have tags or digests of the repository, that lists show. */
+  listed<T>(place: UpstreamRepository, items: readonly T[], referenceOf: (item: T) => string) {
+    return this.#admission.listed(nameOf(place), items, referenceOf);
   }
 
   /** The stored tags with this digest, in byte order. */
   async tagsOf(place: UpstreamRepository, digest: Digest): Promise<string[]> {
-    return this.#mirror.referencesOf(resource(place, 'manifest', '').key, digest);
+    const tags = await this.#mirror.referencesOf(resource(place, 'manifest', '').key, digest);
+    return [...(await this.listed(place, tags, String))];
   }
 
   /** Those of `references` that are stored blobs, or manifests, of the repository. */
-  storedAmong(
+  async storedAmong(
     place: UpstreamRepository,
     kind: 'blob' | 'manifest',
     references: readonly string[],
   ): Promise<Set<string>> {
-    return this.#mirror.among(resource(place, kind, '').key, references);
+    const stored = await this.#mirror.among(resource(place, kind, '').key, references);
+    return new Set(await this.listed(place, [...stored], String));
   }
 
   /** Drops the stored entry of a tag, not that of its digest, or of a digest, and runs `also` with it; resolves to whether there was one. */
@@ -270,9 +208,9 @@ export class ImageMirror {
         collect(place, firstTags(place), 'tags', readTags, signal),
       );
       if (!list) return undefined;
-      const start = positionAfter(list.items, last);
-      const items = list.items.slice(start, start + limit);
-      return { served: list.served, items, more: start + limit < list.items.length };
+      const shown = await this.listed(place, list.items, String);
+      const start = positionAfter(shown, last);
+      return { served: list.served, items: shown.slice(start, start + limit), more: start + limit < shown.length };
     } catch (error) {
       // The upstream fails: list the stored tags, because those can still be pulled.
       if (!isUpstreamFailure(error)) throw error;
@@ -288,7 +226,7 @@ export class ImageMirror {
     const tags: string[] = [];
     for (let after = last; tags.length < limit;) {
       const references = await this.#mirror.references(resource(place, 'manifest', '').key, referencesAtATime, after);
-      tags.push(...readTags(references));
+      tags.push(...(await this.listed(place, readTags(references), String)));
       if (references.length < referencesAtATime) break;
       after = references.at(-1)!;
     }
@@ -307,7 +245,8 @@ export class ImageMirror {
       if (fetched.kind !== 'absent') return fetched;
       return collect(place, urlOf(place, 'manifests', fallbackTag(digest)), 'manifests', readDescriptors, signal);
     });
-    return list ?? { served: isAsked ? 'passed' : 'hit', items: [] };
+    if (!list) return { served: isAsked ? 'passed' : 'hit', items: [] };
+    return { ...list, items: await this.listed(place, list.items, (each) => each.digest) };
   }
 
   async #list<T>(
@@ -326,6 +265,10 @@ export class ImageMirror {
   }
 }
 
+function nameOf({ upstream, name }: UpstreamRepository): MirroredName {
+  return { upstream, kind: 'image', name };
+}
+
 /** The number of `names`, which are in byte order, up to `last`. */
 function positionAfter(names: readonly string[], last: string): number {
   let [low, high] = [0, last === '' ? 0 : names.length];
@@ -340,35 +283,6 @@ function positionAfter(names: readonly string[], last: string): number {
 /** The media type without parameters, because some registries send a charset. */
 function mediaTypeOf(header: string): string {
   return header.split(';', 1)[0]!.trim().toLowerCase();
-}
-
-/** Throws if the file is not a manifest. The attributes are its media type and the size of the whole image in bytes. */
-async function verifyManifest(staged: StagedFile): Promise<Record<string, string>> {
-  const bytes = await staged.bytes();
-  if (hasMoreValues(bytes, maxValues)) throw new Error(`it has more than ${maxValues} values`);
-  await pause();
-  const manifest = parseDocument(bytes) as Record<string, unknown> | undefined;
-  const mediaType = manifest && manifestTypeIn(manifest);
-  if (!mediaType) throw new Error('it is not a manifest of a known type');
-  const { config, layers, manifests } = manifest;
-  const imageBytes = [config, layers, manifests].flat().reduce((sum: number, each) => sum + sizeOf(each), staged.size);
-  return { imageBytes: String(imageBytes), mediaType };
-}
-
-function sizeOf(descriptor: unknown): number {
-  const size = (descriptor as { size?: unknown } | null | undefined)?.size;
-  return Number.isSafeInteger(size) ? (size as number) : 0;
-}
-
-/** The media type to serve an entry with: the upstream's if it is a manifest type, else the one found in the manifest. */
-export function manifestTypeOf({ type, attributes }: Pick<EntryMetadata, 'type' | 'attributes'>): string {
-  const known = [type, attributes['mediaType'] ?? ''].find((each) => manifestTypes.includes(each));
-  return known ?? 'application/octet-stream';
-}
-
-/** The size of a manifest and of everything that it refers to, as stated in it; bytes. */
-export function imageBytesOf({ size, attributes }: Pick<EntryMetadata, 'size' | 'attributes'>): number {
-  return Number(attributes['imageBytes'] ?? size);
 }
 
 /** The answer for content that is stored under another key already. */

@@ -77,7 +77,7 @@ export function imageOperations(stored: StoredImages, mirrored: MirroredImages):
         const at = await stored.locate(principal, params['name']!);
         const list = { name: 'manifests', key: z.tuple([z.string()]) };
         const [after] = readCursor(query.cursor, list) ?? [''];
-        const { items, next } = await listUntagged(stored.database, at, query.limit, after);
+        const { items, next } = await listUntagged(stored, at, query.limit, after);
         return {
           items: items.map((each) => ({
             digest: each.digest,

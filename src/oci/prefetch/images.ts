@@ -122,7 +122,7 @@ class WantedImages {
     location: ItemLocation,
     other?: string,
   ): Promise<UpstreamRepository | undefined> {
-    const { hosted, place } = this.#parts.imageMirror.locate(name, undefined);
+    const { hosted, place } = this.#parts.imageMirror.names.locate(name, undefined);
     const claims = await claimsAmong(this.#parts.database, this.#options.accountId, hosted);
     if ([...claims.values()].includes(true)) this.#run.report.skipped.set(image, 'hosted here');
     else if (hosted.some(this.#isReserved)) this.#run.report.skipped.set(image, 'reserved');

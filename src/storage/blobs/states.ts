@@ -3,6 +3,7 @@ import { LRUCache } from 'lru-cache';
 import { forUpdate, placeholders, type Queryable, type Transaction } from '../../database/database.ts';
 import type { Processes } from '../../database/processes.ts';
 import type { Digest } from '../../runtime/digest.ts';
+import { pagesOf } from '../../runtime/pages.ts';
 
 /** A row of `blobs`. See migration 010 for its `state` and `generation`. */
 export interface BlobRow {
@@ -24,6 +25,17 @@ export function findBlobs(from: Queryable, digests: readonly Digest[]): Promise<
   return from.select<BlobRow>(
     `SELECT ${rowColumns} FROM blobs WHERE digest IN (${placeholders(digests)}) ORDER BY digest`,
     digests,
+  );
+}
+
+/** All live blobs by digest, after the digest `first`, `size` at a time. */
+export function liveBlobs(from: Queryable, size: number, first = ''): AsyncGenerator<readonly BlobRow[]> {
+  const sql = `SELECT ${rowColumns} FROM blobs WHERE digest > ? AND state = 'live' ORDER BY digest LIMIT ?`;
+  return pagesOf(
+    first,
+    size,
+    (after) => from.select<BlobRow>(sql, [after, size]),
+    ({ digest }) => digest as string,
   );
 }
 

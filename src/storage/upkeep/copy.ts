@@ -7,7 +7,7 @@ import type { Driver } from '../drivers/driver.ts';
 import { CollectionPause } from './collection-pause.ts';
 import { checkTarget, pairTarget } from './identity.ts';
 import type { StagedFile } from '../files/staged-file.ts';
-import { rowColumns, type BlobRow } from '../blobs/states.ts';
+import { liveBlobs, type BlobRow } from '../blobs/states.ts';
 import { isUnchanged, type ReportLine } from './verify.ts';
 
 export interface CopyParts {
@@ -111,11 +111,8 @@ class CopyRun {
     const stored = new Listing(target);
     let blobs = 0;
     let bytes = 0;
-    for (let after = ''; ;) {
-      const rows = await database.select<BlobRow>(
-        `SELECT ${rowColumns} FROM blobs WHERE digest > ? AND state = 'live' ORDER BY digest LIMIT ${page}`,
-        [after],
-      );
+    for await (const rows of liveBlobs(database, page)) {
+      this.#signal.throwIfAborted();
       const missing: BlobRow[] = [];
       for (const row of rows) {
         bytes += row.size;
@@ -130,9 +127,6 @@ class CopyRun {
         show();
       });
       blobs += rows.length;
-      if (rows.length < page) break;
-      after = rows.at(-1)!.digest;
-      this.#signal.throwIfAborted();
     }
     return {
       blobs,

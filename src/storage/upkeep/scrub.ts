@@ -1,7 +1,7 @@
 import type { Database } from '../../database/database.ts';
 import { Throttle } from '../../runtime/incoming.ts';
 import type { Damage, DamageCheck } from '../blobs/damage.ts';
-import { rowColumns, type BlobRow } from '../blobs/states.ts';
+import { liveBlobs, type BlobRow } from '../blobs/states.ts';
 
 export interface ScrubOptions {
   signal?: AbortSignal | undefined;
@@ -49,11 +49,7 @@ export class Scrubber {
     let after = (await this.#cursor()) ?? '';
     let savedAt = performance.now();
     try {
-      for (;;) {
-        const rows = await this.#database.select<BlobRow>(
-          `SELECT ${rowColumns} FROM blobs WHERE digest > ? AND state = 'live' ORDER BY digest LIMIT ?`,
-          [after, page],
-        );
+      for await (const rows of liveBlobs(this.#database, page, after)) {
         for (const row of rows) {
           const damage = await this.#check(row, throttle);
           if (damage) {
@@ -69,7 +65,6 @@ export class Scrubber {
           await this.#save(after);
           savedAt = performance.now();
         }
-        if (rows.length < page) break;
       }
     } catch (error) {
       await this.#save(after);

@@ -1,10 +1,11 @@
+import { pagesOf } from '../../runtime/pages.ts';
 import type { Database } from '../../database/database.ts';
 import { algorithmOf, startHash, type Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { Throttle } from '../../runtime/incoming.ts';
 import type { Driver } from '../drivers/driver.ts';
 import type { References } from '../blobs/references.ts';
-import { findBlobs, rowColumns, type BlobRow } from '../blobs/states.ts';
+import { findBlobs, liveBlobs, type BlobRow } from '../blobs/states.ts';
 
 export interface VerifyParts {
   database: Database;
@@ -42,11 +43,7 @@ export async function verifyPlace(parts: VerifyParts, rate: number, report: Repo
     for await (const digest of withoutBlob(database, table))
       note(`missing ${digest}: ${table} names it, and it has no row`);
   const throttle = new Throttle(rate, undefined);
-  for (let after = ''; ;) {
-    const rows = await database.select<BlobRow>(
-      `SELECT ${rowColumns} FROM blobs WHERE digest > ? AND state = 'live' ORDER BY digest LIMIT ?`,
-      [after, page],
-    );
+  for await (const rows of liveBlobs(database, page)) {
     for (const row of rows) {
       await throttle.spend(blobCost);
       const problem = await problemOf(parts, row, throttle);
@@ -56,23 +53,19 @@ export async function verifyPlace(parts: VerifyParts, rate: number, report: Repo
       const holders = await database.transaction((tx) => references.holders(tx, row.digest, holdersShown));
       note(`${problem}${holders.length > 0 ? `; needed by ${holders.join(', ')}` : ''}`);
     }
-    if (rows.length < page) return done;
-    after = rows.at(-1)!.digest;
   }
+  return done;
 }
 
 /** Digests in `table` without a live blob. */
 async function* withoutBlob(database: Database, table: string): AsyncGenerator<Digest> {
-  for (let after = ''; ;) {
-    const rows = await database.select<{ digest: Digest }>(
+  const read = (after: string) =>
+    database.select<{ digest: Digest }>(
       `SELECT DISTINCT digest FROM ${table} WHERE digest > ? AND NOT EXISTS
        (SELECT 1 FROM blobs WHERE blobs.digest = ${table}.digest AND blobs.state = 'live') ORDER BY digest LIMIT ${page}`,
       [after],
     );
-    for (const { digest } of rows) yield digest;
-    if (rows.length < page) return;
-    after = rows.at(-1)!.digest;
-  }
+  for await (const rows of pagesOf('', page, read, ({ digest }) => digest)) for (const { digest } of rows) yield digest;
 }
 
 async function problemOf(

@@ -1,0 +1,102 @@
+import { Readable } from 'node:stream';
+import test, { type ExecutionContext } from 'ava';
+import { parseDigest } from '../../src/runtime/digest.ts';
+import type { EntryDescription } from '../../src/mirror/fetch/resource.ts';
+import type { Mirror } from '../../src/mirror/mirror.ts';
+import { nupkgEntry, sidecarEntry } from '../../src/nuget/upstream/upstream-files.ts';
+import { blobEntry, manifestEntry } from '../../src/oci/mirrored/image-entries.ts';
+import { readAll } from '../../src/storage/files/content.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
+import { openMirror, type TestMirror } from '../support/mirror.ts';
+import { digestOf, ociManifest } from '../support/registry.ts';
+import { answer, serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
+
+// Content of upstreams that comes from elsewhere is checked and stored as if it had been fetched.
+
+const plain = { type: 'application/octet-stream', etag: null, lastModified: null };
+const unknownHash = () => Promise.resolve(undefined);
+
+async function start(t: ExecutionContext): Promise<TestMirror & { asked: () => number }> {
+  const server = await startFaultyUpstream(t);
+  const parts = await openMirror(t, server.url);
+  return { ...parts, asked: () => server.asked.length };
+}
+
+async function importBytes({ mirror, blobs }: TestMirror, entry: EntryDescription, bytes: Buffer, stated = plain) {
+  const staged = await blobs.stage(entry.algorithms ? ['sha256', ...entry.algorithms] : undefined);
+  await using stack = new AsyncDisposableStack();
+  stack.defer(() => staged.discard());
+  await staged.append(Readable.from([bytes]), { limit: bytes.length, idle: 10_000 });
+  return await mirror.import(entry, staged, stated);
+}
+
+async function stored(mirror: Mirror, entry: EntryDescription): Promise<Buffer | undefined> {
+  const found = await mirror.openStored({ key: entry.key, lifetime: 'immutable' });
+  return found && readAll(found.content, 2 ** 20);
+}
+
+test('imported content is served without a request, and is in the history', async (t) => {
+  const parts = await start(t);
+  const { mirror, upstream, database } = parts;
+  const nupkg = await makeNupkg({ id: 'Lib', version: '1.0.0' });
+  const entry = nupkgEntry(upstream, 'lib', '1.0.0', 2 ** 20, unknownHash);
+  const metadata = await importBytes(parts, entry, nupkg);
+  t.is(metadata.attributes['id'], 'Lib');
+  t.deepEqual(await stored(mirror, entry), nupkg);
+  const opened = await mirror.open({ ...entry, fetch: () => Promise.reject(new Error('it was requested')) });
+  t.is(opened!.outcome, 'hit');
+  opened!.content.close();
+  const place = { upstream, name: 'team/app' };
+  const text = JSON.stringify({ schemaVersion: 2, mediaType: ociManifest, config: {}, layers: [] });
+  await importBytes(parts, manifestEntry(place, 'v1', 2 ** 20), Buffer.from(text), { ...plain, type: ociManifest });
+  const byDigest = manifestEntry(place, digestOf(text), 2 ** 20);
+  t.is(String(await stored(mirror, byDigest)), text, 'under its digest, too');
+  const seen = await database.select<{ reference: string }>('SELECT reference FROM history ORDER BY id');
+  t.deepEqual(
+    seen.map(({ reference }) => reference),
+    ['1.0.0', 'v1', digestOf(text)],
+  );
+  t.is(parts.asked(), 0);
+});
+
+test('what is not the content that its key names is refused, and nothing of it is stored', async (t) => {
+  const parts = await start(t);
+  const { mirror, upstream } = parts;
+  const nupkg = await makeNupkg({ id: 'Lib', version: '1.0.0' });
+  const place = { upstream, name: 'team/app' };
+  const blob = Buffer.from('a layer');
+  const digest = parseDigest(digestOf(blob));
+  const cases: [string, EntryDescription, Buffer, string][] = [
+    ['another id', nupkgEntry(upstream, 'other', '1.0.0', 2 ** 20, unknownHash), nupkg, 'Invalid'],
+    ['another version', nupkgEntry(upstream, 'lib', '2.0.0', 2 ** 20, unknownHash), nupkg, 'Invalid'],
+    ['another hash', nupkgEntry(upstream, 'lib', '1.0.0', 2 ** 20, () => Promise.resolve('AAAA')), nupkg, 'Invalid'],
+    ['too large', nupkgEntry(upstream, 'lib', '1.0.0', nupkg.length - 1, unknownHash), nupkg, 'TooLarge'],
+    ['a page', sidecarEntry(upstream, 'lib', '1.0.0', 'readme'), Buffer.from('<html>'), 'Invalid'],
+    ['no manifest', manifestEntry(place, 'v1', 2 ** 20), Buffer.from('{}'), 'Invalid'],
+    ['another digest', blobEntry(place, digest, undefined), Buffer.from('another layer'), 'DigestMismatch'],
+  ];
+  for (const [what, entry, bytes, name] of cases) {
+    const error = await t.throwsAsync(importBytes(parts, entry, bytes), { name }, what);
+    t.regex(error.message, new RegExp(entry.key.name), what);
+    t.is(await stored(mirror, entry), undefined, what);
+  }
+  t.is(await parts.blobCount(), 0);
+  t.deepEqual(await parts.staged(), []);
+  await importBytes(parts, blobEntry(place, digest, undefined), blob);
+  t.is(await parts.blobCount(), 1);
+});
+
+test('an import ends the memory of an answer “not found”', async (t) => {
+  const server = await startFaultyUpstream(t);
+  const parts = await openMirror(t, server.url);
+  const { mirror, clock } = parts;
+  clock.now = 1_000_000;
+  server.on('/thing', answer(404));
+  const resource = parts.resource('/thing', { lifetime: { freshFor: 1000, staleFor: 3_600_000 } });
+  t.is(await mirror.open(resource), undefined);
+  await importBytes(parts, resource, Buffer.from('imported'));
+  clock.now += 2000;
+  server.on('/thing', serve(Buffer.from('newer')));
+  const entry = await mirror.open(resource);
+  t.is(String(await readAll(entry!.content, 100)), 'newer', 'the upstream is asked again');
+});
