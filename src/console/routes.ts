@@ -1,7 +1,6 @@
 import { Router, type Request } from 'express';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { parse } from 'node:querystring';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
@@ -11,6 +10,7 @@ import { statusOf } from '../api/framework/errors.ts';
 import type { Api } from '../api/operations.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
+import { inTime } from '../runtime/in-time.ts';
 import type { Mount } from '../http/app.ts';
 import { readBody } from '../http/body.ts';
 import type { Authenticator } from '../http/authenticate.ts';
@@ -82,12 +82,12 @@ export function createConsole(parts: ConsoleParts): Mount[] {
     statusOf,
     refuse: (_request, response, _status, error, visit) => refuse(assets, visit, error, contextOf(response).id),
   };
-  const handle: Handle = (run) => {
+  const handle = (run: (visit: Visit) => Promise<void>) => {
     const edge = answerOrRefuse(refusals, async (visit) => {
       await findVisitor(parts, visit);
       await run(visit);
     });
-    return (request, response) => {
+    return (request: Request, response: ServerResponse) => {
       setHeaders(response);
       const { base } = parts.urls.of(request);
       const scheme = base.startsWith('https:') ? 'https' : 'http';
@@ -97,38 +97,17 @@ export function createConsole(parts: ConsoleParts): Mount[] {
   router.get('/assets/*path', (request, response, next) => {
     if (!assets.send(request, response, splitTarget(request.originalUrl).path)) next();
   });
-  router.get(
-    '/sign-in',
-    handle((visit) => showSignIn(parts, assets, visit)),
-  );
-  router.post(
-    '/sign-in',
-    handle((visit) => signIn(parts, assets, visit)),
-  );
-  if (parts.signIn) addPersonSignIn(router, parts, parts.signIn, assets, handle);
-  router.post(
-    '/account',
-    handle((visit) => useAccount(parts, visit)),
-  );
-  router.post(
-    '/sign-out',
-    handle((visit) => signOut(parts, visit)),
-  );
+  const get: AddRoute = (path, run) => router.get(path, handle(run));
+  const post: AddRoute = (path, run) => router.post(path, handle(run));
+  get('/sign-in', (visit) => showSignIn(parts, assets, visit));
+  post('/sign-in', (visit) => signIn(parts, assets, visit));
+  if (parts.signIn) addPersonSignIn(get, parts, parts.signIn, assets);
+  post('/account', (visit) => useAccount(parts, visit));
+  post('/sign-out', (visit) => signOut(parts, visit));
   for (const page of pages) {
-    router.get(
-      page.path,
-      handle((visit) => show(parts, assets, page, visit)),
-    );
-    if (page.send)
-      router.post(
-        page.path,
-        handle((visit) => send(parts, assets, page, visit)),
-      );
-    if (page.receive)
-      router.post(
-        page.path,
-        handle((visit) => receive(parts, assets, page, visit)),
-      );
+    get(page.path, (visit) => show(parts, assets, page, visit));
+    if (page.send) post(page.path, (visit) => send(parts, assets, page, visit));
+    if (page.receive) post(page.path, (visit) => receive(parts, assets, page, visit));
   }
   router.use(
     handle(() => {
@@ -156,14 +135,13 @@ function setHeaders(response: ServerResponse): void {
 
 async function show(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
   const call = callOf(parts, page, visit);
-  respond(assets, visit, await inTime(page.show(call)), page);
+  const view = await inTime(() => page.show(call), maxWait, { late: refuseSlow, ref: false });
+  respond(assets, visit, view, page);
 }
 
 async function send(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
   const call = callOf(parts, page, visit);
-  const result = await page.send!({ ...call, form: await readForm(parts, visit) });
-  if ('body' in result) respond(assets, visit, result, page);
-  else redirect(visit.response, result);
+  respond(assets, visit, await page.send!({ ...call, form: await readForm(parts, visit) }), page);
 }
 
 async function receive(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
@@ -173,8 +151,7 @@ async function receive(parts: ConsoleParts, assets: Assets, page: Page, visit: V
     ...call,
     receive: (id, answer) => parts.api.receive(id, answer, principal!, { request, response }),
   });
-  if ('body' in result) respond(assets, visit, result, page);
-  else redirect(response, result);
+  respond(assets, visit, result, page);
 }
 
 /** Throws `Unauthorized` and `ScopeMissing`. */
@@ -209,21 +186,10 @@ function valuesOf({ originalUrl }: Request, name: string): string[] {
   return [parse(splitTarget(originalUrl).query)[name] ?? []].flat();
 }
 
-/** Rejects with `DatabaseUnavailable` if `work` takes too long, so that a slow database shows a notice and no empty window. */
-async function inTime<T>(work: Promise<T>): Promise<T> {
-  const timer = new AbortController();
-  const late = sleep(maxWait, undefined, { signal: timer.signal, ref: false }).then(() => {
-    throw new DomainError('DatabaseUnavailable', 'The database answers slowly, so this page is not ready. Try again.', {
-      retryAfter: 5,
-    });
-  });
-  late.catch(() => undefined);
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    timer.abort();
-    work.catch(() => undefined);
-  }
+/** So that a slow database shows a notice and no empty window. */
+function refuseSlow(): never {
+  const message = 'The database answers slowly, so this page is not ready. Try again.';
+  throw new DomainError('DatabaseUnavailable', message, { retryAfter: 5 });
 }
 
 async function readForm({ limits }: ConsoleParts, { request, response }: Visit): Promise<URLSearchParams> {
@@ -243,7 +209,13 @@ function refuseOtherSite(assets: Assets, request: IncomingMessage, response: Ser
   sendPage(request, response, view, { assets: assets.addresses, principal: undefined });
 }
 
-function respond(assets: Assets, { request, response, principal }: Visit, view: PageView, page?: Page): void {
+function respond(
+  assets: Assets,
+  { request, response, principal }: Visit,
+  view: PageView | Redirect,
+  page?: Page,
+): void {
+  if ('to' in view) return redirect(response, view);
   const query = queryOf(request);
   const frame = { assets: assets.addresses, principal, section: page?.section, done: query['done'] };
   sendPage(request, response, view, frame);
@@ -261,16 +233,10 @@ function redirect(response: ServerResponse, { to, done }: Redirect): void {
   response.writeHead(303, { Location: done === undefined ? to : `${to}${mark}done=${done}` }).end();
 }
 
-type Handle = (run: (visit: Visit) => Promise<void>) => (request: Request, response: ServerResponse) => Promise<void>;
+type AddRoute = (path: string, run: (visit: Visit) => Promise<void>) => void;
 
 /** The routes of the sign-in with the provider. */
-function addPersonSignIn(
-  router: Router,
-  parts: ConsoleParts,
-  signIn: PersonSignIn,
-  assets: Assets,
-  handle: Handle,
-): void {
+function addPersonSignIn(get: AddRoute, parts: ConsoleParts, signIn: PersonSignIn, assets: Assets): void {
   const { clients, cookies, now } = parts;
   const placeOf = ({ response, scheme, base }: Visit) => ({
     scheme,
@@ -281,38 +247,32 @@ function addPersonSignIn(
       if (error.name === 'Unauthorized') parts.onRefused();
     },
   });
-  router.get(
-    '/sign-in/oidc',
-    handle(async (visit) => {
-      const { request, response, session, base } = visit;
-      const next = localPath(queryOf(request)['next']);
-      if (session !== undefined) return redirect(response, { to: next });
-      // Only the visitor begins a sign-in, not a link of another site.
-      if (isLinkFromElsewhere(request, base)) return respond(assets, visit, signInView({ next, host: signIn.host }));
-      const begun = await beginPersonSignIn(signIn, { ...placeOf(visit), next });
-      if ('body' in begun) return respond(assets, visit, begun);
-      response.setHeader('Set-Cookie', begun.cookie);
-      return redirect(response, begun);
-    }),
-  );
-  router.get(
-    '/sign-in/oidc/callback',
-    handle(async (visit) => {
-      const { request, response, scheme } = visit;
-      const { query } = splitTarget(request.originalUrl);
-      const finished = await finishPersonSignIn(signIn, {
-        ...placeOf(visit),
-        request,
-        query,
-        attempt: (work) => limitAttempt(clients, work),
-      });
-      response.setHeader('Set-Cookie', finished.cookie);
-      if ('view' in finished) return respond(assets, visit, finished.view);
-      const value = await beginSession(parts, visit, finished.owner);
-      response.setHeader('Set-Cookie', [finished.cookie, setSessionCookie(scheme, value)]);
-      return redirect(response, { to: localPath(finished.next) });
-    }),
-  );
+  get('/sign-in/oidc', async (visit) => {
+    const { request, response, session, base } = visit;
+    const next = localPath(queryOf(request)['next']);
+    if (session !== undefined) return redirect(response, { to: next });
+    // Only the visitor begins a sign-in, not a link of another site.
+    if (isLinkFromElsewhere(request, base)) return respond(assets, visit, signInView({ next, host: signIn.host }));
+    const begun = await beginPersonSignIn(signIn, { ...placeOf(visit), next });
+    if ('body' in begun) return respond(assets, visit, begun);
+    response.setHeader('Set-Cookie', begun.cookie);
+    return redirect(response, begun);
+  });
+  get('/sign-in/oidc/callback', async (visit) => {
+    const { request, response, scheme } = visit;
+    const { query } = splitTarget(request.originalUrl);
+    const finished = await finishPersonSignIn(signIn, {
+      ...placeOf(visit),
+      request,
+      query,
+      attempt: (work) => limitAttempt(clients, work),
+    });
+    response.setHeader('Set-Cookie', finished.cookie);
+    if ('view' in finished) return respond(assets, visit, finished.view);
+    const value = await beginSession(parts, visit, finished.owner);
+    response.setHeader('Set-Cookie', [finished.cookie, setSessionCookie(scheme, value)]);
+    return redirect(response, { to: localPath(finished.next) });
+  });
 }
 
 /** Uses another account of the person from now on. */
