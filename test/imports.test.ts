@@ -25,7 +25,7 @@ const rooms: Record<string, string> = {
   'nuget/feed':
     'nuget/source nuget/upstream nuget/search nuget/hosted nuget/format api/framework http usage accounts storage/blobs storage/files upstream',
   'nuget/source':
-    'nuget/upstream nuget/search nuget/hosted nuget/format http mirror mirror/policy mirror/fetch mirror/store storage/files database upstream config',
+    'nuget/upstream nuget/search nuget/hosted nuget/format http accounts mirror mirror/policy mirror/fetch mirror/store storage/files database upstream config',
   'nuget/upstream':
     'nuget/hosted nuget/format mirror mirror/policy mirror/fetch mirror/store usage accounts history events storage/files database upstream cache config',
   'nuget/search': 'nuget/hosted nuget/format mirror/policy accounts database',
@@ -294,6 +294,30 @@ test('only the core, the preflight, the protocols, the webhooks and server.ts pu
       t.notRegex(source.code, new RegExp(`\\bnew ${name}\\(`), `${source.path} makes a ${name} of its own`);
     }
   }
+});
+
+test('the owner of a name is asked for, and not taken from the principal', (t) => {
+  // These are about all content of an account, or about the principal itself.
+  const lists: Record<string, number> = {
+    'nuget/feed/receive-package.ts': 1,
+    'nuget/feed/routes.ts': 1,
+    'nuget/operations/change-operations.ts': 1,
+    'nuget/operations/management-deprecation.ts': 3,
+    'nuget/operations/management.ts': 2,
+    'nuget/operations/search-sources.ts': 1,
+    'oci/http/content-routes.ts': 1,
+    'oci/http/routes.ts': 1,
+    'oci/operations/management.ts': 1,
+    'oci/operations/search-sources.ts': 1,
+  };
+  const found = sources
+    .filter(({ folder }) => ['nuget', 'oci'].includes(folder))
+    .map(({ path, code }) => [
+      path,
+      code.match(/principal\.accountId|\{[^{}]*\baccountId\b[^{}]*\} = principal\b/g)?.length ?? 0,
+    ])
+    .filter(([, count]) => count !== 0);
+  t.deepEqual(Object.fromEntries(found), lists);
 });
 
 test('an exported name stands for one thing', (t) => {

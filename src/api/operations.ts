@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { allow, allowLasting } from '../accounts/allow.ts';
+import { ownerOf } from '../accounts/owner.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Sessions } from '../accounts/sessions.ts';
 import type { Tokens } from '../accounts/tokens.ts';
@@ -66,18 +67,23 @@ export function createOperations(parts: OperationParts): Operation[] {
   ];
 }
 
-/** Checks that `principal` may do the operation with the name in `params`. Throws as `allow` does. */
+/**
+ * Checks that `principal` may do the operation with the name in `params`. Returns the account that owns the name. Throws as
+ * `allow` does.
+ */
 export function allowOperation(
   { subject, action, allNames, lasting }: Operation,
   principal: Principal,
   params: Readonly<Record<string, string>>,
-): void {
+): number {
   allow(principal, action);
   if (allNames !== undefined && principal.names) throw new DomainError('NameDenied', allNames);
   if (lasting) allowLasting(principal, action);
-  if (!subject) return;
+  if (!subject) return principal.accountId;
   const name = params[subject.param]!;
-  allow(principal, action, subject.kind, subject.keyOf?.(name) ?? name);
+  const key = subject.keyOf?.(name) ?? name;
+  allow(principal, action, subject.kind, key);
+  return ownerOf(principal, subject.kind, key);
 }
 
 /** Calls operations in this process, with the checks of a request to `/v1`. */
@@ -132,11 +138,11 @@ export class Api {
     const { request, response } = receiving;
     const { cost, receives } = operation;
     const { stores } = receives;
-    allowOperation(operation, principal, {});
+    const owner = allowOperation(operation, principal, {});
     requireForm(request);
     if (stores) await admit(this.#quota, request, response, principal);
     if (stores || cost) await limitCost(response, cost, stores);
-    const call = { principal, params: {}, query: undefined, body: undefined, receiving };
+    const call = { principal, owner, params: {}, query: undefined, body: undefined, receiving };
     return (await operation.run(call)) as z.input<Answer>;
   }
 
@@ -145,10 +151,11 @@ export class Api {
     principal: Principal,
     { params, query, body }: Required<Arguments>,
   ): Promise<unknown> {
-    allowOperation(operation, principal, params);
+    const owner = allowOperation(operation, principal, params);
     if (operation.receives) throw new Error(`the operation ${operation.id} receives a form`);
     return operation.run({
       principal,
+      owner,
       params,
       query: operation.query && check(operation.query, query, 'query'),
       body: operation.body && check(operation.body, body, 'body'),

@@ -47,6 +47,7 @@ interface MatchedOperation {
   request: Request;
   response: ServerResponse;
   principal: Principal;
+  owner: number;
   params: Record<string, string>;
 }
 
@@ -61,8 +62,8 @@ export function createApi(parts: ApiParts): Router {
     find: ({ operation }) => operation,
     open: ({ response, principal, target: { definition, request } }) => {
       const params = paramsOf(request);
-      allowOperation(definition, principal, params);
-      return { request, response, principal, params };
+      const owner = allowOperation(definition, principal, params);
+      return { request, response, principal, owner, params };
     },
     statusOf,
     challenge,
@@ -93,7 +94,7 @@ function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperatio
     action: definition.action,
     stores: definition.receives?.stores ?? false,
     cost: definition.cost,
-    run: async ({ request, response, principal, params }) => {
+    run: async ({ request, response, principal, owner, params }) => {
       const asked = parametersOf(request);
       refuseUnknown(definition, asked);
       const query = definition.query && check(definition.query, asked, 'query');
@@ -105,7 +106,7 @@ function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperatio
       }
       if (definition.receives) requireForm(request);
       const receiving = definition.receives && { request, response };
-      const result = await definition.run({ principal, params, query, body, receiving });
+      const result = await definition.run({ principal, owner, params, query, body, receiving });
       if (definition.answer === undefined) {
         response.writeHead(definition.status).end();
         return;

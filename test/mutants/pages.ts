@@ -50,6 +50,12 @@ export const pages = [
     [
       ['a page waits for a silent upstream', 'const patience = 1500;', 'const patience = 60_000;'],
       ['a vulnerability of other versions is shown', '|| !satisfies(range, version)', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/source/reader.ts',
+    ['test/api/package-details.test.ts'],
+    [
       [
         'a visitor without a token learns which packages are hosted',
         'throw credentialMissing();',

@@ -59,9 +59,9 @@ export function claimOperations(kinds: readonly ReleasableClaims[]): Operation[]
         params: { name: 'The name' },
         subject: { kind, param: 'name', keyOf: (name: string) => name.toLowerCase() },
         status: 204,
-        run: async ({ principal, params }) => {
+        run: async ({ owner, params }) => {
           const name = params['name']!;
-          const obstacle = await claims.release(principal.accountId, name);
+          const obstacle = await claims.release(owner, name);
           if (obstacle === 'unclaimed') {
             throw new DomainError('NotFound', `This account claims no ${kind} "${name.slice(0, 255)}".`);
           }

@@ -9,6 +9,8 @@ import type { Cost } from '../../http/limit.ts';
 /** A request with checked credentials, query and body. */
 export interface OperationCall<Query, Body> {
   principal: Principal;
+  /** The account that owns the name which the operation concerns; for an operation without a name, that of the principal. */
+  owner: number;
   /** Path parameters, decoded. */
   params: Readonly<Record<string, string>>;
   query: Query;

@@ -1,7 +1,7 @@
 import { Router } from 'express';
 import type { Logger } from 'pino';
-import { allow, credentialMissing } from '../../accounts/allow.ts';
-import { noAccount, readsHosted } from '../../accounts/principal.ts';
+import { allow } from '../../accounts/allow.ts';
+import { readerOf } from '../source/reader.ts';
 import type { CredentialRules } from '../../http/authenticate.ts';
 import { createEdge, type Allowed, type WireOperation, type WireProtocol } from '../../http/edge.ts';
 import { sendProblem } from '../../http/problem.ts';
@@ -77,11 +77,6 @@ async function open(
   context.subject = id ?? '';
   context.act = operation.act;
   const addresses = new Addresses(urls.of(request).feed);
-  let { accountId } = principal;
-  if (id !== undefined && !readsHosted(principal)) {
-    if (!(await source.isUpstreamOnly(accountId, id))) throw credentialMissing();
-    // A version that is published from now on is hosted, so this request must not find it.
-    accountId = noAccount;
-  }
+  const accountId = id === undefined ? principal.accountId : await readerOf(source, principal, id);
   return { request, response, principal, accountId, addresses, path };
 }

@@ -22,8 +22,8 @@ export function packageChanges(feed: FeedContext): Operation[] {
       params,
       subject,
       status: 204,
-      run: async ({ principal, params: { id: packageId, version } }) => {
-        await setListed(feed, principal.accountId, packageId!, version!, listed);
+      run: async ({ owner, params: { id: packageId, version } }) => {
+        await setListed(feed, owner, packageId!, version!, listed);
       },
     });
   return [

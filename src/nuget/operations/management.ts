@@ -1,6 +1,7 @@
+import { readerOf } from '../source/reader.ts';
 import { z } from 'zod';
-import { allow, credentialMissing } from '../../accounts/allow.ts';
-import { noAccount, readsHosted } from '../../accounts/principal.ts';
+import { allow } from '../../accounts/allow.ts';
+import { readsHosted } from '../../accounts/principal.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { deleteVersion } from '../hosted/publish.ts';
 import type { MirroredPackageSummary, MirroredVersion } from '../upstream/mirrored-packages.ts';
@@ -69,14 +70,10 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       subject: { kind: 'package', param: 'id', keyOf: packageKey },
       status: 200,
       answer: packageDetails,
-      run: async ({ principal, params }) => {
+      run: async ({ principal, owner, params }) => {
         const id = params['id']!;
-        const { accountId } = principal;
-        const mayReadHosted = readsHosted(principal);
-        if (!mayReadHosted && !(await mirrored.isUpstreamOnly(accountId, id))) throw credentialMissing();
-        const found =
-          (await mirrored.get(accountId, id)) ??
-          (await getPackage(feed.database, mayReadHosted ? accountId : noAccount, id));
+        const reader = await readerOf(mirrored, principal, id);
+        const found = (await mirrored.get(owner, id)) ?? (await getPackage(feed.database, reader, id));
         return { ...toPackage(found), versions: found.versions.map(toVersion) };
       },
     }),
@@ -91,8 +88,8 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       query: pageQuery,
       status: 200,
       answer: historySchema,
-      run: async ({ principal, params, query }) => {
-        const owners = await mirrored.historyOwners(principal.accountId, params['id']!);
+      run: async ({ principal, owner, params, query }) => {
+        const owners = await mirrored.historyOwners(owner, params['id']!);
         return historyPage(feed.database, principal, query, owners);
       },
     }),
@@ -107,19 +104,17 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       query: pageQuery,
       status: 200,
       answer: packageVersionList,
-      run: async ({ principal, params, query }) => {
+      run: async ({ principal, owner, params, query }) => {
         const id = params['id']!;
-        const { accountId } = principal;
-        const mayReadHosted = readsHosted(principal);
-        if (!mayReadHosted && !(await mirrored.isUpstreamOnly(accountId, id))) throw credentialMissing();
-        const stored = await mirrored.versions(accountId, id);
+        const reader = await readerOf(mirrored, principal, id);
+        const stored = await mirrored.versions(owner, id);
         const { entries, next_cursor } = await readPage<Ordered, [string]>(query, {
           name: 'versions',
           key: z.tuple([z.string()]),
           keyOf: ({ order }) => [order],
           read: async (limit, after) =>
             stored?.filter(({ order }) => after === undefined || order < after[0]).slice(0, limit) ??
-            listVersions(feed.database, mayReadHosted ? accountId : noAccount, id, limit, after?.[0]),
+            listVersions(feed.database, reader, id, limit, after?.[0]),
         });
         return { items: entries.map(toVersion), next_cursor };
       },
@@ -134,7 +129,11 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       subject: { kind: 'package', param: 'id', keyOf: packageKey },
       status: 200,
       answer: packageVersionDetails,
-      run: ({ principal, params }) => versionDetails(parts, principal, params['id']!, params['version']!),
+      run: async ({ principal, owner, params }) => {
+        const id = params['id']!;
+        const reader = await readerOf(mirrored, principal, id);
+        return versionDetails(parts, { owner, reader }, id, params['version']!);
+      },
     }),
     operation({
       method: 'delete',
@@ -146,8 +145,8 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       subject: { kind: 'package', param: 'id', keyOf: packageKey },
       params: { id, version: 'The version, in normalised or not' },
       status: 204,
-      run: async ({ principal, params }) => {
-        const asked = [principal.accountId, params['id']!, params['version']!] as const;
+      run: async ({ principal, owner, params }) => {
+        const asked = [owner, params['id']!, params['version']!] as const;
         try {
           await deleteVersion(feed, ...asked);
         } catch (error) {

@@ -1,6 +1,4 @@
 import type { z } from 'zod';
-import { credentialMissing } from '../../accounts/allow.ts';
-import { noAccount, readsHosted, type Principal } from '../../accounts/principal.ts';
 import { type packageVersionDetails } from '../../api/content/content-schemas.ts';
 import { timeOf, timeOrNull } from '../../api/framework/schemas.ts';
 import { inTime } from '../../runtime/in-time.ts';
@@ -42,31 +40,28 @@ const patience = 1500;
 /**
  * One version with its metadata, from the stored package itself. What an upstream says about a mirrored version (whether
  * it is listed, deprecated or vulnerable) comes from the documents of the mirror, which may be fetched again. Throws
- * `NotFound` for a version that is not stored here.
+ * `NotFound` for a version that is not stored here. `reader` is the account as which hosted versions are read (`readerOf`).
  */
 export async function versionDetails(
   parts: DetailsParts,
-  principal: Principal,
+  { owner, reader }: { owner: number; reader: number },
   id: string,
   version: string,
 ): Promise<Details> {
-  const mayReadHosted = readsHosted(principal);
-  const accountId = mayReadHosted ? principal.accountId : noAccount;
-  if (!mayReadHosted && !(await parts.mirrored.isUpstreamOnly(principal.accountId, id))) throw credentialMissing();
   const key = keyOfVersion(version);
-  const hosted = key === undefined ? undefined : await getVersion(parts.feed.database, accountId, id, key);
+  const hosted = key === undefined ? undefined : await getVersion(parts.feed.database, reader, id, key);
   if (hosted) {
-    const bytes = await readHosted(parts.feed, accountId, id, hosted.version);
+    const bytes = await readHosted(parts.feed, reader, id, hosted.version);
     const { deprecation, vulnerabilities = [] } = hosted.metadata;
     return detailsOf(hosted, bytes, { deprecation, vulnerabilities, isKnown: true });
   }
-  const found = key === undefined ? undefined : await parts.mirrored.version(principal.accountId, id, key);
+  const found = key === undefined ? undefined : await parts.mirrored.version(owner, id, key);
   if (!found) throw versionNotFound(id, version);
   const open = () => parts.feed.blobs.open(found.nupkg.digest, found.nupkg.size);
   const [nuspec, readme, advice] = await Promise.all([
     unlessDamaged(() => readPart(open, 'nuspec')),
     unlessDamaged(() => readPart(open, 'readme')),
-    adviceOf(parts, principal.accountId, id, key!),
+    adviceOf(parts, owner, id, key!),
   ]);
   return detailsOf(found, { nuspec: nuspec?.bytes, readme: readme?.bytes }, advice);
 }

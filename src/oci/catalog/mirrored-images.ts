@@ -1,6 +1,7 @@
 import { pagesOf } from '../../runtime/pages.ts';
 import { allow } from '../../accounts/allow.ts';
 import type { NameSet } from '../../accounts/names.ts';
+import { ownerOf } from '../../accounts/owner.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import type { MirroredOwner, NameOwner } from '../../history/history.ts';
 import type { Database } from '../../database/database.ts';
@@ -118,8 +119,8 @@ export class MirroredImages {
    * `NameDenied` if it may read none of them.
    */
   async historyOwners(principal: Principal, name: string): Promise<(NameOwner | MirroredOwner)[]> {
-    const { accountId, names } = principal;
-    const only = names?.container;
+    const accountId = ownerOf(principal, 'container', name);
+    const only = principal.names?.container;
     const mirror = await this.#mirrors.of(accountId);
     const { hosted, place } = mirror.names.locate(name, undefined);
     const mirrored = place ? mirror.names.namesOf(place) : [];

@@ -1,5 +1,6 @@
 import { LRUCache } from 'lru-cache';
 import { allow, credentialMissing } from '../../accounts/allow.ts';
+import { ownerOf } from '../../accounts/owner.ts';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import type { Database } from '../../database/database.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
@@ -81,7 +82,7 @@ export class StoredImages {
    * the name under which it is stored, and `Unauthorized` as reads do.
    */
   async locate(principal: Principal, name: string, action: 'read' | 'delete' = 'read'): Promise<Described> {
-    const { accountId } = principal;
+    const accountId = ownerOf(principal, 'container', name);
     const { source, database } = this.#parts;
     const found: LocatedRepository = await source.locate({ accountId, name, ns: undefined, mayPush: false });
     for (const names of await source.namesOf(found)) allow(principal, action, 'container', names);

@@ -11,7 +11,7 @@ import { parsePushedManifest, verifyDigest, type Manifest } from '../format/mani
 import type { Reference } from '../format/reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
 import { addRepositoryCounts, isLinked } from './repository-counts.ts';
-import { deleteTag, deleteTags, noteUntagged, ownerOf, writeTags } from './tags.ts';
+import { deleteTag, deleteTags, noteUntagged, tagOwner, writeTags } from './tags.ts';
 
 /** A manifest to serve. */
 export interface StoredManifest {
@@ -287,7 +287,7 @@ export async function deleteManifest(
     key,
   );
   if (!row) return 0;
-  const { account_id: accountId, name } = await ownerOf(tx, repositoryId);
+  const { account_id: accountId, name } = await tagOwner(tx, repositoryId);
   await resizeParents(tx, repositoryId, digest, -row.image_bytes);
   const held = await tx.select<{ digest: Digest }>('SELECT digest FROM manifest_references WHERE manifest_id = ?', [
     row.id,

@@ -21,7 +21,7 @@ export async function deleteTag(tx: Transaction, repositoryId: number, tag: stri
   if (!found) return 0;
   await noteUntagged(tx, repositoryId, [tag], now);
   const deleted = await deleteTags(tx, repositoryId, [tag], now);
-  const { account_id: accountId, name } = await ownerOf(tx, repositoryId);
+  const { account_id: accountId, name } = await tagOwner(tx, repositoryId);
   const subject = { kind: 'container', name, reference: tag } as const;
   const details = { digest: found.digest };
   if (deleted > 0) await recordEvent(tx, { type: 'tag.deleted', accountId, subject, details }, now);
@@ -29,7 +29,7 @@ export async function deleteTag(tx: Transaction, repositoryId: number, tag: stri
 }
 
 /** The account and the name of a repository. */
-export async function ownerOf(tx: Transaction, repositoryId: number): Promise<{ account_id: number; name: string }> {
+export async function tagOwner(tx: Transaction, repositoryId: number): Promise<{ account_id: number; name: string }> {
   const sql = 'SELECT account_id, name FROM repositories WHERE id = ?';
   return (await tx.get<{ account_id: number; name: string }>(sql, [repositoryId]))!;
 }
@@ -42,7 +42,7 @@ export async function deleteTags(
   now: number,
 ): Promise<number> {
   if (tags.length === 0) return 0;
-  const { account_id: accountId, name } = await ownerOf(tx, repositoryId);
+  const { account_id: accountId, name } = await tagOwner(tx, repositoryId);
   const gone = tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest: '' }));
   await record(tx, { accountId, upstream: '', name }, gone, now);
   let deleted = 0;

@@ -60,14 +60,14 @@ export async function getManifest(call: RegistryCall): Promise<void> {
 
 /** end-7a, end-7b */
 export async function putManifest(call: RegistryCall): Promise<void> {
-  const { request, response, principal, name, item, query, pushes, limits } = call;
+  const { request, response, repository, name, item, query, pushes, limits } = call;
   const reference = parseReference(item);
   const tags = tagsOf(reference, query.getAll('tag'));
   const bytes = await readBody(request, { limit: limits.manifest, idle: limits.uploadIdle });
   const context = contextOf(response);
   context.act = 'upload';
   context.received += bytes.length;
-  const { digest, subject, warning } = await pushes.push(principal.accountId, name, {
+  const { digest, subject, warning } = await pushes.push(repository.accountId, name, {
     tags,
     digest: reference.digest,
     bytes,
@@ -97,14 +97,14 @@ function tagsOf({ tag: first }: Reference, more: readonly string[]): string[] {
 }
 
 /** end-9 */
-export async function answerDelete({ response, principal, name, item, images }: RegistryCall): Promise<void> {
-  await images.manifests.delete(principal.accountId, name, existingReference(item));
+export async function answerDelete({ response, repository, name, item, images }: RegistryCall): Promise<void> {
+  await images.manifests.delete(repository.accountId, name, existingReference(item));
   sendEmpty(response, 202, {});
 }
 
 /** end-10 */
-export async function deleteBlob({ response, principal, name, item, images }: RegistryCall): Promise<void> {
-  await images.blobs.delete(principal.accountId, name, parseDigest(item));
+export async function deleteBlob({ response, repository, name, item, images }: RegistryCall): Promise<void> {
+  await images.blobs.delete(repository.accountId, name, parseDigest(item));
   sendEmpty(response, 202, {});
 }
 

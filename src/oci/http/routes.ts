@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
 import { allow, credentialMissing, type Action } from '../../accounts/allow.ts';
+import { ownerOf } from '../../accounts/owner.ts';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import type { Config } from '../../config/schema.ts';
 import { DomainError } from '../../runtime/errors.ts';
@@ -148,10 +149,10 @@ async function repositoryOf(
   { principal, operation, target: { target } }: Allowed<Address, RegistryCall>,
   ns: string | undefined,
 ): Promise<LocatedRepository> {
-  const { accountId, scopes } = principal;
-  const asked = { accountId, name: '', ns, mayPush: scopes.has('write') };
+  const asked = { accountId: principal.accountId, name: '', ns, mayPush: principal.scopes.has('write') };
   if (target.kind === 'base' || target.kind === 'catalog') return { ...asked, hosted: undefined, place: undefined };
   asked.name = parseRepositoryName(target.name);
+  asked.accountId = ownerOf(principal, 'container', asked.name);
   const { action } = operation;
   const found = action === 'read' ? await source.locate(asked) : await source.hosted(asked);
   const repository = readsHosted(principal) ? found : mirroredOnly(found);

@@ -11,28 +11,33 @@ import type { Chunk } from '../uploads/upload-body.ts';
 
 /** end-4a, end-4b, end-4c, end-11: a session, a whole blob, or a mount, which falls back to a session. */
 export async function startUpload(call: RegistryCall): Promise<void> {
-  const { response, principal, name, query, images } = call;
+  const { response, principal, repository, name, query, images } = call;
   const mount = query.get('mount');
   if (mount !== null) {
     const from = query.get('from') ?? undefined;
-    const { accountId, names } = principal;
     const isMounted =
       isDigest(mount) &&
       mayMount(call, from) &&
-      (await images.blobs.mount(accountId, name, mount, from && (await hostedName(call, from)), names?.container));
+      (await images.blobs.mount(
+        repository.accountId,
+        name,
+        mount,
+        from && (await hostedName(call, from)),
+        principal.names?.container,
+      ));
     if (isMounted) {
       sendBlobCreated(call, mount);
       return;
     }
   } else if (query.has('digest')) {
     const digest = parseDigest(query.get('digest')!);
-    await images.uploads.whole(principal.accountId, name, digest, chunkOf(call));
+    await images.uploads.whole(repository.accountId, name, digest, chunkOf(call));
     sendBlobCreated(call, digest);
     return;
   }
   // Nothing of the repository is there yet: its name may be invented, and each name in usage is a row for ever.
   contextOf(response).subject = '';
-  const id = await images.uploads.start(principal.accountId, name, algorithmIn(query));
+  const id = await images.uploads.start(repository.accountId, name, algorithmIn(query));
   sendEmpty(response, 202, progress({ ...call, item: id }, 0));
 }
 
@@ -80,9 +85,9 @@ function algorithmIn(query: URLSearchParams): DigestAlgorithm {
   throw new DomainError('DigestInvalid', 'The digest algorithms are sha256 and sha512.');
 }
 
-function keyOf({ principal, name, item }: RegistryCall): UploadKey {
+function keyOf({ repository, name, item }: RegistryCall): UploadKey {
   if (!isUploadId(item)) throw uploadUnknown(item);
-  return { accountId: principal.accountId, repository: name, id: item };
+  return { accountId: repository.accountId, repository: name, id: item };
 }
 
 function chunkOf({ request, response, principal, quota }: RegistryCall): Chunk {
