@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../runtime/errors.ts';
-import { patternsIn, type PatternOptions } from './patterns.ts';
+import { addPatternOptions, patternsIn, patternsText, type PatternOptions } from './patterns.ts';
 import { row } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
@@ -16,20 +16,13 @@ interface CreateOptions extends PatternOptions {
 /** `entrepot token` */
 export function addToken(program: Command, environment: Environment, terminal: Terminal): void {
   const token = program.command('token').description('create, list and revoke API tokens');
-  token
+  const create = token
     .command('create')
     .description('create a token and print it')
     .option('--account <name>', 'the account it belongs to', 'default')
     .requiredOption('--name <name>', 'the name of the token')
-    .option('--scope <list>', 'scopes: any of read,write,delete,admin,operate', 'read')
-    .option(
-      '--packages <patterns>',
-      'limit it to package IDs, such as Contoso.*,Fabrikam; without --containers it allows no images',
-    )
-    .option(
-      '--containers <patterns>',
-      'limit it to image repositories, such as team/*; without --packages it allows no packages',
-    )
+    .option('--scope <list>', 'scopes: any of read,write,delete,admin,operate', 'read');
+  addPatternOptions(create, 'it')
     .option('--expires <duration>', 'how long it is valid, such as 90d; unlimited by default')
     .action((options: CreateOptions) =>
       withInstallation(
@@ -59,7 +52,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
             each.scopes.join(','),
             endOf(each.expiresAt, each.revokedAt),
             each.name,
-            ...(each.patterns ? [limitsOf(each.patterns)] : []),
+            ...(each.patterns ? [patternsText(each.patterns)] : []),
           ];
           terminal.stdout.write(row(...columns));
         }
@@ -72,16 +65,6 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .action((id: string, options: { account: string }) =>
       withInstallation(environment, async ({ core }) => core.tokens.revoke(await accountId(core, options.account), id)),
     );
-}
-
-function limitsOf({
-  packages = [],
-  containers = [],
-}: {
-  packages?: readonly string[];
-  containers?: readonly string[];
-}): string {
-  return `packages: ${packages.join(',') || 'none'}; containers: ${containers.join(',') || 'none'}`;
 }
 
 function durationOf(text: string): number {
