@@ -10,12 +10,12 @@ import type { Authenticator } from '../http/authenticate.ts';
 import { parseJson, readBody } from '../http/body.ts';
 import { createEdge, type WireOperation as EdgeOperation } from '../http/edge.ts';
 import { contextOf } from '../http/request-context.ts';
-import { problem } from '../http/problem.ts';
+import { problem, sendProblem } from '../http/problem.ts';
 import { sendJson } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Quota } from '../usage/quota.ts';
-import { challenge, sendProblemRefusal, statusOf } from './framework/errors.ts';
+import { challenge, statusOf } from './framework/errors.ts';
 import { describe } from './openapi.ts';
 import { check, requireForm, type Operation } from './framework/operation.ts';
 import { allowOperation } from './operations.ts';
@@ -67,7 +67,7 @@ export function createApi(parts: ApiParts): Router {
     },
     statusOf,
     challenge,
-    refuse: sendProblemRefusal,
+    refuse: sendProblem,
   });
   const router = Router({ caseSensitive: true });
   for (const each of operations) {

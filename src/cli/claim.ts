@@ -6,7 +6,7 @@ import { DomainError } from '../runtime/errors.ts';
 import type { EmptyClaim, EmptyClaims } from '../mirror/policy/claims.ts';
 import { allProtocols } from '../server/server.ts';
 import { row } from './printed.ts';
-import { accountId, withInstallation, type Terminal } from './with-installation.ts';
+import { withAccount, type Terminal } from './with-installation.ts';
 
 const pageSize = 500;
 
@@ -20,8 +20,7 @@ export function addClaim(program: Command, environment: Environment, terminal: T
     .description('list claims without content; until you release such a name, no upstream is used for it')
     .option('--account <name>', 'the account', 'default')
     .action((options: { account: string }) =>
-      withInstallation(environment, async ({ core, protocols: opened }) => {
-        const account = await accountId(core, options.account);
+      withAccount(environment, options.account, async (account, { protocols: opened }) => {
         for (const { kind, claims } of opened) {
           for await (const { name, since } of allEmpty(claims, account)) {
             terminal.stdout.write(row(kind, name, new Date(since).toISOString()));
@@ -39,8 +38,7 @@ export function addClaim(program: Command, environment: Environment, terminal: T
     )
     .option('--account <name>', 'the account it belongs to', 'default');
   release.action((name: string, options: { account: string; kind: string }) =>
-    withInstallation(environment, async ({ core, protocols: opened }) => {
-      const account = await accountId(core, options.account);
+    withAccount(environment, options.account, async (account, { protocols: opened }) => {
       const { kind, claims } = opened.find((each) => each.kind === options.kind)!;
       // Undefined if the claim was released.
       const obstacle = await claims.release(account, name);

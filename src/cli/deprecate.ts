@@ -3,7 +3,7 @@ import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Installation } from '../server/server.ts';
 import { row } from './printed.ts';
-import { accountId, withInstallation, type Terminal } from './with-installation.ts';
+import { withAccount, type Terminal } from './with-installation.ts';
 
 interface DeprecateOptions {
   version?: string[];
@@ -48,7 +48,7 @@ export function addAdvisory(program: Command, environment: Environment, terminal
   const advisory = program
     .command('advisory')
     .description('vulnerabilities of hosted packages, of which NuGet warns at a restore');
-  withAccount(advisory.command('create <id>'))
+  ofAccount(advisory.command('create <id>'))
     .description('report a vulnerability of a hosted package; prints the ID of the advisory')
     .requiredOption(
       '--affected <range>',
@@ -63,7 +63,7 @@ export function addAdvisory(program: Command, environment: Environment, terminal
         terminal.stdout.write(`${(await notices.createAdvisory(account, given)).id}\n`);
       }),
     );
-  withAccount(advisory.command('list'))
+  ofAccount(advisory.command('list'))
     .description('list the advisories of an account: ID, package, affected versions, severity, address')
     .action((options: { account: string }) =>
       withNotices(environment, options.account, async (notices, account) => {
@@ -72,14 +72,14 @@ export function addAdvisory(program: Command, environment: Environment, terminal
         }
       }),
     );
-  withAccount(advisory.command('delete <advisory>'))
+  ofAccount(advisory.command('delete <advisory>'))
     .description('delete an advisory by its ID, so that clients no longer warn')
     .action((id: string, options: { account: string }) =>
       withNotices(environment, options.account, (notices, account) => notices.deleteAdvisory(account, id)),
     );
 }
 
-function withAccount(command: Command): Command {
+function ofAccount(command: Command): Command {
   return command.option('--account <name>', 'the account that hosts the package', 'default');
 }
 
@@ -90,10 +90,9 @@ function withNotices(
   accountName: string,
   work: (notices: Notices, account: number) => Promise<void>,
 ): Promise<void> {
-  return withInstallation(environment, async ({ core, protocols }) => {
-    const account = await accountId(core, accountName);
-    await work(protocols.find(({ notices }) => notices)!.notices!, account);
-  });
+  return withAccount(environment, accountName, (account, { protocols }) =>
+    work(protocols.find(({ notices }) => notices)!.notices!, account),
+  );
 }
 
 /** The levels of severity, from 0. */

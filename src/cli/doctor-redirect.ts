@@ -1,4 +1,5 @@
 import type { Config } from '../config/schema.ts';
+import type { StorageDescription } from '../storage/drivers/driver.ts';
 
 /**
  * What is wrong with redirects to S3: `problem` if clients would send their token along. Undefined without redirects.
@@ -6,11 +7,11 @@ import type { Config } from '../config/schema.ts';
  * Clients that are written in Go send Authorization also to the same host name and to names below it (net/http,
  * `shouldCopyHeaderOnRedirect`). S3 refuses a request with a token and a signed URL.
  */
-export function redirectState({ server, storage }: Config): { problem?: string; text: string } | undefined {
-  const { endpoint, publicEndpoint, region, bucket, forcePathStyle, redirect } = storage.s3;
-  if (storage.driver !== 's3' || !redirect) return undefined;
-  const { hostname } = new URL(publicEndpoint ?? endpoint ?? `https://s3.${region}.amazonaws.com`);
-  const target = forcePathStyle ? hostname : `${bucket}.${hostname}`;
+export function redirectState(
+  { server }: Config,
+  { redirectHost: target }: StorageDescription,
+): { problem?: string; text: string } | undefined {
+  if (target === undefined) return undefined;
   const text = `large downloads are redirected to ${target}, and their egress is an estimate`;
   const own = [server.baseUrl, server.feedUrl, server.registryUrl]
     .filter((url) => url !== undefined)

@@ -72,7 +72,7 @@ export async function examine(installation: Installation, now: () => number): Pr
       return storageOf(core);
     }),
   ];
-  const redirects = redirectState(core.config);
+  const redirects = redirectState(core.config, core.driver.describe());
   if (redirects) {
     const { problem, text } = redirects;
     findings.push({ subject: 'redirects', ok: problem === undefined, text: problem ?? text });
@@ -124,10 +124,9 @@ export async function examine(installation: Installation, now: () => number): Pr
   return findings;
 }
 
-/** The start has written, read, listed and deleted an object of the bucket. */
-function storageOf({ config: { data, storage } }: Core): string {
-  if (storage.driver === 'filesystem') return `${data} is writable`;
-  return `${data} is writable, and the bucket ${storage.s3.bucket} can be written, read, listed and deleted from`;
+function storageOf({ config: { data }, driver }: Core): string {
+  const { kind, name, tried } = driver.describe();
+  return `${data} is writable${tried === undefined ? '' : `, and the ${kind} ${name} ${tried}`}`;
 }
 
 /** Finds hosted names that could still be sent to an upstream. */

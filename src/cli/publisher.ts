@@ -3,7 +3,7 @@ import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { addPatternOptions, patternsIn, type PatternOptions } from './patterns.ts';
 import { row, shown } from './printed.ts';
-import { accountId, withInstallation, type Terminal } from './with-installation.ts';
+import { withAccount, type Terminal } from './with-installation.ts';
 
 interface CreateOptions extends PatternOptions {
   account: string;
@@ -21,11 +21,11 @@ export function addPublisher(program: Command, environment: Environment, termina
   const publisher = program
     .command('publisher')
     .description('create, list, delete and explain the rules by which identity tokens are exchanged for tokens');
-  const account = ['--account <name>', 'the account of the rule', 'default'] as const;
+  const ofAccount = ['--account <name>', 'the account of the rule', 'default'] as const;
   const create = publisher
     .command('create')
     .description('create a rule and print its ID')
-    .option(...account)
+    .option(...ofAccount)
     .requiredOption('--name <name>', 'the name of the rule, and of the tokens that it gives')
     .requiredOption('--issuer <name>', 'the name of an issuer in the setting trustedIssuers')
     .requiredOption(
@@ -35,11 +35,12 @@ export function addPublisher(program: Command, environment: Environment, termina
     )
     .option('--scope <list>', 'scopes of the tokens: any of read,write,delete,admin,operate', 'read');
   addPatternOptions(create, 'the tokens').action((options: CreateOptions) =>
-    withInstallation(
+    withAccount(
       environment,
-      async ({ core }) => {
+      options.account,
+      async (account, { core }) => {
         const { publishers } = core.identity;
-        const made = await publishers.create(await accountId(core, options.account), {
+        const made = await publishers.create(account, {
           name: options.name,
           issuer: options.issuer,
           claims: claimsIn(options.claim),
@@ -55,10 +56,10 @@ export function addPublisher(program: Command, environment: Environment, termina
   publisher
     .command('list')
     .description('list the rules of an account')
-    .option(...account)
+    .option(...ofAccount)
     .action((options: { account: string }) =>
-      withInstallation(environment, async ({ core }) => {
-        for (const each of await core.identity.publishers.list(await accountId(core, options.account))) {
+      withAccount(environment, options.account, async (account, { core }) => {
+        for (const each of await core.identity.publishers.list(account)) {
           const claims = Object.entries(each.claims).map(([claim, values]) => `${claim}=${values.join('|')}`);
           const columns = [each.id, each.issuer, each.scopes.join(','), claims.join(' '), each.source, each.name];
           terminal.stdout.write(row(...columns));
@@ -68,23 +69,17 @@ export function addPublisher(program: Command, environment: Environment, termina
   publisher
     .command('delete <id>')
     .description('delete a rule, and revoke the tokens that it gave')
-    .option(...account)
+    .option(...ofAccount)
     .action((id: string, options: { account: string }) =>
-      withInstallation(environment, async ({ core }) =>
-        core.identity.publishers.delete(await accountId(core, options.account), id),
-      ),
+      withAccount(environment, options.account, (account, { core }) => core.identity.publishers.delete(account, id)),
     );
   publisher
     .command('explain')
     .description('read an identity token from stdin, and say which rules match it; it is not exchanged')
-    .option(...account)
+    .option(...ofAccount)
     .action((options: { account: string }) =>
-      withInstallation(environment, async ({ core }) => {
-        const token = await readToken(terminal);
-        const { issuer, problem, rules } = await core.identity.exchange.explain(
-          await accountId(core, options.account),
-          token,
-        );
+      withAccount(environment, options.account, async (account, { core }) => {
+        const { issuer, problem, rules } = await core.identity.exchange.explain(account, await readToken(terminal));
         const { stdout } = terminal;
         stdout.write(`${shown(problem ?? `The token of the issuer ${issuer} is accepted.`)}\n`);
         for (const { publisher: rule, missed } of rules) {

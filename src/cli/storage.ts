@@ -4,11 +4,13 @@ import { ConfigError, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { environmentName } from '../config/schema.ts';
 import { parseSize } from '../config/units.ts';
-import { folderStorage, type FolderStorage } from '../server/place.ts';
+import { storageDrivers } from '../config/storage.ts';
+import { folderStorage } from '../server/place.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { copyStorage } from '../storage/upkeep/copy.ts';
 import type { Installation } from '../server/server.ts';
-import { openS3 } from '../storage/drivers/open.ts';
+import type { Driver } from '../storage/drivers/driver.ts';
+import { openDriver } from '../storage/drivers/open.ts';
 import { StorageSettingError } from '../storage/drivers/s3/failures.ts';
 import { binaryBytes, ProgressBar } from './progress.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
@@ -28,9 +30,7 @@ export function addStorage(program: Command, environment: Environment, terminal:
     .description(
       'copy all stored content from the data folder to the bucket of storage.s3, or back, while servers run; repeat it to continue',
     )
-    .addOption(
-      new Option('--to <driver>', 'where to copy the content').choices(['s3', 'filesystem']).makeOptionMandatory(),
-    )
+    .addOption(new Option('--to <driver>', 'where to copy the content').choices(storageDrivers).makeOptionMandatory())
     .option('--rate <size>', 'most bytes per second to read', defaultRate)
     .action((options: CopyFlags) => copy(environment, terminal, options));
 }
@@ -51,14 +51,18 @@ async function copy(environment: Environment, terminal: Terminal, { to, rate: te
   terminal.once('SIGTERM', stop);
   const work = async ({ core: { config, database, blobs } }: Installation): Promise<void> => {
     await using stack = new AsyncDisposableStack();
-    const folder: FolderStorage = folderStorage(config.data);
-    stack.defer(() => folder.driver.close());
     const bucketKey = environmentName('storage.s3.bucket');
     if (config.storage.s3.bucket === undefined)
       throw new DomainError('Invalid', `${bucketKey}: a copy to or from S3 needs the bucket.`);
-    const bucket = await openS3({ ...config.storage, cache: 0 }, folder.paths, () => Promise.resolve(false));
-    stack.defer(() => bucket.close());
-    const [source, target] = to === 's3' ? [folder.driver, bucket] : [bucket, folder.driver];
+    const { paths } = folderStorage(config.data);
+    const open = async (driver: Place): Promise<Driver> => {
+      const settings = { ...config.storage, driver, cache: 0 };
+      const opened = await openDriver(settings, paths, () => Promise.resolve(false));
+      stack.defer(() => opened.close());
+      return opened;
+    };
+    const source = await open(storageDrivers.find((each) => each !== to)!);
+    const target = await open(to);
     const bar = new ProgressBar(terminal.screen);
     const done = await copyStorage(
       { database, source, target, stage: (size, algorithms) => blobs.stageHosted(size, algorithms) },
@@ -73,9 +77,8 @@ async function copy(environment: Environment, terminal: Terminal, { to, rate: te
       },
     ).finally(() => bar.clear());
     const { blobs: count, bytes, copied, copiedBytes, isSettled, problems } = done;
-    say(
-      `${placeText(config, to)}: ${count} blobs, ${binaryBytes(bytes)}; copied ${copied}, ${binaryBytes(copiedBytes)}`,
-    );
+    const { kind, name } = target.describe();
+    say(`${kind} ${name}: ${count} blobs, ${binaryBytes(bytes)}; copied ${copied}, ${binaryBytes(copiedBytes)}`);
     if (!isSettled) say('pushes continue: the last blobs were pushed while they were copied');
     for (const line of nextSteps(config, to)) say(line);
     if (problems.size === 0) return;
@@ -86,10 +89,6 @@ async function copy(environment: Environment, terminal: Terminal, { to, rate: te
     );
   };
   await withInstallation(environment, (installation) => work(installation).catch(nameSetting));
-}
-
-function placeText({ data, storage }: Config, place: Place): string {
-  return place === 's3' ? `bucket ${storage.s3.bucket}` : `data folder ${data}`;
 }
 
 /** What the operator must do after the copy. */

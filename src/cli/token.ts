@@ -4,7 +4,7 @@ import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { addPatternOptions, patternsIn, patternsText, type PatternOptions } from './patterns.ts';
 import { row } from './printed.ts';
-import { accountId, withInstallation, type Terminal } from './with-installation.ts';
+import { withAccount, type Terminal } from './with-installation.ts';
 
 interface CreateOptions extends PatternOptions {
   account: string;
@@ -25,10 +25,11 @@ export function addToken(program: Command, environment: Environment, terminal: T
   addPatternOptions(create, 'it')
     .option('--expires <duration>', 'how long it is valid, such as 90d; unlimited by default')
     .action((options: CreateOptions) =>
-      withInstallation(
+      withAccount(
         environment,
-        async ({ core }) => {
-          const { value } = await core.tokens.create(await accountId(core, options.account), {
+        options.account,
+        async (account, { core }) => {
+          const { value } = await core.tokens.create(account, {
             name: options.name,
             scopes: options.scope.split(','),
             patterns: patternsIn(options),
@@ -44,17 +45,12 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .description('list the tokens of an account')
     .option('--account <name>', 'the account', 'default')
     .action((options: { account: string }) =>
-      withInstallation(environment, async ({ core }) => {
-        for (const each of await core.tokens.list(await accountId(core, options.account), 10_000)) {
-          const columns = [
-            each.id,
-            each.tokenPrefix,
-            each.scopes.join(','),
-            endOf(each.expiresAt, each.revokedAt),
-            each.name,
-            ...(each.patterns ? [patternsText(each.patterns)] : []),
-          ];
-          terminal.stdout.write(row(...columns));
+      withAccount(environment, options.account, async (account, { core }) => {
+        for (const each of await core.tokens.list(account, 10_000)) {
+          const { id, tokenPrefix, scopes, name, patterns } = each;
+          const limits = patterns ? [patternsText(patterns)] : [];
+          const end = endOf(each.expiresAt, each.revokedAt);
+          terminal.stdout.write(row(id, tokenPrefix, scopes.join(','), end, name, ...limits));
         }
       }),
     );
@@ -63,7 +59,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .description('revoke a token')
     .option('--account <name>', 'the account it belongs to', 'default')
     .action((id: string, options: { account: string }) =>
-      withInstallation(environment, async ({ core }) => core.tokens.revoke(await accountId(core, options.account), id)),
+      withAccount(environment, options.account, (account, { core }) => core.tokens.revoke(account, id)),
     );
 }
 

@@ -8,7 +8,7 @@ import { itemsOf, storageOf, totalsOf, type Grouping } from '../usage/report.ts'
 import type { Core } from '../server/core.ts';
 import { allProtocols, type Installation } from '../server/server.ts';
 import { row } from './printed.ts';
-import { accountId, withInstallation, type Terminal } from './with-installation.ts';
+import { withAccount, withInstallation, type Terminal } from './with-installation.ts';
 
 /** `day`, or a grouping. */
 type Division = Grouping;
@@ -30,9 +30,8 @@ export function addUsage(program: Command, environment: Environment, terminal: T
       ]),
     )
     .action((options: { account: string; period?: string; by?: Division }) =>
-      withInstallation(environment, async (installation) => {
+      withAccount(environment, options.account, async (account, installation) => {
         const period = periodIn(options.period);
-        const account = await accountId(installation.core, options.account);
         await report(installation, account, period, terminal);
         if (options.by) await list(installation.core, account, period, options.by, terminal);
       }),

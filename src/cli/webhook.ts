@@ -1,12 +1,10 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import type { Environment } from '../config/load.ts';
-import type { Core } from '../server/core.ts';
 import { DomainError } from '../runtime/errors.ts';
-import type { OpenWebhooks } from '../webhooks/open.ts';
 import { attemptItem, deliveryItem } from '../webhooks/delivery.ts';
 import { webhookItem } from '../webhooks/webhook.ts';
 import { timeOption } from './audit.ts';
-import { accountId, withInstallation, type Terminal } from './with-installation.ts';
+import { withAccount, type Terminal } from './with-installation.ts';
 
 interface AccountOption {
   account: string;
@@ -45,25 +43,16 @@ export function addWebhook(program: Command, environment: Environment, terminal:
       .description(description)
       .option('--account <name>', 'the account that it belongs to', 'default');
   const print = (item: object) => void terminal.stdout.write(`${JSON.stringify(item)}\n`);
-  const run = (
-    name: string,
-    work: (webhooks: OpenWebhooks, account: number, core: Core) => Promise<void>,
-    options: { creates?: boolean } = {},
-  ) =>
-    withInstallation(
-      environment,
-      async ({ core, webhooks }) => work(webhooks, await accountId(core, name), core),
-      options,
-    );
 
   add('create', 'create a webhook, and print it with its secret, which is shown only now')
     .requiredOption('--url <url>', 'the address that gets the events; https is recommended')
     .option('--events <list>', 'types of events, such as package.published,image.*', '*')
     .option('--operate', 'also send events that concern no account, such as upstream.opened')
     .action(({ account, url, events, operate = false }: CreateOptions) =>
-      run(
+      withAccount(
+        environment,
         account,
-        async ({ webhooks }, id) => {
+        async (id, { webhooks: { webhooks } }) => {
           const created = await webhooks.create(id, { url, events: listIn(events), operate });
           print({ ...webhookItem(created.webhook), secret: created.secret });
         },
@@ -71,7 +60,7 @@ export function addWebhook(program: Command, environment: Environment, terminal:
       ),
     );
   add('list', 'list the webhooks of an account').action(({ account }: AccountOption) =>
-    run(account, async ({ webhooks }, id) => {
+    withAccount(environment, account, async (id, { webhooks: { webhooks } }) => {
       for (const each of await webhooks.list(id, maxList)) print(webhookItem(each));
     }),
   );
@@ -82,7 +71,7 @@ export function addWebhook(program: Command, environment: Environment, terminal:
     .option('--disable', 'send nothing')
     .option('--rotate-secret', 'make a new secret, and print it; for a day, requests are signed with both')
     .action((webhookId: string, { account, url, events, enable, disable, rotateSecret }: ChangeOptions) =>
-      run(account, async ({ webhooks }, id) => {
+      withAccount(environment, account, async (id, { webhooks: { webhooks } }) => {
         if (enable && disable) throw new DomainError('Invalid', 'Use only one of --enable and --disable.');
         const enabled = enable ? true : disable ? false : undefined;
         const change = { url, events: events === undefined ? undefined : listIn(events), enabled, rotateSecret };
@@ -91,13 +80,13 @@ export function addWebhook(program: Command, environment: Environment, terminal:
       }),
     );
   add('delete <id>', 'delete a webhook and its deliveries').action((webhookId: string, { account }: AccountOption) =>
-    run(account, ({ webhooks }, id) => webhooks.delete(id, webhookId)),
+    withAccount(environment, account, (id, { webhooks: { webhooks } }) => webhooks.delete(id, webhookId)),
   );
   add(
     'test <id>',
     'send a test event with the settings and the network of this command, and print the result; fails if the receiver does',
   ).action((webhookId: string, { account }: AccountOption) =>
-    run(account, async (webhooks, accountNumber, { config }) => {
+    withAccount(environment, account, async (accountNumber, { core: { config }, webhooks }) => {
       await webhooks.webhooks.get(accountNumber, webhookId);
       const allowed = JSON.stringify(config.webhooks.allow);
       terminal.stderr.write(
@@ -111,14 +100,14 @@ export function addWebhook(program: Command, environment: Environment, terminal:
   add('deliveries <id>', 'list deliveries with their last attempts, the latest first')
     .option('--limit <number>', 'the number of deliveries', numberIn, 50)
     .action((webhookId: string, { account, limit }: DeliveriesOptions) =>
-      run(account, async ({ webhooks }, id) => {
+      withAccount(environment, account, async (id, { webhooks: { webhooks } }) => {
         for (const each of await webhooks.deliveries(id, webhookId, limit)) print(deliveryItem(each));
       }),
     );
   add('redeliver <id> [delivery]', 'let the server send a delivery again, or all since a time')
     .option('--since <time>', 'all since this time, such as 2027-01-31T12:00:00Z, or within a duration, such as 1d')
     .action((webhookId: string, delivery: string | undefined, { account, since }: RedeliverOptions) =>
-      run(account, async ({ webhooks }, id) => {
+      withAccount(environment, account, async (id, { webhooks: { webhooks } }) => {
         const time = timeOption(since, '--since');
         if ((delivery === undefined) === (time === undefined)) {
           throw new DomainError('Invalid', 'Give the ID of a delivery, or --since with a time.');

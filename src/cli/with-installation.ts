@@ -70,6 +70,16 @@ export async function withInstallation(
   await runForSystem('command', () => inBackground(() => work(installation)));
 }
 
+/** As `withInstallation`, for work that concerns the account with this name. */
+export function withAccount(
+  environment: Environment,
+  name: string,
+  work: (account: number, installation: Installation) => Promise<void>,
+  options?: OpenOptions,
+): Promise<void> {
+  return withInstallation(environment, async (opened) => work(await accountId(opened.core, name), opened), options);
+}
+
 /** The ID of the account with this name; `NotFound` with advice if there is none. */
 export async function accountId(core: Core, name: string): Promise<number> {
   const account = await core.accounts.named(name);

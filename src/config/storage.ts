@@ -4,6 +4,9 @@ import { hasNoUser } from './upstreams.ts';
 
 // The settings of an S3 storage.
 
+/** Values of `storage.driver`. */
+export const storageDrivers = ['s3', 'filesystem'] as const;
+
 const text = z.string().min(1);
 const flag = z.union([z.boolean(), z.stringbool({ truthy: ['true'], falsy: ['false'] })], {
   error: 'expected true or false',
@@ -12,7 +15,7 @@ const flag = z.union([z.boolean(), z.stringbool({ truthy: ['true'], falsy: ['fal
 /** A part of `storage`. */
 export const storage = {
   driver: z
-    .enum(['filesystem', 's3'], { error: 'expected filesystem or s3' })
+    .enum(storageDrivers, { error: 'expected filesystem or s3' })
     .default('filesystem')
     .describe('Where stored content is: `filesystem` (the data folder) or `s3` (a bucket)'),
   cache: sizeSetting

@@ -1,23 +1,24 @@
-import { Router, type Request, type RequestHandler } from 'express';
+import { Router, type Request } from 'express';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { parse } from 'node:querystring';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { CookieKey } from '../accounts/cookie-key.ts';
 import type { Sessions } from '../accounts/sessions.ts';
+import { statusOf } from '../api/framework/errors.ts';
 import type { Api } from '../api/operations.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
+import { inTime } from '../runtime/in-time.ts';
 import type { Mount } from '../http/app.ts';
 import { readBody } from '../http/body.ts';
 import type { Authenticator } from '../http/authenticate.ts';
-import { limitAttempt, limitCost, setLimitFields } from '../http/limit.ts';
+import { answerOrRefuse, type Refusals } from '../http/edge.ts';
+import { limitAttempt, limitCost } from '../http/limit.ts';
 import { alwaysSend, contextOf } from '../http/request-context.ts';
 import { sendBytes } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
-import { asDomainError, noteUnavailable } from '../http/unavailable.ts';
 import type { Urls } from '../http/urls.ts';
 import type { PersonSignIn } from '../identity/person-sign-in.ts';
 import type { Limits } from '../limits/limits.ts';
@@ -76,55 +77,37 @@ const policy = [
 export function createConsole(parts: ConsoleParts): Mount[] {
   const assets = new Assets();
   const router = Router({ caseSensitive: true, strict: true });
-  const handle =
-    (run: (visit: Visit) => Promise<void>) =>
-    async (request: Request, response: ServerResponse): Promise<void> => {
+  const refusals: Refusals<Visit> = {
+    log: parts.log,
+    statusOf,
+    refuse: (_request, response, _status, error, visit) => refuse(assets, visit, error, contextOf(response).id),
+  };
+  const handle = (run: (visit: Visit) => Promise<void>) => {
+    const edge = answerOrRefuse(refusals, async (visit) => {
+      await findVisitor(parts, visit);
+      await run(visit);
+    });
+    return (request: Request, response: ServerResponse) => {
       setHeaders(response);
-      const base = parts.urls.of(request).base;
+      const { base } = parts.urls.of(request);
       const scheme = base.startsWith('https:') ? 'https' : 'http';
-      const visit: Visit = { request, response, base, scheme, session: undefined, principal: undefined };
-      try {
-        await findVisitor(parts, visit);
-        await run(visit);
-      } catch (error) {
-        fail(parts, assets, visit, error);
-      }
+      return edge({ request, response, base, scheme, session: undefined, principal: undefined }, request, response);
     };
+  };
   router.get('/assets/*path', (request, response, next) => {
     if (!assets.send(request, response, splitTarget(request.originalUrl).path)) next();
   });
-  router.get(
-    '/sign-in',
-    handle((visit) => showSignIn(parts, assets, visit)),
-  );
-  router.post(
-    '/sign-in',
-    handle((visit) => signIn(parts, assets, visit)),
-  );
-  if (parts.signIn) addPersonSignIn(router, parts, parts.signIn, assets, handle);
-  router.post(
-    '/account',
-    handle((visit) => useAccount(parts, visit)),
-  );
-  router.post(
-    '/sign-out',
-    handle((visit) => signOut(parts, visit)),
-  );
+  const get: AddRoute = (path, run) => router.get(path, handle(run));
+  const post: AddRoute = (path, run) => router.post(path, handle(run));
+  get('/sign-in', (visit) => showSignIn(parts, assets, visit));
+  post('/sign-in', (visit) => signIn(parts, assets, visit));
+  if (parts.signIn) addPersonSignIn(get, parts, parts.signIn, assets);
+  post('/account', (visit) => useAccount(parts, visit));
+  post('/sign-out', (visit) => signOut(parts, visit));
   for (const page of pages) {
-    router.get(
-      page.path,
-      handle((visit) => show(parts, assets, page, visit)),
-    );
-    if (page.send)
-      router.post(
-        page.path,
-        handle((visit) => send(parts, assets, page, visit)),
-      );
-    if (page.receive)
-      router.post(
-        page.path,
-        handle((visit) => receive(parts, assets, page, visit)),
-      );
+    get(page.path, (visit) => show(parts, assets, page, visit));
+    if (page.send) post(page.path, (visit) => send(parts, assets, page, visit));
+    if (page.receive) post(page.path, (visit) => receive(parts, assets, page, visit));
   }
   router.use(
     handle(() => {
@@ -152,14 +135,13 @@ function setHeaders(response: ServerResponse): void {
 
 async function show(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
   const call = callOf(parts, page, visit);
-  respond(assets, visit, await inTime(page.show(call)), page);
+  const view = await inTime(() => page.show(call), maxWait, { late: refuseSlow, ref: false });
+  respond(assets, visit, view, page);
 }
 
 async function send(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
   const call = callOf(parts, page, visit);
-  const result = await page.send!({ ...call, form: await readForm(parts, visit) });
-  if ('body' in result) respond(assets, visit, result, page);
-  else redirect(visit.response, result);
+  respond(assets, visit, await page.send!({ ...call, form: await readForm(parts, visit) }), page);
 }
 
 async function receive(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
@@ -169,8 +151,7 @@ async function receive(parts: ConsoleParts, assets: Assets, page: Page, visit: V
     ...call,
     receive: (id, answer) => parts.api.receive(id, answer, principal!, { request, response }),
   });
-  if ('body' in result) respond(assets, visit, result, page);
-  else redirect(response, result);
+  respond(assets, visit, result, page);
 }
 
 /** Throws `Unauthorized` and `ScopeMissing`. */
@@ -205,21 +186,10 @@ function valuesOf({ originalUrl }: Request, name: string): string[] {
   return [parse(splitTarget(originalUrl).query)[name] ?? []].flat();
 }
 
-/** Rejects with `DatabaseUnavailable` if `work` takes too long, so that a slow database shows a notice and no empty window. */
-async function inTime<T>(work: Promise<T>): Promise<T> {
-  const timer = new AbortController();
-  const late = sleep(maxWait, undefined, { signal: timer.signal, ref: false }).then(() => {
-    throw new DomainError('DatabaseUnavailable', 'The database answers slowly, so this page is not ready. Try again.', {
-      retryAfter: 5,
-    });
-  });
-  late.catch(() => undefined);
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    timer.abort();
-    work.catch(() => undefined);
-  }
+/** So that a slow database shows a notice and no empty window. */
+function refuseSlow(): never {
+  const message = 'The database answers slowly, so this page is not ready. Try again.';
+  throw new DomainError('DatabaseUnavailable', message, { retryAfter: 5 });
 }
 
 async function readForm({ limits }: ConsoleParts, { request, response }: Visit): Promise<URLSearchParams> {
@@ -239,7 +209,13 @@ function refuseOtherSite(assets: Assets, request: IncomingMessage, response: Ser
   sendPage(request, response, view, { assets: assets.addresses, principal: undefined });
 }
 
-function respond(assets: Assets, { request, response, principal }: Visit, view: PageView, page?: Page): void {
+function respond(
+  assets: Assets,
+  { request, response, principal }: Visit,
+  view: PageView | Redirect,
+  page?: Page,
+): void {
+  if ('to' in view) return redirect(response, view);
   const query = queryOf(request);
   const frame = { assets: assets.addresses, principal, section: page?.section, done: query['done'] };
   sendPage(request, response, view, frame);
@@ -257,16 +233,10 @@ function redirect(response: ServerResponse, { to, done }: Redirect): void {
   response.writeHead(303, { Location: done === undefined ? to : `${to}${mark}done=${done}` }).end();
 }
 
-type Handle = (run: (visit: Visit) => Promise<void>) => RequestHandler;
+type AddRoute = (path: string, run: (visit: Visit) => Promise<void>) => void;
 
 /** The routes of the sign-in with the provider. */
-function addPersonSignIn(
-  router: Router,
-  parts: ConsoleParts,
-  signIn: PersonSignIn,
-  assets: Assets,
-  handle: Handle,
-): void {
+function addPersonSignIn(get: AddRoute, parts: ConsoleParts, signIn: PersonSignIn, assets: Assets): void {
   const { clients, cookies, now } = parts;
   const placeOf = ({ response, scheme, base }: Visit) => ({
     scheme,
@@ -277,38 +247,32 @@ function addPersonSignIn(
       if (error.name === 'Unauthorized') parts.onRefused();
     },
   });
-  router.get(
-    '/sign-in/oidc',
-    handle(async (visit) => {
-      const { request, response, session, base } = visit;
-      const next = localPath(queryOf(request)['next']);
-      if (session !== undefined) return redirect(response, { to: next });
-      // Only the visitor begins a sign-in, not a link of another site.
-      if (isLinkFromElsewhere(request, base)) return respond(assets, visit, signInView({ next, host: signIn.host }));
-      const begun = await beginPersonSignIn(signIn, { ...placeOf(visit), next });
-      if ('body' in begun) return respond(assets, visit, begun);
-      response.setHeader('Set-Cookie', begun.cookie);
-      return redirect(response, begun);
-    }),
-  );
-  router.get(
-    '/sign-in/oidc/callback',
-    handle(async (visit) => {
-      const { request, response, scheme } = visit;
-      const { query } = splitTarget(request.originalUrl);
-      const finished = await finishPersonSignIn(signIn, {
-        ...placeOf(visit),
-        request,
-        query,
-        attempt: (work) => limitAttempt(clients, work),
-      });
-      response.setHeader('Set-Cookie', finished.cookie);
-      if ('view' in finished) return respond(assets, visit, finished.view);
-      const value = await beginSession(parts, visit, finished.owner);
-      response.setHeader('Set-Cookie', [finished.cookie, setSessionCookie(scheme, value)]);
-      return redirect(response, { to: localPath(finished.next) });
-    }),
-  );
+  get('/sign-in/oidc', async (visit) => {
+    const { request, response, session, base } = visit;
+    const next = localPath(queryOf(request)['next']);
+    if (session !== undefined) return redirect(response, { to: next });
+    // Only the visitor begins a sign-in, not a link of another site.
+    if (isLinkFromElsewhere(request, base)) return respond(assets, visit, signInView({ next, host: signIn.host }));
+    const begun = await beginPersonSignIn(signIn, { ...placeOf(visit), next });
+    if ('body' in begun) return respond(assets, visit, begun);
+    response.setHeader('Set-Cookie', begun.cookie);
+    return redirect(response, begun);
+  });
+  get('/sign-in/oidc/callback', async (visit) => {
+    const { request, response, scheme } = visit;
+    const { query } = splitTarget(request.originalUrl);
+    const finished = await finishPersonSignIn(signIn, {
+      ...placeOf(visit),
+      request,
+      query,
+      attempt: (work) => limitAttempt(clients, work),
+    });
+    response.setHeader('Set-Cookie', finished.cookie);
+    if ('view' in finished) return respond(assets, visit, finished.view);
+    const value = await beginSession(parts, visit, finished.owner);
+    response.setHeader('Set-Cookie', [finished.cookie, setSessionCookie(scheme, value)]);
+    return redirect(response, { to: localPath(finished.next) });
+  });
 }
 
 /** Uses another account of the person from now on. */
@@ -354,24 +318,12 @@ async function signOut({ sessions }: ConsoleParts, { response, scheme, session, 
 }
 
 /** Answers with a page that says what is wrong; without a session, leads to the sign-in page and back. */
-function fail({ log }: ConsoleParts, assets: Assets, visit: Visit, error: unknown): void {
+function refuse(assets: Assets, visit: Visit, error: DomainError | undefined, requestId: string): void {
   const { request, response, principal } = visit;
-  const known = asDomainError(error);
-  noteUnavailable(log, response, known);
-  const { id } = contextOf(response);
-  if (response.headersSent || response.destroyed) {
-    log.error({ err: error, request: id }, 'an answer was interrupted by an error');
-    response.destroy();
-    return;
-  }
-  if (known?.name === 'Unauthorized' && (principal === undefined || principal.kind === 'anonymous')) {
+  if (error?.name === 'Unauthorized' && (principal === undefined || principal.kind === 'anonymous')) {
     const next = request.method === 'GET' ? `?next=${encodeURIComponent(localPath(request.originalUrl))}` : '';
     redirect(response, { to: `/console/sign-in${next}` });
     return;
   }
-  const view = failureView(known, id);
-  if (view.status === 500) log.error({ err: error, request: id }, 'a request failed');
-  setLimitFields(response, known);
-  if (known?.retryAfter !== undefined) response.setHeader('Retry-After', known.retryAfter);
-  respond(assets, visit, view);
+  respond(assets, visit, failureView(error, requestId));
 }

@@ -3,20 +3,20 @@ import { Router, type Request, type Response } from 'express';
 import type { Logger } from 'pino';
 import { tokenIdOf } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
+import type { ErrorName } from '../runtime/errors.ts';
 import { isBillable } from '../usage/counters.ts';
 import type { Limits } from '../limits/limits.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import { writeAccess, type AccessLine } from './access-log.ts';
 import { drain } from './drain.ts';
-import { currentResponse, contextOf, runInContext, type AppResponse } from './request-context.ts';
+import { refuse, type Refusals } from './edge.ts';
+import { currentResponse, runInContext, type AppResponse } from './request-context.ts';
 import { Hosts } from './hosts.ts';
-import { setLimitFields } from './limit.ts';
 import type { Probes } from './probes.ts';
 import { Proxies } from './proxies.ts';
-import { problem, sendDefect } from './problem.ts';
+import { problem, sendProblem } from './problem.ts';
 import type { Sending } from './sending.ts';
 import { cutSlowAnswer } from './slow-body.ts';
-import { asDomainError, noteUnavailable } from './unavailable.ts';
 import { isHost, originForm, splitTarget } from './target.ts';
 
 /** Answers a request. A rejection is a bug: it is logged and answered with 500. */
@@ -188,31 +188,26 @@ export function answerUnhandled(log: Logger, error: unknown): void {
   else log.error({ err: error, request: response?.context.id }, 'a promise was rejected and no code caught it');
 }
 
-/** Answers a request that no interface could answer: a malformed path, or a bug. Never sends a stack trace. */
+/** The status of errors that concern no interface: of `/metrics`, and of a request that could not reach its interface. */
+const statuses: Partial<Record<ErrorName, number>> = {
+  Unauthorized: 401,
+  TooManyRequests: 429,
+  DatabaseUnavailable: 503,
+  StorageUnavailable: 503,
+};
+
+const failures: Omit<Refusals<undefined>, 'log'> = {
+  statusOf: ({ name }) => statuses[name],
+  challenge: () => 'Basic realm="Entrepot"',
+  refuse: sendProblem,
+};
+
+/** Answers a request that no interface has answered: a malformed path, or a bug. Never sends a stack trace. */
 function answerFailure(log: Logger, request: IncomingMessage, response: ServerResponse, error: unknown): void {
-  const { id } = contextOf(response);
-  const known = asDomainError(error);
-  noteUnavailable(log, response, known);
-  if (response.headersSent) {
-    log.error({ err: error, request: id }, 'an answer was interrupted by an error');
-    response.destroy();
-    return;
-  }
-  if (contextOf(response).unavailable !== undefined) {
-    response.setHeader('Retry-After', known!.retryAfter!);
-    problem(request, response, 503, known!.name, known!.message, known!.detail);
-    return;
-  }
-  if (known?.name === 'TooManyRequests') {
-    setLimitFields(response, known);
-    problem(request, response, 429, known.name, known.message, known.detail);
-    return;
-  }
-  const status = (error as { status?: number } | undefined)?.status ?? 500;
-  if (status < 500) {
+  const { status = 500 } = (error ?? {}) as { status?: number };
+  if (status < 500 && !response.headersSent) {
     problem(request, response, status, 'Invalid', 'The request is malformed.');
     return;
   }
-  log.error({ err: error, request: id }, 'a request failed');
-  sendDefect(request, response);
+  void refuse({ ...failures, log }, undefined, request, response, error);
 }

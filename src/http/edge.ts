@@ -30,10 +30,28 @@ export interface Allowed<Target, Call> {
   operation: WireOperation<Call>;
 }
 
-/** How the edge handles one protocol. `Target` is the parsed path of a request. */
-export interface WireProtocol<Target, Call> {
-  readonly kind: SubjectKind;
+/** How an interface refuses requests. `Target` is what is known of a request before it is answered. */
+export interface Refusals<Target> {
   readonly log: Logger;
+  /** The HTTP status of a domain error; undefined for one that the interface cannot have, which is a bug. */
+  statusOf(error: DomainError, target: Target): number | undefined;
+  /** The `WWW-Authenticate` header of a 401 or 403. */
+  challenge?(error: DomainError, request: IncomingMessage, target: Target): string | string[] | undefined;
+  /** Counts a failed sign-in, where each `Unauthorized` is one. May throw `TooManyRequests` instead. */
+  onUnauthorized?(): void | Promise<void>;
+  /** Sends an error answer. Without `error` it is a 500, which contains only the request ID to search the log for. */
+  refuse(
+    request: IncomingMessage,
+    response: ServerResponse,
+    status: number,
+    error: DomainError | undefined,
+    target: Target,
+  ): void;
+}
+
+/** How the edge handles one protocol. */
+export interface WireProtocol<Target, Call> extends Refusals<Target> {
+  readonly kind: SubjectKind;
   readonly quota: Quota;
   /** Throws `Unauthorized`. */
   authenticate(request: IncomingMessage, target: Target): Promise<Principal>;
@@ -41,12 +59,6 @@ export interface WireProtocol<Target, Call> {
   find(target: Target, request: IncomingMessage, response: ServerResponse): WireOperation<Call>;
   /** Checks the names in the request, and that the principal may use them. */
   open(allowed: Allowed<Target, Call>): Call | Promise<Call>;
-  /** The HTTP status of a domain error; undefined for one that the protocol cannot have, which is a bug. */
-  statusOf(error: DomainError): number | undefined;
-  /** The `WWW-Authenticate` header of a 401 or 403. */
-  challenge(error: DomainError, request: IncomingMessage, target: Target): string | string[] | undefined;
-  /** Sends an error answer. Without `error` it is a 500, which contains only the request ID to search the log for. */
-  refuse(request: IncomingMessage, response: ServerResponse, status: number, error?: DomainError): void;
 }
 
 /** Answers a request. Never rejects. */
@@ -54,66 +66,83 @@ export type Edge<Target> = (target: Target, request: IncomingMessage, response: 
 
 /** The steps of a request in every protocol: authenticate, find the operation, allow, check limits, run, or refuse. */
 export function createEdge<Target, Call>(protocol: WireProtocol<Target, Call>): Edge<Target> {
+  return answerOrRefuse(protocol, async (target, request, response) => {
+    contextOf(response).kind = protocol.kind;
+    const principal = await protocol.authenticate(request, target);
+    const limited = identify(response, principal);
+    if (limited) await limited;
+    const operation = protocol.find(target, request, response);
+    allow(principal, operation.action);
+    const call = await protocol.open({ request, response, target, principal, operation });
+    if (operation.stores) await admit(protocol.quota, request, response, principal);
+    if (operation.stores || operation.cost) await limitCost(response, operation.cost, operation.stores);
+    await operation.run(call);
+  });
+}
+
+/** An interface with steps of its own: what `answer` throws is refused. */
+export function answerOrRefuse<Target>(refusals: Refusals<Target>, answer: Edge<Target>): Edge<Target> {
   return async (target, request, response) => {
-    const context = contextOf(response);
-    context.kind = protocol.kind;
     try {
-      const principal = await protocol.authenticate(request, target);
-      context.principal = principal;
-      const limited = limitRequest(response, principal);
-      if (limited) await limited;
-      const operation = protocol.find(target, request, response);
-      allow(principal, operation.action);
-      const call = await protocol.open({ request, response, target, principal, operation });
-      if (operation.stores) await admit(protocol.quota, request, response, principal);
-      if (operation.stores || operation.cost) await limitCost(response, operation.cost, operation.stores);
-      await operation.run(call);
+      await answer(target, request, response);
     } catch (error) {
-      refuse(protocol, target, request, response, error);
+      await refuse(refusals, target, request, response, error);
     }
   };
 }
 
-function refuse<Target, Call>(
-  protocol: WireProtocol<Target, Call>,
+/** Records who sends the request, and counts it. Throws `TooManyRequests`. */
+export function identify(response: ServerResponse, principal: Principal | undefined): Promise<void> | undefined {
+  contextOf(response).principal = principal;
+  return principal && limitRequest(response, principal);
+}
+
+/** Answers a request that failed with `error`; interrupts an answer that has begun. */
+export async function refuse<Target>(
+  refusals: Refusals<Target>,
   target: Target,
   request: IncomingMessage,
   response: ServerResponse,
   error: unknown,
-): void {
-  const known = asDomainError(error);
-  noteUnavailable(protocol.log, response, known);
-  const status = known && protocol.statusOf(known);
+): Promise<void> {
+  const { log } = refusals;
+  let known = asDomainError(error);
+  if (known?.name === 'Unauthorized' && refusals.onUnauthorized) {
+    try {
+      await refusals.onUnauthorized();
+    } catch (limited) {
+      known = asDomainError(limited) ?? known;
+    }
+  }
+  noteUnavailable(log, response, known);
+  const status = known && refusals.statusOf(known, target);
   const { id } = contextOf(response);
   if (known?.name === 'StorageFull' && known.cause !== undefined) {
-    protocol.log.warn({ err: known.cause, request: id }, 'a write failed because the disk is full');
+    log.warn({ err: known.cause, request: id }, 'a write failed because the disk is full');
   }
   if (known?.name === 'KeyUnavailable') {
-    protocol.log.error(
-      { err: known.cause, request: id },
-      'a request failed because the key of webhooks is unavailable',
-    );
+    log.error({ err: known.cause, request: id }, 'a request failed because the key of webhooks is unavailable');
   }
   if (response.headersSent || response.destroyed) {
-    if (status === undefined) protocol.log.error({ err: error, request: id }, 'an answer was interrupted by an error');
+    if (status === undefined) log.error({ err: error, request: id }, 'an answer was interrupted by an error');
     response.destroy();
     return;
   }
   if (!known || status === undefined) {
-    protocol.log.error({ err: error, request: id }, 'a request failed');
-    protocol.refuse(request, response, 500);
+    log.error({ err: error, request: id }, 'a request failed');
+    refusals.refuse(request, response, 500, undefined, target);
     return;
   }
   if (status === 401 || status === 403) {
-    const challenge = protocol.challenge(known, request, target);
+    const challenge = refusals.challenge?.(known, request, target);
     if (challenge !== undefined) response.setHeader('WWW-Authenticate', challenge);
   }
   if (known.name === 'RangeNotSatisfiable') {
     response.setHeader('Content-Range', `bytes */${String(known.detail?.['size'])}`);
   }
-  if (known.retryAfter !== undefined) response.setHeader('Retry-After', known.retryAfter);
   setLimitFields(response, known);
+  if (known.retryAfter !== undefined) response.setHeader('Retry-After', known.retryAfter);
   // NuGet's clients, docker and podman show the reason phrase, and often nothing else.
-  response.statusMessage = oneLine(known.message);
-  protocol.refuse(request, response, status, known);
+  if (status >= 400) response.statusMessage = oneLine(known.message);
+  refusals.refuse(request, response, status, known, target);
 }

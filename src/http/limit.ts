@@ -70,7 +70,6 @@ export async function limitCost(response: ServerResponse, cost: Cost | undefined
 export function setLimitFields(response: ServerResponse, error: unknown): void {
   if (!(error instanceof LimitExceeded)) return;
   for (const [name, value] of Object.entries(error.fields)) response.setHeader(name, value);
-  response.setHeader('Retry-After', error.retryAfter!);
 }
 
 /** What connections to a port may use. */

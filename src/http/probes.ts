@@ -1,7 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Router } from 'express';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
-import { isDomainError } from '../runtime/errors.ts';
 import {
   familiesOf,
   metricsText,
@@ -13,7 +12,7 @@ import { Samples } from '../metrics/samples.ts';
 import type { Times } from '../metrics/times.ts';
 import { mergeUpstreams, type UpstreamFigures } from '../metrics/upstreams.ts';
 import { cacheStatus } from './cache-status.ts';
-import type { Health, State } from './health.ts';
+import type { Health } from './health.ts';
 import type { RequestContext } from './request-context.ts';
 import { isUnavailable, parts, type ServerPart } from './unavailable.ts';
 import { problem } from './problem.ts';
@@ -125,18 +124,10 @@ export class Probes {
   }
 
   async #sendMetrics(request: IncomingMessage, response: ServerResponse, seesAccounts: SeesAccounts): Promise<void> {
-    let all: boolean;
-    let troubles: State['troubles'];
-    try {
-      const [sees, state] = await Promise.all([seesAccounts(request).catch(deniedIfUnavailable), this.#health.look()]);
-      all = sees;
-      ({ troubles } = state);
-    } catch (error) {
-      if (!isDomainError(error, 'Unauthorized')) throw error;
-      response.setHeader('WWW-Authenticate', 'Basic realm="Entrepot"');
-      problem(request, response, 401, error.name, error.message);
-      return;
-    }
+    const [all, { troubles }] = await Promise.all([
+      seesAccounts(request).catch(deniedIfUnavailable),
+      this.#health.look(),
+    ]);
     const reports = await this.#reports(new Set(troubles.keys()));
     if (!reports) {
       // The counters of one process alone would look as if the others had started again.

@@ -1,4 +1,5 @@
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { DomainError } from '../runtime/errors.ts';
 import { contextOf } from './request-context.ts';
 import { sendBytes } from './send.ts';
 
@@ -18,14 +19,14 @@ export function problem(
   });
 }
 
-/** Answers with 500 for an error that is not a domain error. It contains only the request ID to search the log for. */
-export function sendDefect(request: IncomingMessage, response: ServerResponse): void {
+/** Sends the problem document of `error`; without one, that of a bug, which has only the request ID to search the log for. */
+export function sendProblem(
+  request: IncomingMessage,
+  response: ServerResponse,
+  status: number,
+  error: DomainError | undefined,
+): void {
   const { id } = contextOf(response);
-  problem(
-    request,
-    response,
-    500,
-    'Internal',
-    `The server failed because of a bug. The server log has the details under ${id}.`,
-  );
+  const defect = `The server failed because of a bug. The server log has the details under ${id}.`;
+  problem(request, response, status, error?.name ?? 'Internal', error?.message ?? defect, error?.detail);
 }

@@ -18,21 +18,6 @@ export interface Disagreement {
   message: string;
 }
 
-/** Of a storage in S3. */
-export interface BucketPlace {
-  endpoint?: string | undefined;
-  bucket?: string | undefined;
-  prefix?: string | undefined;
-}
-
-/** The fact `storage` of a bucket. */
-export function bucketFact({ endpoint = 'aws', bucket = '', prefix = '' }: BucketPlace): string {
-  return ['s3', endpoint, bucket, prefix]
-    .map((each) => each.replace(/\/+$/, ''))
-    .join(' ')
-    .slice(0, 255);
-}
-
 /**
  * The fact `storage` of a folder with this inode. A copy of the folder has the same identity and another inode. With SQLite,
  * `file` is the inode of the database.
@@ -141,7 +126,7 @@ function storageSetting(mine: string, theirs: string): string {
   if (kind !== otherKind) return 'storage.driver';
   if (kind === 'folder') return 'data';
   const names = ['endpoint', 'bucket', 'prefix'];
-  return `storage.s3.${names.find((_, at) => place[at] !== otherPlace[at]) ?? 'bucket'}`;
+  return `storage.${kind}.${names.find((_, at) => place[at] !== otherPlace[at]) ?? 'bucket'}`;
 }
 
 /** Identities of folders mean nothing to a reader. */

@@ -3,9 +3,9 @@ import type { Logger } from 'pino';
 import { runFor, type Caller } from '../runtime/caller.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { drain } from '../http/drain.ts';
+import { answerOrRefuse } from '../http/edge.ts';
 import { listen, type AppServer } from '../http/listener.ts';
 import type { AppResponse } from '../http/request-context.ts';
-import { asDomainError } from '../http/unavailable.ts';
 import {
   answerHeader,
   callHeader,
@@ -48,6 +48,8 @@ const restOfBody = { idle: 5000, total: 10_000 };
 /** A refused call is logged at most once in this time; milliseconds. */
 const logEvery = 60_000;
 
+const failed = new DomainError('StorageUnavailable', 'The instance that has this upload failed. Try again.');
+
 /** Listens for calls of other instances. Nothing of a body is read before the signature of its call was checked. */
 export async function listenForRelay(options: RelayListenerOptions): Promise<AppServer> {
   const { host, port, shared } = options;
@@ -81,24 +83,24 @@ class Calls {
       this.#refuse(request, response, refusal!);
       return;
     }
-    let body: string;
-    try {
-      if (request.headers.expect !== undefined) response.writeContinue();
-      body = encodeResult(await this.#run(call, request, response));
-    } catch (error) {
-      const known = asDomainError(error);
-      if (!known) log.error({ err: error, call: call.name }, 'a call of another instance failed');
-      const unknown = new DomainError('StorageUnavailable', 'The instance that has this upload failed. Try again.');
-      body = encodeError(known ?? unknown);
-    }
-    if (response.destroyed) return;
-    response.writeHead(200, {
-      'Content-Type': 'application/json',
-      'Content-Length': Buffer.byteLength(body),
-      [answerHeader]: key.ofAnswer(signature, body),
-      Connection: 'close',
-    });
-    response.end(body);
+    const send = (body: string) =>
+      response
+        .writeHead(200, {
+          'Content-Type': 'application/json',
+          'Content-Length': Buffer.byteLength(body),
+          [answerHeader]: key.ofAnswer(signature, body),
+          Connection: 'close',
+        })
+        .end(body);
+    const edge = answerOrRefuse<RelayCall>(
+      { log, statusOf: () => 200, refuse: (_request, _response, _status, error = failed) => send(encodeError(error)) },
+      async () => {
+        if (request.headers.expect !== undefined) response.writeContinue();
+        const body = encodeResult(await this.#run(call, request, response));
+        if (!response.destroyed) send(body);
+      },
+    );
+    await edge(call, request, response);
   }
 
   /** The signature of the request, if it is right. */

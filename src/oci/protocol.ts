@@ -88,7 +88,7 @@ export class ContainerRegistry implements OpenProtocol {
     return [
       { path: '/v2', answer: createRegistry({ ...web, images, source, uploads, pushes, limits: config.limits, log }) },
       // Container clients look for tokens here.
-      { path: '/token', answer: createTokenEndpoint(web.authenticator, now) },
+      { path: '/token', answer: createTokenEndpoint(web.authenticator, log, now) },
     ];
   }
 

@@ -10,16 +10,23 @@ export function noteFailedSignIn({ repeatedEvents }: Core): void {
   repeatedEvents.note({ type: 'sign_in.failed', accountId: 0, subject: { kind: 'token', name: null } });
 }
 
+/** Records a failed sign-in, and counts it for the address of the current request. Throws `TooManyRequests`. */
+export function countFailedSignIn(core: Core): Promise<void> | undefined {
+  noteFailedSignIn(core);
+  return limitFailedSignIn(core.limits);
+}
+
 /** Turns the credentials of requests into principals, by the settings. */
 export function authenticatorOf(core: Core): Authenticator {
   const { config, tokens, limits, defaultAccount } = core;
   const { anonymousRead: reads } = config;
   const anonymous = reads === 'none' ? undefined : anonymousOf(defaultAccount, reads);
-  const onRefused = () => {
-    noteFailedSignIn(core);
-    return limitFailedSignIn(limits);
-  };
-  return new Authenticator([tokens], anonymous, onRefused, (look) => limitLookUp(limits, look));
+  return new Authenticator(
+    [tokens],
+    anonymous,
+    () => countFailedSignIn(core),
+    (look) => limitLookUp(limits, look),
+  );
 }
 
 /** On the public port, only a token with `operate` shows the metrics about accounts. */

@@ -3,11 +3,8 @@ import type { Check } from '../http/health.ts';
 import type { ServerCertificate } from '../tls/certificate.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 
-/** A check of S3 costs money, so a successful one counts for this long; milliseconds. */
-const s3CheckEvery = 5000;
-
 /** What readiness and `entrepot doctor` check. */
-export function checksOf({ config, database, blobs, cache, room }: Core): { reads: Check[]; writes: Check[] } {
+export function checksOf({ database, driver, blobs, cache, room }: Core): { reads: Check[]; writes: Check[] } {
   return {
     reads: [
       { part: 'database', failure: 'The database cannot be read.', run: () => database.checkReads() },
@@ -15,7 +12,7 @@ export function checksOf({ config, database, blobs, cache, room }: Core): { read
         part: 'storage',
         failure: 'The storage cannot be read.',
         run: () => blobs.checkReads(),
-        every: config.storage.driver === 's3' ? s3CheckEvery : 0,
+        every: driver.checkEvery,
       },
       { part: 'storage', failure: 'The storage cannot be written.', run: () => blobs.checkStaging() },
     ],

@@ -135,12 +135,11 @@ export async function openCore(
   const room = new DiskReserve(config.data, config.storage.reserve, (path) => disk.free(path), logRoom(log));
   const folder = await folderIdentity(paths.folderId).catch(named('ENTREPOT_DATA', notWritable));
   const instances = new Instances(database, folder, log, surroundings.instanceTimes);
-  // A request to S3 may be in progress after its process has ended.
-  const isLocal = config.storage.driver === 'filesystem';
-  const times: DeletionTimes = { ...deletionTimes, ...(isLocal && { processes: () => instances.processes }) };
+  // A request to another machine may be in progress after its process has ended.
+  const times: DeletionTimes = { ...deletionTimes, ...(!driver.isRemote && { processes: () => instances.processes }) };
   const blobs = new BlobStore(database, driver, paths, now, { times, examine: examineWith(damage, log), disk, room });
   await blobs.prepare().catch(nameStorage);
-  await checkPair(database, driver).catch(nameSides(config));
+  await checkPair(database, driver).catch(nameSides(config, driver));
   stack.defer(closing.part('the instance', (milliseconds) => instances.leave(milliseconds)));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();

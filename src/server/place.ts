@@ -15,9 +15,8 @@ import { Instances } from '../instances/instances.ts';
 import { BlobStore } from '../storage/blobs/blob-store.ts';
 import { localDisk, type Disk } from '../storage/files/disk.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
-import { FilesystemDriver } from '../storage/drivers/filesystem.ts';
 import { adopt, WrongPair, type Adopted } from '../storage/upkeep/identity.ts';
-import { openS3 } from '../storage/drivers/open.ts';
+import { openDriver, openDataFolder } from '../storage/drivers/open.ts';
 import { Paths } from '../storage/files/paths.ts';
 import { createDatabaseFiles, privateFolder, tightenDatabaseFiles } from '../storage/files/permissions.ts';
 import { StorageSettingError } from '../storage/drivers/s3/failures.ts';
@@ -73,21 +72,20 @@ async function openUnmigrated(
   await refuseOtherOwner(config, paths, command);
   const driver = surroundings.driver ?? (await openStorage(config, surroundings, paths));
   stack.defer(closing.part('the storage', () => driver.close()));
-  if (command) await checkFiles(config, driver, command).catch(nameSides(config));
+  if (command) await checkFiles(config, driver, command).catch(nameSides(config, driver));
   const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
   const cache = await Cache.open(config.redis.url, now, onRedis, namespaceOf(config.database.url, config.data));
   stack.defer(closing.part('the cache', () => cache.close()));
   await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', notWritable));
   const database = await openNamed(config, cache.changes, surroundings);
   stack.defer(closing.part('the database', () => database.close()));
-  if (command) await checkTables(database, config, driver, command).catch(nameSides(config));
+  if (command) await checkTables(database, config, driver, command).catch(nameSides(config, driver));
   return { closing, paths, cache, database, driver };
 }
 
 async function openStorage({ storage }: Config, { disk = localDisk }: DataSurroundings, paths: Paths): Promise<Driver> {
-  if (storage.driver === 'filesystem') return new FilesystemDriver(paths);
   const hasRoom = async (bytes: number) => (await disk.free(paths.data)) - bytes > storage.reserve;
-  return openS3(storage, paths, hasRoom).catch(nameStorage);
+  return openDriver(storage, paths, hasRoom).catch(nameStorage);
 }
 
 /** For `catch`: names the setting of a storage that cannot be used. */
@@ -126,7 +124,7 @@ export interface FolderStorage {
 /** The storage in `folder`, which need not exist yet. `driver.close` must be called at the end. */
 export function folderStorage(folder: string): FolderStorage {
   const paths = new Paths(folder);
-  return { paths, driver: new FilesystemDriver(paths) };
+  return { paths, driver: openDataFolder(paths) };
 }
 
 /** The database and the storage of the settings, for a restore: without migrations, and with any content. */
@@ -150,16 +148,14 @@ function databaseKey({ database: { url } }: Config): string {
 }
 
 /** For `catch`: names the settings of the sides that may be wrong. */
-export function nameSides(config: Config): (error: unknown) => never {
-  const isBucket = config.storage.driver === 's3';
-  const storage = isBucket ? environmentName('storage.s3.bucket') : 'ENTREPOT_DATA';
-  const keys = { database: databaseKey(config), storage };
+export function nameSides(config: Config, driver: Driver): (error: unknown) => never {
+  const { kind, name, setting } = driver.describe();
+  const keys = { database: databaseKey(config), storage: environmentName(setting) };
   return (error) => {
     if ((error as NodeJS.ErrnoException).syscall) return named('ENTREPOT_DATA', 'the storage cannot be read')(error);
     if (!(error instanceof WrongPair)) throw error;
     const settings = [...new Set(error.sides.map((side) => keys[side]))].join(', ');
-    const place = isBucket ? `bucket: ${config.storage.s3.bucket}` : `data folder: ${config.data}`;
-    throw new ConfigError(`${settings}: ${error.message} (${place})`, { cause: error });
+    throw new ConfigError(`${settings}: ${error.message} (${kind}: ${name})`, { cause: error });
   };
 }
 

@@ -9,7 +9,6 @@ import type { Core } from './core.ts';
 import { clockDifference } from '../database/clock-difference.ts';
 import { examineEngine } from '../database/engine.ts';
 import {
-  bucketFact,
   disagreement,
   folderFact,
   isOfOriginal,
@@ -70,7 +69,7 @@ export interface Requirements {
   close(milliseconds: number): Promise<void>;
 }
 
-type Parts = Pick<Core, 'config' | 'cache' | 'database' | 'instances' | 'now' | 'log'>;
+type Parts = Pick<Core, 'config' | 'cache' | 'database' | 'driver' | 'instances' | 'now' | 'log'>;
 
 /** The requirements of this installation. With SQLite, instances need the same storage and the same key of webhooks. */
 export async function openRequirements(parts: Parts, bounds = defaultBounds): Promise<Requirements> {
@@ -185,9 +184,11 @@ function reporter(log: Parts['log']): (subject: string, problem: string | undefi
  * a place that they do not use.
  */
 export async function checkStorage(parts: Parts): Promise<void> {
-  const { config, database, instances } = parts;
+  const { database, driver, instances } = parts;
   const active = await activeStorage(database);
-  if (active !== undefined && active !== placeOf(config)) throw new ConfigError(otherStorage(placeOf(config), active));
+  const place = (await driver.fact())?.place ?? active;
+  if (place !== undefined && active !== undefined && active !== place)
+    throw new ConfigError(otherStorage(place, active));
   const own = await storageFact(parts, await installationIdentity(database));
   for (const { storage } of await instances.live())
     if (own !== null && storage !== null && storage !== own && !isOfOriginal(own, storage))
@@ -195,27 +196,19 @@ export async function checkStorage(parts: Parts): Promise<void> {
 }
 
 /** Notes the storage of this server, which starts. */
-async function noteStorage({ config, database, log }: Parts): Promise<void> {
+async function noteStorage({ database, driver, log }: Parts): Promise<void> {
   const before = await activeStorage(database);
-  const place = placeOf(config);
-  if (before === place) return;
+  const place = (await driver.fact())?.place;
+  if (place === undefined || before === place) return;
   if (before !== undefined) log.warn({ before, now: place }, 'the servers of this database now use another storage');
   await setActiveStorage(database, place);
 }
 
-/** The storage in the settings. A folder has no name here, because it may be moved. */
-function placeOf({ storage }: Core['config']): string {
-  return storage.driver === 's3' ? bucketFact(storage.s3) : 'folder';
-}
-
-/** The identity of the bucket or of the folder with the blobs; null if a test replaces the driver. */
-async function storageFact(
-  { config: { data, storage, database } }: Pick<Parts, 'config'>,
-  installation: string,
-): Promise<string | null> {
-  if (storage.driver === 's3') return bucketFact(storage.s3);
-  const [folder, file] = [await inodeOf(new Paths(data).blobs), sqlitePath({ data, database })];
-  return folder === undefined ? null : folderFact(installation, folder, await inodeOf(file));
+/** The identity of the storage; null while it is not known. */
+async function storageFact({ config, driver }: Parts, installation: string): Promise<string | null> {
+  const { place, inode } = (await driver.fact()) ?? {};
+  if (inode !== undefined) return folderFact(installation, inode, await inodeOf(sqlitePath(config)));
+  return place ?? null;
 }
 
 async function inodeOf(path: string | undefined): Promise<bigint | undefined> {

@@ -1,4 +1,3 @@
-import type { OpenProtocol } from './protocol.ts';
 import type { Core } from './core.ts';
 import type { Probes } from '../http/probes.ts';
 import type { Jobs } from '../jobs/jobs.ts';
@@ -11,9 +10,15 @@ import type { StorageMeter } from '../usage/stored.ts';
 
 // The metrics of the parts below HTTP. docs/metrics.md describes each.
 
+/** The kind of names of a protocol, and the kind of its upstreams. */
+interface MirroringProtocol {
+  readonly kind: string;
+  readonly upstreams: { readonly kind: string };
+}
+
 export interface Measured {
   core: Core;
-  protocols: readonly OpenProtocol[];
+  protocols: readonly MirroringProtocol[];
   jobs: Jobs;
   stored: StorageMeter;
   certificate: ServerCertificate | undefined;
@@ -41,7 +46,7 @@ export function addMetrics(operations: Probes, parts: Measured, stack: AsyncDisp
   }
 }
 
-function addMirror(operations: Probes, { mirror, upstreams }: Core, protocols: readonly OpenProtocol[]): void {
+function addMirror(operations: Probes, { mirror, upstreams }: Core, protocols: readonly MirroringProtocol[]): void {
   const { counts } = mirror;
   const kinds = protocols.map((each) => each.upstreams.kind);
   operations.counter('entrepot_mirror_requests_total', 'Requests to the mirror', ['kind', 'outcome'], () =>

@@ -7,7 +7,7 @@ import { createTokenExchange } from '../api/publishers/token-exchange.ts';
 import type { Config } from '../config/schema.ts';
 import { createConsole } from '../console/routes.ts';
 import { createFirstToken } from './first-token.ts';
-import { authenticatorOf, noteFailedSignIn, operatorsOnly } from './authenticator.ts';
+import { authenticatorOf, countFailedSignIn, noteFailedSignIn, operatorsOnly } from './authenticator.ts';
 import { certificateCheck, checksOf, keyCheck } from './checks.ts';
 import { openCore, type Core, type Surroundings } from './core.ts';
 import { named } from './place.ts';
@@ -296,7 +296,13 @@ function mountAll(
   const consoleMounts = config.console.enabled
     ? createConsole({ ...web, api, signIn: identity.signIn, onRefused, cookies, sessions, limits, clients, log, now })
     : [];
-  const exchange = createTokenExchange({ exchange: identity.exchange, limits, clients, onRefused, log });
+  const exchange = createTokenExchange({
+    exchange: identity.exchange,
+    limits,
+    clients,
+    onRefused: () => countFailedSignIn(core),
+    log,
+  });
   return [...opened.flatMap((each) => each.mount(web)), exchange, { path: '/v1', router }, ...consoleMounts];
 }
 

@@ -7,7 +7,7 @@ import { drain } from '../../src/http/drain.ts';
 import { answerOf, openRequest } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { within } from '../support/until.ts';
-import { containerRegistryOf, failAccounts, packageFeedOf, tokenOf } from '../support/inside.ts';
+import { containerRegistryOf, failAccounts, failTokens, packageFeedOf, tokenOf } from '../support/inside.ts';
 
 // Rules for all three interfaces, which share one edge.
 
@@ -146,6 +146,25 @@ test('a bug is 500 in the format of each interface, without details, and is logg
     const id = response.headers.get('x-request-id')!;
     const line = server.lines.find((each) => each.includes(id) && each.includes('"err"'));
     t.true(line?.includes('a secret of this core'), path);
+  }
+});
+
+test('a bug is 500 where tokens are sent to sign in, too', async (t) => {
+  const server = await startTestServer(t);
+  failTokens(server, defect);
+  const body = new URLSearchParams({ token: server.token });
+  for (const [path, init, type] of [
+    ['/token', {}, 'application/json'],
+    ['/console/sign-in', { method: 'POST', body }, 'text/html; charset=utf-8'],
+  ] as const) {
+    const response = await server.fetch(path, init);
+    t.deepEqual([response.status, response.headers.get('content-type')], [500, type], path);
+    t.false((await response.text()).includes('secret'), path);
+    const id = response.headers.get('x-request-id')!;
+    t.true(
+      server.lines.some((line) => line.includes(id) && line.includes('a secret of this core')),
+      path,
+    );
   }
 });
 

@@ -227,8 +227,8 @@ export const database = [
       ['a Redis of another installation is accepted', "if (claim === 'own') return", 'if (claim) return'],
       [
         'a command may use another storage than the servers while none runs',
-        'active !== undefined && active !== placeOf(config)',
-        'active === null',
+        'active !== undefined && active !== place)',
+        'active === null)',
         'test/instances/agreement.test.ts',
       ],
     ],
@@ -259,7 +259,6 @@ export const database = [
         'return `folder ${identity}.${inode}${',
         'return `folder ${identity}${',
       ],
-      ['prefixes of a bucket are not compared', 'endpoint, bucket, prefix]', 'endpoint, bucket]'],
     ],
   ),
   ...mutantsOf(

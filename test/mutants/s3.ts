@@ -43,6 +43,12 @@ export const s3 = [
     ['test/storage/drivers/s3/outage.test.ts'],
     [
       [
+        'prefixes of a bucket are not compared',
+        'endpoint, bucket, prefix]',
+        'endpoint, bucket]',
+        'test/instances/agreement.test.ts',
+      ],
+      [
         'each check writes to S3',
         'if (performance.now() - this.#writtenAt < this.#bucket.times.checkEvery) return;',
         '',

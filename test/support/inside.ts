@@ -100,6 +100,11 @@ export function failAccounts(server: Server, fail: () => never | Promise<never>)
   coreOf(server).accounts.get = async () => fail();
 }
 
+/** Each look for a token fails with `fail`. */
+export function failTokens(server: Server, fail: () => Promise<never>): void {
+  coreOf(server).tokens.verify = fail;
+}
+
 export async function vulnerabilitiesOf(server: Server): Promise<UpstreamVulnerabilities> {
   return (await packageFeedOf(server).views.of(defaultAccountOf(server))).vulnerabilities;
 }

@@ -6,6 +6,7 @@ import type {
   ListedBlob,
   QuarantineBounds,
   QuarantineRemoved,
+  StorageDescription,
   StoredBytes,
 } from '../../src/storage/drivers/driver.ts';
 import type { StagedFile } from '../../src/storage/files/staged-file.ts';
@@ -33,6 +34,7 @@ const page = 100;
 /** A driver with the bytes in memory. Several servers in one process can share it. */
 export class MemoryDriver implements Driver {
   isRemote = false;
+  readonly checkEvery = 0;
   faults: DriverFaults = {};
   readonly aside = new Map<Digest, { bytes: Buffer; movedAt: number }>();
   readonly #stored = new Map<Digest, Stored>();
@@ -44,6 +46,14 @@ export class MemoryDriver implements Driver {
   /** All stored bytes, by digest. */
   get contents(): Map<Digest, Buffer> {
     return new Map([...this.#stored].map(([digest, { bytes }]) => [digest, bytes]));
+  }
+
+  describe(): StorageDescription {
+    return { kind: 'memory', name: 'of this process', setting: 'storage.driver' };
+  }
+
+  fact(): Promise<undefined> {
+    return Promise.resolve(undefined);
   }
 
   prepare(): Promise<void> {

@@ -1,7 +1,6 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import type { DomainError, ErrorName } from '../../runtime/errors.ts';
 import { authorizationOf } from '../../http/authenticate.ts';
-import { problem, sendDefect } from '../../http/problem.ts';
 
 /** Domain error → HTTP status. */
 const statuses: Record<ErrorName, number> = {
@@ -55,15 +54,4 @@ export function challenge({ name, detail }: DomainError, request: IncomingMessag
   }
   if (name !== 'ScopeMissing') return undefined;
   return `Bearer realm="Entrepot", error="insufficient_scope", scope="${String(detail?.['scope'])}"`;
-}
-
-/** Sends a problem document. */
-export function sendProblemRefusal(
-  request: IncomingMessage,
-  response: ServerResponse,
-  status: number,
-  error?: DomainError,
-): void {
-  if (error) problem(request, response, status, error.name, error.message, error.detail);
-  else sendDefect(request, response);
 }

@@ -5,12 +5,12 @@ import { DomainError, type ErrorName } from '../../runtime/errors.ts';
 import type { Mount } from '../../http/app.ts';
 import { authorizationOf } from '../../http/authenticate.ts';
 import { parseJson, readBody } from '../../http/body.ts';
-import { limitFailedSignIn, limitIdentity, setLimitFields } from '../../http/limit.ts';
-import { oneLine } from '../../http/reason.ts';
+import { answerOrRefuse } from '../../http/edge.ts';
+import { limitIdentity } from '../../http/limit.ts';
+import { sendProblem } from '../../http/problem.ts';
 import { contextOf } from '../../http/request-context.ts';
 import { sendJson } from '../../http/send.ts';
 import { splitTarget } from '../../http/target.ts';
-import { asDomainError, noteUnavailable } from '../../http/unavailable.ts';
 import { validFor, type TokenExchange } from '../../identity/exchange.ts';
 import type { VerifiedToken } from '../../identity/identity-token.ts';
 import type { Limits } from '../../limits/limits.ts';
@@ -18,10 +18,10 @@ import type { Limits } from '../../limits/limits.ts';
 interface ExchangeParts {
   exchange: TokenExchange;
   limits: Config['limits'];
-  /** Limits the failures of an address. */
+  /** Limits what an identity may try. */
   clients: Limits;
-  /** Called for each refused identity token. */
-  onRefused: () => void;
+  /** Counts a refused identity token. May throw `TooManyRequests`. */
+  onRefused: () => void | Promise<void>;
   log: Logger;
 }
 
@@ -36,12 +36,14 @@ const accessToken = 'urn:ietf:params:oauth:token-type:access_token';
 const identityTypes = ['urn:ietf:params:oauth:token-type:jwt', 'urn:ietf:params:oauth:token-type:id_token'];
 
 /** A failure with the error code of RFC 6749, 5.2, or RFC 8693, 2.2.2. */
-class RequestRefused extends Error {
+class RequestRefused extends DomainError {
   readonly code: string;
+  readonly status: number;
 
-  constructor(code: string, message: string) {
-    super(message);
+  constructor(code: string, message: string, status = 400) {
+    super('Invalid', message);
     this.code = code;
+    this.status = status;
   }
 }
 
@@ -58,6 +60,7 @@ const failures: Partial<Record<ErrorName, readonly [code: string, status: number
   TooManyRequests: ['temporarily_unavailable', 429, 429],
   UpstreamUnavailable: ['temporarily_unavailable', 503, 503],
   DatabaseUnavailable: ['temporarily_unavailable', 503, 503],
+  StorageUnavailable: ['temporarily_unavailable', 503, 503],
 };
 
 /**
@@ -65,25 +68,32 @@ const failures: Partial<Record<ErrorName, readonly [code: string, status: number
  * `token-service-url`, which the action NuGet/login uses. They need no other credential.
  */
 export function createTokenExchange(parts: ExchangeParts): Mount {
-  return { path, answer: (request, response) => answer(parts, request, response) };
+  const { log, onRefused } = parts;
+  const edge = answerOrRefuse<boolean>(
+    { log, statusOf, onUnauthorized: onRefused, challenge, refuse },
+    (isNuget, request, response) => answer(parts, isNuget, request, response),
+  );
+  return { path, answer: (request, response) => edge(pathBelow(request) === '/nuget', request, response) };
 }
 
-async function answer(parts: ExchangeParts, request: IncomingMessage, response: ServerResponse): Promise<void> {
+function pathBelow(request: IncomingMessage): string {
+  return splitTarget(request.url!).path.slice(path.length);
+}
+
+async function answer(
+  parts: ExchangeParts,
+  isNuget: boolean,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
   response.setHeader('Cache-Control', 'no-store');
-  const below = splitTarget(request.url!).path.slice(path.length);
-  const isNuget = below === '/nuget';
-  try {
-    if (!isNuget && below !== '') throw new DomainError('NotFound', 'There is nothing at this address.');
-    if (request.method !== 'POST') {
-      response.setHeader('Allow', 'POST');
-      send(request, response, 405, isNuget, 'invalid_request', 'The token exchange supports only POST.');
-      return;
-    }
-    if (isNuget) await exchangeForNuget(parts, request, response);
-    else await exchangeByForm(parts, request, response);
-  } catch (error) {
-    await refuse(parts, request, response, error, isNuget);
+  if (!isNuget && pathBelow(request) !== '') throw new DomainError('NotFound', 'There is nothing at this address.');
+  if (request.method !== 'POST') {
+    response.setHeader('Allow', 'POST');
+    throw new RequestRefused('invalid_request', 'The token exchange supports only POST.', 405);
   }
+  if (isNuget) await exchangeForNuget(parts, request, response);
+  else await exchangeByForm(parts, request, response);
 }
 
 /** RFC 8693, 2.1. As JSON too, for clients that cannot send forms. */
@@ -168,47 +178,27 @@ function pairsIn(request: IncomingMessage, bytes: Buffer): [string, string][] {
   });
 }
 
-async function refuse(
-  parts: ExchangeParts,
-  request: IncomingMessage,
-  response: ServerResponse,
-  error: unknown,
-  isNuget: boolean,
-): Promise<void> {
-  const { log, onRefused, clients } = parts;
-  if (error instanceof RequestRefused) {
-    send(request, response, 400, isNuget, error.code, error.message);
-    return;
-  }
-  let known = asDomainError(error);
-  if (known?.name === 'Unauthorized') {
-    onRefused();
-    known =
-      (await limitFailedSignIn(clients)?.then(
-        () => known,
-        (limited: unknown) => asDomainError(limited),
-      )) ?? known;
-  }
-  const failure = known && failures[known.name];
-  if (!known || !failure) throw error;
-  noteUnavailable(log, response, known);
-  if (response.destroyed) return;
-  setLimitFields(response, known);
-  if (known.retryAfter !== undefined) response.setHeader('Retry-After', known.retryAfter);
-  const [code, status, nugetStatus] = failure;
-  if (isNuget && nugetStatus === 401) response.setHeader('WWW-Authenticate', 'Bearer realm="Entrepot"');
-  send(request, response, isNuget ? nugetStatus : status, isNuget, code, known.message);
+function statusOf(error: DomainError, isNuget: boolean): number | undefined {
+  if (error instanceof RequestRefused) return error.status;
+  const [, status, nugetStatus] = failures[error.name] ?? [];
+  return isNuget ? nugetStatus : status;
 }
 
-function send(
+function challenge({ name }: DomainError): string | undefined {
+  return name === 'Unauthorized' ? 'Bearer realm="Entrepot"' : undefined;
+}
+
+function refuse(
   request: IncomingMessage,
   response: ServerResponse,
   status: number,
+  error: DomainError | undefined,
   isNuget: boolean,
-  code: string,
-  message: string,
 ): void {
-  response.statusMessage = oneLine(message);
+  const failure = error && failures[error.name];
+  if (!failure) return sendProblem(request, response, status, error);
+  const { message } = error;
+  const code = error instanceof RequestRefused ? error.code : failure[0];
   // RFC 6749, 5.2 allows only some characters of ASCII in a description.
   const description = message.replaceAll('"', "'").replace(/[^\x20-\x5b\x5d-\x7e]/g, '?');
   sendJson(request, response, status, isNuget ? { error: message } : { error: code, error_description: description });

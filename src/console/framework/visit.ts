@@ -3,7 +3,8 @@ import type { ServerResponse } from 'node:http';
 import type { Principal } from '../../accounts/principal.ts';
 import type { SessionOwner, Sessions } from '../../accounts/sessions.ts';
 import type { Authenticator } from '../../http/authenticate.ts';
-import { limitAttempt, limitFailedSignIn, limitLookUp, limitRequest } from '../../http/limit.ts';
+import { identify } from '../../http/edge.ts';
+import { limitAttempt, limitFailedSignIn, limitLookUp } from '../../http/limit.ts';
 import { contextOf } from '../../http/request-context.ts';
 import type { Limits } from '../../limits/limits.ts';
 import { sessionCookie, setSessionCookie, type Scheme } from './cookie.ts';
@@ -33,8 +34,7 @@ export async function findVisitor(parts: VisitParts, visit: Visit): Promise<void
   const found = value === undefined ? undefined : await findSession(parts, visit, value);
   visit.session = found?.id;
   visit.principal = found?.principal ?? parts.authenticator.anonymous;
-  contextOf(visit.response).principal = visit.principal;
-  if (visit.principal) await limitRequest(visit.response, visit.principal);
+  await identify(visit.response, visit.principal);
 }
 
 /** A cookie without a session counts as a failed sign-in. One that is not signed counts before the database is asked. */

@@ -1,7 +1,5 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { DomainError, ErrorName } from '../../runtime/errors.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
-import { problem, sendDefect } from '../../http/problem.ts';
 
 /** The status of each domain error that the feed can answer with. Any other error is a defect. */
 const statuses: Partial<Record<ErrorName, number>> = {
@@ -30,15 +28,4 @@ const statuses: Partial<Record<ErrorName, number>> = {
 /** An upstream that is offline by its settings is 504, as for `only-if-cached` (RFC 9111, 5.2.1.7). */
 export function feedStatusOf(error: DomainError): number | undefined {
   return error instanceof UpstreamError && error.offline ? 504 : statuses[error.name];
-}
-
-/** Sends a problem document. */
-export function sendFeedRefusal(
-  request: IncomingMessage,
-  response: ServerResponse,
-  status: number,
-  error?: DomainError,
-): void {
-  if (!error) sendDefect(request, response);
-  else problem(request, response, status, error.name, error.message, error.detail);
 }

@@ -4,12 +4,13 @@ import { allow } from '../../accounts/allow.ts';
 import { readerOf } from '../source/reader.ts';
 import type { CredentialRules } from '../../http/authenticate.ts';
 import { createEdge, type Allowed, type WireOperation, type WireProtocol } from '../../http/edge.ts';
+import { sendProblem } from '../../http/problem.ts';
 import { oneLine } from '../../http/reason.ts';
 import { contextOf, currentResponse } from '../../http/request-context.ts';
 import type { UsageAction } from '../../usage/counters.ts';
 import { Addresses } from './addresses.ts';
 import type { Answering, FeedCall, FeedParts } from './call.ts';
-import { sendFeedRefusal, feedStatusOf } from './errors.ts';
+import { feedStatusOf } from './errors.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { addPublishing } from './publish-routes.ts';
 import { addReading } from './read-routes.ts';
@@ -36,7 +37,7 @@ export function createFeed(parts: FeedParts): Router {
     open: (allowed) => open(parts, allowed),
     statusOf: feedStatusOf,
     challenge: ({ name }) => (name === 'Unauthorized' ? 'Basic realm="Entrepot"' : undefined),
-    refuse: sendFeedRefusal,
+    refuse: sendProblem,
   };
   const edge = createEdge(protocol);
   const answering: Answering = (action, run, act, cost, more) => {

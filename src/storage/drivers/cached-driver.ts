@@ -30,6 +30,18 @@ export class CachedDriver implements Driver {
     return counts && { ...counts, cache: this.#cache.counts };
   }
 
+  get checkEvery(): number {
+    return this.#origin.checkEvery;
+  }
+
+  describe() {
+    return this.#origin.describe();
+  }
+
+  fact() {
+    return this.#origin.fact();
+  }
+
   async prepare(): Promise<void> {
     await this.#cache.prepare();
     await this.#origin.prepare();

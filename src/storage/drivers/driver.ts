@@ -34,6 +34,27 @@ export interface QuarantineRemoved {
   bytes: number;
 }
 
+/** The place of a storage, for operators. */
+export interface StorageDescription {
+  /** What it is, such as `data folder`, and its name. */
+  kind: string;
+  name: string;
+  /** The setting that names it. */
+  setting: string;
+  /** What a start has done there; undefined for nothing that the checks do not do. */
+  tried?: string | undefined;
+  /** The host to which clients are redirected for large content; undefined without redirects. */
+  redirectHost?: string | undefined;
+}
+
+/** What the storages of all instances of a database must have in common. */
+export interface StorageFact {
+  /** The same for a storage and its copies, if they have the same name: at most 255 characters. */
+  place: string;
+  /** Tells a storage from its copies, which have the same identity; undefined if `place` does. */
+  inode?: bigint;
+}
+
 /** A put whose bytes are sent while they arrive. */
 export interface EarlyPut {
   /** Tells that the staged file may have more bytes now. */
@@ -49,8 +70,13 @@ export interface EarlyPut {
 export interface Driver {
   /** Whether each call is a request to another machine: then copies in memory are used without a look at the storage. */
   readonly isRemote?: boolean;
+  /** A successful `check` counts for this many milliseconds, because each costs money; 0 where it costs none. */
+  readonly checkEvery: number;
   /** For metrics. */
   readonly counts?: StorageCounts | undefined;
+  describe(): StorageDescription;
+  /** Undefined while the storage is not there. */
+  fact(): Promise<StorageFact | undefined>;
   /** Called once at the start; rejects when the storage cannot be used. */
   prepare(): Promise<void>;
   /**

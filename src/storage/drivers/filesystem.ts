@@ -33,6 +33,7 @@ const copySize = 1024 * 1024;
  * digest becomes part of a path. Staged files are on the same disk, so a put links them.
  */
 export class FilesystemDriver implements Driver {
+  readonly checkEvery = 0;
   readonly #paths: Paths;
   /** Folders whose entries are known to be synced; at most 256 for each algorithm, and their parents. */
   readonly #durable = new Set<string>();
@@ -41,6 +42,16 @@ export class FilesystemDriver implements Driver {
 
   constructor(paths: Paths) {
     this.#paths = paths;
+  }
+
+  describe() {
+    return { kind: 'data folder', name: this.#paths.data, setting: 'data' };
+  }
+
+  /** A folder has no name here, because it may be moved. */
+  async fact() {
+    const found = await stat(this.#paths.blobs, { bigint: true }).catch(() => undefined);
+    return found && { place: 'folder', inode: found.ino };
   }
 
   /** The file that holds a blob's bytes, if they are stored. */

@@ -1,6 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
+import { settings } from '../../../src/config/schema.ts';
 import { digestOf, type Digest } from '../../../src/runtime/digest.ts';
 import { readAll } from '../../../src/storage/files/content.ts';
 import type { Driver, ListedBlob } from '../../../src/storage/drivers/driver.ts';
@@ -58,6 +59,20 @@ async function listed({ driver }: TestedDriver, prefix?: string): Promise<Listed
 export function testDriver(name: string, open: OpenDriver): void {
   const suite = (title: string, run: (t: ExecutionContext, tested: TestedDriver) => Promise<void>) =>
     test(`${name}: ${title}`, async (t) => run(t, await openDriver(t, open)));
+
+  suite('it describes itself, and two places differ', async (t, { driver }) => {
+    const { kind, name: place, setting } = driver.describe();
+    t.regex(`${kind} ${place}`, /^[a-z ]+ \S/);
+    t.true(
+      settings.some(({ path }) => path === setting),
+      setting,
+    );
+    t.is(driver.checkEvery > 0, driver.isRemote ?? false, 'only checks of another machine cost money');
+    const fact = await driver.fact();
+    t.deepEqual(await driver.fact(), fact);
+    const other = await openDriver(t, open);
+    if (fact) t.notDeepEqual(await other.driver.fact(), fact);
+  });
 
   suite('stored bytes can be read at any position', async (t, each) => {
     const digest = await store(each, Buffer.from('hello world'));

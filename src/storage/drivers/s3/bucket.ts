@@ -88,12 +88,12 @@ export class Bucket {
   /** For puts that send bytes while they arrive. */
   readonly early: S3Client;
   readonly #reader: S3Client;
-  readonly #options: BucketOptions;
+  readonly options: BucketOptions;
 
   private constructor(sdk: Sdk, options: BucketOptions) {
     this.sdk = sdk;
     this.name = options.bucket;
-    this.#options = options;
+    this.options = options;
     const path = (options.prefix ?? '').replace(/^\/+|\/+$/g, '');
     this.prefix = path === '' ? '' : `${path}/`;
     this.times = { ...bucketTimes, ...options.times };
@@ -179,17 +179,29 @@ export class Bucket {
 
   /** Whether clients may get objects from S3 itself, with `signedUrl`. */
   get redirects(): boolean {
-    return this.#options.redirect === true;
+    return this.options.redirect === true;
+  }
+
+  /** The host from which clients get objects. */
+  get publicHost(): string {
+    const { bucket, forcePathStyle } = this.options;
+    const { hostname } = new URL(this.#publicEndpoint);
+    return forcePathStyle ? hostname : `${bucket}.${hostname}`;
+  }
+
+  get #publicEndpoint(): string {
+    const { endpoint, publicEndpoint, region } = this.options;
+    return publicEndpoint ?? endpoint ?? `https://s3.${region}.amazonaws.com`;
   }
 
   /** A URL for one GET of an object by a client without credentials. Sends nothing to S3. */
   async signedUrl(key: string): Promise<string> {
-    const { endpoint, publicEndpoint, region, bucket, forcePathStyle } = this.#options;
+    const { region, bucket, forcePathStyle } = this.options;
     const credentials = await this.client.config.credentials().catch((error: unknown) => {
       throw bucketUnavailable(error);
     });
     return presign({
-      endpoint: publicEndpoint ?? endpoint ?? `https://s3.${region}.amazonaws.com`,
+      endpoint: this.#publicEndpoint,
       forcePathStyle,
       region,
       bucket,

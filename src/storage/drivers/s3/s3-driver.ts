@@ -28,6 +28,7 @@ const staleUpload = 3 * 86_400_000;
  */
 export class S3Driver implements Driver {
   readonly isRemote = true;
+  readonly checkEvery = 5000;
   readonly #bucket: Bucket;
   readonly #sizes: UploadSizes;
   readonly #early = new Map<StagedFile, EarlyUpload>();
@@ -48,6 +49,23 @@ export class S3Driver implements Driver {
   /** Loads the SDK; sends nothing before `prepare`. */
   static async open(options: BucketOptions, sizes = uploadSizes): Promise<S3Driver> {
     return new S3Driver(await Bucket.open(options), sizes);
+  }
+
+  describe() {
+    const { name, redirects, publicHost } = this.#bucket;
+    return {
+      kind: 'bucket',
+      name,
+      setting: 'storage.s3.bucket',
+      tried: 'can be written, read, listed and deleted from',
+      redirectHost: redirects ? publicHost : undefined,
+    };
+  }
+
+  fact() {
+    const { endpoint = 'aws', bucket, prefix = '' } = this.#bucket.options;
+    const place = ['s3', endpoint, bucket, prefix].map((each) => each.replace(/\/+$/, '')).join(' ');
+    return Promise.resolve({ place: place.slice(0, 255) });
   }
 
   /** Writes, reads, lists and deletes a small object; rejects with `StorageSettingError`. */
