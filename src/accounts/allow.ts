@@ -33,7 +33,7 @@ export function allow(principal: Principal, action: Action, kind?: NameKind, nam
     throw new DomainError('Unauthorized', `Authenticate with an API token${which}.`);
   }
   if (!hasScope) throw new DomainError('ScopeMissing', `This token lacks the scope "${scope}".`, { detail: { scope } });
-  const names = kind && principal.names?.[kind];
+  const names = kind === undefined ? undefined : principal.names?.of(kind);
   if (!names) return;
   const matches = typeof name === 'string' ? names.includes(name) : name?.some((each) => names.includes(each));
   if (matches ?? !names.isEmpty) return;
@@ -52,7 +52,7 @@ export function credentialMissing(reason = ''): DomainError {
 export function coversPatterns({ names }: Principal, patterns: Patterns | null): boolean {
   if (!names) return true;
   if (!patterns) return false;
-  return names.package.covers(patterns.packages ?? []) && names.container.covers(patterns.containers ?? []);
+  return names.covers(patterns);
 }
 
 /** What an object of an account may do: a token, a rule, or a session. */

@@ -1,16 +1,15 @@
 import { placeholders, type Value } from '../database/database.ts';
+import { pluralOf } from '../config/protocols.ts';
 import { DomainError } from '../runtime/errors.ts';
 
-/** Kinds of names: package IDs, and names of image repositories. */
-export type NameKind = 'package' | 'container';
+/** A kind of names, such as package IDs. Each protocol has one. */
+export type NameKind = string;
 
 /**
- * The name patterns of a token, as the user wrote them. Without patterns of a kind, no name of that kind is allowed.
+ * The name patterns of a token by the plural of their kind, as the user wrote them. Without patterns of a kind, no name of that
+ * kind is allowed.
  */
-export interface Patterns {
-  packages?: readonly string[] | undefined;
-  containers?: readonly string[] | undefined;
-}
+export type Patterns = Readonly<Record<string, readonly string[] | undefined>>;
 
 /** Most patterns of one kind, and most characters of one pattern. */
 export const maxPatterns = 50;
@@ -80,31 +79,45 @@ function matches(parts: readonly string[], name: string): boolean {
   return true;
 }
 
-/** The names of a limited token. The set of a kind without patterns is empty, so no name of that kind is allowed. */
-export type Names = Readonly<Record<NameKind, NameSet>>;
+/** The names of a limited token. */
+export class Names {
+  readonly #sets: ReadonlyMap<string, NameSet>;
 
-export function namesOf({ packages = [], containers = [] }: Patterns): Names {
-  return { package: new NameSet(packages), container: new NameSet(containers) };
+  constructor(patterns: Patterns) {
+    this.#sets = new Map(Object.entries(patterns).map(([plural, some = []]) => [plural, new NameSet(some)]));
+  }
+
+  /** Those of a kind: none if the token has no patterns of that kind. */
+  of(kind: NameKind): NameSet {
+    return this.#sets.get(pluralOf(kind)) ?? none;
+  }
+
+  /** Whether every name that matches one of `patterns` is allowed, too. May return false where this is hard to see. */
+  covers(patterns: Patterns): boolean {
+    return Object.entries(patterns).every(([plural, some = []]) => (this.#sets.get(plural) ?? none).covers(some));
+  }
 }
+
+const none = new NameSet([]);
 
 /** Checks the patterns of a token; null for a token without limits. Throws `Invalid`. */
 export function parsePatterns(given: Patterns | null | undefined): Patterns | null {
   if (!given) return null;
-  const { packages, containers } = given;
-  for (const patterns of [packages, containers]) {
-    for (const pattern of patterns ?? []) {
+  const chosen = Object.entries(given).filter(([, patterns]) => patterns?.length);
+  for (const [, patterns = []] of chosen) {
+    for (const pattern of patterns) {
       if (pattern.length <= maxPatternLength && patternFormat.test(pattern)) continue;
       throw new DomainError(
         'Invalid',
         `A pattern has 1 to ${maxPatternLength} characters without spaces, commas or backslashes, such as "Contoso.*" or "team/*".`,
       );
     }
-    if ((patterns?.length ?? 0) > maxPatterns) {
+    if (patterns.length > maxPatterns) {
       throw new DomainError('Invalid', `A token has at most ${maxPatterns} patterns of each kind.`);
     }
   }
-  if (!packages?.length && !containers?.length) {
+  if (chosen.length === 0) {
     throw new DomainError('Invalid', 'Give at least one pattern, or no patterns at all to allow all names.');
   }
-  return { ...(packages?.length && { packages }), ...(containers?.length && { containers }) };
+  return Object.fromEntries(chosen);
 }

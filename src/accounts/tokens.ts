@@ -4,7 +4,7 @@ import { placeholders, type Database, type Transaction } from '../database/datab
 import { DomainError } from '../runtime/errors.ts';
 import type { Details } from '../events/event.ts';
 import { recordFrom } from '../events/record.ts';
-import { namesOf, parsePatterns, type Names, type Patterns } from './names.ts';
+import { Names, parsePatterns, type Patterns } from './names.ts';
 import { parseScopes, scopes as allScopes, type Scope, type TokenPrincipal, type Verifier } from './principal.ts';
 import { hashToken, newTokenValue, prefixOf } from './token-value.ts';
 
@@ -345,7 +345,7 @@ function patternsIn({ patterns }: TokenRow): Patterns | null {
 
 function namesIn(row: TokenRow): Names | undefined {
   const patterns = patternsIn(row);
-  return patterns ? namesOf(patterns) : undefined;
+  return patterns ? new Names(patterns) : undefined;
 }
 
 function toToken(row: TokenRow): Token {

@@ -4,7 +4,7 @@ import { typed } from '../runtime/command-name.ts';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { EmptyClaim, EmptyClaims } from '../mirror/policy/claims.ts';
-import { protocols } from '../server/server.ts';
+import { allProtocols } from '../server/server.ts';
 import { row } from './printed.ts';
 import { withAccount, type Terminal } from './with-installation.ts';
 
@@ -33,7 +33,7 @@ export function addClaim(program: Command, environment: Environment, terminal: T
     .description('release a claim without content, so that upstreams can serve the name')
     .addOption(
       new Option('--kind <kind>', 'the kind of the name')
-        .choices(protocols.map(({ kind }) => kind))
+        .choices(allProtocols.map(({ kind }) => kind))
         .makeOptionMandatory(),
     )
     .option('--account <name>', 'the account it belongs to', 'default');

@@ -1,19 +1,31 @@
-/** Patterns of names, as options of a command: `--packages` and `--containers`. */
-export interface PatternOptions {
-  packages?: string;
-  containers?: string;
+import type { Command } from 'commander';
+import { byPlural, protocolWords } from '../config/protocols.ts';
+
+/** Options that give name patterns, such as `--packages` and `--containers`. */
+export type PatternOptions = Readonly<Record<string, unknown>>;
+
+/** Adds an option for each kind of names. `limited` is what the patterns limit. */
+export function addPatternOptions(command: Command, limited: string): Command {
+  for (const { plural, names, example } of protocolWords)
+    command.option(
+      `--${plural} <patterns>`,
+      `limit ${limited} to ${names}, such as ${example}; alone, it allows no other kind of names`,
+    );
+  return command;
 }
 
 /**
  * The patterns of options, which are separated by commas; undefined without an option. With one of the options alone, no names
- * of the other kind are allowed.
+ * of the other kinds are allowed.
  */
-export function patternsIn({
-  packages,
-  containers,
-}: PatternOptions): { packages: string[]; containers: string[] } | undefined {
-  if (packages === undefined && containers === undefined) return undefined;
-  return { packages: listIn(packages), containers: listIn(containers) };
+export function patternsIn(options: PatternOptions): Record<string, string[]> | undefined {
+  if (protocolWords.every(({ plural }) => options[plural] === undefined)) return undefined;
+  return byPlural(({ plural }) => listIn(options[plural] as string | undefined));
+}
+
+/** Patterns as a column of a table. */
+export function patternsText(patterns: Readonly<Record<string, readonly string[] | undefined>>): string {
+  return protocolWords.map(({ plural }) => `${plural}: ${patterns[plural]?.join(',') || 'none'}`).join('; ');
 }
 
 function listIn(text = ''): string[] {

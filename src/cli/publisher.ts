@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
-import { patternsIn, type PatternOptions } from './patterns.ts';
+import { addPatternOptions, patternsIn, type PatternOptions } from './patterns.ts';
 import { row, shown } from './printed.ts';
 import { withAccount, type Terminal } from './with-installation.ts';
 
@@ -22,7 +22,7 @@ export function addPublisher(program: Command, environment: Environment, termina
     .command('publisher')
     .description('create, list, delete and explain the rules by which identity tokens are exchanged for tokens');
   const ofAccount = ['--account <name>', 'the account of the rule', 'default'] as const;
-  publisher
+  const create = publisher
     .command('create')
     .description('create a rule and print its ID')
     .option(...ofAccount)
@@ -33,28 +33,26 @@ export function addPublisher(program: Command, environment: Environment, termina
       'a claim that the identity token must have, such as repository_id=123; repeat it for further claims and values',
       (text: string, before: string[] | undefined) => [...(before ?? []), text],
     )
-    .option('--scope <list>', 'scopes of the tokens: any of read,write,delete,admin,operate', 'read')
-    .option('--packages <patterns>', 'limit the tokens to package IDs, such as Contoso.*,Fabrikam')
-    .option('--containers <patterns>', 'limit the tokens to image repositories, such as team/*')
-    .action((options: CreateOptions) =>
-      withAccount(
-        environment,
-        options.account,
-        async (account, { core }) => {
-          const { publishers } = core.identity;
-          const made = await publishers.create(account, {
-            name: options.name,
-            issuer: options.issuer,
-            claims: claimsIn(options.claim),
-            scopes: options.scope.split(','),
-            patterns: patternsIn(options) ?? null,
-          });
-          for (const warning of publishers.warningsOf(made)) terminal.stderr.write(`entrepot: ${warning}\n`);
-          terminal.stdout.write(`${made.id}\n`);
-        },
-        { creates: true },
-      ),
-    );
+    .option('--scope <list>', 'scopes of the tokens: any of read,write,delete,admin,operate', 'read');
+  addPatternOptions(create, 'the tokens').action((options: CreateOptions) =>
+    withAccount(
+      environment,
+      options.account,
+      async (account, { core }) => {
+        const { publishers } = core.identity;
+        const made = await publishers.create(account, {
+          name: options.name,
+          issuer: options.issuer,
+          claims: claimsIn(options.claim),
+          scopes: options.scope.split(','),
+          patterns: patternsIn(options) ?? null,
+        });
+        for (const warning of publishers.warningsOf(made)) terminal.stderr.write(`entrepot: ${warning}\n`);
+        terminal.stdout.write(`${made.id}\n`);
+      },
+      { creates: true },
+    ),
+  );
   publisher
     .command('list')
     .description('list the rules of an account')

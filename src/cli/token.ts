@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../runtime/errors.ts';
-import { patternsIn, type PatternOptions } from './patterns.ts';
+import { addPatternOptions, patternsIn, patternsText, type PatternOptions } from './patterns.ts';
 import { row } from './printed.ts';
 import { withAccount, type Terminal } from './with-installation.ts';
 
@@ -16,20 +16,13 @@ interface CreateOptions extends PatternOptions {
 /** `entrepot token` */
 export function addToken(program: Command, environment: Environment, terminal: Terminal): void {
   const token = program.command('token').description('create, list and revoke API tokens');
-  token
+  const create = token
     .command('create')
     .description('create a token and print it')
     .option('--account <name>', 'the account it belongs to', 'default')
     .requiredOption('--name <name>', 'the name of the token')
-    .option('--scope <list>', 'scopes: any of read,write,delete,admin,operate', 'read')
-    .option(
-      '--packages <patterns>',
-      'limit it to package IDs, such as Contoso.*,Fabrikam; without --containers it allows no images',
-    )
-    .option(
-      '--containers <patterns>',
-      'limit it to image repositories, such as team/*; without --packages it allows no packages',
-    )
+    .option('--scope <list>', 'scopes: any of read,write,delete,admin,operate', 'read');
+  addPatternOptions(create, 'it')
     .option('--expires <duration>', 'how long it is valid, such as 90d; unlimited by default')
     .action((options: CreateOptions) =>
       withAccount(
@@ -55,7 +48,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
       withAccount(environment, options.account, async (account, { core }) => {
         for (const each of await core.tokens.list(account, 10_000)) {
           const { id, tokenPrefix, scopes, name, patterns } = each;
-          const limits = patterns ? [limitsOf(patterns)] : [];
+          const limits = patterns ? [patternsText(patterns)] : [];
           const end = endOf(each.expiresAt, each.revokedAt);
           terminal.stdout.write(row(id, tokenPrefix, scopes.join(','), end, name, ...limits));
         }
@@ -68,16 +61,6 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .action((id: string, options: { account: string }) =>
       withAccount(environment, options.account, (account, { core }) => core.tokens.revoke(account, id)),
     );
-}
-
-function limitsOf({
-  packages = [],
-  containers = [],
-}: {
-  packages?: readonly string[];
-  containers?: readonly string[];
-}): string {
-  return `packages: ${packages.join(',') || 'none'}; containers: ${containers.join(',') || 'none'}`;
 }
 
 function durationOf(text: string): number {

@@ -6,11 +6,12 @@ import { isClosed, parsePeriod, periodAt, type Period } from '../usage/period.ts
 import { reconcile } from '../usage/reconcile.ts';
 import { itemsOf, storageOf, totalsOf, type Grouping } from '../usage/report.ts';
 import type { Core } from '../server/core.ts';
-import { protocols, type Installation } from '../server/server.ts';
+import { allProtocols, type Installation } from '../server/server.ts';
 import { row } from './printed.ts';
 import { withAccount, withInstallation, type Terminal } from './with-installation.ts';
 
-type Division = 'day' | Grouping;
+/** `day`, or a grouping. */
+type Division = Grouping;
 
 const pageSize = 500;
 
@@ -25,7 +26,7 @@ export function addUsage(program: Command, environment: Environment, terminal: T
       new Option('--by <division>', 'also print a line for each').choices([
         'day',
         'token',
-        ...protocols.map(({ kind }) => kind),
+        ...allProtocols.map(({ kind }) => kind),
       ]),
     )
     .action((options: { account: string; period?: string; by?: Division }) =>

@@ -1,3 +1,4 @@
+import { byPlural } from './protocols.ts';
 import { z } from 'zod';
 import { hasNoUser } from './upstreams.ts';
 
@@ -84,8 +85,7 @@ export const publishers = z
       issuer: z.string(),
       claims: z.record(z.string(), z.union([claimValue, z.array(claimValue)])),
       scopes: z.array(z.string()),
-      packages: z.array(z.string()).optional(),
-      containers: z.array(z.string()).optional(),
+      ...byPlural(() => z.array(z.string()).optional()),
     }),
   )
   .max(200);

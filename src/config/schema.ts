@@ -1,3 +1,4 @@
+import { byPlural, capital } from './protocols.ts';
 import { isIP } from 'node:net';
 import proxyAddress from 'proxy-addr';
 import { z } from 'zod';
@@ -179,10 +180,11 @@ export const schema = z.strictObject({
     .default(() => publicUpstreams)
     .describe('Upstream feeds and registries, in order; public ones by default'),
   reserved: z
-    .strictObject({
-      packages: patterns.default([]).describe('Package IDs that are never sent to an upstream, hosted or not'),
-      containers: patterns.default([]).describe('Repository names that are never sent to an upstream, hosted or not'),
-    })
+    .strictObject(
+      byPlural(({ names }) =>
+        patterns.default([]).describe(`${capital(names)} that are never sent to an upstream, hosted or not`),
+      ),
+    )
     .prefault({}),
   merge: z
     .strictObject({

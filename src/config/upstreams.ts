@@ -1,3 +1,4 @@
+import { upstreamKinds } from './protocols.ts';
 import { z } from 'zod';
 import { duration } from './units.ts';
 
@@ -39,7 +40,7 @@ const upstreamSettings = z.strictObject({
     .array(z.string().regex(/^[a-z0-9](?:[a-z0-9._-]{0,98}[a-z0-9])?$/, 'expected the name of an account'))
     .min(1, 'name at least one account, or leave the list out for all accounts')
     .optional(),
-  kind: z.enum(['nuget', 'registry']),
+  kind: z.enum(upstreamKinds),
   url: upstreamUrl.optional(),
   symbolsUrl: upstreamUrl.optional(),
   mode: z.enum(['online', 'offline']).default('online'),

@@ -1,3 +1,4 @@
+import { protocolWords } from '../config/protocols.ts';
 import { callerLeft, currentCaller, type Actor } from '../runtime/caller.ts';
 import type { Database, Value } from '../database/database.ts';
 import type { EventType, Subject } from './event.ts';
@@ -21,8 +22,8 @@ export interface EventFilter {
   /** Milliseconds since 1970; events at this time or later, and before `until`. */
   since?: number | undefined;
   until?: number | undefined;
-  /** Only packages and containers with these names. */
-  names?: Record<'package' | 'container', { where(column: string): Condition }> | undefined;
+  /** Only content with these names. */
+  names?: { of(kind: string): { where(column: string): Condition } } | undefined;
 }
 
 export interface Condition {
@@ -188,13 +189,9 @@ function conditionsOf(
   else if (type !== undefined && type !== '*') add(rest, 'type = ?', type);
   if (actor !== undefined) add(rest, '(actor_id = ? OR actor_name = ?)', actor, actor);
   if (names) {
-    const [packages, containers] = [names.package.where('subject_key'), names.container.where('subject_key')];
-    add(
-      rest,
-      `((subject_kind = 'package' AND ${packages.sql}) OR (subject_kind = 'container' AND ${containers.sql}))`,
-      ...packages.values,
-      ...containers.values,
-    );
+    const kinds = protocolWords.map(({ kind }) => ({ kind, ...names.of(kind).where('subject_key') }));
+    const sql = kinds.map((each) => `(subject_kind = ? AND ${each.sql})`).join(' OR ');
+    add(rest, `(${sql})`, ...kinds.flatMap(({ kind, values }) => [kind, ...values]));
   }
   return { bounds, rest };
 }

@@ -1,3 +1,4 @@
+import { protocolWords } from '../config/protocols.ts';
 import type { Actor } from '../runtime/caller.ts';
 
 /** All types of events. */
@@ -39,8 +40,7 @@ export const eventTypes = [
 export type EventType = (typeof eventTypes)[number];
 
 export const subjectKinds = [
-  'package',
-  'container',
+  ...protocolWords.map(({ kind }) => kind),
   'token',
   'upstream',
   'account',
@@ -48,11 +48,11 @@ export const subjectKinds = [
   'webhook',
   'job',
   'storage',
-] as const;
+];
 
 /** What an event is about. */
 export interface Subject {
-  kind: (typeof subjectKinds)[number];
+  kind: string;
   /** Null for a token that is unknown. */
   name: string | null;
   /** The version of a package; the tag or digest of an image. */

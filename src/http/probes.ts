@@ -30,8 +30,8 @@ export type SeesAccounts = (request: IncomingMessage) => Promise<boolean>;
 /** `/livez`, `/readyz` and `/metrics`. They need no token, except the metrics about accounts. */
 export class Probes {
   readonly samples = new Samples();
-  /** Bytes of mirrored content that were sent from the storage, by the kind of its upstream. */
-  readonly sentFromStore = { nuget: 0, registry: 0 };
+  /** Bytes of mirrored content that were sent from the storage, by the kind of its name. */
+  readonly sentFromStore = new Map<string, number>();
   readonly #metrics = new Registry();
   readonly #accountMetrics = new Registry();
   readonly #health: Health;
@@ -223,7 +223,7 @@ export class Probes {
     this.#received += context.received;
     this.#sent += context.sent;
     if (context.cache !== undefined && fromStore.has(context.cache) && context.kind !== 'other') {
-      this.sentFromStore[context.kind === 'package' ? 'nuget' : 'registry'] += context.sent;
+      this.sentFromStore.set(context.kind, (this.sentFromStore.get(context.kind) ?? 0) + context.sent);
       if (context.source) context.source.sent += context.sent;
     }
     this.#seconds.observe(seconds);

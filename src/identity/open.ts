@@ -75,10 +75,10 @@ export async function openIdentity({
   };
   const documents = config.trustedIssuers.map((settings, index) => open(settings, `trustedIssuers.${index}`));
   const { trustedIssuers } = config;
-  const rules = config.publishers.map(({ packages, containers, ...rule }) => ({
-    ...rule,
-    patterns: packages || containers ? { packages, containers } : null,
-  }));
+  const rules = config.publishers.map(({ name, account, issuer, claims, scopes, ...lists }) => {
+    const isLimited = Object.values(lists).some((list) => list !== undefined);
+    return { name, account, issuer, claims, scopes, patterns: isLimited ? lists : null };
+  });
   for (const [index, rule] of rules.entries()) {
     try {
       checkPublisher(rule, trustedIssuers);

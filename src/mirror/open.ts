@@ -1,7 +1,6 @@
 import type { Database } from '../database/database.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import type { UpstreamProtocol } from './store/counts.ts';
 import type { ListedKinds } from './store/entry-kinds.ts';
 import type { Mirror } from './mirror.ts';
 import { MirrorOverview } from './overview.ts';
@@ -17,17 +16,12 @@ export interface OpenOverviewParts {
 /** Opens the overview of the mirror; `stack` closes it. `protocols` says which entries each kind of upstream has. */
 export function openOverview(
   parts: OpenOverviewParts,
-  protocols: readonly { kind: UpstreamProtocol; entries: ListedKinds; probe: (upstream: Upstream) => URL }[],
+  protocols: readonly { kind: string; entries: ListedKinds; probe: (upstream: Upstream) => URL }[],
   figures: () => Promise<UpstreamFigures[]>,
   stack: AsyncDisposableStack,
 ): MirrorOverview {
-  const none: ListedKinds = { kinds: {}, dropEvent: () => undefined };
-  const kinds = {
-    nuget: none,
-    registry: none,
-    ...Object.fromEntries(protocols.map((each) => [each.kind, each.entries])),
-  };
-  const totals = new MirrorTotals({ ...parts, kinds: ({ config }) => kinds[config.kind].kinds });
+  const kinds = new Map(protocols.map(({ kind, entries }) => [kind, entries]));
+  const totals = new MirrorTotals({ ...parts, kinds: ({ config }) => kinds.get(config.kind)!.kinds });
   stack.defer(() => totals.close());
   const probe = (upstream: Upstream) => protocols.find(({ kind }) => kind === upstream.config.kind)!.probe(upstream);
   return new MirrorOverview({ ...parts, totals, kinds, figures, probe });

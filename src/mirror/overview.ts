@@ -5,7 +5,6 @@ import type { UpstreamFigures } from '../metrics/upstreams.ts';
 import { discard } from '../upstream/body.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import type { UpstreamProtocol } from './store/counts.ts';
 import type { ListedKinds } from './store/entry-kinds.ts';
 import type { Mirror } from './mirror.ts';
 import type { CachedTotals, MirrorTotals } from './store/totals.ts';
@@ -47,7 +46,8 @@ export interface OverviewParts {
   mirror: Mirror;
   upstreams: readonly Upstream[];
   totals: MirrorTotals;
-  kinds: Readonly<Record<UpstreamProtocol, ListedKinds>>;
+  /** How the entries of each kind of upstreams are listed. */
+  kinds: ReadonlyMap<string, ListedKinds>;
   figures: () => Promise<UpstreamFigures[]>;
   /** The address that shows whether an upstream works. */
   probe: (upstream: Upstream) => URL;
@@ -79,7 +79,7 @@ export class MirrorOverview {
   }
 
   /** Throws `NotFound`, and `Invalid` if a feed and a registry have this ID and `kind` is undefined. */
-  find(id: string, kind?: UpstreamProtocol): Upstream {
+  find(id: string, kind?: string): Upstream {
     const found = this.#parts.upstreams.filter(
       (each) => each.id === id && (kind === undefined || each.config.kind === kind),
     );
@@ -87,13 +87,10 @@ export class MirrorOverview {
     if (found.length === 0) {
       throw new DomainError('NotFound', `The settings have no upstream with the ID "${id.slice(0, 100)}".`);
     }
-    throw new DomainError(
-      'Invalid',
-      `kind: a feed and a registry have the ID "${id}". Send kind=nuget or kind=registry.`,
-      {
-        detail: { parameter: 'kind' },
-      },
-    );
+    const choices = found.map(({ config }) => `kind=${config.kind}`).join(' or ');
+    throw new DomainError('Invalid', `kind: a feed and a registry have the ID "${id}". Send ${choices}.`, {
+      detail: { parameter: 'kind' },
+    });
   }
 
   /** Ends the pauses of an upstream in this process, and sends it a request. Its state shows whether that succeeded. */
@@ -147,7 +144,7 @@ export class MirrorOverview {
   async drop(upstream: Upstream, id: string, accountId: number): Promise<void> {
     const { mirror, kinds, now } = this.#parts;
     const { kind, name, reference } = await this.entry(upstream, id);
-    const event = kinds[upstream.config.kind].dropEvent({ kind, name, reference }, upstream.name);
+    const event = kinds.get(upstream.config.kind)!.dropEvent({ kind, name, reference }, upstream.name);
     await mirror.remove({ upstream: upstream.id, kind, name, reference }, (tx) => {
       if (!event) {
         const about = { kind: 'upstream', name: upstream.name } as const;
@@ -161,6 +158,6 @@ export class MirrorOverview {
   }
 
   #kindsOf({ config }: Upstream): readonly string[] {
-    return Object.keys(this.#parts.kinds[config.kind].kinds);
+    return Object.keys(this.#parts.kinds.get(config.kind)!.kinds);
   }
 }

@@ -1,3 +1,4 @@
+import { pluralOf } from '../config/protocols.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import { Router } from 'express';
 import { noAccount } from '../accounts/principal.ts';
@@ -69,7 +70,8 @@ export class PackageFeed implements OpenProtocol {
     this.#core = core;
     this.#context = { database, blobs, limits, now };
     this.reindexing = new Reindexing(database);
-    const policyOf = (account?: string) => new UpstreamPolicy(ours, account, reserved.packages, merge.packages);
+    const policyOf = (account?: string) =>
+      new UpstreamPolicy(ours, account, reserved[pluralOf(this.kind)] ?? [], merge.packages);
     // Anonymous readers of mirrored content have no hosted packages, and the upstreams of the default account.
     const nameOf = async (accountId: number) =>
       accountId === noAccount ? core.defaultAccount.name : (await accounts.get(accountId))?.name;

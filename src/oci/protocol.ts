@@ -1,3 +1,4 @@
+import { pluralOf } from '../config/protocols.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import type { Core } from '../server/core.ts';
 import { createTokenEndpoint } from '../http/token.ts';
@@ -70,7 +71,7 @@ export class ContainerRegistry implements OpenProtocol {
       ours,
       async (accountId) => (await accounts.get(accountId))?.name,
       (account) => {
-        const policy = new UpstreamPolicy(ours, account, reserved.containers);
+        const policy = new UpstreamPolicy(ours, account, reserved[pluralOf(this.kind)] ?? []);
         return new ImageMirror(mirror, policy, admission, limits);
       },
     );

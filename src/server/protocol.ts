@@ -72,7 +72,7 @@ export interface OpenProtocol extends Prefetchable, JobParts {
 /** How `doctor` finds hosted names that could be sent to an upstream. */
 export interface PrivateNames {
   /** The list in the setting `reserved` that keeps them private. */
-  readonly setting: keyof Config['reserved'];
+  readonly setting: string;
   /** Separates the segments of a name. */
   readonly separator: '.' | '/';
   /** Whether requests for names go to any upstream. */

@@ -3,15 +3,22 @@ import type { Probes } from '../http/probes.ts';
 import type { Jobs } from '../jobs/jobs.ts';
 import { EventLoopDelay } from '../metrics/delay.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
-import { kinds, outcomes, type UpstreamProtocol } from '../mirror/store/counts.ts';
+import { outcomes } from '../mirror/store/counts.ts';
 import type { ServerCertificate } from '../tls/certificate.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { StorageMeter } from '../usage/stored.ts';
 
 // The metrics of the parts below HTTP. docs/metrics.md describes each.
 
+/** The kind of names of a protocol, and the kind of its upstreams. */
+interface MirroringProtocol {
+  readonly kind: string;
+  readonly upstreams: { readonly kind: string };
+}
+
 export interface Measured {
   core: Core;
+  protocols: readonly MirroringProtocol[];
   jobs: Jobs;
   stored: StorageMeter;
   certificate: ServerCertificate | undefined;
@@ -20,7 +27,7 @@ export interface Measured {
 /** Adds the metrics of all parts to `operations`. `stack` ends what measures by itself. */
 export function addMetrics(operations: Probes, parts: Measured, stack: AsyncDisposableStack): void {
   const { core, certificate } = parts;
-  addMirror(operations, core);
+  addMirror(operations, core, parts.protocols);
   addUpstreams(operations, core);
   const startedAt = core.now();
   operations.observeUpstreams(() => figuresOf(core, startedAt));
@@ -39,17 +46,18 @@ export function addMetrics(operations: Probes, parts: Measured, stack: AsyncDisp
   }
 }
 
-function addMirror(operations: Probes, { mirror, upstreams }: Core): void {
+function addMirror(operations: Probes, { mirror, upstreams }: Core, protocols: readonly MirroringProtocol[]): void {
   const { counts } = mirror;
+  const kinds = protocols.map((each) => each.upstreams.kind);
   operations.counter('entrepot_mirror_requests_total', 'Requests to the mirror', ['kind', 'outcome'], () =>
     kinds.flatMap((kind) => outcomes.map((outcome) => [{ kind, outcome }, counts.requests(kind)[outcome]])),
   );
-  const fetched = (kind: UpstreamProtocol) =>
+  const fetched = (kind: string) =>
     upstreams.filter(({ config }) => config.kind === kind).reduce((sum, each) => sum + each.counts.received, 0);
   const help = 'Bytes of mirrored content: sent to clients from the storage, and received from upstreams';
   operations.counter('entrepot_mirror_bytes_total', help, ['kind', 'source'], () =>
-    kinds.flatMap((kind) => [
-      [{ kind, source: 'store' }, operations.sentFromStore[kind]],
+    protocols.flatMap(({ kind: name, upstreams: { kind } }) => [
+      [{ kind, source: 'store' }, operations.sentFromStore.get(name) ?? 0],
       [{ kind, source: 'upstream' }, fetched(kind)],
     ]),
   );

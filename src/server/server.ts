@@ -47,15 +47,15 @@ import { StorageMeter } from '../usage/stored.ts';
 import { openWebhooks, type OpenWebhooks } from '../webhooks/open.ts';
 
 /** All protocols of this server. */
-export const protocols: readonly Protocol[] = [nuget, oci];
+export const allProtocols: readonly Protocol[] = [nuget, oci];
 
 /** How all tables refer to blobs, for a place that is not opened as an installation. */
 export function allReferences(): References {
-  return new References([...protocols.map((each) => each.references), mirrorReferences([], new Map())]);
+  return new References([...allProtocols.map((each) => each.references), mirrorReferences([], new Map())]);
 }
 
 /** The files that can list what to prefetch. */
-export const inputs = new Inputs(protocols.map((each) => each.inputs));
+export const inputs = new Inputs(allProtocols.map((each) => each.inputs));
 
 /** An installation without its HTTP server. Commands use it, also while a server runs. */
 export interface Installation extends AsyncDisposable {
@@ -69,7 +69,11 @@ export interface Installation extends AsyncDisposable {
 }
 
 /** Opens the core, then each protocol on it. Closes everything in reverse order, also when this fails in the middle. */
-export async function openInstallation(config: Config, surroundings: Surroundings): Promise<Installation> {
+export async function openInstallation(
+  config: Config,
+  surroundings: Surroundings,
+  protocols = allProtocols,
+): Promise<Installation> {
   await using stack = new AsyncDisposableStack();
   const downloads = Object.fromEntries(protocols.map((each) => [each.kind, each.addDownloads]));
   const hosted = protocols.map((each) => each.references);
@@ -126,10 +130,14 @@ export interface RunningServer {
 }
 
 /** Starts the server. Rejects with one line if a setting is wrong or a service that it needs is unreachable. */
-export async function startServer(config: Config, surroundings: Surroundings): Promise<RunningServer> {
+export async function startServer(
+  config: Config,
+  surroundings: Surroundings,
+  protocols = allProtocols,
+): Promise<RunningServer> {
   await using stack = new AsyncDisposableStack();
   const certificate = await ServerCertificate.open(config.server.tls, surroundings);
-  const installation = stack.use(await openInstallation(config, surroundings));
+  const installation = stack.use(await openInstallation(config, surroundings, protocols));
   const { core, jobs } = installation;
   const { log, now, closing } = core;
   const requirements = await openRequirements(core, surroundings.requirementBounds);

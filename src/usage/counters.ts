@@ -21,7 +21,8 @@ export type Counters = Record<(typeof counterNames)[number], number>;
  */
 export type UsageAction = 'download' | 'upload' | 'version-check';
 
-export type SubjectKind = NameKind | 'other';
+/** The kind of the name that a request concerns, or `other`. */
+export type SubjectKind = NameKind;
 
 /** A finished request, or a part of one that ended later. */
 export interface Use {

@@ -1,4 +1,5 @@
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
+import type { NameKind } from '../accounts/names.ts';
 import type { Downloads } from './record.ts';
 
 /** The downloads of a mirrored package or image by one account, by version; of an image by the digest of its manifest. Older pulls of images have no digest. */
@@ -12,7 +13,7 @@ const none: MirroredDownloads = { total: 0, versions: new Map() };
 /** Adds downloads of mirrored content. */
 export async function addMirrored(
   tx: Transaction,
-  kind: 'package' | 'container',
+  kind: NameKind,
   { accountId, name, versions }: Pick<Downloads, 'accountId' | 'name' | 'versions'>,
 ): Promise<void> {
   const rows = [...versions].map(([version, downloads]) => ({ account_id: accountId, kind, name, version, downloads }));
@@ -24,7 +25,7 @@ export async function addMirrored(
 export async function mirroredDownloads(
   database: Database,
   accountId: number,
-  kind: 'package' | 'container',
+  kind: NameKind,
   names: readonly string[],
 ): Promise<(name: string) => MirroredDownloads> {
   if (names.length === 0) return () => none;

@@ -4,8 +4,8 @@ import { counterNames, noCounts, type Counters } from './counters.ts';
 import type { Period } from './period.ts';
 import type { Stored, StorageMeter } from './stored.ts';
 
-/** Groups of a report. `name` is then the ID of the token or package, or the name of the repository. */
-export type Grouping = 'token' | NameKind;
+/** Groups of a report: `token`, or a kind of names. `name` is then the ID of the token, or such a name. */
+export type Grouping = NameKind;
 
 /** One line of a report: for a day, a name, or a name on a day. */
 export interface UsageItem {

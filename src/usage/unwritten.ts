@@ -22,7 +22,7 @@ const counters = z.strictObject(
 const entry = z.strictObject({
   accountId: count,
   token: z.string().max(255),
-  kind: z.enum(['package', 'container', 'other']),
+  kind: z.string().min(1).max(20),
   name: z.string().max(255),
   day: z.int(),
   counters,

@@ -51,7 +51,7 @@ export const accounts = [
         'pattern.length <= maxPatternLength',
         'pattern.length <= maxPatternLength + 1',
       ],
-      ['a token may have one pattern too many', '?? 0) > maxPatterns', '?? 0) > maxPatterns + 1'],
+      ['a token may have one pattern too many', 'patterns.length > maxPatterns', 'patterns.length > maxPatterns + 1'],
       [
         'a pattern in SQL has other wildcards',
         "part.replace(/[!%_]/g, '!$&')",

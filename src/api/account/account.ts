@@ -1,3 +1,4 @@
+import { alternatives, nameKinds } from '../../config/protocols.ts';
 import { z } from 'zod';
 import type { Accounts } from '../../accounts/accounts.ts';
 import type { Principal } from '../../accounts/principal.ts';
@@ -21,13 +22,14 @@ export interface AccountParts {
   now: () => number;
 }
 
+const groupings = ['token', ...nameKinds];
 const usageQuery = pageQuery.extend({
   period: z.string().optional().meta({ description: 'A month as YYYY-MM; the current month by default' }),
   granularity: z.enum(['day'], 'expected day').optional().meta({ description: 'One item per day' }),
   group_by: z
-    .enum(['token', 'package', 'container'], 'expected token, package or container')
+    .enum(groupings, `expected ${alternatives(groupings)}`)
     .optional()
-    .meta({ description: 'One item per token, package or container' }),
+    .meta({ description: `One item per ${alternatives(groupings)}` }),
 });
 type UsageQuery = z.output<typeof usageQuery>;
 
@@ -146,7 +148,7 @@ function readItems(database: Database, principal: Principal, query: UsageQuery, 
 
 /** Hides the items whose names a limited token may not see; undefined if all items are visible. */
 function visibleTo({ names }: Principal, groupBy: Grouping | undefined): ((item: UsageItem) => boolean) | undefined {
-  const only = groupBy === 'package' || groupBy === 'container' ? names?.[groupBy] : undefined;
+  const only = groupBy === undefined || groupBy === 'token' ? undefined : names?.of(groupBy);
   return only && (({ name }) => !name || only.includes(name));
 }
 

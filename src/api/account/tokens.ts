@@ -5,7 +5,7 @@ import type { Token, Tokens } from '../../accounts/tokens.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
-import { tokenList, newToken, timeOf, timeOrNull, token, tokenRequest } from '../framework/schemas.ts';
+import { shownPatterns, tokenList, newToken, timeOf, timeOrNull, token, tokenRequest } from '../framework/schemas.ts';
 
 /**
  * `/tokens`. All operations need the scope `admin`, except that every token may revoke itself. A limited token creates,
@@ -92,17 +92,13 @@ export function tokenOperations(tokens: Tokens): Operation[] {
   ];
 }
 
-function list(patterns: readonly string[] | undefined): string[] {
-  return [...(patterns ?? [])];
-}
-
 function toToken(each: Token): z.input<typeof token> {
   return {
     id: each.id,
     name: each.name,
     token_prefix: each.tokenPrefix,
     scopes: each.scopes,
-    patterns: each.patterns && { packages: list(each.patterns.packages), containers: list(each.patterns.containers) },
+    patterns: shownPatterns(each.patterns),
     publisher_id: each.publisherId,
     created_by: each.createdBy,
     created_at: timeOf(each.createdAt),

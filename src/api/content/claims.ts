@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { capital, protocolWords } from '../../config/protocols.ts';
 import type { NameKind } from '../../accounts/names.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import { DomainError } from '../../runtime/errors.ts';
@@ -44,7 +45,7 @@ export function claimOperations(kinds: readonly ReleasableClaims[]): Operation[]
           key: z.tuple([z.int().min(0).max(100), z.string()]),
           keyOf: ({ index, position }) => [index, position],
           read: (limit, after) => readClaims(kinds, principal, limit, after),
-          isVisible: principal.names && (({ kind, name }) => principal.names![kind].includes(name.toLowerCase())),
+          isVisible: principal.names && (({ kind, name }) => principal.names!.of(kind).includes(name.toLowerCase())),
         });
         return { items: entries.map(({ kind, name, since }) => ({ kind, name, since: timeOf(since) })), next_cursor };
       },
@@ -52,8 +53,8 @@ export function claimOperations(kinds: readonly ReleasableClaims[]): Operation[]
     ...kinds.map(({ kind, claims }) =>
       operation({
         method: 'delete',
-        path: kind === 'package' ? '/claims/package/:name' : '/claims/container/*name',
-        id: kind === 'package' ? 'releasePackageClaim' : 'releaseContainerClaim',
+        path: `/claims/${kind}/${hasSlashes(kind) ? '*' : ':'}name`,
+        id: releaseOf(kind),
         summary: 'Release the claim on a name without content, so that upstreams can serve it',
         action: 'admin',
         params: { name: 'The name' },
@@ -89,4 +90,13 @@ async function readClaims(
     found.push(...some.map((each) => ({ kind, index, ...each })));
   }
   return found;
+}
+
+/** The ID of the operation that releases a claim of this kind. */
+export function releaseOf(kind: NameKind): string {
+  return `release${capital(kind)}Claim`;
+}
+
+function hasSlashes(kind: NameKind): boolean {
+  return protocolWords.find((each) => each.kind === kind)?.hasSlashes ?? true;
 }

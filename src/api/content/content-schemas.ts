@@ -1,3 +1,4 @@
+import { nameKinds } from '../../config/protocols.ts';
 import { z } from 'zod';
 import {
   bytes,
@@ -16,7 +17,7 @@ import {
 
 export const searchHit = z
   .strictObject({
-    kind: z.enum(['package', 'container']),
+    kind: z.enum(nameKinds),
     name: z.string().meta({ description: 'The ID of a package, or the name by which an image is pulled' }),
     origin,
     upstream,
@@ -153,5 +154,5 @@ export const dependentList = listOf(
 );
 
 export const claimList = listOf(
-  z.strictObject({ kind: z.enum(['package', 'container']), name: z.string(), since: time }).meta({ id: 'Claim' }),
+  z.strictObject({ kind: z.enum(nameKinds), name: z.string(), since: time }).meta({ id: 'Claim' }),
 );

@@ -1,3 +1,4 @@
+import { alternatives, nameKinds } from '../../config/protocols.ts';
 import { z } from 'zod';
 import type { NameKind } from '../../accounts/names.ts';
 import type { Principal } from '../../accounts/principal.ts';
@@ -29,7 +30,7 @@ const query = pageQuery.extend({
     description: 'Words. A name must have a word that begins with the longest of them, and contain the others',
   }),
   kind: z
-    .enum(['package', 'container'], 'expected package or container')
+    .enum(nameKinds, `expected ${alternatives(nameKinds)}`)
     .optional()
     .meta({ description: 'Only packages, or only images' }),
   origin: z.enum(origins, 'expected hosted or mirrored').optional().meta({ description: 'Only this origin' }),

@@ -1,3 +1,5 @@
+import { byPlural, capital } from '../../config/protocols.ts';
+import type { Patterns } from '../../accounts/names.ts';
 import { z } from 'zod';
 import { maxPatterns } from '../../accounts/names.ts';
 import { scopes } from '../../accounts/principal.ts';
@@ -24,14 +26,16 @@ export const scope = z.enum(scopes);
 const patternList = (description: string) => z.array(z.string()).meta({ description, maxItems: maxPatterns });
 const patternsDescription =
   'Limits the token to matching names, for reading and writing. `*` stands for any characters; letter case does not count. Without patterns of a kind, no name of that kind is allowed. null: all names';
-const packages = patternList('Package IDs, such as `Contoso.*`');
-const containers = patternList('Image repositories, such as `team/*` or `docker.io/library/*`');
+const lists = byPlural(({ names, example }) =>
+  patternList(`${capital(names)}, such as \`${example.replace(',', '`, `')}\``),
+);
 
-export const patterns = z.strictObject({ packages, containers }).nullable().meta({ description: patternsDescription });
+export const patterns = z.strictObject(lists).nullable().meta({ description: patternsDescription });
 
 /** Patterns as a request has them. */
 export const givenPatterns = z
-  .strictObject({ packages: packages.optional(), containers: containers.optional() })
+  .strictObject(lists)
+  .partial()
   .nullable()
   .optional()
   .meta({ description: patternsDescription });
@@ -372,4 +376,9 @@ export function timeOf(milliseconds: number): string {
 /** As `timeOf`; null stays null. */
 export function timeOrNull(milliseconds: number | null): string | null {
   return milliseconds === null ? null : timeOf(milliseconds);
+}
+
+/** Patterns as an answer shows them: with a list for each kind of names. */
+export function shownPatterns(given: Patterns | null): z.input<typeof patterns> {
+  return given && byPlural(({ plural }) => [...(given[plural] ?? [])]);
 }

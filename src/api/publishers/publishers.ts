@@ -13,7 +13,7 @@ import {
   publisherRequest,
   trustedIssuerList,
 } from './publisher-schemas.ts';
-import { timeOrNull } from '../framework/schemas.ts';
+import { shownPatterns, timeOrNull } from '../framework/schemas.ts';
 
 export interface PublisherParts {
   publishers: Publishers;
@@ -157,7 +157,7 @@ function toPublisher(each: Publisher, publishers: Publishers): z.input<typeof pu
     issuer_url: issuerUrl,
     claims: Object.fromEntries(Object.entries(claims).map(([claim, values]) => [claim, [...values]])),
     scopes,
-    patterns: patterns && { packages: [...(patterns.packages ?? [])], containers: [...(patterns.containers ?? [])] },
+    patterns: shownPatterns(patterns),
     source,
     created_at: timeOrNull(createdAt),
     updated_at: timeOrNull(updatedAt),

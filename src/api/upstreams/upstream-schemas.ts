@@ -1,3 +1,4 @@
+import { upstreamKinds } from '../../config/protocols.ts';
 import { z } from 'zod';
 import { listOf } from '../framework/schemas.ts';
 
@@ -12,7 +13,7 @@ export const upstreamItem = z
   .strictObject({
     id: z.string().meta({ description: 'Unique among the upstreams of its kind' }),
     name: z.string().meta({ description: 'The name by which clients use it' }),
-    kind: z.enum(['nuget', 'registry']),
+    kind: z.enum(upstreamKinds),
     url: z.string(),
     mode: z.enum(['online', 'offline']).meta({ description: 'offline: no request is ever sent to it' }),
     accounts: z.array(z.string()).nullable().meta({ description: 'The accounts that it serves; null for all' }),

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
 import { quantileOf } from '../../metrics/upstreams.ts';
-import { kinds } from '../../mirror/store/counts.ts';
+import { alternatives, upstreamKinds } from '../../config/protocols.ts';
 import type { MirrorOverview, StoredEntry, UpstreamView } from '../../mirror/overview.ts';
 import type { AllAccountsUse } from '../../usage/all-accounts.ts';
 import { operation, type Operation } from '../framework/operation.ts';
@@ -17,7 +17,7 @@ export interface UpstreamOperationParts {
 const id = 'The ID of the upstream in the settings';
 const kindQuery = z.object({
   kind: z
-    .enum(kinds, `expected ${kinds.join(' or ')}`)
+    .enum(upstreamKinds, `expected ${alternatives(upstreamKinds)}`)
     .optional()
     .meta({ description: 'Needed if a feed and a registry have this ID' }),
 });

@@ -1,3 +1,5 @@
+import type { Patterns } from '../../accounts/names.ts';
+import { byPlural, protocolWords } from '../../config/protocols.ts';
 import { scopes, scopeTexts } from '../../accounts/principal.ts';
 import { describedBy, fieldError } from './failure.ts';
 import { html, type Html } from './html.ts';
@@ -25,28 +27,34 @@ export function scopeFields(principal: PageCall['principal'], form: URLSearchPar
   </fieldset>`;
 }
 
-/** The fields `packages` and `containers`. */
+/** A field for the patterns of each kind of names. */
 export function patternFields(form: URLSearchParams, errors: Errors): Html {
-  return html`<label for="packages">Only packages</label>
-    <input id="packages" name="packages" value="${form.get('packages')}" ${describedBy('patterns', errors)} />
-    <label for="containers">Only images</label>
-    <input id="containers" name="containers" value="${form.get('containers')}" />
+  const examples = protocolWords.map(({ example }) => html`<code>${example.split(',', 1)[0]}</code>`);
+  return html`${protocolWords.map(
+      ({ plural, word }, index) =>
+        html`<label for="${plural}">Only ${word}s</label>
+          <input
+            id="${plural}"
+            name="${plural}"
+            value="${form.get(plural)}"
+            ${index === 0 ? describedBy('patterns', errors) : ''}
+          />`,
+    )}
     ${fieldError('patterns', errors)}
     <p class="hint">
-      Patterns such as <code>Contoso.*</code> and <code>team/*</code>, separated by spaces. Leave both empty for all
-      names.
+      Patterns such as ${examples.map((each, index) => html`${index === 0 ? '' : ' and '}${each}`)}, separated by
+      spaces. Leave all empty for all names.
     </p>`;
 }
 
-/** The patterns in the fields `packages` and `containers`; undefined if both are empty. */
-export function patternsOf(form: URLSearchParams): { packages: string[]; containers: string[] } | undefined {
-  const read = (name: string) => (form.get(name) ?? '').split(/[\s,]+/).filter((each) => each !== '');
-  const [packages, containers] = [read('packages'), read('containers')];
-  return packages.length + containers.length === 0 ? undefined : { packages, containers };
+/** The patterns in the fields; undefined if all are empty. */
+export function patternsOf(form: URLSearchParams): Record<string, string[]> | undefined {
+  const patterns = byPlural(({ plural }) => (form.get(plural) ?? '').split(/[\s,]+/).filter((each) => each !== ''));
+  return Object.values(patterns).every(({ length }) => length === 0) ? undefined : patterns;
 }
 
 /** The names that patterns allow, in a table. */
-export function limitedTo(patterns: { packages: readonly string[]; containers: readonly string[] } | null): Html {
+export function limitedTo(patterns: Patterns | null): Html {
   if (!patterns) return html`<span class="quiet">all names</span>`;
-  return html`${[...patterns.packages, ...patterns.containers].join(', ')}`;
+  return html`${Object.values(patterns).flat().join(', ')}`;
 }

@@ -3,7 +3,6 @@ import type { Digest, DigestAlgorithm } from '../../runtime/digest.ts';
 import type { SeenReference } from '../../history/history.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import type { UpstreamProtocol } from '../store/counts.ts';
 import type { EntryKey, EntryMetadata } from '../store/entries.ts';
 
 /**
@@ -51,7 +50,7 @@ export interface MirrorResource extends EntryDescription {
   /** For messages to clients. The key has the ID. */
   upstreamName: string;
   /** For counting. */
-  upstreamKind: UpstreamProtocol;
+  upstreamKind: string;
   lifetime: Lifetime;
   /** How long the answer "not found" is cached, in milliseconds. */
   negativeFor: number;

@@ -1,12 +1,6 @@
 /** How the mirror answered a request: with content, with "not found" (`absent`), or not at all (`failed`). */
 export const outcomes = ['hit', 'revalidated', 'stale', 'miss', 'passed', 'absent', 'failed'] as const;
 export type CountedOutcome = (typeof outcomes)[number];
-/** The kinds of upstreams. */
-export const kinds = ['nuget', 'registry'] as const;
-export type UpstreamProtocol = (typeof kinds)[number];
-
-type ByKind<T> = Record<UpstreamProtocol, T>;
-
 const none = (): Record<CountedOutcome, number> => ({
   hit: 0,
   revalidated: 0,
@@ -29,27 +23,29 @@ export interface UpstreamUse {
 
 /** What the mirror of this process has done since its start. */
 export class MirrorCounts {
-  readonly #uses: ByKind<Map<string, UpstreamUse>> = { nuget: new Map(), registry: new Map() };
+  readonly #uses = new Map<string, Map<string, UpstreamUse>>();
   /** Requests that joined a fetch which another request had started. */
   joined = 0;
 
   /** The counts of the upstream with this kind and ID. */
-  of(kind: UpstreamProtocol, id: string): UpstreamUse {
-    const uses = this.#uses[kind];
+  of(kind: string, id: string): UpstreamUse {
+    let uses = this.#uses.get(kind);
+    if (!uses) this.#uses.set(kind, (uses = new Map()));
     let use = uses.get(id);
     if (!use) uses.set(id, (use = { requests: none(), saved: 0, sent: 0 }));
     return use;
   }
 
   /** Requests for entries of all upstreams of a kind, by outcome. */
-  requests(kind: UpstreamProtocol): Record<CountedOutcome, number> {
+  requests(kind: string): Record<CountedOutcome, number> {
     const sum = none();
-    for (const { requests } of this.#uses[kind].values()) for (const each of outcomes) sum[each] += requests[each];
+    for (const { requests } of this.#uses.get(kind)?.values() ?? [])
+      for (const each of outcomes) sum[each] += requests[each];
     return sum;
   }
 
   /** Bytes that the upstreams of a kind did not send again. */
-  saved(kind: UpstreamProtocol): number {
-    return [...this.#uses[kind].values()].reduce((sum, { saved }) => sum + saved, 0);
+  saved(kind: string): number {
+    return [...(this.#uses.get(kind)?.values() ?? [])].reduce((sum, { saved }) => sum + saved, 0);
   }
 }

@@ -12,7 +12,8 @@ export type EntryKinds = Readonly<Record<string, Validity>>;
 /** The event about an entry that a user drops; undefined for entries that are no content by themselves, such as lists. */
 export interface DropEvent {
   type: EventType;
-  kind: 'package' | 'container';
+  /** The kind of its name. */
+  kind: string;
   name: string;
 }
 

@@ -89,7 +89,7 @@ async function sendPdb({ feed, symbols }: FeedParts, call: FeedCall): Promise<vo
   const { file = '', key = '', again = '' } = path;
   const same = file.toLowerCase() === again.toLowerCase();
   // A look-up of symbols works like a search: only packages among the token's names are found.
-  const only = principal.names?.package;
+  const only = principal.names?.of('package');
   const pdb = same && readsHosted(principal) ? await openSymbols(feed, accountId, file, key, only) : undefined;
   if (pdb) return sendStream(request, response, pdb);
   const checksum = request.headers['symbolchecksum'] as string | undefined;

@@ -80,7 +80,7 @@ function optionsOf(parameters: URLSearchParams, principal: Principal): SearchOpt
     semVer2: (text(parameters, 'semVerLevel') ?? '').startsWith('2.'),
     skip: numberOf(parameters, 'skip', 0, maxSkip),
     take: numberOf(parameters, 'take', defaultTake, maxTake),
-    only: principal.names?.package,
+    only: principal.names?.of('package'),
     mirroredOnly: !readsHosted(principal),
   };
 }

@@ -48,7 +48,14 @@ export function packageChanges(feed: FeedContext): Operation[] {
           read: async (limit, after) =>
             isHidden
               ? []
-              : listDependents(feed.database, principal.accountId, id!, limit, after?.[0], principal.names?.package),
+              : listDependents(
+                  feed.database,
+                  principal.accountId,
+                  id!,
+                  limit,
+                  after?.[0],
+                  principal.names?.of('package'),
+                ),
         });
         return { items: entries.map(({ key: _key, ...each }) => each), next_cursor };
       },

@@ -143,7 +143,7 @@ function advisoryOperations(feed: FeedContext): Operation[] {
       answer: advisoryList,
       run: async ({ principal, query }) => {
         requireHosted(principal);
-        const filter = { packageId: query.package, only: principal.names?.package };
+        const filter = { packageId: query.package, only: principal.names?.of('package') };
         const { entries, next_cursor } = await readPage<Advisory, [number, string]>(query, {
           name: 'advisories',
           key: z.tuple([z.int(), z.string()]),
@@ -176,7 +176,7 @@ function advisoryOperations(feed: FeedContext): Operation[] {
       params: { id: 'The ID of the advisory' },
       status: 204,
       run: ({ principal, params: { id = '' } }) =>
-        deleteAdvisory(feed, principal.accountId, id, principal.names?.package),
+        deleteAdvisory(feed, principal.accountId, id, principal.names?.of('package')),
     }),
   ];
 }

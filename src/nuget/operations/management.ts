@@ -48,11 +48,11 @@ export function packageOperations(parts: DetailsParts): Operation[] {
           read: async (limit, after) => {
             const [hosted, mirroredPage]: Summary[][] = await Promise.all([
               query.origin !== 'mirrored' && readsHosted(principal)
-                ? listPackages(feed.database, principal.accountId, limit, after?.[0], principal.names?.package)
+                ? listPackages(feed.database, principal.accountId, limit, after?.[0], principal.names?.of('package'))
                 : [],
               query.origin === 'hosted'
                 ? []
-                : mirrored.list(principal.accountId, limit, after?.[0], principal.names?.package),
+                : mirrored.list(principal.accountId, limit, after?.[0], principal.names?.of('package')),
             ]);
             return [...hosted!, ...mirroredPage!].sort(byKey).slice(0, limit);
           },

@@ -23,7 +23,7 @@ export function packageSearches({ database }: FeedContext, mirrored: MirroredPac
       origin: 'mirrored',
       find: async ({ accountId, names }, text, limit, after) => {
         const query = nameQuery(text);
-        const found = query ? await mirrored.find(accountId, query, limit, after, names?.package) : [];
+        const found = query ? await mirrored.find(accountId, query, limit, after, names?.of('package')) : [];
         return found.map(({ position, summary }) => ({
           position,
           name: summary.id,
@@ -49,7 +49,7 @@ async function findHosted(
   const skip = Math.min(Number.parseInt(after, 10) || 0, maxHits);
   const take = Math.min(limit, maxHits - skip);
   if (take <= 0) return [];
-  const only = principal.names?.package;
+  const only = principal.names?.of('package');
   const options = { prerelease: true, semVer2: true, skip, take, only };
   const { data } = await search.find(principal.accountId, parseQuery(text), options);
   return data.map(({ version, metadata, totalDownloads }, index) => ({

@@ -120,7 +120,7 @@ export class MirroredImages {
    */
   async historyOwners(principal: Principal, name: string): Promise<(NameOwner | MirroredOwner)[]> {
     const accountId = ownerOf(principal, 'container', name);
-    const only = principal.names?.container;
+    const only = principal.names?.of('container');
     const mirror = await this.#mirrors.of(accountId);
     const { hosted, place } = mirror.names.locate(name, undefined);
     const mirrored = place ? mirror.names.namesOf(place) : [];

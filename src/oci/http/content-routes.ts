@@ -127,7 +127,7 @@ export async function listRepositories({ request, response, principal, query, im
   if (last !== '') parseRepositoryName(last);
   const { accountId, names } = principal;
   const { items, more } = readsHosted(principal)
-    ? await images.repositories.catalog(accountId, limit, last, names?.container)
+    ? await images.repositories.catalog(accountId, limit, last, names?.of('container'))
     : { items: [], more: false };
   const link = more && limit > 0 ? nextLink('/v2/_catalog', { n: limit, last: items.at(-1) }) : {};
   sendJson(request, response, 200, { repositories: items }, { ...cacheStatus('hosted'), ...link });

@@ -23,7 +23,7 @@ export async function startUpload(call: RegistryCall): Promise<void> {
         name,
         mount,
         from && (await hostedName(call, from)),
-        principal.names?.container,
+        principal.names?.of('container'),
       ));
     if (isMounted) {
       sendBlobCreated(call, mount);

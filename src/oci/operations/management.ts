@@ -58,12 +58,12 @@ export function containerOperations(stored: StoredImages, mirrored: MirroredImag
           read: async (limit, after) => {
             const hosted =
               query.origin !== 'mirrored' && readsHosted(principal)
-                ? await images.listRepositories(accountId, limit, after?.[0], names?.container, tags)
+                ? await images.listRepositories(accountId, limit, after?.[0], names?.of('container'), tags)
                 : [];
             const mirroredPage =
               query.origin === 'hosted'
                 ? []
-                : await mirrored.list(accountId, limit, after?.[0], names?.container, tags);
+                : await mirrored.list(accountId, limit, after?.[0], names?.of('container'), tags);
             return [...hosted, ...mirroredPage].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
           },
         });

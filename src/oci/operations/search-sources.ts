@@ -14,7 +14,7 @@ export function imageSearches(images: Images, mirrored: MirroredImages): SearchS
         const query = nameQuery(text);
         if (!query || !readsHosted(principal)) return [];
         const { accountId, names } = principal;
-        const found = await images.repositories.find(accountId, query, limit, after, names?.container);
+        const found = await images.repositories.find(accountId, query, limit, after, names?.of('container'));
         return found.map(({ position, name, pulls }) => ({ ...hit(name, pulls), position, upstream: null }));
       },
     },
@@ -22,7 +22,7 @@ export function imageSearches(images: Images, mirrored: MirroredImages): SearchS
       kind: 'container',
       origin: 'mirrored',
       find: async ({ accountId, names }, text, limit, after) => {
-        const found = await mirrored.find(accountId, text, limit, after, names?.container);
+        const found = await mirrored.find(accountId, text, limit, after, names?.of('container'));
         return found.map(({ position, name, pulls, upstream }) => ({ ...hit(name, pulls), position, upstream }));
       },
     },

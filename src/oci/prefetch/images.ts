@@ -73,7 +73,7 @@ class WantedImages {
     this.#parts = parts;
     this.#run = run;
     this.#options = options;
-    this.#isReserved = matcher(parts.config.reserved.containers);
+    this.#isReserved = matcher(parts.config.reserved['containers'] ?? []);
   }
 
   /** Adds an image with the layers of its platforms and, if wanted, its referrers. */

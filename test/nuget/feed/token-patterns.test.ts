@@ -10,10 +10,7 @@ import { createToken, flushUsage, rowsOf } from '../../support/inside.ts';
 
 // Tokens that are limited to package IDs, from the view of an attacker with such a token.
 
-interface Limits {
-  packages?: string[];
-  containers?: string[];
-}
+type Limits = Readonly<Record<string, string[]>>;
 
 /** The feed as a token sees it that is narrowed so. */
 async function limited(server: TestServer, patterns: Limits, scopes = ['read', 'write', 'delete']) {

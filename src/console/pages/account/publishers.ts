@@ -159,8 +159,7 @@ function formOf({ name, issuer, claims, scopes, patterns }: Publisher): URLSearc
   const pairs = Object.entries(claims).flatMap(([claim, values]) => values.map((value) => `${claim} = ${value}`));
   const form = new URLSearchParams({ name, issuer, claims: pairs.join('\n') });
   for (const scope of scopes) form.append('scope', scope);
-  form.set('packages', patterns?.packages.join(' ') ?? '');
-  form.set('containers', patterns?.containers.join(' ') ?? '');
+  for (const [plural, some] of Object.entries(patterns ?? {})) form.set(plural, some.join(' '));
   return form;
 }
 

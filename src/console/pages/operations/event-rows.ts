@@ -31,7 +31,7 @@ export function eventRows(events: readonly RecordedEvent[], now: number, { detai
 }
 
 function subjectOf({ subject: { kind, name, version, reference } }: RecordedEvent): Html {
-  const page = { package: 'packages', container: 'images' }[kind as string];
+  const page = { package: 'packages', container: 'images' }[kind];
   const shown =
     page !== undefined && name !== null
       ? html`<a href="/console/${page}/${encodeURIComponent(name)}">${name}</a>`

@@ -1,0 +1,61 @@
+/** The words by which settings, tokens, usage, events and pages name a protocol and what it hosts. */
+export interface ProtocolWords {
+  /** One name, in usage, events, claims and errors. */
+  readonly kind: string;
+  /** Several names: in settings, patterns of tokens and options. */
+  readonly plural: string;
+  /** What people call one of them. */
+  readonly word: string;
+  /** What the names are. */
+  readonly names: string;
+  /** Name patterns as examples, separated by commas. */
+  readonly example: string;
+  /** Whether a name may have slashes. */
+  readonly hasSlashes: boolean;
+  /** The kind of its upstreams. */
+  readonly upstream: string;
+}
+
+/** The protocols of this server, in the order of lists. */
+export const protocolWords: readonly ProtocolWords[] = [
+  {
+    kind: 'package',
+    plural: 'packages',
+    word: 'package',
+    names: 'package IDs',
+    example: 'Contoso.*,Fabrikam',
+    hasSlashes: false,
+    upstream: 'nuget',
+  },
+  {
+    kind: 'container',
+    plural: 'containers',
+    word: 'image',
+    names: 'image repositories',
+    example: 'team/*',
+    hasSlashes: true,
+    upstream: 'registry',
+  },
+];
+
+/** The plural of a kind of names. */
+export function pluralOf(kind: string): string {
+  return `${kind}s`;
+}
+
+/** A value for each protocol, under the plural of its names. */
+export function byPlural<T>(valueOf: (words: ProtocolWords) => T): Record<string, T> {
+  return Object.fromEntries(protocolWords.map((words) => [words.plural, valueOf(words)]));
+}
+
+export const nameKinds: readonly string[] = protocolWords.map(({ kind }) => kind);
+export const upstreamKinds: readonly string[] = protocolWords.map(({ upstream }) => upstream);
+
+/** `a, b or c`, for messages. */
+export function alternatives(words: readonly string[]): string {
+  return [words.slice(0, -1).join(', '), ...words.slice(-1)].filter((each) => each !== '').join(' or ');
+}
+
+export function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
