@@ -61,7 +61,7 @@ export interface WireProtocol<Target, Call> extends Refusals<Target> {
   open(allowed: Allowed<Target, Call>): Call | Promise<Call>;
 }
 
-/** Answers a request. Never rejects. */
+/** Answers a request. What `createEdge` and `answerOrRefuse` make never rejects. */
 export type Edge<Target> = (target: Target, request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
 /** The steps of a request in every protocol: authenticate, find the operation, allow, check limits, run, or refuse. */

@@ -49,6 +49,19 @@ export const http = [
     ],
   ),
   ...mutantsOf(
+    'src/http/edge.ts',
+    ['test/http/edge.test.ts'],
+    [
+      ['a refusal says no time', "response.setHeader('Retry-After', known.retryAfter);", ';'],
+      [
+        'a failed exchange counts as no sign-in',
+        'await refusals.onUnauthorized();',
+        '',
+        'test/identity/hostile-tokens.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
     'src/http/token.ts',
     ['test/oci/http/auth.test.ts'],
     [
