@@ -7,7 +7,8 @@ import { pino } from 'pino';
 import { schema, type Config } from '../../src/config/schema.ts';
 import type { Surroundings } from '../../src/server/core.ts';
 import { timeLimits } from '../../src/database/time-limits.ts';
-import { startServer, type RunningServer } from '../../src/server/server.ts';
+import type { Protocol } from '../../src/server/protocol.ts';
+import { allProtocols, startServer, type RunningServer } from '../../src/server/server.ts';
 import { copySchema } from './schema-copy.ts';
 import { testClock, type TestClock } from './clock.ts';
 
@@ -28,6 +29,12 @@ const databaseLimits = { ...timeLimits, connection: 20_000 };
 /** Tests run jobs themselves, so that no schedule interferes. */
 const noJobs = Object.fromEntries(Object.keys(schema.parse({}).jobs).map((name) => [name, 'off']));
 
+interface MoreOptions {
+  protocols?: readonly Protocol[];
+  /** Changes the parsed settings. */
+  change?: (config: Config) => void;
+}
+
 /** A whole server of this project on a free port with a new data folder. It is closed when the test ends. */
 export async function startTestServer(
   t: Pick<ExecutionContext, 'teardown'>,
@@ -47,6 +54,7 @@ export async function startTestServer(
     | 'requirementBounds'
   > = {},
   clock = testClock(),
+  { protocols = allProtocols, change }: MoreOptions = {},
 ): Promise<TestServer> {
   const data = (settings['data'] as string | undefined) ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
   if (settings['data'] === undefined && settings['database'] === undefined)
@@ -61,6 +69,7 @@ export async function startTestServer(
     data,
     server,
   });
+  change?.(config);
   const lines: string[] = [];
   const log = pino(
     { level: config.log.level },
@@ -71,17 +80,21 @@ export async function startTestServer(
       },
     }),
   );
-  const running = await startServer(config, {
-    log,
-    now: clock.time,
-    // Tests have clocks of their own.
-    requirementBounds: { clock: Infinity, patience: 0 },
-    proxy: {},
-    databaseLimits,
-    // A busy machine needs longer than the times of the product, which test/cli/shutdown.test.ts holds.
-    closingTimes: { part: 20_000, all: 30_000 },
-    ...surroundings,
-  });
+  const running = await startServer(
+    config,
+    {
+      log,
+      now: clock.time,
+      // Tests have clocks of their own.
+      requirementBounds: { clock: Infinity, patience: 0 },
+      proxy: {},
+      databaseLimits,
+      // A busy machine needs longer than the times of the product, which test/cli/shutdown.test.ts holds.
+      closingTimes: { part: 20_000, all: 30_000 },
+      ...surroundings,
+    },
+    protocols,
+  );
   let closed = false;
   const close = async (grace = 1000) => {
     if (closed) return;
