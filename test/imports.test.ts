@@ -296,6 +296,28 @@ test('only the core, the preflight, the protocols, the webhooks and server.ts pu
   }
 });
 
+test('the names of the protocols are spelled in one file', (t) => {
+  // Each of these is a place to remove: what it says belongs to a protocol.
+  const places: Record<string, number> = {
+    'api/account/account.ts': 1,
+    'cli/prefetch.ts': 1,
+    'config/upstreams.ts': 8,
+    'events/event.ts': 1,
+    'mirror/policy/admission.ts': 1,
+    'prefetch/report.ts': 1,
+    'upstream/configured.ts': 2,
+    'upstream/upstream.ts': 1,
+  };
+  const others = sources.filter(
+    ({ path, folder }) => !['nuget', 'oci', 'console'].includes(folder) && path !== 'config/protocols.ts',
+  );
+  const found = others.map(({ path, code }) => [
+    path,
+    code.match(/'(?:package|container|nuget|registry)s?'/g)?.length ?? 0,
+  ]);
+  t.deepEqual(Object.fromEntries(found.filter(([, count]) => count !== 0)), places);
+});
+
 test('the owner of a name is asked for, and not taken from the principal', (t) => {
   // These are about all content of an account, or about the principal itself.
   const lists: Record<string, number> = {
