@@ -468,6 +468,27 @@ const wrongFiles: [string, string][] = [
   ['retention:\n  packages: 5', 'retention.packages (FILE): expected keys and values'],
   ['upstreams:\n  - name: ghcr.io\n    kind: helm', 'upstreams.0.kind (FILE): expected nuget or registry'],
   ['upstreams:\n  - kind: nuget', 'upstreams.0.name (FILE): is missing'],
+  [
+    'signIn:\n  oidc: {issuer: https://a.example, rules: [{claim: g, value: d, account: x, scopes: [read]}]}',
+    'signIn.oidc.clientId (FILE): is missing',
+  ],
+  ['signIn:\n  oidc: {clientId: a}', 'signIn.oidc.issuer (FILE): is missing'],
+  [
+    'signIn:\n  oidc: {rules: [{claim: g, value: d, account: x, scopes: [read]}]}',
+    'signIn.oidc.issuer (FILE): is missing',
+  ],
+  [
+    'signIn:\n  oidc: {issuer: http://a.example, clientId: a, rules: [{claim: g, value: d, account: x, scopes: [read]}]}',
+    'signIn.oidc.issuer (FILE): expected an https URL',
+  ],
+  [
+    'signIn:\n  oidc: {issuer: https://a.example, clientId: a, scopes: [email], rules: [{claim: g, value: d, account: x, scopes: [read]}]}',
+    'signIn.oidc.scopes (FILE): must contain openid',
+  ],
+  [
+    'signIn:\n  oidc: {issuer: https://a.example, clientId: a}',
+    'signIn.oidc.rules (FILE): must not be empty: without a rule, everyone is refused',
+  ],
   ['- a\n- b', 'FILE: expected settings, one "key: value" a line'],
   ['just text', 'FILE: expected settings, one "key: value" a line'],
 ];

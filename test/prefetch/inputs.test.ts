@@ -183,6 +183,7 @@ test('plain lists', (t) => {
     '6 A@1.0.0-beta',
   ]);
   t.deepEqual(list('x', 'a\n', {}, 'images'), ['1 - a latest']);
+  t.deepEqual(list('-', '\uFEFFA@1.0\n'), ['1 A@1.0.0'], 'a byte order mark is no part of the first line');
   fails(t, 'l.txt', '\nno such thing\n', /^l\.txt:2: "no such thing" is not id@version \(a package\) or name:tag/);
   fails(t, 'l', 'a@1.0', /^l:1: .* is not name:tag/, 'images');
   fails(t, 'l', 'a:1', /^l:1: .* is not id@version/, 'packages');
@@ -408,6 +409,7 @@ FROM x:\${OPEN}
   ]);
   t.true(list('Dockerfile', text, { TAG: '22', OPEN: '9' }).includes('19 - x 9'));
   t.deepEqual(list('Dockerfile', '# escape=`\r\nfrom a:1 `\r\n as x\r\n'), ['2 - a 1']);
+  t.deepEqual(list('Dockerfile', 'FROM a:1\nCOPY --from= /a /b\nCOPY --from="" /a /b\n'), ['1 - a 1']);
   fails(t, 'Dockerfile', 'FROM\n', /^Dockerfile:1: FROM has no image/);
   fails(t, 'Dockerfile', 'FROM a b c\n', /^Dockerfile:1: expected FROM image/);
   fails(t, 'Dockerfile', '# x\nRUN a\n', /^Dockerfile:2: RUN is before the first FROM/);

@@ -56,6 +56,13 @@ test('the artifact type of an image falls back to its config’s media type; tha
 
 const wrong: Record<string, unknown> = {
   'no object': [],
+  // As text, each of these would be right.
+  'a digest in a list': { ...image, layers: [{ ...descriptor('b'), digest: [descriptor('b').digest] }] },
+  'a media type in a list': { ...image, layers: [{ ...descriptor('b'), mediaType: ['application/x'] }] },
+  'a size in a list': { ...image, layers: [{ ...descriptor('b'), size: [3] }] },
+  'a size as text': { ...image, layers: [{ ...descriptor('b'), size: '3' }] },
+  'a type of the document in a list': { ...image, mediaType: [ociManifest] },
+  'an artifact type in a list': { ...image, artifactType: ['application/y'] },
   null: null,
   'schema version 1': { ...image, schemaVersion: 1 },
   'no schema version': { ...image, schemaVersion: undefined },
