@@ -49,7 +49,7 @@ export class MemoryDriver implements Driver {
   }
 
   describe(): StorageDescription {
-    return { kind: 'memory', name: 'of this process', setting: 'storage.driver' };
+    return { kind: 'memory', name: 'of this process', setting: 'data' };
   }
 
   fact(): Promise<undefined> {
