@@ -40,6 +40,17 @@ test('a blob that was damaged in a folder of backups is copied again by the next
   t.regex((await back()).stdout, /copied 0,/);
 });
 
+test('a blob that is gone from a folder of backups is copied again, also if its share is not checked', async (t) => {
+  const { folder, back, paths } = await setUp(t);
+  await damages.missing(paths[1]!);
+  // No digest comes after this one, so no blob is checked.
+  await writeFile(join(folder, 'manifest'), encodeManifest({ ...(await manifestOf(folder)), checked_to: 'sha256:g' }));
+  const { stdout } = await back();
+  t.regex(stdout, / 4 blobs, .*copied 1,/);
+  t.notRegex(stdout, /compared/);
+  t.is((await entrepot({}, 'verify', folder)).code, 0);
+});
+
 test('a blob that is damaged in the backup and in the storage is reported', async (t) => {
   const { place, folder, back, paths } = await setUp(t);
   await damages.flipped(paths[0]!);
