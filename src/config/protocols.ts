@@ -2,7 +2,7 @@
 export interface ProtocolWords {
   /** One name, in usage, events, claims and errors. */
   readonly kind: string;
-  /** Several names: in settings, patterns of tokens and options. */
+  /** Several names, as `pluralOf` makes it: in settings, patterns of tokens and options. */
   readonly plural: string;
   /** What people call one of them. */
   readonly word: string;
@@ -20,7 +20,6 @@ export interface ProtocolWords {
 export const protocolWords: readonly ProtocolWords[] = [
   {
     kind: 'package',
-    plural: 'packages',
     word: 'package',
     names: 'package IDs',
     example: 'Contoso.*,Fabrikam',
@@ -29,14 +28,13 @@ export const protocolWords: readonly ProtocolWords[] = [
   },
   {
     kind: 'container',
-    plural: 'containers',
     word: 'image',
     names: 'image repositories',
     example: 'team/*',
     hasSlashes: true,
     upstream: 'registry',
   },
-];
+].map((words) => ({ ...words, plural: pluralOf(words.kind) }));
 
 /** The plural of a kind of names. */
 export function pluralOf(kind: string): string {
