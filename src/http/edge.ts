@@ -82,13 +82,8 @@ export function createEdge<Target, Call>(protocol: WireProtocol<Target, Call>): 
 
 /** An interface with steps of its own: what `answer` throws is refused. */
 export function answerOrRefuse<Target>(refusals: Refusals<Target>, answer: Edge<Target>): Edge<Target> {
-  return async (target, request, response) => {
-    try {
-      await answer(target, request, response);
-    } catch (error) {
-      await refuse(refusals, target, request, response, error);
-    }
-  };
+  return (target, request, response) =>
+    answer(target, request, response).catch((error: unknown) => refuse(refusals, target, request, response, error));
 }
 
 /** Records who sends the request, and counts it. Throws `TooManyRequests`. */

@@ -32,6 +32,11 @@ export class Admission {
     this.#judge = judge;
   }
 
+  /** Whether clients get everything. */
+  get isOpen(): boolean {
+    return this.#judge === undefined;
+  }
+
   /** Whether some references of a name may be hidden or refused. */
   async isLimited(name: MirroredName): Promise<boolean> {
     return (await this.#judge?.(name)) !== undefined;

@@ -77,6 +77,7 @@ async function open(
   context.subject = id ?? '';
   context.act = operation.act;
   const addresses = new Addresses(urls.of(request).feed);
-  const accountId = id === undefined ? principal.accountId : await readerOf(source, principal, id);
+  const reader = id === undefined ? principal.accountId : readerOf(source, principal, id);
+  const accountId = typeof reader === 'number' ? reader : await reader;
   return { request, response, principal, accountId, addresses, path };
 }

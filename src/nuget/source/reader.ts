@@ -6,14 +6,16 @@ import { noAccount, readsHosted, type Principal } from '../../accounts/principal
  * The account as which a principal reads a package: the owner of its id. A reader of mirrored content reads as no account, which
  * has no hosted packages, and only ids that are served from upstreams alone; `Unauthorized` for others.
  */
-export async function readerOf(
+export function readerOf(
   packages: { isUpstreamOnly(accountId: number, id: string): Promise<boolean> },
   principal: Principal,
   id: string,
-): Promise<number> {
+): number | Promise<number> {
   const owner = ownerOf(principal, 'package', id);
   if (readsHosted(principal)) return owner;
-  if (!(await packages.isUpstreamOnly(owner, id))) throw credentialMissing();
-  // A version that is published from now on is hosted, so this request must not find it.
-  return noAccount;
+  return packages.isUpstreamOnly(owner, id).then((isUpstreamOnly) => {
+    if (!isUpstreamOnly) throw credentialMissing();
+    // A version that is published from now on is hosted, so this request must not find it.
+    return noAccount;
+  });
 }

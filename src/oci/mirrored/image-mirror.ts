@@ -58,7 +58,11 @@ export class ImageMirror {
    * The complete manifest of a tag or digest. A stored tag is revalidated by HEAD, which upstreams do not count as a pull.
    * If it has moved, the new manifest is opened by its digest, so that a stored one is not fetched again.
    */
-  async openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
+  openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
+    return this.#admission.isOpen ? this.#openManifest(place, reference) : this.#openAdmitted(place, reference);
+  }
+
+  async #openAdmitted(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
     if (!(await this.#admission.serves(nameOf(place), reference))) return undefined;
     const entry = await this.#openManifest(place, reference);
     if (!entry || isDigest(reference)) return entry;
@@ -96,7 +100,7 @@ export class ImageMirror {
 
   /** A blob. Once stored, it is never requested again. Its size is limited to the one in a stored manifest, if any. */
   async openBlob(place: UpstreamRepository, digest: Digest): Promise<MirrorEntry | undefined> {
-    if (!(await this.#admission.serves(nameOf(place), digest))) return undefined;
+    if (!this.#admission.isOpen && !(await this.#admission.serves(nameOf(place), digest))) return undefined;
     const blob = blobEntry(place, digest, this.#limits.blob);
     const stored = await this.#mirror.openStored(blob);
     if (stored) return stored;
