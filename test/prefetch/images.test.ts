@@ -137,6 +137,27 @@ test('only the chosen platforms of an index are fetched, and the index does not 
   t.is(all.fetched.blob.count, 0);
 });
 
+test('a foreign layer is not fetched, with and without its addresses', async (t) => {
+  const { registry, mirror } = await setUp(t);
+  const config = registry.blob('team/app', '{"a":1}');
+  const own = registry.blob('team/app', 'own');
+  const at = (mediaType: string, more = {}) => ({ ...registry.blob('team/app', mediaType), mediaType, ...more });
+  const layers = [
+    own,
+    at('application/vnd.docker.image.rootfs.foreign.diff.tar.gzip'),
+    at('application/vnd.oci.image.layer.nondistributable.v1.tar'),
+    at('application/vnd.oci.image.layer.v1.tar', { urls: ['https://elsewhere.test/layer'] }),
+  ];
+  registry.manifest('team/app', { schemaVersion: 2, mediaType: ociManifest, config, layers }, '1');
+  const report = await prefetchInto(mirror, wishesOf('team/app:1'));
+  t.deepEqual(missingIn(report), []);
+  t.is(report.fetched.blob.count, 2);
+  t.deepEqual(
+    layers.map(({ digest }) => registry.count(`/v2/team/app/blobs/${digest}`)),
+    [1, 0, 0, 0],
+  );
+});
+
 test('signatures and other referrers are fetched with their image, unless this is off', async (t) => {
   const { registry, mirror, get } = await setUp(t);
   const { manifest } = registry.image('team/app', '1');

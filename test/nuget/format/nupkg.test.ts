@@ -11,6 +11,7 @@ import { isDomainError } from '../../../src/runtime/errors.ts';
 import * as nupkgs from '../../../src/nuget/format/nupkg.ts';
 import type { Nupkg, NupkgLimits } from '../../../src/nuget/format/nupkg.ts';
 import * as symbols from '../../../src/nuget/format/symbols.ts';
+import { Zip } from '../../../src/nuget/format/zip.ts';
 import { normalize } from '../../../src/nuget/format/version.ts';
 import { contentOf } from '../../../src/storage/files/content.ts';
 import { openFileContent } from '../../../src/storage/files/file-content.ts';
@@ -36,6 +37,22 @@ const openPdb = (path: string, pdbPath: string) => symbols.openPdb(opener(path),
 async function read(bytes: Uint8Array, limits?: Partial<NupkgLimits>): Promise<Nupkg> {
   return readNupkg(await staged(bytes), limits);
 }
+
+test('a part of an entry has all its bytes, wherever it begins', async (t) => {
+  const bytes = randomBytes(300_000);
+  const path = await staged(await zip({ 'a.bin': bytes }));
+  using archive = await Zip.open(opener(path));
+  const entry = (await archive.find('a.bin'))!;
+  for (const [start, length] of [
+    [0, 200_000],
+    [0, 10],
+    [100_000, 5000],
+    [100_000, 150_000],
+    [299_990, 100],
+    [400_000, 10],
+  ] as const)
+    t.deepEqual(await archive.slice(entry, start, length), bytes.subarray(start, start + length), `${start}`);
+});
 
 async function refused(t: ExecutionContext, reading: Promise<unknown>, message: RegExp): Promise<void> {
   const error = await t.throwsAsync(reading, { name: 'PackageInvalid' });

@@ -50,7 +50,7 @@ async function setUp(t: ExecutionContext, dialect: Dialect = 'sqlite'): Promise<
 const isPut = ({ method, key }: { method: string; key: string }) => method === 'PUT' && key.startsWith('blobs/');
 
 test('content moves from the folder to S3 and back while clients push, and nothing is lost', async (t) => {
-  const { place, copy, inBucket } = await setUp(t);
+  const { s3, place, copy, inBucket } = await setUp(t);
   const pushes = new Pushes();
   const copyWhilePushing = async (url: string, to: string) => {
     const stop = new AbortController();
@@ -59,6 +59,8 @@ test('content moves from the folder to S3 and back while clients push, and nothi
     await pushing;
     t.deepEqual([copied.code, copied.stderr], [0, '']);
     t.regex(copied.stdout, /copied [1-9]/);
+    const name = to === 's3' ? `bucket ${s3.bucket}` : `data folder ${place.data}`;
+    t.true(copied.stdout.includes(`${name}: `), copied.stdout);
     t.true(copied.stdout.includes(`set storage.driver: ${to} (ENTREPOT_STORAGE_DRIVER=${to})`), copied.stdout);
   };
   const first = await serveOn(t, place);
