@@ -138,6 +138,34 @@ const dead = (slot: number) => ({
   progress: JSON.stringify({ known: 1, ended: 0, received: 0 }),
 });
 
+test('each choice of the form is taken, and another value is refused with its field', async (t) => {
+  const { upstream, server } = await open(t);
+  upstream.image('app', 'v1');
+  const list = { 'list.txt': 'up.test/app:v1' };
+  const choices: [fields: Record<string, string>, taken: Json][] = [
+    [{}, { referrers: true, dry_run: false, platforms: ['linux/amd64'], frameworks: [] }],
+    [{ referrers: 'true' }, { referrers: true }],
+    [{ referrers: 'false' }, { referrers: false }],
+    [{ dry_run: 'false' }, { dry_run: false }],
+    [{ dry_run: 'true' }, { dry_run: true }],
+    [{ platforms: '' }, { platforms: [] }],
+    [{ platforms: 'linux/arm64, linux/amd64' }, { platforms: ['linux/arm64', 'linux/amd64'] }],
+    [{ frameworks: 'net8.0,net9.0' }, { frameworks: ['net8.0', 'net9.0'] }],
+  ];
+  for (const [fields, taken] of choices) {
+    const answered = await post(server, list, fields);
+    t.is(answered.status, 201, JSON.stringify(fields));
+    const run = (await answered.json()) as Json;
+    t.like(run, taken, JSON.stringify(fields));
+    await ended(server, run['id'] as string);
+  }
+  for (const field of ['referrers', 'dry_run', 'platforms', 'kind']) {
+    const answered = await post(server, list, { [field]: 'no such value' });
+    t.is(answered.status, 400, field);
+    t.is(((await answered.json()) as { errors: { field: string }[] }).errors[0]!.field, field);
+  }
+});
+
 test('two prefetches run at a time, a third is refused until one is stopped', async (t) => {
   const { upstream, server } = await open(t, { timeout: '60s' });
   const { manifest } = upstream.image('app', 'v1');
