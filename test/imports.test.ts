@@ -36,7 +36,7 @@ const rooms: Record<string, string> = {
     'oci/prefetch oci/operations oci/http oci/catalog oci/mirrored oci/uploads oci/hosted server/protocol.ts server/core.ts jobs http mirror/policy usage upstream config',
   'oci/prefetch':
     'oci/mirrored oci/hosted oci/format prefetch mirror mirror/policy mirror/store storage/files database config',
-  'oci/operations': 'oci/catalog oci/hosted api/account api/content api/framework mirror/store accounts',
+  'oci/operations': 'oci/catalog oci/hosted api/account api/content api/framework accounts database',
   'oci/http': 'oci/catalog oci/uploads oci/hosted oci/format instances http usage accounts database upstream config',
   'oci/catalog':
     'oci/mirrored oci/uploads oci/hosted oci/format api/content api/framework http mirror mirror/policy mirror/store usage accounts history events storage/blobs storage/files database upstream config',

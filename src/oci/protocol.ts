@@ -21,6 +21,7 @@ import { imageOperations } from './operations/detail-operations.ts';
 import { imageEntries } from './mirrored/image-entries.ts';
 import { ImageMirror } from './mirrored/image-mirror.ts';
 import { ImageSource } from './catalog/image-source.ts';
+import { HostedImages } from './catalog/hosted-images.ts';
 import { Images } from './catalog/images.ts';
 import { containerOperations } from './operations/management.ts';
 import { MirroredImages } from './catalog/mirrored-images.ts';
@@ -59,6 +60,7 @@ export class ContainerRegistry implements OpenProtocol {
   readonly source: ImageSource;
   readonly #core: Core;
   readonly #mirrors: AccountViews<ImageMirror>;
+  readonly #hosted: HostedImages;
   readonly #mirrored: MirroredImages;
 
   constructor(core: Core) {
@@ -75,7 +77,8 @@ export class ContainerRegistry implements OpenProtocol {
         return new ImageMirror(mirror, policy, admission, limits);
       },
     );
-    this.#mirrored = new MirroredImages(database, this.#mirrors, now);
+    this.#hosted = new HostedImages(database, this.images);
+    this.#mirrored = new MirroredImages({ database, blobs, mirrors: this.#mirrors, now });
     this.source = new ImageSource({ database, images: this.images, mirrors: this.#mirrors, limits, now });
   }
 
@@ -107,14 +110,18 @@ export class ContainerRegistry implements OpenProtocol {
   };
 
   get operations() {
-    const { database, blobs } = this.#core;
-    const parts = { database, blobs, images: this.images, source: this.source, mirrors: this.#mirrors };
-    const stored = new StoredImages(parts);
-    return [...containerOperations(stored, this.#mirrored), ...imageOperations(stored, this.#mirrored)];
+    const { database } = this.#core;
+    const parts = { database, source: this.source, mirrors: this.#mirrors };
+    const stored = new StoredImages({ ...parts, hosted: this.#hosted, mirrored: this.#mirrored });
+    return [...containerOperations(database, this.#lists, this.#mirrored), ...imageOperations(stored)];
   }
 
   get searches() {
-    return imageSearches(this.images, this.#mirrored);
+    return imageSearches(this.#lists);
+  }
+
+  get #lists() {
+    return [this.#hosted, this.#mirrored];
   }
 
   get claims() {

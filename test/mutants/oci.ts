@@ -170,9 +170,15 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/catalog/manifest-list.ts',
+    'src/oci/catalog/hosted-images.ts',
     ['test/oci/http/counts.test.ts'],
-    [['SQLite reads all manifests for each one', 'f CROSS JOIN manifests', 'f JOIN manifests']],
+    [
+      [
+        'SQLite reads all manifests for each one',
+        '(SELECT 1 FROM manifest_references f CROSS',
+        '(SELECT 1 FROM manifest_references f',
+      ],
+    ],
   ),
   ...mutantsOf(
     'src/oci/hosted/repository-counts.ts',

@@ -84,7 +84,7 @@ export const pages = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/catalog/tag-list.ts',
+    'src/oci/catalog/hosted-images.ts',
     ['test/api/images.test.ts'],
     [
       [
@@ -110,8 +110,8 @@ export const pages = [
     [
       [
         'a mirrored manifest is deleted without the scope operate',
-        "const mayDelete = () => allow(principal, 'operate');",
-        "const mayDelete = () => allow(principal, 'delete');",
+        "at.deleteManifest(digest, () => allow(principal, 'operate'))",
+        "at.deleteManifest(digest, () => allow(principal, 'delete'))",
       ],
     ],
   ),

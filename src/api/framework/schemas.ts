@@ -20,6 +20,11 @@ export const upstream = z
   .nullable()
   .meta({ description: 'The upstream of mirrored content; null for hosted content' });
 
+/** The fields `origin` and `upstream` of content that came from this upstream; null for hosted content. */
+export function originFields(name: string | null) {
+  return { origin: name === null ? ('hosted' as const) : ('mirrored' as const), upstream: name };
+}
+
 export const scope = z.enum(scopes);
 
 /** `parsePatterns` checks the number and length of patterns when a token is created. */

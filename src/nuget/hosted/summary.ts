@@ -1,5 +1,5 @@
 import type { NameSet } from '../../accounts/names.ts';
-import type { Database, Row } from '../../database/database.ts';
+import type { Database } from '../../database/database.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { storedDeprecation } from '../format/deprecation.ts';
 import { parseMetadata, type VersionMetadata } from '../format/metadata.ts';
@@ -21,6 +21,8 @@ export interface PackageSummary {
   createdAt: number;
   updatedAt: number;
   lastDownloadedAt: number | null;
+  /** The upstream of a mirrored package, whose numbers count only stored versions; null for a hosted one. */
+  upstream: string | null;
 }
 
 export interface VersionSummary {
@@ -31,6 +33,8 @@ export interface VersionSummary {
   /** Hash of the nupkg, in Base64. */
   sha512: string;
   downloadCount: number;
+  /** When it was copied from an upstream; null for a hosted version. */
+  cachedAt: number | null;
 }
 
 export interface PackageDetails extends PackageSummary {
@@ -43,8 +47,15 @@ const maxRanges = 5;
 /** Most versions that are shown of a package; `versionCount` counts all. */
 export const shownVersions = 1000;
 
-const columns = `p.*, v.version AS latest_version FROM packages p
-  LEFT JOIN package_versions v ON v.id = COALESCE(p.latest_stable2, p.latest_pre2)`;
+const columns = `p.package_key AS packageKey, p.package_id AS id, p.package_types AS types, v.version AS latestVersion,
+  p.version_count AS versionCount, p.size_bytes AS sizeBytes, p.download_count AS downloadCount,
+  p.created_at AS createdAt, p.updated_at AS updatedAt, p.last_downloaded_at AS lastDownloadedAt`;
+const newest = `packages p LEFT JOIN package_versions v ON v.id = COALESCE(p.latest_stable2, p.latest_pre2)`;
+const versionColumns = `v.version, v.listed, v.published_at AS publishedAt, v.size_bytes AS sizeBytes, v.sha512,
+  v.download_count AS downloadCount`;
+
+type SummaryRow = Omit<PackageSummary, 'key' | 'packageTypes' | 'upstream'> & { packageKey: string; types: string };
+type VersionRow = Omit<VersionSummary, 'listed' | 'cachedAt'> & { listed: number };
 
 /** Up to `limit` packages of the account that have a version, by key, after the key `after`. `only` limits the ids. */
 export async function listPackages(
@@ -55,8 +66,8 @@ export async function listPackages(
   only?: NameSet,
 ): Promise<PackageSummary[]> {
   const among = only?.where('p.package_key');
-  const rows = await database.select(
-    `SELECT ${columns} WHERE p.account_id = ? AND p.package_key > ? AND p.version_count > 0
+  const rows = await database.select<SummaryRow>(
+    `SELECT ${columns} FROM ${newest} WHERE p.account_id = ? AND p.package_key > ? AND p.version_count > 0
      ${among ? `AND ${among.sql}` : ''} ORDER BY p.package_key LIMIT ?`,
     [accountId, after, ...(among?.values ?? []), limit],
   );
@@ -65,17 +76,12 @@ export async function listPackages(
 
 /** One package with its versions. Throws `NotFound` if the account has no version of it. */
 export async function getPackage(database: Database, accountId: number, id: string): Promise<PackageDetails> {
-  const row = await database.get(
-    `SELECT ${columns} WHERE p.account_id = ? AND p.package_key = ? AND p.version_count > 0`,
+  const row = await database.get<SummaryRow>(
+    `SELECT ${columns} FROM ${newest} WHERE p.account_id = ? AND p.package_key = ? AND p.version_count > 0`,
     [accountId, packageKey(id)],
   );
   if (!row) throw packageNotFound(id);
-  const versions = await database.select(
-    `SELECT version, listed, published_at, size_bytes, sha512, download_count FROM package_versions
-     WHERE package_row = ? ORDER BY sort_key DESC LIMIT ?`,
-    [row['id']!, shownVersions],
-  );
-  return { ...summaryOf(row), versions: versions.map(versionOf) };
+  return { ...summaryOf(row), versions: await listVersions(database, accountId, id, shownVersions, undefined) };
 }
 
 /**
@@ -94,12 +100,12 @@ export async function listVersions(
     [accountId, packageKey(id)],
   );
   if (!found) throw packageNotFound(id);
-  const rows = await database.select(
-    `SELECT version, sort_key, listed, published_at, size_bytes, sha512, download_count FROM package_versions
+  const rows = await database.select<VersionRow & { sortKey: string }>(
+    `SELECT sort_key AS sortKey, ${versionColumns} FROM package_versions v
      WHERE package_row = ? ${after === undefined ? '' : 'AND sort_key < ?'} ORDER BY sort_key DESC LIMIT ?`,
     [found.id, ...(after === undefined ? [] : [after]), limit],
   );
-  return rows.map((row) => ({ ...versionOf(row), order: row['sort_key'] as string }));
+  return rows.map(({ sortKey, ...row }) => ({ ...versionOf(row), order: sortKey }));
 }
 
 /**
@@ -138,49 +144,31 @@ export async function getVersion(
   id: string,
   key: string,
 ): Promise<(VersionSummary & { id: string; upstream: null; metadata: VersionMetadata }) | undefined> {
-  const row = await database.get(
-    `SELECT v.version, v.listed, v.published_at, v.size_bytes, v.sha512, v.download_count, v.metadata,
-       v.deprecation, p.package_id
+  const found = await database.get<VersionRow & { id: string; metadata: string; deprecation: string | null }>(
+    `SELECT ${versionColumns}, v.metadata, v.deprecation, p.package_id AS id
      FROM packages p JOIN package_versions v ON v.package_row = p.id
      WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
     [accountId, packageKey(id), key],
   );
-  if (!row) return undefined;
+  if (!found) return undefined;
+  const { metadata, deprecation, ...row } = found;
   const advisories = await advisoriesOf(database, accountId, id);
-  const metadata = {
-    ...parseMetadata(row['metadata'] as string),
-    deprecation: storedDeprecation(row['deprecation'] as string | null),
-    vulnerabilities: advisories.of(row['version'] as string),
+  const described = {
+    ...parseMetadata(metadata),
+    deprecation: storedDeprecation(deprecation),
+    vulnerabilities: advisories.of(row.version),
   };
-  return { ...versionOf(row), id: row['package_id'] as string, upstream: null, metadata };
+  return { ...versionOf(row), id: row.id, upstream: null, metadata: described };
 }
 
 function packageNotFound(id: string): DomainError {
   return new DomainError('NotFound', `This account has no package ${id.slice(0, 100)}.`);
 }
 
-function versionOf(row: Row): VersionSummary {
-  return {
-    version: row['version'] as string,
-    listed: row['listed'] === 1,
-    publishedAt: row['published_at'] as number,
-    sizeBytes: row['size_bytes'] as number,
-    sha512: row['sha512'] as string,
-    downloadCount: row['download_count'] as number,
-  };
+function versionOf<T extends VersionRow>({ listed, ...row }: T) {
+  return { ...row, listed: listed === 1, cachedAt: null };
 }
 
-function summaryOf(row: Row): PackageSummary {
-  return {
-    key: row['package_key'] as string,
-    id: row['package_id'] as string,
-    packageTypes: (row['package_types'] as string).split(' ').filter(Boolean),
-    latestVersion: row['latest_version'] as string | null,
-    versionCount: row['version_count'] as number,
-    sizeBytes: row['size_bytes'] as number,
-    downloadCount: row['download_count'] as number,
-    createdAt: row['created_at'] as number,
-    updatedAt: row['updated_at'] as number,
-    lastDownloadedAt: row['last_downloaded_at'] as number | null,
-  };
+function summaryOf({ packageKey: key, types, ...row }: SummaryRow): PackageSummary {
+  return { ...row, key, packageTypes: types.split(' ').filter(Boolean), upstream: null };
 }

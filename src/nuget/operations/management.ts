@@ -4,7 +4,6 @@ import { allow } from '../../accounts/allow.ts';
 import { readsHosted } from '../../accounts/principal.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { deleteVersion } from '../hosted/publish.ts';
-import type { MirroredPackageSummary, MirroredVersion } from '../upstream/mirrored-packages.ts';
 import { getPackage, listPackages, listVersions, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
@@ -13,6 +12,7 @@ import { originQuery, pageQuery, readPage } from '../../api/framework/paging.ts'
 import { packageVersionDetails, packageVersionList } from '../../api/content/content-schemas.ts';
 import {
   historySchema,
+  originFields,
   packageList,
   packageDetails,
   packageSummary,
@@ -23,9 +23,6 @@ import {
 import { versionDetails, type DetailsParts } from './version-details.ts';
 
 const id = 'The package ID, in any letter case';
-
-type Summary = PackageSummary | MirroredPackageSummary;
-type Ordered = (VersionSummary | MirroredVersion) & { order: string };
 
 /** `/packages`: the account's packages and their versions, and what was mirrored from upstreams. */
 export function packageOperations(parts: DetailsParts): Operation[] {
@@ -44,9 +41,9 @@ export function packageOperations(parts: DetailsParts): Operation[] {
         const { entries, next_cursor } = await readPage(query, {
           name: 'packages',
           key: z.tuple([z.string()]),
-          keyOf: (each: Summary) => [each.key] as [string],
+          keyOf: (each: PackageSummary) => [each.key] as [string],
           read: async (limit, after) => {
-            const [hosted, mirroredPage]: Summary[][] = await Promise.all([
+            const [hosted, mirroredPage]: PackageSummary[][] = await Promise.all([
               query.origin !== 'mirrored' && readsHosted(principal)
                 ? listPackages(feed.database, principal.accountId, limit, after?.[0], principal.names?.of('package'))
                 : [],
@@ -108,7 +105,7 @@ export function packageOperations(parts: DetailsParts): Operation[] {
         const id = params['id']!;
         const reader = await readerOf(mirrored, principal, id);
         const stored = await mirrored.versions(owner, id);
-        const { entries, next_cursor } = await readPage<Ordered, [string]>(query, {
+        const { entries, next_cursor } = await readPage<VersionSummary & { order: string }, [string]>(query, {
           name: 'versions',
           key: z.tuple([z.string()]),
           keyOf: ({ order }) => [order],
@@ -159,17 +156,15 @@ export function packageOperations(parts: DetailsParts): Operation[] {
 }
 
 /** By bytes, as the database sorts. */
-function byKey(a: Summary, b: Summary): number {
+function byKey(a: PackageSummary, b: PackageSummary): number {
   return Buffer.compare(Buffer.from(a.key), Buffer.from(b.key));
 }
 
-function toPackage(each: Summary): z.input<typeof packageSummary> {
-  const isMirrored = 'upstream' in each;
+function toPackage(each: PackageSummary): z.input<typeof packageSummary> {
   return {
     id: each.id,
     package_type: each.packageTypes[0] ?? 'Dependency',
-    origin: isMirrored ? 'mirrored' : 'hosted',
-    upstream: isMirrored ? each.upstream : null,
+    ...originFields(each.upstream),
     latest_version: each.latestVersion,
     version_count: each.versionCount,
     size_bytes: each.sizeBytes,
@@ -180,12 +175,12 @@ function toPackage(each: Summary): z.input<typeof packageSummary> {
   };
 }
 
-function toVersion(each: VersionSummary | MirroredVersion): z.input<typeof packageVersion> {
+function toVersion(each: VersionSummary): z.input<typeof packageVersion> {
   return {
     version: each.version,
     listed: each.listed,
     published_at: timeOf(each.publishedAt),
-    cached_at: timeOrNull('cachedAt' in each ? each.cachedAt : null),
+    cached_at: timeOrNull(each.cachedAt),
     size_bytes: each.sizeBytes,
     sha512: each.sha512,
     download_count: each.downloadCount,

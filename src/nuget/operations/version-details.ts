@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { type packageVersionDetails } from '../../api/content/content-schemas.ts';
-import { timeOf, timeOrNull } from '../../api/framework/schemas.ts';
+import { originFields, timeOf, timeOrNull } from '../../api/framework/schemas.ts';
 import { inTime } from '../../runtime/in-time.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
@@ -18,7 +18,7 @@ import type { PackageSource } from '../source/package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import { readNuspec } from '../format/nuspec-reading.ts';
 import { objectOf } from '../upstream/upstream-metadata.ts';
-import type { MirroredPackages, MirroredVersion } from '../upstream/mirrored-packages.ts';
+import type { MirroredPackages } from '../upstream/mirrored-packages.ts';
 
 export interface DetailsParts {
   feed: FeedContext;
@@ -147,7 +147,7 @@ function ifAnswered<T>(work: Promise<T>): Promise<T | undefined> {
 }
 
 async function detailsOf(
-  row: (VersionSummary | MirroredVersion) & { id: string; upstream: string | null },
+  row: VersionSummary & { id: string; upstream: string | null },
   { nuspec: nuspecBytes, readme }: Parts,
   advice: Advice,
 ): Promise<Details> {
@@ -159,13 +159,12 @@ async function detailsOf(
     version: row.version,
     listed: advice.listed ?? row.listed,
     published_at: timeOf(row.publishedAt),
-    cached_at: timeOrNull('cachedAt' in row ? row.cachedAt : null),
+    cached_at: timeOrNull(row.cachedAt),
     size_bytes: row.sizeBytes,
     sha512: row.sha512,
     download_count: row.downloadCount,
     id: metadata.id ?? row.id,
-    origin: row.upstream === null ? 'hosted' : 'mirrored',
-    upstream: row.upstream,
+    ...originFields(row.upstream),
     package_types: (metadata.packageTypes ?? []).map(({ name }) => name),
     title: metadata.title ?? null,
     description: metadata.description ?? null,

@@ -14,27 +14,13 @@ import { shownVersions, type PackageSummary, type VersionSummary } from '../host
 import type { FeedViews } from './feed-view.ts';
 import { isPrerelease, parseVersion, sortKey } from '../format/version.ts';
 
-/** A package with a stored upstream version; its numbers count only stored versions. */
-export interface MirroredPackageSummary extends PackageSummary {
-  upstream: string;
-}
-
-export interface MirroredVersion extends VersionSummary {
-  cachedAt: number;
-}
-
-export interface MirroredDetails extends MirroredPackageSummary {
-  /** Newest first, up to `shownVersions`. */
-  versions: MirroredVersion[];
-}
-
-/** Details whose versions have their sort keys. */
-interface OrderedDetails extends MirroredDetails {
-  versions: (MirroredVersion & { order: string })[];
+/** A package with stored versions of an upstream, the newest first, up to `shownVersions`, each with its sort key. */
+export interface MirroredPackage extends PackageSummary {
+  versions: (VersionSummary & { order: string })[];
 }
 
 /** A stored version, and what identifies its nupkg. */
-export interface StoredVersion extends MirroredVersion {
+export interface StoredVersion extends VersionSummary {
   id: string;
   upstream: string;
   nupkg: EntryMetadata;
@@ -56,10 +42,10 @@ export class MirroredPackages {
   }
 
   /** Up to `limit` packages that the account gets from upstreams, by key, after key `cursor`. `only` limits the ids. */
-  async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<MirroredPackageSummary[]> {
+  async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<PackageSummary[]> {
     const { mirror } = await this.#views.of(accountId);
     const selection = { kind: 'nupkg', among: only?.where('name'), upstreams: mirror.origin.idsIfLimited };
-    const found: MirroredPackageSummary[] = [];
+    const found: PackageSummary[] = [];
     const read = (after: string) => entryNames(this.#database, selection, after, namesAtATime);
     for await (const names of pagesOf(cursor, namesAtATime, read, String)) {
       const claimed = await claimedAmong(this.#database, accountId, names);
@@ -77,7 +63,7 @@ export class MirroredPackages {
     limit: number,
     after: string,
     only?: NameSet,
-  ): Promise<{ position: string; summary: MirroredPackageSummary }[]> {
+  ): Promise<{ position: string; summary: PackageSummary }[]> {
     const { mirror } = await this.#views.of(accountId);
     const upstreams = mirror.origin.idsIfLimited;
     const nameOf = new Map(mirror.origin.all.map(({ id: key, name }) => [key, name]));
@@ -119,13 +105,13 @@ export class MirroredPackages {
   }
 
   /** One package with its stored versions; undefined if there are none, or if the account claims the id. */
-  async get(accountId: number, id: string): Promise<MirroredDetails | undefined> {
+  async get(accountId: number, id: string): Promise<MirroredPackage | undefined> {
     if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return undefined;
     return (await this.#packages(accountId, [packageKey(id)]))[0];
   }
 
   /** All stored versions of a package, the newest first, each with its sort key; undefined as for `get`. */
-  async versions(accountId: number, id: string): Promise<(MirroredVersion & { order: string })[] | undefined> {
+  async versions(accountId: number, id: string): Promise<MirroredPackage['versions'] | undefined> {
     if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return undefined;
     return (await this.#packages(accountId, [packageKey(id)], Infinity))[0]?.versions;
   }
@@ -164,12 +150,12 @@ export class MirroredPackages {
   }
 
   /** The packages in the order of `names`, without names that are no longer served. */
-  async #packages(accountId: number, names: readonly string[], most = shownVersions): Promise<OrderedDetails[]> {
+  async #packages(accountId: number, names: readonly string[], most = shownVersions): Promise<MirroredPackage[]> {
     const { mirror } = await this.#views.of(accountId);
     const entries = await entriesUnder(this.#database, 'nupkg', names);
     const byName = Map.groupBy(entries, ({ name }) => name);
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', names);
-    const packages: OrderedDetails[] = [];
+    const packages: MirroredPackage[] = [];
     for (const name of names) {
       // Only the first upstream with stored versions counts: copies from later upstreams are not served.
       for (const upstream of mirror.origin.candidates(name)) {
@@ -190,7 +176,7 @@ async function detailsOf(
   entries: readonly ListedEntry[],
   downloads: MirroredDownloads,
   most: number,
-): Promise<OrderedDetails> {
+): Promise<MirroredPackage> {
   const versions: (ListedEntry & { order: string })[] = [];
   for (const entry of entries) {
     versions.push({ ...entry, order: sortKey(parseVersion(entry.reference)!) });
@@ -222,7 +208,7 @@ function leastOf(numbers: readonly number[]): number {
 function versionOf(
   { reference, attributes, ...entry }: Omit<ListedEntry, 'upstream' | 'name' | 'type' | 'usedAt'>,
   downloads: MirroredDownloads,
-): MirroredVersion {
+): VersionSummary {
   return {
     version: attributes['version'] ?? reference,
     listed: true,

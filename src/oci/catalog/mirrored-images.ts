@@ -4,96 +4,103 @@ import type { NameSet } from '../../accounts/names.ts';
 import { ownerOf } from '../../accounts/owner.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import type { MirroredOwner, NameOwner } from '../../history/history.ts';
-import type { Database } from '../../database/database.ts';
+import type { Database, Transaction } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
+import { isDomainError } from '../../runtime/errors.ts';
 import { recordEvent } from '../../events/record.ts';
 import type { AccountViews } from '../../mirror/policy/account-views.ts';
-import { entryNames, taggedEntries, totalsOfName, type ListedEntry } from '../../mirror/store/listing.ts';
-import type { Upstream } from '../../upstream/upstream.ts';
+import {
+  entriesOfName,
+  entryNames,
+  taggedEntries,
+  totalsOfName,
+  type ListedEntry,
+} from '../../mirror/store/listing.ts';
+import type { BlobStore } from '../../storage/blobs/blob-store.ts';
+import type { Content } from '../../storage/files/content.ts';
 import { nameQuery, placeOf, storedNames, takeFrom } from '../../mirror/store/words.ts';
 import { mirroredDownloads } from '../../usage/mirrored.ts';
-import { tagsShown, type TagSummary } from './images.ts';
+import type { Descriptor } from '../format/manifest.ts';
+import { manifestUnknown } from '../hosted/manifests.ts';
+import { naturalKey } from '../hosted/natural-order.ts';
 import { claimsAmong } from '../hosted/repositories.ts';
 import { imageBytesOf, manifestTypeOf } from '../mirrored/image-entries.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
+import { readParsedList, referrerLists } from '../mirrored/parsed-lists.ts';
 import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
-
-/** A repository with mirrored content. Its name is the one by which a client pulls it: `<upstream>/<name>`. */
-export interface MirroredImageSummary {
-  name: string;
-  upstream: string;
-  /** The size of its distinct stored blobs and manifests. */
-  sizeBytes: number;
-  tagCount: number;
-  pullCount: number;
-  lastPulledAt: number;
-  /** In byte order, at most as many as the caller wants. */
-  tags: TagSummary[];
-}
+import {
+  maxAliases,
+  tagsShown,
+  type DescribedManifest,
+  type FoundRepository,
+  type ImageList,
+  type ListedManifest,
+  type ListedTag,
+  type RepositorySummary,
+  type StoredRepository,
+  type TagQuery,
+} from './repository.ts';
 
 /** Names read in one query; some of them may be hidden because the account hosts them. */
 const namesAtATime = 200;
+/** Most tags of a repository that are sorted; further ones are not listed. */
+const maxTags = 10_000;
+/** Most tags of one manifest that are shown. */
+const maxTagsOfManifest = 100;
 
-/** The stored images of the mirror, for the management API. An account sees those of the upstreams that serve it. */
-export class MirroredImages {
-  readonly #database: Database;
-  readonly #mirrors: AccountViews<ImageMirror>;
-  readonly #now: () => number;
+export interface MirroredParts {
+  database: Database;
+  blobs: BlobStore;
+  mirrors: AccountViews<ImageMirror>;
+  now: () => number;
+}
 
-  constructor(database: Database, mirrors: AccountViews<ImageMirror>, now: () => number) {
-    this.#database = database;
-    this.#mirrors = mirrors;
-    this.#now = now;
+/** The stored images of the mirror. An account sees those of the upstreams that serve it. */
+export class MirroredImages implements ImageList {
+  readonly origin = 'mirrored';
+  readonly #parts: MirroredParts;
+
+  constructor(parts: MirroredParts) {
+    this.#parts = parts;
   }
 
-  /**
-   * Up to `limit` repositories that the account can pull from the mirror, by name, after the name `cursor`, with up to `tags`
-   * tags each; `only` of these repositories if given.
-   */
-  async list(
-    accountId: number,
-    limit: number,
-    cursor = '',
-    only?: NameSet,
-    tags = tagsShown,
-  ): Promise<MirroredImageSummary[]> {
-    const found: MirroredImageSummary[] = [];
-    const mirror = await this.#mirrors.of(accountId);
+  async list(accountId: number, limit: number, after: string, only?: NameSet, tags = tagsShown) {
+    const found: RepositorySummary[] = [];
+    const { database, mirrors } = this.#parts;
+    const mirror = await mirrors.of(accountId);
     // No upstream's name contains a slash, so sorted by prefix the names of two upstreams never mix.
     const prefixes = mirror.upstreams.map((upstream) => ({ upstream, prefix: `${upstream.name}/` }));
     for (const { upstream, prefix } of prefixes.sort((a, b) => (a.prefix < b.prefix ? -1 : 1))) {
-      if (cursor > prefix && !cursor.startsWith(prefix)) continue;
-      const first = cursor.startsWith(prefix) ? cursor.slice(prefix.length) : '';
+      if (after > prefix && !after.startsWith(prefix)) continue;
+      const first = after.startsWith(prefix) ? after.slice(prefix.length) : '';
       const selection = { kind: 'manifest', upstreams: [upstream.id] };
-      const read = (after: string) => entryNames(this.#database, selection, after, namesAtATime);
+      const read = (name: string) => entryNames(database, selection, name, namesAtATime);
       for await (const names of pagesOf(first, namesAtATime, read, String)) {
         for (const name of await this.#visible(mirror, accountId, prefix, names, only)) {
           if (found.length === limit) return found;
-          found.push(await this.#summary(accountId, { upstream, name }, tags));
+          found.push(await this.repository(accountId, mirror, { upstream, name }).withTags(tags));
         }
       }
     }
     return found;
   }
 
-  /**
-   * Up to `limit` repositories that the account can pull from the mirror and whose name matches `text`, after a position;
-   * `only` of these if given. A text that begins with an upstream's name and a slash finds only what is mirrored from it.
-   */
+  /** A text that begins with an upstream's name and a slash finds only what is mirrored from it. */
   async find(
     accountId: number,
     text: string,
     limit: number,
     after: string,
     only?: NameSet,
-  ): Promise<{ position: string; name: string; upstream: string; pulls: number }[]> {
-    const mirror = await this.#mirrors.of(accountId);
+  ): Promise<FoundRepository[]> {
+    const { database, mirrors } = this.#parts;
+    const mirror = await mirrors.of(accountId);
     const named = mirror.upstreams.find(({ name }) => text.trim().toLowerCase().startsWith(`${name}/`));
     const query = nameQuery(named ? text.trim().slice(named.name.length + 1) : text);
     if (!query) return [];
     const upstreams = new Map((named ? [named] : mirror.upstreams).map((each) => [each.id, each]));
     const options = { upstreams: [...upstreams.keys()], place: placeOf(after) };
-    const found = await takeFrom(storedNames(this.#database, 'manifest', query, options), limit, async (rows) => {
+    const found = await takeFrom(storedNames(database, 'manifest', query, options), limit, async (rows) => {
       const visible = new Set<string>();
       for (const [id, some] of Map.groupBy(rows, (each) => each.upstream)) {
         const prefix = `${upstreams.get(id)!.name}/`;
@@ -109,7 +116,7 @@ export class MirroredImages {
         .filter(({ name }) => visible.has(name));
     });
     const names = found.map(({ name }) => name);
-    const downloadsOf = await mirroredDownloads(this.#database, accountId, 'container', names);
+    const downloadsOf = await mirroredDownloads(database, accountId, 'container', names);
     return found.map((each) => ({ ...each, pulls: downloadsOf(each.name).total }));
   }
 
@@ -121,7 +128,7 @@ export class MirroredImages {
   async historyOwners(principal: Principal, name: string): Promise<(NameOwner | MirroredOwner)[]> {
     const accountId = ownerOf(principal, 'container', name);
     const only = principal.names?.of('container');
-    const mirror = await this.#mirrors.of(accountId);
+    const mirror = await this.#parts.mirrors.of(accountId);
     const { hosted, place } = mirror.names.locate(name, undefined);
     const mirrored = place ? mirror.names.namesOf(place) : [];
     allow(principal, 'read', 'container', [...hosted, ...mirrored]);
@@ -134,43 +141,8 @@ export class MirroredImages {
     return [...owners, { accountId: 0, upstream: upstream.id, name: place.name, upstreamName: upstream.name, listed }];
   }
 
-  /** One repository without its tags; undefined if nothing of it is stored. */
-  async get(accountId: number, place: UpstreamRepository): Promise<MirroredImageSummary | undefined> {
-    const names = await entryNames(this.#database, namedOnly(place.upstream, place.name), '', 1);
-    return names.length === 0 ? undefined : this.#summary(accountId, place, 0);
-  }
-
-  /**
-   * Drops a mirrored tag, but not its manifest. Resolves to whether the account could see the tag. If it could, calls
-   * `mayDelete` first, which throws if the principal may not delete what all accounts share.
-   */
-  async deleteTag(accountId: number, place: UpstreamRepository, tag: string, mayDelete: () => void): Promise<boolean> {
-    const mirror = await this.#mirrors.of(accountId);
-    if (!(await mirror.isStored(place, 'manifest', tag))) return false;
-    mayDelete();
-    return mirror.forgetTag(place, tag, (tx) => {
-      const subject = { kind: 'container', name: listedName(place), reference: tag } as const;
-      const details = { origin: 'mirrored', upstream: place.upstream.name };
-      return recordEvent(tx, { type: 'tag.deleted', accountId, subject, details }, this.#now());
-    });
-  }
-
-  /** As `deleteTag`, for a manifest with its tags. */
-  async deleteManifest(
-    accountId: number,
-    place: UpstreamRepository,
-    digest: Digest,
-    mayDelete: () => void,
-  ): Promise<boolean> {
-    const mirror = await this.#mirrors.of(accountId);
-    if (!(await mirror.isStored(place, 'manifest', digest))) return false;
-    mayDelete();
-    for (const tag of await mirror.tagsOf(place, digest)) await mirror.forgetTag(place, tag, async () => undefined);
-    return mirror.forgetTag(place, digest, (tx) => {
-      const subject = { kind: 'container', name: listedName(place), reference: digest } as const;
-      const details = { origin: 'mirrored', upstream: place.upstream.name };
-      return recordEvent(tx, { type: 'manifest.deleted', accountId, subject, details }, this.#now());
-    });
+  repository(accountId: number, mirror: ImageMirror, place: UpstreamRepository): MirroredRepository {
+    return new MirroredRepository(this.#parts, accountId, mirror, place);
   }
 
   /** Names that the account can pull: not hosted by it under any spelling, and allowed at the upstream by the settings. */
@@ -183,7 +155,7 @@ export class MirroredImages {
   ): Promise<string[]> {
     const places = names.map((name) => ({ name, ...mirror.names.locate(prefix + name, undefined) }));
     const claimed = await claimsAmong(
-      this.#database,
+      this.#parts.database,
       accountId,
       places.flatMap(({ hosted }) => hosted),
     );
@@ -192,39 +164,177 @@ export class MirroredImages {
       .filter(({ place }) => !only || mirror.names.namesOf(place!).some((each) => only.includes(each)))
       .map(({ name }) => name);
   }
+}
 
-  async #summary(accountId: number, place: UpstreamRepository, limit: number): Promise<MirroredImageSummary> {
-    const { upstream, name } = place;
-    const { id } = upstream;
-    const tagged =
-      limit > 0 ? await taggedEntries(this.#database, { kind: 'manifest', upstream: id }, name, limit) : [];
-    const totals = await totalsOfName(this.#database, id, ['manifest', 'blob'], name);
-    const tags = await (await this.#mirrors.of(accountId)).listedEntries(place, tagged);
-    const listed = listedName(place);
-    const downloadsOf = await mirroredDownloads(this.#database, accountId, 'container', [listed]);
+class MirroredRepository implements StoredRepository {
+  readonly name: string;
+  readonly upstream: string;
+  readonly #parts: MirroredParts;
+  readonly #accountId: number;
+  readonly #mirror: ImageMirror;
+  readonly #place: UpstreamRepository;
+
+  constructor(parts: MirroredParts, accountId: number, mirror: ImageMirror, place: UpstreamRepository) {
+    this.#parts = parts;
+    this.#accountId = accountId;
+    this.#mirror = mirror;
+    this.#place = place;
+    this.name = listedName(place);
+    this.upstream = place.upstream.name;
+  }
+
+  async summary(): Promise<RepositorySummary | undefined> {
+    const { upstream, name } = this.#place;
+    const among = { sql: 'name = ?', values: [name] };
+    const selection = { kind: 'manifest', upstreams: [upstream.id], among };
+    const names = await entryNames(this.#parts.database, selection, '', 1);
+    return names.length === 0 ? undefined : this.withTags(0);
+  }
+
+  /** The summary of a repository with a manifest, with up to `limit` tags. */
+  async withTags(limit: number): Promise<RepositorySummary> {
+    const { database } = this.#parts;
+    const { upstream, name } = this.#place;
+    const tagged = limit > 0 ? await this.#tagged(limit) : [];
+    const totals = await totalsOfName(database, upstream.id, ['manifest', 'blob'], name);
     return {
-      name: listed,
-      upstream: upstream.name,
+      name: this.name,
+      upstream: this.upstream,
       sizeBytes: totals.bytes,
       tagCount: totals.tags,
-      pullCount: downloadsOf(listed).total,
+      pullCount: (await this.#downloads()).total,
       lastPulledAt: totals.usedAt,
-      tags: tags.map(summaryOf),
+      tags: tagged.map((entry) => ({ ...rowOf(entry), name: entry.reference })),
     };
+  }
+
+  async #tagged(limit: number): Promise<readonly ListedEntry[]> {
+    const { upstream, name } = this.#place;
+    const selection = { kind: 'manifest', upstream: upstream.id };
+    return this.#mirror.listedEntries(this.#place, await taggedEntries(this.#parts.database, selection, name, limit));
+  }
+
+  async #downloads() {
+    return (await mirroredDownloads(this.#parts.database, this.#accountId, 'container', [this.name]))(this.name);
+  }
+
+  async digestOf(tag: string): Promise<Digest | undefined> {
+    return (await this.#mirror.stored(this.#place, 'manifest', tag))?.digest;
+  }
+
+  async open(kind: 'manifest' | 'blob', digest: Digest): Promise<Content | undefined> {
+    const entry = await this.#mirror.stored(this.#place, kind, digest);
+    return entry && this.#parts.blobs.open(entry.digest, entry.size);
+  }
+
+  async tags({ text, isReversed }: TagQuery, limit: number, after: ListedTag['key'] | undefined): Promise<ListedTag[]> {
+    const sign = isReversed ? -1 : 1;
+    const tagged = await this.#tagged(maxTags);
+    const byDigest = Map.groupBy(tagged, ({ digest }) => digest);
+    return tagged
+      .map((entry) => ({ entry, key: [naturalKey(entry.reference), entry.reference] as const }))
+      .filter(({ key }) => key[1].toLowerCase().includes(text) && (!after || sign * compare(key, after) > 0))
+      .sort((a, b) => sign * compare(a.key, b.key))
+      .slice(0, limit)
+      .map(({ entry, key }) => ({
+        ...rowOf(entry),
+        key,
+        name: entry.reference,
+        aliases: byDigest
+          .get(entry.digest)!
+          .map(({ reference }) => reference)
+          .filter((name) => name !== entry.reference)
+          .slice(0, maxAliases),
+      }));
+  }
+
+  /** What a mirrored manifest belongs to is not stored: it is shown as one that no index lists. */
+  async manifests(limit: number, after: string) {
+    const { upstream, name } = this.#place;
+    const selection = { kind: 'manifest', upstream: upstream.id };
+    const entries = await entriesOfName(this.#parts.database, selection, name, after, limit);
+    const shown = await this.#mirror.listed(this.#place, entries, ({ digest }) => digest);
+    const items = shown.map((entry) => ({
+      ...rowOf(entry),
+      artifactType: null,
+      subject: null,
+      isChild: false,
+      isTagged: entry.isTagged,
+    }));
+    return { items, next: entries.length < limit ? undefined : entries.at(-1)!.digest };
+  }
+
+  async manifest(digest: Digest): Promise<DescribedManifest | undefined> {
+    const entry = await this.#mirror.stored(this.#place, 'manifest', digest);
+    if (!entry) return undefined;
+    const tags = (await this.#mirror.tagsOf(this.#place, digest)).slice(0, maxTagsOfManifest);
+    return { ...rowOf({ ...entry, usedAt: null }), tags, indexes: [] };
+  }
+
+  /** The pulls by this account. */
+  async withPulls<T extends ListedManifest>(rows: readonly T[], childrenOf: (digest: Digest) => readonly Digest[]) {
+    const { versions } = await this.#downloads();
+    return rows.map((row) => {
+      const images = [row.digest, ...childrenOf(row.digest)];
+      return { ...row, pullCount: images.reduce((sum, digest) => sum + (versions.get(digest) ?? 0), 0) };
+    });
+  }
+
+  storedAmong(digests: readonly Digest[]): Promise<Set<string>> {
+    return this.#mirror.storedAmong(this.#place, 'manifest', digests);
+  }
+
+  async referrers(digest: Digest): Promise<readonly Descriptor[] | undefined> {
+    try {
+      const metadata = await this.#mirror.stored(this.#place, 'referrers', digest);
+      if (!metadata) return undefined;
+      const content = await this.#parts.blobs.open(metadata.digest, metadata.size);
+      const list = await readParsedList({ metadata, content, complete: Promise.resolve(metadata) }, referrerLists);
+      return await this.#mirror.listed(this.#place, list, (each) => each.digest);
+    } catch (error) {
+      if (isDomainError(error)) return undefined;
+      throw error;
+    }
+  }
+
+  async deleteTag(tag: string, mayDeleteShared: () => void): Promise<boolean> {
+    if (!(await this.#mirror.isStored(this.#place, 'manifest', tag))) return false;
+    mayDeleteShared();
+    return this.#mirror.forgetTag(this.#place, tag, (tx) => this.#record(tx, 'tag.deleted', tag));
+  }
+
+  async deleteManifest(digest: Digest, mayDeleteShared: () => void): Promise<void> {
+    const mirror = this.#mirror;
+    const place = this.#place;
+    if (!(await mirror.isStored(place, 'manifest', digest))) throw manifestUnknown({ digest });
+    mayDeleteShared();
+    for (const tag of await mirror.tagsOf(place, digest)) await mirror.forgetTag(place, tag, async () => undefined);
+    const isDeleted = await mirror.forgetTag(place, digest, (tx) => this.#record(tx, 'manifest.deleted', digest));
+    if (!isDeleted) throw manifestUnknown({ digest });
+  }
+
+  #record(tx: Transaction, type: 'tag.deleted' | 'manifest.deleted', reference: string): Promise<void> {
+    const subject = { kind: 'container', name: this.name, reference } as const;
+    const details = { origin: 'mirrored', upstream: this.upstream };
+    return recordEvent(tx, { type, accountId: this.#accountId, subject, details }, this.#parts.now());
   }
 }
 
-function summaryOf(entry: ListedEntry): TagSummary {
+function rowOf(
+  entry: Pick<ListedEntry, 'digest' | 'type' | 'size' | 'attributes' | 'storedAt'> & { usedAt: number | null },
+) {
   return {
-    name: entry.reference,
     digest: entry.digest,
     mediaType: manifestTypeOf(entry),
     sizeBytes: imageBytesOf(entry),
     updatedAt: entry.storedAt,
+    pullCount: 0,
+    lastPulledAt: entry.usedAt,
   };
 }
 
-/** Selects the manifests of one repository. */
-function namedOnly({ id }: Upstream, name: string) {
-  return { kind: 'manifest', upstreams: [id], among: { sql: 'name = ?', values: [name] } };
+function compare(a: ListedTag['key'], b: ListedTag['key']): number {
+  if (a[0] !== b[0]) return a[0] < b[0] ? -1 : 1;
+  if (a[1] === b[1]) return 0;
+  return a[1] < b[1] ? -1 : 1;
 }

@@ -8,16 +8,15 @@ import { isDomainError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import type { AccountViews } from '../../mirror/policy/account-views.ts';
 import { parseDocument } from '../../mirror/document.ts';
-import type { BlobStore } from '../../storage/blobs/blob-store.ts';
-import { readAll, type Content } from '../../storage/files/content.ts';
+import { readAll } from '../../storage/files/content.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import type { ImageSource, LocatedRepository } from './image-source.ts';
-import type { Images } from './images.ts';
+import type { HostedImages } from './hosted-images.ts';
 import { hasMoreValues } from '../format/json-values.ts';
-import { isIndex, maxValues, type Descriptor } from '../format/manifest.ts';
-import { readParsedList, referrerLists } from '../mirrored/parsed-lists.ts';
+import { isIndex, maxValues } from '../format/manifest.ts';
+import type { MirroredImages } from './mirrored-images.ts';
 import { manifestUnknown } from '../hosted/manifests.ts';
-import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
+import type { ListedTag, StoredRepository, TagQuery } from './repository.ts';
 import { isTag } from '../format/reference.ts';
 import { findRepository, nameUnknown } from '../hosted/repositories.ts';
 
@@ -26,12 +25,6 @@ const listedBytes = 256 * 1024;
 const listedTogether = 4 * 2 ** 20;
 /** Most platforms of a tag in a list. */
 const maxPlatforms = 20;
-
-/** A repository to describe: hosted by the account, or at an upstream. Nothing of it is sent to an upstream. */
-export type Described = { accountId: number; name: string } & (
-  | { repositoryId: number; place: undefined }
-  | { repositoryId: undefined; place: UpstreamRepository }
-);
 
 /** Most bytes of one document, and of all that may still be read. */
 export interface Budget {
@@ -49,13 +42,13 @@ export interface Platforms {
 
 export interface StoredParts {
   database: Database;
-  blobs: BlobStore;
-  images: Images;
   source: ImageSource;
   mirrors: AccountViews<ImageMirror>;
+  hosted: HostedImages;
+  mirrored: MirroredImages;
 }
 
-/** Reads what is stored of images, for descriptions. Reads of mirrored content do not count as its use. */
+/** Finds stored repositories, and reads their documents. */
 export class StoredImages {
   readonly #parts: StoredParts;
   /** By the digest of a manifest, whose content never changes. */
@@ -65,135 +58,40 @@ export class StoredImages {
     this.#parts = parts;
   }
 
-  get database(): Database {
-    return this.#parts.database;
-  }
-
-  get images(): Images {
-    return this.#parts.images;
-  }
-
-  mirrorOf(accountId: number): ImageMirror | Promise<ImageMirror> {
-    return this.#parts.mirrors.of(accountId);
-  }
-
   /**
    * The repository that a client of `principal` pulls as `name`. Throws `NameUnknown`, `NameDenied` if the token may not use
    * the name under which it is stored, and `Unauthorized` as reads do.
    */
-  async locate(principal: Principal, name: string, action: 'read' | 'delete' = 'read'): Promise<Described> {
+  async locate(principal: Principal, name: string, action: 'read' | 'delete' = 'read'): Promise<StoredRepository> {
     const accountId = ownerOf(principal, 'container', name);
-    const { source, database } = this.#parts;
+    const { source, database, mirrors, hosted: hostedImages, mirrored } = this.#parts;
     const found: LocatedRepository = await source.locate({ accountId, name, ns: undefined, mayPush: false });
     for (const names of await source.namesOf(found)) allow(principal, action, 'container', names);
-    if (found.place) return { accountId, name: listedName(found.place), repositoryId: undefined, place: found.place };
+    if (found.place) return mirrored.repository(accountId, await mirrors.of(accountId), found.place);
     if (!readsHosted(principal)) throw credentialMissing();
     const { hosted } = found;
     const repositoryId = hosted === undefined ? undefined : await findRepository(database, accountId, hosted);
     if (repositoryId === undefined) throw nameUnknown(name);
-    return { accountId, name: hosted!, repositoryId, place: undefined };
+    return hostedImages.repository(accountId, hosted!, repositoryId);
   }
 
   /** The digest of a tag, or the digest itself. Throws `ManifestUnknown`. */
-  async digestOf(at: Described, reference: string): Promise<Digest> {
+  async digestOf(repository: StoredRepository, reference: string): Promise<Digest> {
     if (isDigest(reference)) return reference;
-    const found = isTag(reference)
-      ? at.place
-        ? await (await this.mirrorOf(at.accountId)).stored(at.place, 'manifest', reference)
-        : await this.database.get<{ digest: Digest }>('SELECT digest FROM tags WHERE repository_id = ? AND name = ?', [
-            at.repositoryId,
-            reference,
-          ])
-      : undefined;
-    if (!found) throw manifestUnknown({ tag: reference.slice(0, 160) });
-    return found.digest;
+    const digest = isTag(reference) ? await repository.digestOf(reference) : undefined;
+    if (digest === undefined) throw manifestUnknown({ tag: reference.slice(0, 160) });
+    return digest;
   }
 
-  /** The JSON of a stored manifest; undefined if it is not stored, damaged, above `budget`, or has too many values. */
-  async manifest(at: Described, digest: Digest, budget: Budget): Promise<Record<string, unknown> | undefined> {
-    const { images } = this.#parts;
-    return this.#json(budget, async () => {
-      if (at.place) return this.#stored(at.accountId, at.place, 'manifest', digest);
-      return (await images.manifests.open(at.accountId, at.name, { digest })).content;
-    });
-  }
-
-  /** As `manifest`, for a blob with JSON. */
-  async blob(at: Described, digest: Digest, budget: Budget): Promise<Record<string, unknown> | undefined> {
-    const { images } = this.#parts;
-    return this.#json(budget, () =>
-      at.place
-        ? this.#stored(at.accountId, at.place, 'blob', digest)
-        : images.blobs.open(at.accountId, at.name, digest),
-    );
-  }
-
-  /** The stored list of referrers of a mirrored manifest; undefined if it is not stored, or damaged. */
-  async referrers(
-    accountId: number,
-    place: UpstreamRepository,
+  /** The JSON of a stored manifest or blob; undefined if it is not stored, damaged, above `budget`, or has too many values. */
+  async json(
+    repository: StoredRepository,
+    kind: 'manifest' | 'blob',
     digest: Digest,
-  ): Promise<readonly Descriptor[] | undefined> {
-    try {
-      const metadata = await (await this.mirrorOf(accountId)).stored(place, 'referrers', digest);
-      if (!metadata) return undefined;
-      const content = await this.#parts.blobs.open(metadata.digest, metadata.size);
-      const list = await readParsedList({ metadata, content, complete: Promise.resolve(metadata) }, referrerLists);
-      return await (await this.mirrorOf(accountId)).listed(place, list, (each) => each.digest);
-    } catch (error) {
-      if (isDomainError(error)) return undefined;
-      throw error;
-    }
-  }
-
-  /** The platforms of manifests, as far as they are stored here and not too long for a list. */
-  async platformsOf(
-    at: Described,
-    manifests: readonly { digest: Digest; mediaType: string }[],
-  ): Promise<Map<Digest, Platforms>> {
-    const found = new Map<Digest, Platforms>();
-    const budget = { each: listedBytes, left: listedTogether };
-    for (const { digest, mediaType } of manifests) {
-      const known = found.get(digest) ?? this.#platforms.get(digest);
-      if (known) {
-        found.set(digest, known);
-        continue;
-      }
-      const manifest = await this.manifest(at, digest, budget);
-      if (!manifest) continue;
-      const platforms = isIndex(mediaType) ? platformsIn(manifest) : await this.#platformOfImage(at, manifest, budget);
-      if (!platforms) continue;
-      this.#platforms.set(digest, platforms);
-      found.set(digest, platforms);
-    }
-    return found;
-  }
-
-  async #platformOfImage(
-    at: Described,
-    manifest: Record<string, unknown>,
     budget: Budget,
-  ): Promise<Platforms | undefined> {
-    const digest = digestIn(manifest['config']);
-    const config = digest === undefined ? undefined : await this.blob(at, digest, budget);
-    if (!config) return undefined;
-    const platform = platformOf(config);
-    return { platforms: platform === undefined ? [] : [platform], children: [] };
-  }
-
-  async #stored(
-    accountId: number,
-    place: UpstreamRepository,
-    kind: 'blob' | 'manifest',
-    reference: string,
-  ): Promise<Content | undefined> {
-    const entry = await (await this.mirrorOf(accountId)).stored(place, kind, reference);
-    return entry && this.#parts.blobs.open(entry.digest, entry.size);
-  }
-
-  async #json(budget: Budget, open: () => Promise<Content | undefined>): Promise<Record<string, unknown> | undefined> {
+  ): Promise<Record<string, unknown> | undefined> {
     try {
-      const content = await open();
+      const content = await repository.open(kind, digest);
       if (!content) return undefined;
       const size = content.size ?? 0;
       if (size > Math.min(budget.each, budget.left)) {
@@ -209,6 +107,49 @@ export class StoredImages {
       if (isDomainError(error)) return undefined;
       throw error;
     }
+  }
+
+  /** Up to `limit` tags in natural order, after `after`. `platforms` is undefined if they are not stored here. */
+  async tags(at: StoredRepository, query: TagQuery, limit: number, after: ListedTag['key'] | undefined) {
+    const rows = await at.tags(query, limit, after);
+    const platforms = await this.#platformsOf(at, rows);
+    const counted = await at.withPulls(rows, (digest) => platforms.get(digest)?.children ?? []);
+    return counted.map((row) => ({ ...row, platforms: platforms.get(row.digest)?.platforms }));
+  }
+
+  /** The platforms of manifests, as far as they are stored here and not too long for a list. */
+  async #platformsOf(
+    at: StoredRepository,
+    manifests: readonly { digest: Digest; mediaType: string }[],
+  ): Promise<Map<Digest, Platforms>> {
+    const found = new Map<Digest, Platforms>();
+    const budget = { each: listedBytes, left: listedTogether };
+    for (const { digest, mediaType } of manifests) {
+      const known = found.get(digest) ?? this.#platforms.get(digest);
+      if (known) {
+        found.set(digest, known);
+        continue;
+      }
+      const manifest = await this.json(at, 'manifest', digest, budget);
+      if (!manifest) continue;
+      const platforms = isIndex(mediaType) ? platformsIn(manifest) : await this.#platformOfImage(at, manifest, budget);
+      if (!platforms) continue;
+      this.#platforms.set(digest, platforms);
+      found.set(digest, platforms);
+    }
+    return found;
+  }
+
+  async #platformOfImage(
+    at: StoredRepository,
+    manifest: Record<string, unknown>,
+    budget: Budget,
+  ): Promise<Platforms | undefined> {
+    const digest = digestIn(manifest['config']);
+    const config = digest === undefined ? undefined : await this.json(at, 'blob', digest, budget);
+    if (!config) return undefined;
+    const platform = platformOf(config);
+    return { platforms: platform === undefined ? [] : [platform], children: [] };
   }
 }
 

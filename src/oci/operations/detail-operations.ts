@@ -3,19 +3,19 @@ import { allow } from '../../accounts/allow.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { cursorOf, pageQuery, readCursor, readPage } from '../../api/framework/paging.ts';
 import { containerDetails, manifestDetails, manifestList, tagList } from '../../api/content/content-schemas.ts';
-import { timeOf, timeOrNull } from '../../api/framework/schemas.ts';
+import { originFields, timeOf, timeOrNull } from '../../api/framework/schemas.ts';
 import { parseDigest } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
-import { listUntagged } from '../catalog/manifest-list.ts';
 import { describeManifest } from '../catalog/manifest-details.ts';
-import { manifestUnknown } from '../hosted/manifests.ts';
-import type { MirroredImages } from '../catalog/mirrored-images.ts';
 import { nameUnknown } from '../hosted/repositories.ts';
 import type { StoredImages } from '../catalog/stored-images.ts';
-import { listTags, type ListedTag } from '../catalog/tag-list.ts';
+import type { ListedTag } from '../catalog/repository.ts';
 
 const name = 'Name of the image; its slashes may be percent-encoded';
 const subject = { kind: 'container', param: 'name' } as const;
+
+/** Manifests that are read for one page of those without a tag. */
+const scanned = 2000;
 
 const tagQuery = pageQuery.extend({
   q: z.string('expected one text').max(128).optional().meta({ description: 'Only tags that contain this text' }),
@@ -26,7 +26,7 @@ const tagQuery = pageQuery.extend({
 });
 
 /** `/containers/<name>`: the tags and manifests of one image. They answer from what is stored, and fetch nothing. */
-export function imageOperations(stored: StoredImages, mirrored: MirroredImages): Operation[] {
+export function imageOperations(stored: StoredImages): Operation[] {
   return [
     operation({
       method: 'get',
@@ -42,11 +42,11 @@ export function imageOperations(stored: StoredImages, mirrored: MirroredImages):
       run: async ({ principal, params, query }) => {
         const at = await stored.locate(principal, params['name']!);
         const asked = { text: (query.q ?? '').toLowerCase(), isReversed: query.order === 'desc' };
-        const { entries, next_cursor } = await readPage<ListedTag, readonly [string, string]>(query, {
+        const { entries, next_cursor } = await readPage(query, {
           name: `tags/${asked.isReversed ? 'desc' : 'asc'}`,
-          key: z.tuple([z.string(), z.string()]),
-          keyOf: ({ key }) => key,
-          read: (limit, after) => listTags(stored, at, asked, limit, after),
+          key: z.tuple([z.string(), z.string()]).readonly(),
+          keyOf: ({ key }: ListedTag) => key,
+          read: (limit, after) => stored.tags(at, asked, limit, after),
         });
         const items = entries.map((each) => ({
           name: each.name,
@@ -77,9 +77,12 @@ export function imageOperations(stored: StoredImages, mirrored: MirroredImages):
         const at = await stored.locate(principal, params['name']!);
         const list = { name: 'manifests', key: z.tuple([z.string()]) };
         const [after] = readCursor(query.cursor, list) ?? [''];
-        const { items, next } = await listUntagged(stored, at, query.limit, after);
+        const { items, next } = await at.manifests(scanned, after);
+        const untagged = items.filter(({ isTagged }) => !isTagged);
+        const shown = untagged.slice(0, query.limit);
+        const last = untagged.length > shown.length ? shown.at(-1)!.digest : next;
         return {
-          items: items.map((each) => ({
+          items: shown.map((each) => ({
             digest: each.digest,
             media_type: each.mediaType,
             artifact_type: each.artifactType,
@@ -90,7 +93,7 @@ export function imageOperations(stored: StoredImages, mirrored: MirroredImages):
             pull_count: each.pullCount,
             last_pulled_at: timeOrNull(each.lastPulledAt),
           })),
-          next_cursor: next === undefined ? null : cursorOf(list.name, [next]),
+          next_cursor: last === undefined ? null : cursorOf(list.name, [last]),
         };
       },
     }),
@@ -122,10 +125,7 @@ export function imageOperations(stored: StoredImages, mirrored: MirroredImages):
       run: async ({ principal, params }) => {
         const at = await stored.locate(principal, params['name']!, 'delete');
         const digest = parseDigest(params['digest']!);
-        if (!at.place) return stored.images.manifests.delete(at.accountId, at.name, { digest });
-        const mayDelete = () => allow(principal, 'operate');
-        if (await mirrored.deleteManifest(at.accountId, at.place, digest, mayDelete)) return;
-        throw manifestUnknown({ digest });
+        await at.deleteManifest(digest, () => allow(principal, 'operate'));
       },
     }),
     // After the deletion of a manifest, whose path this one matches too.
@@ -145,10 +145,7 @@ export function imageOperations(stored: StoredImages, mirrored: MirroredImages):
           if (!isDomainError(error, 'NameUnknown')) throw error;
           return undefined;
         });
-        const isDeleted = at?.place
-          ? await mirrored.deleteTag(at.accountId, at.place, tag, () => allow(principal, 'operate'))
-          : at && (await stored.images.deleteTag(at.accountId, at.name, tag));
-        if (isDeleted) return;
+        if (await at?.deleteTag(tag, () => allow(principal, 'operate'))) return;
         throw new DomainError('NotFound', `This account has no image "${params['name']}" with a tag "${tag}".`);
       },
     }),
@@ -164,14 +161,11 @@ export function imageOperations(stored: StoredImages, mirrored: MirroredImages):
       answer: containerDetails,
       run: async ({ principal, params }) => {
         const at = await stored.locate(principal, params['name']!);
-        const found = at.place
-          ? await mirrored.get(at.accountId, at.place)
-          : await stored.images.getRepository(at.accountId, at.name);
+        const found = await at.summary();
         if (!found) throw nameUnknown(params['name']!);
         return {
           name: found.name,
-          origin: at.place ? ('mirrored' as const) : ('hosted' as const),
-          upstream: at.place?.upstream.name ?? null,
+          ...originFields(at.upstream),
           tag_count: found.tagCount,
           size_bytes: found.sizeBytes,
           pull_count: found.pullCount,

@@ -1,8 +1,8 @@
 import { z } from 'zod';
 import { readsHosted } from '../../accounts/principal.ts';
-import type { StoredImages } from '../catalog/stored-images.ts';
-import { tagsShown, type RepositorySummary, type TagSummary } from '../catalog/images.ts';
-import type { MirroredImages, MirroredImageSummary } from '../catalog/mirrored-images.ts';
+import type { Database } from '../../database/database.ts';
+import type { MirroredImages } from '../catalog/mirrored-images.ts';
+import { tagsShown, type ImageList, type RepositorySummary, type TagSummary } from '../catalog/repository.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage } from '../../api/account/history.ts';
 import { originQuery, pageQuery, readPage } from '../../api/framework/paging.ts';
@@ -11,11 +11,10 @@ import {
   containerTag,
   historySchema,
   containerList,
+  originFields,
   timeOf,
   timeOrNull,
 } from '../../api/framework/schemas.ts';
-
-type Summary = RepositorySummary | MirroredImageSummary;
 
 /** The most tags on a page of images. */
 const tagsOnPage = 5000;
@@ -36,8 +35,11 @@ const listQuery = originQuery.extend({
 });
 
 /** `/containers`: image repositories and their tags, hosted by the account or mirrored from upstreams. */
-export function containerOperations(stored: StoredImages, mirrored: MirroredImages): Operation[] {
-  const { database, images } = stored;
+export function containerOperations(
+  database: Database,
+  lists: readonly ImageList[],
+  mirrored: MirroredImages,
+): Operation[] {
   return [
     operation({
       method: 'get',
@@ -54,17 +56,16 @@ export function containerOperations(stored: StoredImages, mirrored: MirroredImag
         const { entries, next_cursor } = await readPage(query, {
           name: 'containers',
           key: z.tuple([z.string()]),
-          keyOf: (each: Summary) => [each.name] as [string],
+          keyOf: (each: RepositorySummary) => [each.name] as [string],
           read: async (limit, after) => {
-            const hosted =
-              query.origin !== 'mirrored' && readsHosted(principal)
-                ? await images.listRepositories(accountId, limit, after?.[0], names?.of('container'), tags)
-                : [];
-            const mirroredPage =
-              query.origin === 'hosted'
-                ? []
-                : await mirrored.list(accountId, limit, after?.[0], names?.of('container'), tags);
-            return [...hosted, ...mirroredPage].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
+            const only = names?.of('container');
+            const found: RepositorySummary[] = [];
+            for (const list of lists) {
+              if (query.origin !== undefined && query.origin !== list.origin) continue;
+              if (list.origin === 'hosted' && !readsHosted(principal)) continue;
+              found.push(...(await list.list(accountId, limit, after?.[0] ?? '', only, tags)));
+            }
+            return found.sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
           },
         });
         return { items: entries.map(toContainer), next_cursor };
@@ -90,12 +91,10 @@ export function containerOperations(stored: StoredImages, mirrored: MirroredImag
   ];
 }
 
-function toContainer(each: Summary): z.input<typeof container> {
-  const isMirrored = 'upstream' in each;
+function toContainer(each: RepositorySummary): z.input<typeof container> {
   return {
     name: each.name,
-    origin: isMirrored ? 'mirrored' : 'hosted',
-    upstream: isMirrored ? each.upstream : null,
+    ...originFields(each.upstream),
     tags: each.tags.map(toTag),
     tag_count: each.tagCount,
     size_bytes: each.sizeBytes,

@@ -1,0 +1,261 @@
+import type { NameSet } from '../../accounts/names.ts';
+import { placeholders, type Database } from '../../database/database.ts';
+import type { Digest } from '../../runtime/digest.ts';
+import { isDomainError } from '../../runtime/errors.ts';
+import { nameQuery } from '../../mirror/store/words.ts';
+import type { Content } from '../../storage/files/content.ts';
+import { isIndex, type Descriptor } from '../format/manifest.ts';
+import { naturalKey } from '../hosted/natural-order.ts';
+import { hasManifest } from '../hosted/repositories.ts';
+import type { Images } from './images.ts';
+import {
+  maxAliases,
+  tagsShown,
+  type DescribedManifest,
+  type FoundRepository,
+  type ImageList,
+  type ListedManifest,
+  type ListedTag,
+  type RepositorySummary,
+  type StoredRepository,
+  type TagQuery,
+  type TagSummary,
+  type ManifestInList,
+} from './repository.ts';
+
+/** Tags of an older release that get their keys when a repository is listed. */
+const filledAtOnce = 500;
+/** Most tags and indexes of one manifest. */
+const maxReferences = 100;
+/** The columns of a row `m` of `manifests`, as lists name them. */
+const manifestColumns = `m.digest, m.media_type AS mediaType, m.image_bytes AS sizeBytes, m.pushed_at AS updatedAt,
+  m.pull_count AS pullCount, m.last_pulled_at AS lastPulledAt`;
+/** The columns of a row `t` of `tags` with its manifest `m`. */
+const tagColumns = 't.name, t.digest, m.media_type AS mediaType, m.image_bytes AS sizeBytes, t.updated_at AS updatedAt';
+const taggedManifests = 'tags t JOIN manifests m ON m.repository_id = t.repository_id AND m.digest = t.digest';
+
+/** The hosted images of accounts. */
+export class HostedImages implements ImageList {
+  readonly origin = 'hosted';
+  readonly #database: Database;
+  readonly #images: Images;
+
+  constructor(database: Database, images: Images) {
+    this.#database = database;
+    this.#images = images;
+  }
+
+  async list(accountId: number, limit: number, after: string, only?: NameSet, tags = tagsShown) {
+    const among = only?.where('r.name');
+    const condition = `r.account_id = ? AND r.name > ? ${among ? `AND ${among.sql}` : ''}`;
+    const rows = await summaries(this.#database, condition, [accountId, after, ...(among?.values ?? []), limit]);
+    const found: RepositorySummary[] = [];
+    for (const { id, ...row } of rows) {
+      const sql = `SELECT ${tagColumns} FROM ${taggedManifests} WHERE t.repository_id = ? ORDER BY t.name LIMIT ?`;
+      const shown = tags > 0 ? await this.#database.select<TagSummary>(sql, [id, tags]) : [];
+      found.push({ ...row, upstream: null, tags: shown });
+    }
+    return found;
+  }
+
+  async find(
+    accountId: number,
+    text: string,
+    limit: number,
+    after: string,
+    only?: NameSet,
+  ): Promise<FoundRepository[]> {
+    const query = nameQuery(text);
+    if (!query) return [];
+    const found = await this.#images.repositories.find(accountId, query, limit, after, only);
+    return found.map((each) => ({ ...each, upstream: null }));
+  }
+
+  repository(accountId: number, name: string, id: number): StoredRepository {
+    return new HostedRepository(this.#database, this.#images, accountId, name, id);
+  }
+}
+
+class HostedRepository implements StoredRepository {
+  readonly name: string;
+  readonly upstream = null;
+  readonly #database: Database;
+  readonly #images: Images;
+  readonly #accountId: number;
+  readonly #id: number;
+
+  constructor(database: Database, images: Images, accountId: number, name: string, id: number) {
+    this.#database = database;
+    this.#images = images;
+    this.#accountId = accountId;
+    this.name = name;
+    this.#id = id;
+  }
+
+  async summary(): Promise<RepositorySummary | undefined> {
+    const [row] = await summaries(this.#database, 'r.id = ?', [this.#id, 1]);
+    return row && { ...row, upstream: null, tags: [] };
+  }
+
+  async digestOf(tag: string): Promise<Digest | undefined> {
+    const sql = 'SELECT digest FROM tags WHERE repository_id = ? AND name = ?';
+    return (await this.#database.get<{ digest: Digest }>(sql, [this.#id, tag]))?.digest;
+  }
+
+  async open(kind: 'manifest' | 'blob', digest: Digest): Promise<Content> {
+    const { manifests, blobs } = this.#images;
+    if (kind === 'blob') return blobs.open(this.#accountId, this.name, digest);
+    return (await manifests.open(this.#accountId, this.name, { digest })).content;
+  }
+
+  async tags({ text, isReversed }: TagQuery, limit: number, after: ListedTag['key'] | undefined): Promise<ListedTag[]> {
+    await this.#fillKeys();
+    const [than, order] = isReversed ? ['<', 'DESC'] : ['>', 'ASC'];
+    const conditions = [
+      ...(after ? [`(t.sort_key ${than} ? OR (t.sort_key = ? AND t.name ${than} ?))`] : []),
+      ...(text === '' ? [] : ["LOWER(t.name) LIKE ? ESCAPE '!'"]),
+    ];
+    const rows = await this.#database.select<Omit<ListedTag, 'key' | 'aliases'> & { sortKey: string }>(
+      `SELECT ${tagColumns}, t.sort_key AS sortKey, m.pull_count AS pullCount, m.last_pulled_at AS lastPulledAt
+       FROM ${taggedManifests} WHERE t.repository_id = ? ${conditions.map((each) => `AND ${each}`).join(' ')}
+       ORDER BY t.sort_key ${order}, t.name ${order} LIMIT ?`,
+      [
+        this.#id,
+        ...(after ? [after[0], after[0], after[1]] : []),
+        ...(text === '' ? [] : [`%${text.replace(/[!%_]/g, '!$&')}%`]),
+        limit,
+      ],
+    );
+    const aliases = await this.#aliases(rows);
+    return rows.map(({ sortKey, ...row }) => ({
+      ...row,
+      key: [sortKey, row.name],
+      aliases: (aliases.get(row.digest) ?? []).filter((name) => name !== row.name).slice(0, maxAliases),
+    }));
+  }
+
+  /** Writes the sort keys of tags that an older release has written. While the database cannot be written, they come first. */
+  async #fillKeys(): Promise<void> {
+    const rows = await this.#database.select<{ name: string }>(
+      "SELECT name FROM tags WHERE repository_id = ? AND sort_key = '' LIMIT ?",
+      [this.#id, filledAtOnce],
+    );
+    if (rows.length === 0) return;
+    try {
+      await this.#database.transaction(
+        async (tx) => {
+          for (const { name } of rows) {
+            const sql = 'UPDATE tags SET sort_key = ? WHERE repository_id = ? AND name = ?';
+            await tx.run(sql, [naturalKey(name), this.#id, name]);
+          }
+        },
+        { fleeting: true },
+      );
+    } catch (error) {
+      if (!isDomainError(error)) throw error;
+    }
+  }
+
+  /** The first tags of each digest, each from its own range of the index. */
+  async #aliases(rows: readonly { digest: Digest }[]): Promise<Map<Digest, string[]>> {
+    const digests = [...new Set(rows.map(({ digest }) => digest))];
+    if (digests.length === 0) return new Map();
+    const one = `SELECT * FROM (
+      SELECT name, digest FROM tags WHERE repository_id = ? AND digest = ? ORDER BY name LIMIT ${maxAliases + 1}) AS some`;
+    const found = await this.#database.select<{ name: string; digest: Digest }>(
+      digests.map(() => one).join(' UNION ALL '),
+      digests.flatMap((digest) => [this.#id, digest]),
+    );
+    const byDigest = Map.groupBy(found, ({ digest }) => digest);
+    return new Map([...byDigest].map(([digest, some]) => [digest, some.map(({ name }) => name)]));
+  }
+
+  async manifests(limit: number, after: string) {
+    const rows = await this.#database.select<
+      Omit<ManifestInList, 'isChild' | 'isTagged'> & { child: number | null; tagged: number | null }
+    >(
+      `SELECT ${manifestColumns}, m.artifact_type AS artifactType, m.subject,
+         (SELECT 1 FROM tags t WHERE t.repository_id = m.repository_id AND t.digest = m.digest LIMIT 1) AS tagged,
+         (SELECT 1 FROM manifest_references f CROSS JOIN manifests p ON p.id = f.manifest_id
+          WHERE f.digest = m.digest AND p.repository_id = m.repository_id LIMIT 1) AS child
+       FROM manifests m WHERE m.repository_id = ? AND m.digest > ? ORDER BY m.digest LIMIT ?`,
+      [this.#id, after, limit],
+    );
+    const items = rows.map(({ child, tagged, ...row }) => ({
+      ...row,
+      isChild: child !== null,
+      isTagged: tagged !== null,
+    }));
+    return { items, next: rows.length < limit ? undefined : rows.at(-1)!.digest };
+  }
+
+  async manifest(digest: Digest): Promise<DescribedManifest | undefined> {
+    const row = await this.#database.get<ListedManifest>(
+      `SELECT ${manifestColumns} FROM manifests m WHERE m.repository_id = ? AND m.digest = ?`,
+      [this.#id, digest],
+    );
+    if (!row) return undefined;
+    const tags = await this.#database.select<{ name: string }>(
+      `SELECT name FROM tags WHERE repository_id = ? AND digest = ? ORDER BY name LIMIT ${maxReferences}`,
+      [this.#id, digest],
+    );
+    const indexes = await this.#database.select<{ digest: string }>(
+      `SELECT p.digest FROM manifest_references f CROSS JOIN manifests p ON p.id = f.manifest_id
+       WHERE f.digest = ? AND p.repository_id = ? LIMIT ${maxReferences}`,
+      [digest, this.#id],
+    );
+    return { ...row, tags: tags.map(({ name }) => name), indexes: indexes.map((each) => each.digest) };
+  }
+
+  /** A client requests an index first, and that alone is no pull. */
+  async withPulls<T extends ListedManifest>(rows: readonly T[]): Promise<T[]> {
+    const indexes = rows.filter(({ mediaType }) => isIndex(mediaType)).map(({ digest }) => digest);
+    if (indexes.length === 0) return [...rows];
+    const found = await this.#database.select<{ digest: Digest; pulls: number; last: number | null }>(
+      `SELECT p.digest, SUM(c.pull_count) AS pulls, MAX(c.last_pulled_at) AS last FROM manifests p
+       CROSS JOIN manifest_references f ON f.manifest_id = p.id
+       CROSS JOIN manifests c ON c.repository_id = p.repository_id AND c.digest = f.digest
+       WHERE p.repository_id = ? AND p.digest IN (${placeholders(indexes)}) GROUP BY p.digest`,
+      [this.#id, ...indexes],
+    );
+    const pulls = new Map(found.map((each) => [each.digest, each]));
+    return rows.map((row) => {
+      const sum = pulls.get(row.digest);
+      return sum ? { ...row, pullCount: sum.pulls, lastPulledAt: sum.last } : row;
+    });
+  }
+
+  async storedAmong(digests: readonly Digest[]): Promise<Set<string>> {
+    if (digests.length === 0) return new Set();
+    const among = `repository_id = ? AND digest IN (${placeholders(digests)})`;
+    const rows = await this.#database.select<{ digest: string }>(
+      `SELECT digest FROM manifests WHERE ${among} UNION SELECT digest FROM repository_blobs WHERE ${among}`,
+      [this.#id, ...digests, this.#id, ...digests],
+    );
+    return new Set(rows.map(({ digest }) => digest));
+  }
+
+  async referrers(digest: Digest, limit: number): Promise<readonly Descriptor[]> {
+    return (await this.#images.referrers.list(this.#accountId, this.name, digest, { limit, last: '' })).descriptors;
+  }
+
+  async deleteTag(tag: string): Promise<boolean> {
+    return this.#images.manifests.deleteTag(this.#accountId, this.name, tag);
+  }
+
+  deleteManifest(digest: Digest): Promise<void> {
+    return this.#images.manifests.delete(this.#accountId, this.name, { digest });
+  }
+}
+
+type SummaryRow = Omit<RepositorySummary, 'tags' | 'upstream'> & { id: number };
+
+/** Repositories with a manifest, by name; `values` ends with the limit. */
+function summaries(database: Database, condition: string, values: readonly (string | number | null)[]) {
+  return database.select<SummaryRow>(
+    `SELECT r.id, r.name, r.size_bytes AS sizeBytes, r.tag_count AS tagCount, r.pull_count AS pullCount,
+       r.last_pulled_at AS lastPulledAt
+     FROM repositories r WHERE ${condition} AND ${hasManifest} ORDER BY r.name LIMIT ?`,
+    values,
+  );
+}
