@@ -12,6 +12,7 @@ export const leftOut = [
   'types, imports and decorators',
   'texts with a space in them (messages, HTML); in SQL only conditions change',
   'the arguments of a log line, and of a new error',
+  'an await that is a statement: the lint refuses a promise that nobody awaits',
   'descriptions: properties named description, summary, title and example; calls of .description() and .describe()',
 ];
 const skipped = ['src/console/assets/', 'src/database/migrations/'];

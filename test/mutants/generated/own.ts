@@ -9,13 +9,16 @@ export function ownChanges(source: string, tree: types.File): Made[] {
   const made: Made[] = [];
   const textOf = (node: types.Node): string => source.slice(node.start!, node.end!);
   traverse(tree, {
-    AwaitExpression({ node }) {
+    AwaitExpression({ node, parentPath }) {
+      // The lint refuses a promise that nobody awaits.
+      if (types.isExpressionStatement(parentPath.node)) return;
       // In parentheses, because what is awaited may bind less than `await`.
       const argument = textOf(node.argument);
       const text = types.isCallExpression(node.argument) ? argument : `(${argument})`;
       made.push({ ...placeOf(node), text, rule: 'RemovedAwait' });
     },
     'CallExpression|NewExpression'({ node }: NodePath<types.CallExpression | types.NewExpression>) {
+      if (/^Math\.(?:max|min)$/.test(textOf(node.callee))) return;
       for (const [index, first] of node.arguments.entries()) {
         const second = node.arguments[index + 1];
         if (second === undefined || !canBeMistaken(first) || !canBeMistaken(second)) continue;
