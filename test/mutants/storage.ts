@@ -242,8 +242,8 @@ export const storage = [
       ],
       [
         'a blob that was replaced while it was read loses its entries',
-        'if (!(await this.#driver.setAside(digest, version))) throw replaced;',
-        'await this.#driver.setAside(digest, version);',
+        'if (!(await move())) throw replaced;',
+        'await move();',
       ],
       ['a bad part of the disk stops a check', "=== 'EIO') return false;", "=== 'EIO') throw error;"],
       [

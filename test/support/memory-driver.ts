@@ -11,7 +11,7 @@ import type {
 } from '../../src/storage/drivers/driver.ts';
 import type { StagedFile } from '../../src/storage/files/staged-file.ts';
 
-export type DriverOperation = 'put' | 'open' | 'stat' | 'delete' | 'setAside' | 'check';
+export type DriverOperation = 'put' | 'open' | 'stat' | 'delete' | 'prepareAside' | 'setAside' | 'check';
 
 /** Faults for a test. An operation rejects with the error that its hook throws. */
 export interface DriverFaults {
@@ -88,15 +88,17 @@ export class MemoryDriver implements Driver {
     return this.#perform('delete', digest, () => this.#change(digest, undefined));
   }
 
-  setAside(digest: Digest, version: string): Promise<boolean> {
-    return this.#perform('setAside', digest, () => {
-      const stored = this.#stored.get(digest);
-      if (stored?.version !== version) return false;
-      this.aside.delete(digest);
-      this.aside.set(digest, { bytes: stored.bytes, movedAt: Date.now() });
-      this.#change(digest, undefined);
-      return true;
-    });
+  async setAside(digest: Digest, version: string): Promise<() => Promise<boolean>> {
+    await this.#perform('prepareAside', digest, () => undefined);
+    return () =>
+      this.#perform('setAside', digest, () => {
+        const stored = this.#stored.get(digest);
+        if (stored?.version !== version) return false;
+        this.aside.delete(digest);
+        this.aside.set(digest, { bytes: stored.bytes, movedAt: Date.now() });
+        this.#change(digest, undefined);
+        return true;
+      });
   }
 
   shrinkQuarantine({ before, maxBytes, dryRun }: QuarantineBounds): Promise<QuarantineRemoved> {

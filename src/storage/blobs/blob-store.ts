@@ -336,7 +336,8 @@ export class BlobStore {
     if (stored?.size === size) {
       if (size > maxSmallBytes || (await this.#hasDigest(digest, size))) return this.#driver.keepCopy?.(digest, staged);
       // A put would keep bytes of the same size.
-      await this.#driver.setAside(digest, stored.version);
+      const move = await this.#driver.setAside(digest, stored.version);
+      await move();
     }
     await this.#driver.put(digest, staged);
     this.#examined.delete(digest);

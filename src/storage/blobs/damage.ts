@@ -97,6 +97,7 @@ export class DamageCheck {
   /** Quarantines the bytes that were read, unless other bytes have replaced them. */
   async #setAside(digest: Digest, version: string): Promise<Damage | undefined> {
     const replaced = new Error('other bytes have replaced the corrupt ones');
+    const move = await this.#driver.setAside(digest, version);
     try {
       return await this.#database.transaction(async (tx) => {
         const [row] = await lockBlobs(tx, [digest]);
@@ -104,7 +105,7 @@ export class DamageCheck {
         const damage = await this.#damageOf(tx, row, 'corrupt');
         await this.#forget(tx, damage);
         // This comes last, because a repeated transaction must not move the bytes twice.
-        if (!(await this.#driver.setAside(digest, version))) throw replaced;
+        if (!(await move())) throw replaced;
         return damage;
       });
     } catch (error) {

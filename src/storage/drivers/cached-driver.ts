@@ -106,10 +106,13 @@ export class CachedDriver implements Driver {
     await this.#forget(digest);
   }
 
-  async setAside(digest: Digest, version: string): Promise<boolean> {
-    const isMoved = await this.#origin.setAside(digest, version);
-    if (isMoved) await this.#forget(digest);
-    return isMoved;
+  async setAside(digest: Digest, version: string): Promise<() => Promise<boolean>> {
+    const move = await this.#origin.setAside(digest, version);
+    return async () => {
+      const isMoved = await move();
+      if (isMoved) await this.#forget(digest);
+      return isMoved;
+    };
   }
 
   shrinkQuarantine(bounds: QuarantineBounds): Promise<QuarantineRemoved> {

@@ -110,8 +110,11 @@ export interface Driver {
   stat(digest: Digest): Promise<StoredBytes | undefined>;
   /** Removes the bytes; resolves also when they are missing. Content that is open stays readable, or its reads reject. */
   delete(digest: Digest): Promise<void>;
-  /** Moves damaged bytes of this `version` to a quarantine; resolves to whether they were there. */
-  setAside(digest: Digest, version: string): Promise<boolean>;
+  /**
+   * Prepares to move damaged bytes of this `version` to a quarantine, which can take minutes. The result moves them with a few
+   * short requests, so that a transaction may wait for it; resolves to whether they were still there.
+   */
+  setAside(digest: Digest, version: string): Promise<() => Promise<boolean>>;
   /** Removes old blobs from the quarantine. */
   shrinkQuarantine(bounds: QuarantineBounds): Promise<QuarantineRemoved>;
   /** Pages of the blobs whose digests begin with `prefix`, for example `sha256:ab`, in the order of the digests. */

@@ -120,11 +120,13 @@ export class FilesystemDriver implements Driver {
     });
   }
 
-  async setAside(digest: Digest, version: string): Promise<boolean> {
+  async setAside(digest: Digest, version: string): Promise<() => Promise<boolean>> {
     await mkdir(this.#paths.quarantine, { recursive: true });
-    if ((await this.stat(digest))?.version !== version) return false;
-    await rename(this.pathOf(digest), this.quarantinePathOf(digest));
-    return true;
+    return async () => {
+      if ((await this.stat(digest))?.version !== version) return false;
+      await rename(this.pathOf(digest), this.quarantinePathOf(digest));
+      return true;
+    };
   }
 
   /** The time of a move is the `ctime` of the file: a rename sets it, and keeps the time of the content. */

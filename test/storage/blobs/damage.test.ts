@@ -50,6 +50,19 @@ for (const dialect of dialects) {
     t.deepEqual(driver.contents.get(digest), good);
   });
 
+  test(`${dialect}: other transactions do not wait while the move of wrong bytes is prepared`, async (t) => {
+    const { database, driver, digest, row, check } = await setUp(t, 'hosted');
+    driver.damage(digest, bad);
+    driver.faults.before = async (operation) => {
+      if (operation !== 'prepareAside') return;
+      const sql = 'UPDATE repositories SET updated_at = 5';
+      t.is(await database.transaction((tx) => tx.run(sql, [])), 1);
+      t.is(await database.transaction((tx) => tx.run('UPDATE blobs SET stored_at = 5 WHERE digest = ?', [digest])), 1);
+    };
+    t.like(await check.check(row, { hash: true, keepMissing: false }), { kind: 'corrupt' });
+    t.is((await database.get<{ at: number }>('SELECT updated_at AS at FROM repositories'))!.at, 5);
+  });
+
   test(`${dialect}: bytes that are put after they were missing stay, with their entries`, async (t) => {
     const { driver, digest, row, check, remains } = await setUp(t, 'mirrored');
     await driver.delete(digest);

@@ -49,6 +49,12 @@ async function readBack({ driver }: TestedDriver, digest: Digest, size: number):
   return (await readAll(await driver.open(digest, size), size)).toString();
 }
 
+/** Moves bytes to the quarantine, those that are there now unless a version is given. */
+async function setAside({ driver }: TestedDriver, digest: Digest, version?: string): Promise<boolean> {
+  const move = await driver.setAside(digest, version ?? (await driver.stat(digest))!.version);
+  return move();
+}
+
 async function listed({ driver }: TestedDriver, prefix?: string): Promise<ListedBlob[]> {
   const found: ListedBlob[] = [];
   for await (const blobs of driver.list(prefix)) found.push(...blobs);
@@ -101,7 +107,7 @@ export function testDriver(name: string, open: OpenDriver): void {
     t.is(await each.driver.stat(digest), undefined);
     await t.throwsAsync(each.driver.open(digest, 1), { name: 'BlobUnknown' });
     await each.driver.delete(digest);
-    t.false(await each.driver.setAside(digest, 'any'));
+    t.false(await setAside(each, digest, 'any'));
     t.deepEqual(await listed(each), []);
     await each.driver.check();
     await each.driver.prepare();
@@ -172,18 +178,26 @@ export function testDriver(name: string, open: OpenDriver): void {
     const { version } = (await each.driver.stat(digest))!;
     t.is((await each.driver.stat(digest))?.version, version, 'the version stays while the bytes stay');
     await store(each, Buffer.from('damaged'), digest);
-    t.false(await each.driver.setAside(digest, version));
+    t.false(await setAside(each, digest, version));
     t.is(await readBack(each, digest, 7), 'damaged');
-    t.true(await each.driver.setAside(digest, (await each.driver.stat(digest))!.version));
+    t.true(await setAside(each, digest));
     t.is(await each.driver.stat(digest), undefined);
     await store(each, Buffer.from('damaged'));
     t.is(await readBack(each, digest, 7), 'damaged', 'the bytes can be put again');
+    const move = await each.driver.setAside(digest, (await each.driver.stat(digest))!.version);
+    t.is(await readBack(each, digest, 7), 'damaged', 'it is only prepared');
+    t.true(await move());
+    t.false(await move());
+    const late = await each.driver.setAside(digest, version);
+    await store(each, Buffer.from('damaged'));
+    t.false(await late());
+    t.is(await readBack(each, digest, 7), 'damaged', 'it was put after the preparation');
   });
 
   suite('the quarantine is bounded in time and bytes; the oldest blobs go first', async (t, each) => {
     const put = async (name: string) => {
       const digest = await store(each, Buffer.alloc(10, name), digestOf(name));
-      t.true(await each.driver.setAside(digest, (await each.driver.stat(digest))!.version));
+      t.true(await setAside(each, digest));
       // The clock of a storage may have a low resolution.
       await sleep(20);
     };

@@ -151,11 +151,11 @@ export class S3Driver implements Driver {
   }
 
   /** S3 copies the bytes within the bucket. Bytes of more than 5 GiB are deleted. */
-  async setAside(digest: Digest, version: string): Promise<boolean> {
+  async setAside(digest: Digest, version: string): Promise<() => Promise<boolean>> {
     const bucket = this.#bucket;
     const key = this.#keyOf(digest);
     const found = await this.stat(digest);
-    if (found?.version !== version) return false;
+    if (found?.version !== version) return () => Promise.resolve(false);
     if (found.size <= maxCopy) {
       const folder = `${bucket.prefix}quarantine/${digest.replace(':', '-')}/`;
       const copy = `${folder}${Date.now()}`;
@@ -166,10 +166,12 @@ export class S3Driver implements Driver {
       );
       for await (const page of bucket.list(folder))
         for (const each of page) if (each.key !== copy) await bucket.delete(each.key);
-      if ((await this.stat(digest))?.version !== version) return false;
     }
-    await bucket.delete(key);
-    return true;
+    return async () => {
+      if ((await this.stat(digest))?.version !== version) return false;
+      await bucket.delete(key);
+      return true;
+    };
   }
 
   /** Also aborts uploads in parts that were never finished, after three days. */
