@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { readdir, readFile } from 'node:fs/promises';
+import { glob, readdir, readFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import test from 'ava';
 
@@ -342,19 +342,28 @@ test('the owner of a name is asked for, and not taken from the principal', (t) =
   t.deepEqual(Object.fromEntries(found), lists);
 });
 
-test('an exported name stands for one thing', (t) => {
+test('an exported name stands for one thing, and another file uses it', async (t) => {
   const places = new Map<string, string[]>();
+  const users = new Map<string, Set<string>>();
+  const use = (path: string, code: string): void => {
+    for (const [name] of code.matchAll(/\w+/g)) users.set(name, (users.get(name) ?? new Set()).add(path));
+  };
   const pattern =
     /^export (?:declare )?(?:abstract )?(?:async )?(?:const|let|function\*?|class|interface|type|enum) (\w+)/gm;
   for (const { path, code } of sources) {
+    use(path, code);
     for (const name of new Set([...code.matchAll(pattern)].map(([, found]) => found!)))
       places.set(name, [...(places.get(name) ?? []), path]);
   }
+  for await (const path of glob('{test,scripts}/**/*.ts', { cwd: join(src, '..') }))
+    use(`${path} beside src`, await readFile(join(src, '..', path), 'utf8'));
   t.true(places.size > 1000);
   t.deepEqual(
     [...places].filter(([, paths]) => paths.length > 1),
     [],
   );
+  const unused = [...places].filter(([name]) => users.get(name)!.size === 1);
+  t.deepEqual(unused, [], 'no other file uses these: do not export them');
 });
 
 test('files are named for what they hold and stay short', (t) => {

@@ -56,7 +56,7 @@ export function coversPatterns({ names }: Principal, patterns: Patterns | null):
 }
 
 /** What an object of an account may do: a token, a rule, or a session. */
-export interface ObjectRights {
+interface ObjectRights {
   scopes: Iterable<Scope>;
   patterns: Patterns | null;
 }

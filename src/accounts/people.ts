@@ -14,7 +14,7 @@ export interface Person {
 }
 
 /** People with this claim get these scopes in this account. */
-export interface PersonRule {
+interface PersonRule {
   claim: string;
   value: string;
   account: string;

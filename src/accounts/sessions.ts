@@ -43,7 +43,7 @@ type SessionWithScopes = SessionRow & { scopes: string | null };
 const withScopes = 'SELECT sessions.*, tokens.scopes FROM sessions LEFT JOIN tokens ON tokens.id = sessions.token_id';
 
 /** Milliseconds after which a session ends: without a request, and in any case. */
-export interface SessionTimes {
+interface SessionTimes {
   idle: number;
   absolute: number;
 }

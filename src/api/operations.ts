@@ -25,7 +25,7 @@ import { tokenOperations } from './account/tokens.ts';
 import { upstreamOperations, type UpstreamOperationParts } from './upstreams/upstreams.ts';
 import { webhookOperations } from './webhooks/webhooks.ts';
 
-export interface OperationParts extends AccountParts, AuditParts {
+interface OperationParts extends AccountParts, AuditParts {
   tokens: Tokens;
   sessions: Sessions;
   publishers: PublisherParts;

@@ -21,7 +21,7 @@ import { check, requireForm, type Operation } from './framework/operation.ts';
 import { allowOperation } from './operations.ts';
 import { pageQuery } from './framework/paging.ts';
 
-export interface ApiParts {
+interface ApiParts {
   operations: readonly Operation[];
   authenticator: Authenticator;
   quota: Quota;

@@ -36,7 +36,7 @@ export interface BackupTarget extends AsyncDisposable {
   finish(manifest: BackupManifest, blobs: () => AsyncIterable<NamedBlob>): Promise<void>;
 }
 
-export interface BackupParts {
+interface BackupParts {
   database: Database;
   driver: Driver;
   references: References;
@@ -45,7 +45,7 @@ export interface BackupParts {
   now: () => number;
 }
 
-export interface BackupOptions {
+interface BackupOptions {
   /** Whether mirrored content is in the backup. */
   mirrored: boolean;
   /** Bytes per second that are read from the storage. */
@@ -58,7 +58,7 @@ export interface BackupOptions {
   onRows?: (() => Promise<void>) | undefined;
 }
 
-export interface BackedUp {
+interface BackedUp {
   rows: number;
   blobs: number;
   bytes: number;

@@ -24,7 +24,7 @@ export interface Checked {
 }
 
 /** Gets the bytes of a blob, exactly `size` if they are whole. Resolves to whether they match the digest. */
-export type TakeBlob = (blob: NamedBlob, bytes: AsyncIterable<Uint8Array>) => Promise<boolean>;
+type TakeBlob = (blob: NamedBlob, bytes: AsyncIterable<Uint8Array>) => Promise<boolean>;
 
 /**
  * Reads a backup and compares all of it with its manifest. Trusts no name, size or digest: `take` gets only blobs that the

@@ -15,13 +15,13 @@ import { backupInvalid, type BackupManifest, type Member } from './format.ts';
 import { writePieces } from './pieces.ts';
 import { leftOut, rowsOf, type NamedBlob } from './rows.ts';
 
-export interface RestoreParts {
+interface RestoreParts {
   database: Database;
   driver: Driver;
   paths: Paths;
 }
 
-export interface RestoreOptions {
+interface RestoreOptions {
   /** Whether blobs that are missing or damaged in the backup are left out; then their rows are restored. */
   withoutDamaged?: boolean | undefined;
   /** Called when all blobs are stored, before the first row is written, and after each batch of rows. */

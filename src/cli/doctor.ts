@@ -20,7 +20,7 @@ import { withInstallation, type Terminal } from './with-installation.ts';
 import type { Upstream, UpstreamAnswer } from '../upstream/upstream.ts';
 
 /** The result of one check. */
-export interface Finding {
+interface Finding {
   subject: string;
   ok: boolean;
   /** A check failed, but nothing uses what was checked yet, so `ok` is true. */

@@ -2,7 +2,7 @@ import { pino, type Logger } from 'pino';
 import { LogOutput } from './log-output.ts';
 import type { Terminal } from './with-installation.ts';
 
-export interface ServerLog {
+interface ServerLog {
   log: Logger;
   /** Number of lines that could not be written and were dropped. */
   droppedLines: () => number;

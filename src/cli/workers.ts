@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import { WorkerExchange, WorkerReports, type Channel } from '../metrics/exchange.ts';
 
 /** Times in milliseconds. */
-export interface WorkerTimes {
+interface WorkerTimes {
   /** The first pause before a worker that exited unexpectedly is replaced; it doubles with each further exit. */
   firstPause: number;
   maxPause: number;

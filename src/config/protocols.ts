@@ -1,5 +1,5 @@
 /** The words by which settings, tokens, usage, events and pages name a protocol and what it hosts. */
-export interface ProtocolWords {
+interface ProtocolWords {
   /** One name, in usage, events, claims and errors. */
   readonly kind: string;
   /** Several names, as `pluralOf` makes it: in settings, patterns of tokens and options. */

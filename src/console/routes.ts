@@ -33,7 +33,7 @@ import { pages } from './pages/index.ts';
 import { localPath, signInView } from './pages/account/sign-in.ts';
 import { beginSession, findVisitor, type Visit } from './framework/visit.ts';
 
-export interface ConsoleParts {
+interface ConsoleParts {
   api: Api;
   /** Signs cookies. */
   cookies: CookieKey;

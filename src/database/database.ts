@@ -95,7 +95,7 @@ export interface Database extends Queryable {
 }
 
 /** How long statements took, also those that failed. */
-export interface DatabaseTimes {
+interface DatabaseTimes {
   /** Reads outside transactions that memory did not answer. */
   readonly read: Times;
   /** Whole transactions, with their wait for others. */

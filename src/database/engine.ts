@@ -1,7 +1,7 @@
 import type { Database, Queryable } from './database.ts';
 
 /** What a MySQL server says about itself, as far as it matters to several instances. */
-export interface Engine {
+interface Engine {
   /** For an operator, such as `MariaDB 10.11.6 with Galera`. */
   name: string;
   /** Why this server cannot be used, and what to do. */

@@ -2,7 +2,7 @@ import type { Database, Queryable, Transaction } from './database.ts';
 import type { Migration } from './migrate.ts';
 
 /** The one row of `schema_version`: who can use this database. */
-export interface SchemaVersion {
+interface SchemaVersion {
   /** The last migration of the newest program that has migrated the database. */
   newest_migration: string;
   /** The oldest program version that can use the database. */

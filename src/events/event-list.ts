@@ -50,7 +50,7 @@ export interface EventRow {
 /** The place of an event in a list. */
 export type EventKey = readonly [time: number, position: number];
 
-export interface RowPage {
+interface RowPage {
   rows: EventRow[];
   /** The place after which the next page begins; undefined after the last one. A page with it can be short, also empty. */
   next: EventKey | undefined;

@@ -4,7 +4,7 @@ import { placeholders, type Database, type Transaction } from '../database/datab
 const batch = 500;
 
 /** What a reference of a history is: a mirrored package version, a manifest by its digest, or a tag. */
-export type ReferenceKind = 'version' | 'manifest' | 'tag';
+type ReferenceKind = 'version' | 'manifest' | 'tag';
 
 /** Whose name it is: of an account, or of an upstream and so of all accounts. */
 export interface NameOwner {

@@ -29,7 +29,7 @@ export type Mount = {
   refuseOtherSite?: (request: IncomingMessage, response: ServerResponse, message: string) => void;
 } & ({ answer: HttpHandler } | { router: Router });
 
-export interface Observers {
+interface Observers {
   log: Logger;
   observe: Probes;
   usage: UsageRecord;

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { DomainError } from '../runtime/errors.ts';
 import { whenSilent } from '../runtime/incoming.ts';
 
-export interface BodyOptions {
+interface BodyOptions {
   /** Most bytes of the body; more is `TooLarge`. */
   limit: number;
   /** A sender that sends nothing for this many milliseconds is `Aborted`. */

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 
 /** Bounds for reading the rest of a body after its request was answered. Times are in milliseconds. */
-export interface DrainLimits {
+interface DrainLimits {
   /** How long the sender may send nothing. */
   idle: number;
   /** How long the rest may take in total. */

@@ -34,7 +34,7 @@ export const healthTimes: HealthTimes = {
   remember: 30_000,
 };
 
-export interface HealthOptions {
+interface HealthOptions {
   /** The service is ready while none of these fails. */
   reads: readonly Check[];
   /** The service is degraded while one of these fails. */

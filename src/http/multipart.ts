@@ -11,7 +11,7 @@ export const multipartOverhead = 64 * 1024;
 const maxFields = 10;
 const maxFieldLength = 1024;
 
-export interface FormReader {
+interface FormReader {
   /** A sender that sends nothing for this many milliseconds is `Aborted`. */
   idle: number;
   /** Most files. */

@@ -1,7 +1,7 @@
 import { DomainError } from '../runtime/errors.ts';
 
 /** Inclusive byte positions. */
-export interface ByteRange {
+interface ByteRange {
   start: number;
   end: number;
 }

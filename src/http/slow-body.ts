@@ -1,6 +1,6 @@
 import type { AppResponse } from './request-context.ts';
 
-export interface BodySpeed {
+interface BodySpeed {
   /** Fewest bytes a second. */
   rate: number;
   /** Milliseconds over which they are counted. */

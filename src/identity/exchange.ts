@@ -33,7 +33,7 @@ interface ExchangeParts {
   now: () => number;
 }
 
-export interface ExchangeRequest {
+interface ExchangeRequest {
   /** The identity token. */
   token: string;
   /** The account whose rules apply. */
@@ -44,7 +44,7 @@ export interface ExchangeRequest {
   attempt?: <T>(identity: string, work: () => Promise<T>) => Promise<T>;
 }
 
-export interface Exchanged {
+interface Exchanged {
   /** The value of the new token. */
   value: string;
   /** Milliseconds since 1970. */
@@ -53,7 +53,7 @@ export interface Exchanged {
 }
 
 /** How a rule compares with an identity token. */
-export interface Compared {
+interface Compared {
   publisher: Publisher;
   /** Claims that do not match; null if the rule is for another issuer. */
   missed: Mismatch[] | null;

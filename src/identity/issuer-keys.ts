@@ -17,7 +17,7 @@ import { tokenRefused } from './refusal.ts';
 export type TrustedIssuer = Config['trustedIssuers'][number];
 
 /** `fetch` of `CheckedFetch`. */
-export type FetchDocument = (url: URL) => Promise<Response>;
+type FetchDocument = (url: URL) => Promise<Response>;
 
 /** Milliseconds after which keys are fetched again, and for which older keys are used while that fails. */
 const freshFor = 10 * 60_000;

@@ -28,7 +28,7 @@ interface PublisherRow {
 type RuleKey = Pick<PublisherRow, 'id' | 'updated_at'>;
 
 /** A rule of the settings, whose account may not exist yet. */
-export interface SettingsPublisher extends NewPublisher {
+interface SettingsPublisher extends NewPublisher {
   account: string;
 }
 

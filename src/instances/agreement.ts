@@ -10,7 +10,7 @@ export interface RequirementBounds {
 }
 
 /** What two instances of one database have not in common. */
-export interface Disagreement {
+interface Disagreement {
   other: Instance;
   /** Whether it may be over soon, because another instance has not yet noticed a fail-over. */
   mayEnd: boolean;

@@ -15,7 +15,7 @@ export const maxAnswer = 64 * 1024;
 const text = z.string().nullable();
 
 /** Only an instance with the secret can make one, so its values are those that the sender has checked. */
-export const relayCall = z.strictObject({
+const relayCall = z.strictObject({
   /** The data folder for which it is: another instance may have the address by now. */
   to: z.string(),
   /** When it was sent, in milliseconds since 1970 UTC. */

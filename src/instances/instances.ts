@@ -44,7 +44,7 @@ export interface Facts {
 }
 
 /** What an instance says about itself. */
-export interface OwnFacts extends Partial<Facts> {
+interface OwnFacts extends Partial<Facts> {
   /** Host name and process, for people. */
   name: string;
   /** `host:port` of its internal listener; null without one. */
@@ -76,7 +76,7 @@ function isLive(dialect: Dialect): string {
 }
 
 /** An instance as in `/v1/instances`. */
-export interface InstanceItem {
+interface InstanceItem {
   id: string;
   name: string;
   state: 'live' | 'dead';

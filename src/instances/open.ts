@@ -9,14 +9,14 @@ import { Relay } from './relay.ts';
 import { RelayKey } from './relay-key.ts';
 import { listenForRelay, type RelayHandler } from './relay-listener.ts';
 
-export interface JoinParts {
+interface JoinParts {
   config: Config;
   instances: Instances;
   log: Logger;
   now: () => number;
 }
 
-export interface OpenInstances {
+interface OpenInstances {
   /** How this process calls other instances; undefined without `server.internal`. */
   relay: Relay | undefined;
   /**

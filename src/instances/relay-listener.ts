@@ -25,7 +25,7 @@ export interface RelayHandler {
   run(work: unknown, request: IncomingMessage): Promise<unknown>;
 }
 
-export interface RelayListenerOptions {
+interface RelayListenerOptions {
   host: string;
   port: number;
   /** Whether other workers listen on the port too. */

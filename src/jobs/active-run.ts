@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Counts, RunState, Runs } from './runs.ts';
 
-export interface ActiveRunParts {
+interface ActiveRunParts {
   runs: Runs;
   name: string;
   id: number;

@@ -34,7 +34,7 @@ export interface JobStatus {
   last: JobRun | undefined;
 }
 
-export interface JobsOptions {
+interface JobsOptions {
   runs: Runs;
   jobs: readonly Job[];
   log: Logger;
@@ -49,7 +49,7 @@ export interface JobsOptions {
 }
 
 /** Called after each run, with the name of the job, the outcome and the counts. */
-export type Observer = (name: string, outcome: string, counts: Counts) => void;
+type Observer = (name: string, outcome: string, counts: Counts) => void;
 
 /**
  * Scheduled work. Of all instances on one database, one performs each due run. Runs of the same job do not overlap. If

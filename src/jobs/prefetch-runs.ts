@@ -9,7 +9,7 @@ import { resultOf, type PrefetchFile, type PrefetchProgress, type PrefetchRunIte
 import type { PrefetchSettings, PrefetchState } from './prefetch-run.ts';
 import type { PrefetchTable } from './prefetch-table.ts';
 
-export interface PrefetchRunsParts extends PrefetchParts {
+interface PrefetchRunsParts extends PrefetchParts {
   table: PrefetchTable;
   /** Reads files in a way that cannot take the server's time or memory. Throws `Invalid`. */
   read: (files: readonly (PrefetchFile & { kind?: string | undefined })[]) => Promise<PrefetchItem[]>;

@@ -31,7 +31,7 @@ export interface JobParts {
   release?(work: Work, before: number): Promise<Counts>;
 }
 
-export interface TableParts {
+interface TableParts {
   config: Config;
   database: Database;
   entries: Entries;

@@ -61,7 +61,7 @@ const maxRetry = 300_000;
 /** For `Retry-After` of an upload, whose turn cannot be known; seconds. */
 const uploadRetry = 5;
 
-export interface LimitParts {
+interface LimitParts {
   settings: Config['limits'];
   cache: Cache;
   events: RepeatedEvents;

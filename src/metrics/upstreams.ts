@@ -29,7 +29,7 @@ export interface UpstreamFigures {
 }
 
 /** Durations by size: see `Times`. */
-export interface Buckets {
+interface Buckets {
   bounds: readonly number[];
   counts: readonly number[];
   sum: number;

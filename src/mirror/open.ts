@@ -6,7 +6,7 @@ import type { Mirror } from './mirror.ts';
 import { MirrorOverview } from './overview.ts';
 import { MirrorTotals } from './store/totals.ts';
 
-export interface OpenOverviewParts {
+interface OpenOverviewParts {
   database: Database;
   mirror: Mirror;
   upstreams: readonly Upstream[];

@@ -34,14 +34,14 @@ export interface StoredEntry {
   used_at: number;
 }
 
-export interface EntryFilter {
+interface EntryFilter {
   /** Only entries of this kind. */
   kind?: string | undefined;
   /** Only names that begin with this text; in lower case. */
   prefix?: string | undefined;
 }
 
-export interface OverviewParts {
+interface OverviewParts {
   database: Database;
   mirror: Mirror;
   upstreams: readonly Upstream[];

@@ -27,7 +27,7 @@ export interface NamedFiles {
 }
 
 /** Reads a file that names other files, instead of packages or images. */
-export interface SolutionReader {
+interface SolutionReader {
   readonly names: string;
   /** By its name, without folders. */
   recognizes(name: string): boolean;

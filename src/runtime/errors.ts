@@ -42,7 +42,7 @@ export const errorNames = [
 
 export type ErrorName = (typeof errorNames)[number];
 
-export interface DomainErrorOptions {
+interface DomainErrorOptions {
   detail?: Record<string, unknown> | undefined;
   cause?: unknown;
   retryAfter?: number | undefined;

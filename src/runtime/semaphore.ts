@@ -14,7 +14,7 @@ interface Waiting {
   start: () => void;
 }
 
-export interface SemaphoreOptions {
+interface SemaphoreOptions {
   /** Work that may run at the same time under one key. */
   max: number;
   /** Work of one group that may run while `running` pieces run under its key in all; default: as many as there are. */
@@ -23,7 +23,7 @@ export interface SemaphoreOptions {
   maxWaiting?: number;
 }
 
-export interface Wait {
+interface Wait {
   /** The group of the work under its key. */
   group?: string;
   /** Milliseconds after which the wait ends; default: never. */

@@ -71,10 +71,10 @@ export interface Surroundings extends DataSurroundings {
 }
 
 /** How the protocols count downloads in their own tables. */
-export type CountDownloads = Partial<Record<SubjectKind, AddDownloads>>;
+type CountDownloads = Partial<Record<SubjectKind, AddDownloads>>;
 
 /** What the core needs of the protocols. */
-export interface ProtocolTables {
+interface ProtocolTables {
   /** They count downloads in the tables of protocols. */
   downloads: CountDownloads;
   /** How those tables refer to blobs. */

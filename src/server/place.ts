@@ -41,7 +41,7 @@ export interface DataSurroundings {
 export const notWritable = 'the data folder is not writable';
 
 /** The parts that have the data, without anything above them. */
-export interface DataParts {
+interface DataParts {
   closing: Closing;
   paths: Paths;
   cache: Cache;
@@ -116,7 +116,7 @@ export async function adoptStorage(
 }
 
 /** A storage in a folder, for a backup or a copy. */
-export interface FolderStorage {
+interface FolderStorage {
   paths: Paths;
   driver: Driver;
 }
@@ -128,7 +128,7 @@ export function folderStorage(folder: string): FolderStorage {
 }
 
 /** The database and the storage of the settings, for a restore: without migrations, and with any content. */
-export interface RestoreTarget extends AsyncDisposable {
+interface RestoreTarget extends AsyncDisposable {
   database: Database;
   driver: Driver;
   paths: Paths;

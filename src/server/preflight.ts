@@ -42,19 +42,19 @@ const defaultBounds: RequirementBounds = {
 };
 
 /** Something that must be true of what several instances share. */
-export interface SharedRequirement {
+interface SharedRequirement {
   readonly subject: string;
   /** Resolves to the state; rejects with `ConfigError` if it is known not to work. */
   readonly check: () => Promise<RequirementState>;
 }
 
-export interface RequirementState {
+interface RequirementState {
   text: string;
   /** Why it may not work. */
   doubt?: string | undefined;
 }
 
-export interface Requirements {
+interface Requirements {
   readonly list: readonly SharedRequirement[];
   /**
    * Rejects with the `ConfigError` of the first requirement that this process alone does not meet, and logs doubts. Notes what

@@ -102,7 +102,7 @@ export interface HostedNotices {
   deleteAdvisory(accountId: number, id: string): Promise<void>;
 }
 
-export interface HostedAdvisory {
+interface HostedAdvisory {
   id: string;
   packageId: string;
   /** The affected range. */
@@ -112,7 +112,7 @@ export interface HostedAdvisory {
 }
 
 /** The upstreams that speak a protocol. */
-export interface UpstreamSupport {
+interface UpstreamSupport {
   readonly kind: Config['upstreams'][number]['kind'];
   /** What the mirror stores of such an upstream. */
   readonly entries: ListedKinds;

@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import { der, extension, flag, integer, name, oid, pem, sequence, utcTime } from './der.ts';
 
 /** All as PEM. */
-export interface SelfSigned {
+interface SelfSigned {
   /** The authority that clients must trust. Its private key is not kept, so it can never sign another certificate. */
   ca: string;
   /** The server's certificate, and the authority's after it. */

@@ -5,7 +5,7 @@ import type { Server as TcpServer, Socket } from 'node:net';
 import type { ServerCertificate } from './certificate.ts';
 
 /** Longest time for the first byte of a connection, and then for its handshake; milliseconds. */
-export const handshakeTime = 10_000;
+const handshakeTime = 10_000;
 /** How long the sender of plain HTTP has to read the answer; milliseconds. */
 const refusalTime = 2000;
 /** The first byte of a TLS connection: a record with a handshake (RFC 8446, 5.1). */

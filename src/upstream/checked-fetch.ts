@@ -8,7 +8,7 @@ const timeLimit = 5000;
 /** Connections to one host by default. */
 const defaultConnections = 16;
 
-export interface CheckedFetchOptions {
+interface CheckedFetchOptions {
   /** Whether private and loopback addresses are allowed. */
   allowPrivate: boolean;
   proxy: ProxyEnvironment;
@@ -18,7 +18,7 @@ export interface CheckedFetchOptions {
   connections?: number | undefined;
 }
 
-export interface CheckedRequest {
+interface CheckedRequest {
   method?: 'GET' | 'POST';
   headers?: Record<string, string>;
   body?: string;

@@ -4,7 +4,7 @@ import { Busy, Closed } from './failures.ts';
 /** Requests that may wait for a connection to one host. Further ones fail at once. */
 const maxWaiting = 1024;
 
-export interface ConnectionsOptions {
+interface ConnectionsOptions {
   /** Connections in use at the same time, to each host. */
   max: number;
   /** Milliseconds that a request waits for one. */

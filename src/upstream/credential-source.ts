@@ -23,7 +23,7 @@ const checkEvery = 1000;
 /** Most bytes of a file that is read again. */
 const fileLimit = 64 * 1024;
 
-export interface SecretFileParts {
+interface SecretFileParts {
   file: string;
   /** The setting that names the file. */
   key: string;

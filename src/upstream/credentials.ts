@@ -3,7 +3,7 @@ import type { CredentialSource } from './credential-source.ts';
 export type UpstreamAuth = { username: string; password: string } | { bearer: string };
 
 /** A `WWW-Authenticate` challenge (RFC 9110, 11.6.1): its scheme in lower case and its parameters. */
-export interface Challenge {
+interface Challenge {
   scheme: string;
   parameters: Record<string, string>;
 }
@@ -27,7 +27,7 @@ export function parseChallenges(header: string | undefined): Challenge[] {
 }
 
 /** The value of `Authorization` for configured credentials. */
-export function upstreamAuthorization(auth: UpstreamAuth): string {
+function upstreamAuthorization(auth: UpstreamAuth): string {
   if ('bearer' in auth) return `Bearer ${auth.bearer}`;
   return `Basic ${Buffer.from(`${auth.username}:${auth.password}`).toString('base64')}`;
 }
@@ -40,7 +40,7 @@ export function withheldFrom(host: string): string {
 /** Hosts whose withholding is logged. An upstream can name any number of hosts. */
 const maxWithheld = 20;
 
-export interface CredentialsParts {
+interface CredentialsParts {
   /** Undefined if no credentials are configured. */
   source: CredentialSource | undefined;
   /** The upstream's URL and its configured name. */

@@ -12,7 +12,7 @@ const attempts = 3;
  * What a failed request says about the upstream: that it fails, that it works (`answered`), or nothing, because no request
  * was sent (`unsent`).
  */
-export type FailureVerdict = Failure | 'answered' | 'unsent';
+type FailureVerdict = Failure | 'answered' | 'unsent';
 
 interface RefusedOptions {
   verdict?: FailureVerdict;

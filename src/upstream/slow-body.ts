@@ -2,7 +2,7 @@ import { finished, type Readable } from 'node:stream';
 import { Refused } from './failures.ts';
 
 /** How fast a body must come at least. */
-export interface MinSpeed {
+interface MinSpeed {
   /** Bytes that must come in each `within`. */
   bytes: number;
   /** Milliseconds. */
@@ -18,7 +18,7 @@ const timeouts = 3;
 const spans = 4;
 
 /** The upstream sent a body too slowly. The body is not resumed. */
-export class TooSlow extends Refused {
+class TooSlow extends Refused {
   constructor({ bytes, within }: MinSpeed) {
     super(`sent fewer than ${bytes} bytes of a body in ${within / 1000} s`, { verdict: 'resource' });
   }

@@ -20,7 +20,7 @@ export interface TokenRequest {
   keptAs: string;
 }
 
-export interface TokenParts {
+interface TokenParts {
   cache: Cache;
   /** The upstream's ID. */
   id: string;

@@ -3,7 +3,7 @@ import { addCounts, counterNames, noCounts, type Counters } from './counters.ts'
 import { periodAt, type Period } from './period.ts';
 
 /** The usage of all accounts in the current month. */
-export interface UseOfAll {
+interface UseOfAll {
   period: Period;
   counters: Counters;
   /** When it was added up; milliseconds since 1970 UTC. */

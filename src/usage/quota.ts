@@ -6,7 +6,7 @@ import { periodAt } from './period.ts';
 import { totalsOf } from './report.ts';
 import type { StorageMeter } from './stored.ts';
 
-export interface QuotaParts {
+interface QuotaParts {
   database: Database;
   stored: StorageMeter;
   /** Bytes that an account may host, and may download in a month; unlimited by default. */
@@ -20,7 +20,7 @@ export interface QuotaParts {
 }
 
 /** One limit of one account, and how much of it is used. */
-export interface LimitUse {
+interface LimitUse {
   account: string;
   limit: LimitName;
   /** Used share of the limit; 1 at the limit. */
@@ -29,7 +29,7 @@ export interface LimitUse {
 
 export type LimitName = 'storage' | 'egress';
 
-export interface LimitReached extends QuotaOwner {
+interface LimitReached extends QuotaOwner {
   limit: LimitName;
   used: number;
   allowed: number;

@@ -8,7 +8,7 @@ import type { Period } from './period.ts';
 import { totalsOf } from './report.ts';
 
 /** One counter of one account, according to the access log and to the database. */
-export interface Comparison {
+interface Comparison {
   account: string;
   counter: keyof Counters;
   logged: number;

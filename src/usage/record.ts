@@ -18,7 +18,7 @@ export interface Downloads {
 export type AddDownloads = (tx: Transaction, downloads: Downloads) => Promise<void>;
 
 /** Counts of one key since the last flush. */
-export interface UnwrittenCounts {
+interface UnwrittenCounts {
   accountId: number;
   token: string;
   kind: SubjectKind;

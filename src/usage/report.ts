@@ -14,7 +14,7 @@ export interface UsageItem {
   counters: Counters;
 }
 
-export interface StorageUse {
+interface StorageUse {
   current: Stored;
   peak: number;
   average: number;

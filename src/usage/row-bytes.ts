@@ -7,7 +7,7 @@ export interface RowBytes {
 }
 
 /** Statements that read a table page by page, by `id`. */
-export interface RowSums {
+interface RowSums {
   /** With parameters `after` and `limit`: selects `count` and `last`, the number and the last id of the next rows after `after`. */
   last: string;
   /** Selects `account_id` and `bytes` of the rows with `id > ? AND id <= ?`. */

@@ -13,7 +13,7 @@ export interface Stored {
 }
 
 /** Stored bytes, and when they were measured, in milliseconds since 1970; for an hourly sample, the start of its hour. */
-export interface MeasuredBytes extends Stored {
+interface MeasuredBytes extends Stored {
   asOf: number;
 }
 

@@ -34,7 +34,7 @@ const line = z.union([
   z.strictObject({ tokens: z.array(z.tuple([z.string(), count])) }),
 ]);
 
-export interface UnwrittenParts {
+interface UnwrittenParts {
   usage: UsageRecord;
   tokens: Tokens;
   /** For the files; created when one is written. */

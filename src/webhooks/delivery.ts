@@ -2,7 +2,7 @@ import { headersOf } from './signature.ts';
 
 /** `pending` until an attempt succeeds, or until all attempts have failed. */
 export const deliveryStates = ['pending', 'delivered', 'failed'] as const;
-export type DeliveryState = (typeof deliveryStates)[number];
+type DeliveryState = (typeof deliveryStates)[number];
 
 export interface DeliveryRow {
   number: number;

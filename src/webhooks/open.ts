@@ -28,7 +28,7 @@ export interface ReceiverOptions {
   resolve?: Resolve | undefined;
 }
 
-export interface WebhookParts {
+interface WebhookParts {
   config: Config;
   database: Database;
   events: Events;

@@ -6,14 +6,14 @@ import { agentsWith, type CheckAddress, type Resolve } from '../upstream/address
 /** Bytes of an answer's body that are read. The connection is closed after them. */
 const maxRead = 4096;
 
-export interface PosterOptions {
+interface PosterOptions {
   check: CheckAddress;
   /** Milliseconds for all of a request: name lookup, connection, answer and the start of its body. */
   timeout: number;
   resolve?: Resolve | undefined;
 }
 
-export interface PostAnswer {
+interface PostAnswer {
   status: number;
   /** The header `Retry-After`. */
   retryAfter: string | undefined;

@@ -12,7 +12,7 @@ const maxKept = 100_000;
 /** No cached read uses these rows, and it does no harm if deleted ones come back after a power failure. */
 const options = { fleeting: true };
 
-export interface RetentionParts {
+interface RetentionParts {
   database: Database;
   /** Milliseconds since 1970. */
   time: number;

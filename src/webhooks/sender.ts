@@ -23,7 +23,7 @@ const maxFailing = 10_000;
 /** Bytes of an answer that are kept. */
 const keptAnswer = 1024;
 
-export interface SenderParts {
+interface SenderParts {
   events: Events;
   deliveries: Deliveries;
   secrets: Secrets;

@@ -31,7 +31,7 @@ export interface WebhookChange {
   rotateSecret?: boolean | undefined;
 }
 
-export interface WebhooksParts {
+interface WebhooksParts {
   database: Database;
   events: Events;
   deliveries: Deliveries;

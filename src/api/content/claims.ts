@@ -93,7 +93,7 @@ async function readClaims(
 }
 
 /** The ID of the operation that releases a claim of this kind. */
-export function releaseOf(kind: NameKind): string {
+function releaseOf(kind: NameKind): string {
   return `release${capital(kind)}Claim`;
 }
 

@@ -44,7 +44,7 @@ export const deprecationsRequest = z
   })
   .meta({ id: 'DeprecationsRequest' });
 
-export const versionDeprecation = z
+const versionDeprecation = z
   .strictObject({ version: z.string(), listed: z.boolean(), deprecation: deprecation.nullable() })
   .meta({ id: 'VersionDeprecation' });
 

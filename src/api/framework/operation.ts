@@ -26,7 +26,7 @@ export interface Receiving {
 }
 
 /** The form that an operation receives. */
-export interface ReceivedForm {
+interface ReceivedForm {
   /** Describes its fields; files are strings of the format `binary`. */
   fields: z.ZodType;
   /** Whether it stores the files, which count against the limits of the account. */

@@ -30,7 +30,7 @@ export const originQuery = pageQuery.extend({
 export type PageQuery = z.output<typeof pageQuery>;
 
 /** A list that is read page by page, in the order of a key that never changes. */
-export interface PagedList<Entry, Key extends readonly (string | number)[]> {
+interface PagedList<Entry, Key extends readonly (string | number)[]> {
   /** Identifies the list, so that its cursors are not valid for other lists. */
   name: string;
   key: z.ZodType<Key>;

@@ -16,7 +16,7 @@ export function sessionCookie(request: Pick<IncomingMessage, 'headers'>, scheme:
 }
 
 /** What the browser keeps while its visitor signs in with the provider. */
-export interface PendingSignIn {
+interface PendingSignIn {
   /** Random; 43 characters of base64url. */
   secret: string;
   /** The path that the sign-in leads to. */

@@ -7,7 +7,7 @@ import { html, type Html } from './html.ts';
 import { sections, type Section, type PageView } from './page.ts';
 
 /** Sentences that a page shows after a form was sent. The address has only the key of one, so it cannot bring another text. */
-export const formNotices: Readonly<Record<string, string>> = {
+const formNotices: Readonly<Record<string, string>> = {
   'signed-out': 'You are signed out.',
   'account-changed': 'You use another account now.',
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',

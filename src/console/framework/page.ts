@@ -6,7 +6,7 @@ import type { PublicUrls } from '../../http/urls.ts';
 import type { Html } from './html.ts';
 
 /** The operations of `/v1`, as the visitor of a page. */
-export interface VisitorApi {
+interface VisitorApi {
   /** See `Api.call`. */
   call<Answer extends z.ZodType>(id: string, answer: Answer, args?: Arguments): Promise<z.input<Answer>>;
   /** See `Api.do`. */
@@ -14,7 +14,7 @@ export interface VisitorApi {
 }
 
 /** A multipart form that is arriving. */
-export interface ReceivingCall extends PageCall {
+interface ReceivingCall extends PageCall {
   /** Gives the form to an operation; see `Api.receive`. */
   receive<Answer extends z.ZodType>(id: string, answer: Answer): Promise<z.input<Answer>>;
 }

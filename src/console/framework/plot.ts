@@ -1,6 +1,6 @@
 import { html, type Html } from './html.ts';
 
-export interface Bar {
+interface Bar {
   label: string;
   value: number;
   /** The value as text. */

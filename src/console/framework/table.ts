@@ -1,12 +1,12 @@
 import { html, type Html } from './html.ts';
 
 /** A column of numbers, which are aligned at their end. */
-export interface NumberColumn {
+interface NumberColumn {
   number: string;
 }
 
 /** A column whose title only screen readers need. */
-export interface UnseenColumn {
+interface UnseenColumn {
   unseen: string;
 }
 

@@ -7,7 +7,7 @@ const waitLimit = 60_000;
 /** After this part of the limit, the wait is reported. */
 const reportShare = 1 / 12;
 
-export interface SlotsOptions {
+interface SlotsOptions {
   /** Fetches that one account may have in progress. */
   max: number;
   /** Milliseconds that a fetch waits for a slot. */

@@ -34,7 +34,7 @@ export type JoinResult =
 const maxUnread = 60_000;
 
 /** The result of a fetch. Without `isStored` the body was passed through to the readers and not stored. */
-export interface FlightResult {
+interface FlightResult {
   metadata: EntryMetadata;
   isStored: boolean;
 }

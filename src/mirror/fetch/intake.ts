@@ -21,7 +21,7 @@ const checkEvery = 16 * 2 ** 20;
 
 export type Body = Extract<Fetched, { kind: 'fetched' }>;
 
-export interface IntakeParts {
+interface IntakeParts {
   resource: MirrorResource;
   staged: StagedFile;
   /** As announced by the upstream. */

@@ -9,7 +9,7 @@ import type { EntryKey, EntryMetadata } from '../store/entries.ts';
  * How long an entry may be served, in milliseconds: `freshFor` after its last validation, and `staleFor` longer if the
  * upstream fails. `immutable` content is never requested again.
  */
-export type Lifetime = 'immutable' | { freshFor: number; staleFor: number };
+type Lifetime = 'immutable' | { freshFor: number; staleFor: number };
 
 /** Clocks of instances may differ by this many milliseconds. Later times come from a clock that was set back since. */
 const clockTolerance = 60_000;

@@ -15,7 +15,7 @@ export interface MirroredName {
 export type Verdict = 'allow' | 'hold' | { denied: string };
 
 /** The verdict on each reference of a name. */
-export type Verdicts = (reference: string) => Verdict;
+type Verdicts = (reference: string) => Verdict;
 
 /** Resolves to the verdicts on the references of a name; undefined if clients get all of them. */
 export type Judge = (name: MirroredName) => Promise<Verdicts | undefined>;

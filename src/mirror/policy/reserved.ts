@@ -1,5 +1,5 @@
 /** Patterns for the setting `reserved`, and the number of further patterns that were left out. */
-export interface Proposal {
+interface Proposal {
   patterns: string[];
   more: number;
 }

@@ -1,6 +1,6 @@
 /** How the mirror answered a request: with content, with "not found" (`absent`), or not at all (`failed`). */
 export const outcomes = ['hit', 'revalidated', 'stale', 'miss', 'passed', 'absent', 'failed'] as const;
-export type CountedOutcome = (typeof outcomes)[number];
+type CountedOutcome = (typeof outcomes)[number];
 const none = (): Record<CountedOutcome, number> => ({
   hit: 0,
   revalidated: 0,

@@ -4,13 +4,13 @@ import type { EventType } from '../../events/event.ts';
  * How long an entry of a kind is valid: `immutable` forever; `document` until the upstream must confirm it; `by digest`: an
  * entry whose reference is a digest forever, another one as a document.
  */
-export type Validity = 'immutable' | 'document' | 'by digest';
+type Validity = 'immutable' | 'document' | 'by digest';
 
 /** The kinds of entries of a protocol, in the order of lists. */
 export type EntryKinds = Readonly<Record<string, Validity>>;
 
 /** The event about an entry that a user drops; undefined for entries that are no content by themselves, such as lists. */
-export interface DropEvent {
+interface DropEvent {
   type: EventType;
   /** The kind of its name. */
   kind: string;

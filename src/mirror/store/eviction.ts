@@ -3,7 +3,7 @@ import type { Digest } from '../../runtime/digest.ts';
 import { Pace } from '../../storage/upkeep/pace.ts';
 import type { Entries } from './entries.ts';
 
-export interface EvictionOptions {
+interface EvictionOptions {
   /** The limit for the bytes of all entries together, without those of `offline`. */
   maxSize: number;
   /** Upstreams that are set to offline. Their entries could not be fetched again, so they stay and are not counted. */

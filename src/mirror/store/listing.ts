@@ -21,7 +21,7 @@ export interface ListedEntry {
 }
 
 /** Entries of one kind; with `upstreams`, of the upstreams with these IDs only. */
-export interface Selection {
+interface Selection {
   kind: string;
   upstreams?: readonly string[] | undefined;
   /** A further condition on `name`. */
@@ -29,7 +29,7 @@ export interface Selection {
 }
 
 /** The totals of the entries under one name of an upstream. */
-export interface NameTotals {
+interface NameTotals {
   /** References other than digests. */
   tags: number;
   /** Each content counted once. */

@@ -14,7 +14,7 @@ const batch = 500;
 const maxRows = 5000;
 
 /** A name or a text of a search in lower case, with one kind of separator. */
-export function searchKey(text: string): string {
+function searchKey(text: string): string {
   return text.toLowerCase().replace(/[/_-]/g, '.');
 }
 
@@ -49,7 +49,7 @@ export function nameQuery(text: string): NameQuery | undefined {
 }
 
 /** A place in the table, from which a search continues. */
-export type WordPlace = readonly [suffix: string, ...keys: string[]];
+type WordPlace = readonly [suffix: string, ...keys: string[]];
 
 /** A place as text; empty for the start. */
 export function placeOf(position: string): WordPlace | undefined {
@@ -59,7 +59,7 @@ export function placeOf(position: string): WordPlace | undefined {
 }
 
 /** What a search reads: a SELECT from a table of words as `w`, with a condition, and its values. */
-export interface WordTable {
+interface WordTable {
   sql: string;
   values: readonly Value[];
   /** The columns of the key after the suffix. */
@@ -127,7 +127,7 @@ export async function addWords(tx: Transaction, { kind, upstream, name }: EntryK
 }
 
 /** A stored name of an upstream that a search found. */
-export interface FoundName {
+interface FoundName {
   suffix: string;
   /** The upstream's ID. */
   upstream: string;

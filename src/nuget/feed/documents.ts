@@ -13,7 +13,7 @@ const compress = promisify(gzip);
 const cacheBytes = 16 * 2 ** 20;
 
 /** The forms of a package's documents: the flat container's index, and those of the hives. */
-export type Form = 'package' | Hive;
+type Form = 'package' | Hive;
 
 /** Makes the document of a package; undefined if it does not exist. `claimed` is whether the account claims the id. */
 type BuildDocument = (id: string, claimed: boolean) => Promise<Sourced<object> | undefined>;

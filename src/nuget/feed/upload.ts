@@ -4,7 +4,7 @@ import { multipartOverhead, readMultipart } from '../../http/multipart.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 
-export interface UploadLimits {
+interface UploadLimits {
   /** Most bytes of the file; more is `TooLarge`. */
   size: number;
   /** Milliseconds without data after which the upload fails with `Aborted`. */

@@ -4,11 +4,11 @@ import { isPackageId } from './nuspec.ts';
 import { formatRange, parseRange } from './range.ts';
 
 /** The reasons of the protocol. https://learn.microsoft.com/nuget/api/registration-base-url-resource#package-deprecation */
-export const deprecationReasons = ['Legacy', 'CriticalBugs', 'Other'] as const;
+const deprecationReasons = ['Legacy', 'CriticalBugs', 'Other'] as const;
 export type DeprecationReason = (typeof deprecationReasons)[number];
 
 /** Most characters of a message; the public gallery has the same limit. */
-export const maxMessage = 1000;
+const maxMessage = 1000;
 /** Most characters of a range, as written and normalised. */
 const maxRange = 255;
 /** The range of an alternative package of which every version is an alternative. */

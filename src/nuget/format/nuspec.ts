@@ -38,7 +38,7 @@ export interface Nuspec {
 }
 
 /** Where the source code is. */
-export interface SourceRepository {
+interface SourceRepository {
   readonly type?: string;
   readonly url?: string;
   readonly commit?: string;

@@ -17,7 +17,7 @@ export interface VersionRange {
 }
 
 /** A lower bound with a star: `1.*`, `1.0.0-*`, `1.2.*-beta*`. */
-export interface FloatingBound {
+interface FloatingBound {
   /** The bound as NuGet writes it. */
   readonly text: string;
   /** Number of leading numeric parts that are fixed; 4 if only the prerelease floats. */

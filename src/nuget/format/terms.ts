@@ -16,7 +16,7 @@ export interface Term {
  * begins with the word. `id`: a term of the id begins with it. `name`: it is in the title or the tags.
  */
 export const tier = { start: 0, id: 1, name: 2, mention: 3 } as const;
-export type Tier = (typeof tier)[keyof typeof tier];
+type Tier = (typeof tier)[keyof typeof tier];
 
 /** `package_terms.standing` is the tier times this number, plus the package's standing. */
 export const tierWidth = 1000;

@@ -12,15 +12,15 @@ import { notHosted } from './deprecations.ts';
 import { lockPackage, packageKey } from './packages.ts';
 
 /** Most advisories of one package, and of all packages of one account. */
-export const maxOfPackage = 25;
+const maxOfPackage = 25;
 export const maxOfAccount = 1000;
 /** Most characters of an advisory's address. */
-export const maxUrl = 500;
+const maxUrl = 500;
 /** From the lowest: NuGet warns with NU1901, NU1902, NU1903 and NU1904. */
 export const severities = ['low', 'moderate', 'high', 'critical'] as const;
 
 /** A vulnerability of a hosted package, as its owner writes it. */
-export interface NewAdvisory {
+interface NewAdvisory {
   packageId: string;
   /** A range such as `[1.0.0, 1.2.0)`. */
   versions: string;

@@ -12,9 +12,9 @@ export const maxNamed = 1000;
 const batch = 100;
 
 /** The versions to change: by name, in any spelling, or all that exist now. */
-export type VersionChoice = 'all' | readonly string[];
+type VersionChoice = 'all' | readonly string[];
 
-export interface DeprecationChange {
+interface DeprecationChange {
   /** Undefined ends the deprecation of the versions. */
   deprecation: HostedDeprecation | undefined;
   /** Also lists or unlists the versions. */

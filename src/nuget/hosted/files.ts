@@ -5,11 +5,11 @@ import type { FeedContext } from './feed-context.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
 
 /** Kinds of files of a version that the flat container serves. */
-export const fileKinds = ['nupkg', 'nuspec', 'readme', 'icon'] as const;
+const fileKinds = ['nupkg', 'nuspec', 'readme', 'icon'] as const;
 export type FileKind = (typeof fileKinds)[number];
 
 /** An opened file of a version. The caller closes its content. */
-export interface PackageFile {
+interface PackageFile {
   content: Content;
   digest: Digest;
   type: string;

@@ -13,7 +13,7 @@ export const views = {
   stable2: { bit: 4, latest: 'latest_stable2', where: 'prerelease = 0' },
   pre2: { bit: 8, latest: 'latest_pre2', where: '1 = 1' },
 } as const;
-export type PackageView = keyof typeof views;
+type PackageView = keyof typeof views;
 
 /** The view of a client that requests prereleases or not, and supports SemVer 2 or not. */
 export function viewOf(prerelease: boolean, semVer2: boolean): PackageView {

@@ -45,7 +45,7 @@ interface StagedPackage {
 type Known = Pick<StagedPackage, 'isRepair' | 'mirroredFrom'>;
 
 /** The checks of a push that depend on who pushes. */
-export interface PushChecks {
+interface PushChecks {
   /** Throws if the principal may not push the id. */
   permit: (id: string) => void;
   /** The name of the upstream that the id is mirrored from. */

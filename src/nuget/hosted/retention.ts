@@ -5,7 +5,7 @@ import { Pace } from '../../storage/upkeep/pace.ts';
 import { refreshPackage } from './packages.ts';
 import { removeVersion } from './publish.ts';
 
-export interface PackageRetention {
+interface PackageRetention {
   /** Milliseconds since 1970 UTC. */
   now: number;
   /** Number of newest releases, and of newest prereleases, that are kept. */

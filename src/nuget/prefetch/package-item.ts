@@ -9,7 +9,7 @@ export interface VersionItem extends PrefetchItem {
 }
 
 /** A package and its dependencies. `frameworks` select its dependencies; all if empty. */
-export interface DependencyItem extends PrefetchItem {
+interface DependencyItem extends PrefetchItem {
   kind: 'dependency';
   id: string;
   range: VersionRange;
@@ -17,13 +17,13 @@ export interface DependencyItem extends PrefetchItem {
 }
 
 /** A reference whose version is in another file. */
-export interface CentralItem extends PrefetchItem {
+interface CentralItem extends PrefetchItem {
   kind: 'central';
   id: string;
   frameworks: readonly string[];
 }
 
-export type PackageItem = VersionItem | DependencyItem | CentralItem;
+type PackageItem = VersionItem | DependencyItem | CentralItem;
 export type NugetItem = PackageItem | UnclearItem;
 
 const kinds: readonly string[] = ['package', 'dependency', 'central'] satisfies PackageItem['kind'][];

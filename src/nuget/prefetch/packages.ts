@@ -22,7 +22,7 @@ import { isPackage } from './package-item.ts';
 import type { PrefetchRun } from '../../prefetch/run.ts';
 import type { ItemLocation } from '../../prefetch/item.ts';
 
-export interface PackageParts {
+interface PackageParts {
   database: Database;
   mirror: Mirror;
   views: FeedViews;

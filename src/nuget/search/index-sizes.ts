@@ -13,7 +13,7 @@ export interface Counted {
 /** Id terms that a word stands for. */
 const maxTerms = 16;
 /** Id terms that begin with a word, as they are stored. */
-export interface IdTerms {
+interface IdTerms {
   /** Terms of many packages: each is read in the order of the index. */
   frequent: string[];
   /** Terms with fewer than `frequentRows` packages each: all are read together, and sorted. */

@@ -67,7 +67,7 @@ export interface CompleteWord extends SearchWord {
 }
 
 /** Further conditions on a list that starts from `package_terms`. */
-export interface TermConditions {
+interface TermConditions {
   /** Conditions on the row in `packages`, for packages that fulfil all others. */
   where?: readonly SqlPart[];
   /** Conditions on the row in `packages` that most packages may fail: they are counted as look-ups. */

@@ -9,7 +9,7 @@ const maxWords = 32;
 const maxIds = 200;
 
 /** The words of text that a client typed, as ids are compared; field names and punctuation separate words. */
-export function wordsIn(text: string): string[] {
+function wordsIn(text: string): string[] {
   const words = text.split(/[^\p{L}\p{N}._-]+/u).map((word) => word.replace(/^[._-]+|[._-]+$/g, ''));
   return [...new Set(words.filter((word) => word !== '').map(packageKey))];
 }

@@ -34,7 +34,7 @@ export interface Sourced<T> {
 }
 
 /** A file of a version. The caller closes its content. */
-export interface SourceFile {
+interface SourceFile {
   served: Served;
   content: Content;
   /** Unknown while the file arrives from an upstream. */
@@ -42,7 +42,7 @@ export interface SourceFile {
   type: string;
 }
 
-export interface PackageSourceParts {
+interface PackageSourceParts {
   feed: FeedContext;
   views: FeedViews;
   /** For what is the same for every account. */

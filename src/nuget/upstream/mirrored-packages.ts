@@ -15,12 +15,12 @@ import type { FeedViews } from './feed-view.ts';
 import { isPrerelease, parseVersion, sortKey } from '../format/version.ts';
 
 /** A package with stored versions of an upstream, the newest first, up to `shownVersions`, each with its sort key. */
-export interface MirroredPackage extends PackageSummary {
+interface MirroredPackage extends PackageSummary {
   versions: (VersionSummary & { order: string })[];
 }
 
 /** A stored version, and what identifies its nupkg. */
-export interface StoredVersion extends VersionSummary {
+interface StoredVersion extends VersionSummary {
   id: string;
   upstream: string;
   nupkg: EntryMetadata;

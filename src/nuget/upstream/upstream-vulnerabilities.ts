@@ -33,7 +33,7 @@ const vulnerabilityIndex: DocumentReading<readonly IndexEntry[], 'short'> = {
 };
 
 /** The ids of a page as written, each with the JSON of its list. */
-export type KnownVulnerabilities = ReadonlyMap<string, string>;
+type KnownVulnerabilities = ReadonlyMap<string, string>;
 
 const vulnerabilityPage: DocumentReading<KnownVulnerabilities, 'vulnerabilities'> = {
   kind: 'vulnerabilities',

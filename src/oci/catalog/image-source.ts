@@ -17,7 +17,7 @@ import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
 
 /** A repository as the client requests it. */
-export interface RepositoryRequest {
+interface RepositoryRequest {
   accountId: number;
   name: string;
   /** The registry that the client names with `?ns=`; undefined if it names none. */
@@ -36,7 +36,7 @@ export interface LocatedRepository extends RepositoryRequest {
 }
 
 /** A manifest to serve; the caller closes its content. */
-export interface SourceManifest {
+interface SourceManifest {
   served: Served;
   digest: Digest;
   mediaType: string;
@@ -46,13 +46,13 @@ export interface SourceManifest {
 }
 
 /** A blob to serve; the caller closes its content. */
-export interface SourceBlob {
+interface SourceBlob {
   served: Served;
   content: Content;
   repository: string;
 }
 
-export interface ImageSourceParts {
+interface ImageSourceParts {
   database: Database;
   images: Images;
   mirrors: AccountViews<ImageMirror>;

@@ -48,7 +48,7 @@ const maxTags = 10_000;
 /** Most tags of one manifest that are shown. */
 const maxTagsOfManifest = 100;
 
-export interface MirroredParts {
+interface MirroredParts {
   database: Database;
   blobs: BlobStore;
   mirrors: AccountViews<ImageMirror>;

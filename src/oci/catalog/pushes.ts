@@ -17,7 +17,7 @@ export interface Pushed extends PushedManifest {
   warning: string | undefined;
 }
 
-export interface PushParts {
+interface PushParts {
   images: Images;
   source: ImageSource;
   mirrors: AccountViews<ImageMirror>;

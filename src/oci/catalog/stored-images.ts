@@ -27,7 +27,7 @@ const listedTogether = 4 * 2 ** 20;
 const maxPlatforms = 20;
 
 /** Most bytes of one document, and of all that may still be read. */
-export interface Budget {
+interface Budget {
   readonly each: number;
   left: number;
 }
@@ -40,7 +40,7 @@ export interface Platforms {
   children: Digest[];
 }
 
-export interface StoredParts {
+interface StoredParts {
   database: Database;
   source: ImageSource;
   mirrors: AccountViews<ImageMirror>;

@@ -5,7 +5,7 @@ import { sizeOf } from '../../storage/blobs/sizes.ts';
 import { lockRepository } from './repositories.ts';
 import { addRepositoryCounts, bytesOfLinks } from './repository-counts.ts';
 
-export interface AbandonedOptions {
+interface AbandonedOptions {
   /** Only blobs that were pushed, or lost their last manifest, before this time; milliseconds since 1970 UTC. */
   before: number;
   now: number;

@@ -14,7 +14,7 @@ import { addRepositoryCounts, isLinked } from './repository-counts.ts';
 import { deleteTag, deleteTags, noteUntagged, tagOwner, writeTags } from './tags.ts';
 
 /** A manifest to serve. */
-export interface StoredManifest {
+interface StoredManifest {
   repositoryId: number;
   digest: Digest;
   mediaType: string;
@@ -31,7 +31,7 @@ export interface SentManifest {
   contentType: string | undefined;
 }
 
-export interface PushOptions {
+interface PushOptions {
   isWhole?: boolean;
   mirroredFrom?: string | undefined;
 }

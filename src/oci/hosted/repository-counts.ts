@@ -6,7 +6,7 @@ import { sizeOf } from '../../storage/blobs/sizes.ts';
 import { lockRepository } from './repositories.ts';
 
 /** What a repository has: columns of its row, which the transactions that change its content keep. */
-export interface RepositoryCounts {
+interface RepositoryCounts {
   tags: number;
   manifests: number;
   /** The bytes of distinct manifests and blobs. */

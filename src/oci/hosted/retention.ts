@@ -4,7 +4,7 @@ import { Pace } from '../../storage/upkeep/pace.ts';
 import { deleteManifest } from './manifests.ts';
 import { lockRepository } from './repositories.ts';
 
-export interface ImageRetention {
+interface ImageRetention {
   /** Milliseconds since 1970 UTC. */
   now: number;
   /** A manifest that is unused for longer than this many milliseconds is deleted. */

@@ -23,7 +23,7 @@ import type { ImageSource, LocatedRepository } from '../catalog/image-source.ts'
 import type { ContinuedUploads } from './upload-relay.ts';
 import * as upload from './upload-routes.ts';
 
-export interface RegistryParts {
+interface RegistryParts {
   images: Images;
   source: ImageSource;
   uploads: ContinuedUploads;

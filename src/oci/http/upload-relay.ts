@@ -33,7 +33,7 @@ type UploadWork = z.input<typeof uploadWork>;
 
 const receivedAnswer = z.int().min(0).nullable();
 
-export interface ContinuedParts {
+interface ContinuedParts {
   database: Database;
   images: Images;
   instances: Instances;

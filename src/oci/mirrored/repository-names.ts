@@ -10,7 +10,7 @@ import {
 } from './upstream-repository.ts';
 
 /** Where the repository of a request may be found. */
-export interface RepositoryLocation {
+interface RepositoryLocation {
   /** The names under which it may be hosted. */
   hosted: string[];
   /** Its place at an upstream; undefined if no upstream may get requests for it. */

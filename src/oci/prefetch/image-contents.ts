@@ -11,7 +11,7 @@ export interface Item {
 }
 
 /** A manifest in an index. */
-export interface Child extends Item {
+interface Child extends Item {
   platform: Platform | undefined;
   /** The digest of the manifest that a BuildKit attestation describes; undefined for other manifests. */
   subject: string | undefined;

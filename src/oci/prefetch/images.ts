@@ -23,7 +23,7 @@ const cosignSuffixes = ['sig', 'att', 'sbom'];
 /** Depth of referrers that are followed: 2 includes, for example, the signature of a bill of materials. */
 const deepest = 2;
 
-export interface ImageParts {
+interface ImageParts {
   config: Config;
   database: Database;
   mirror: Mirror;

@@ -1,5 +1,5 @@
 /** The text with its variables replaced, or the reason why that is not possible. */
-export type Substituted = { value: string; reason?: undefined } | { reason: string; value?: undefined };
+type Substituted = { value: string; reason?: undefined } | { reason: string; value?: undefined };
 
 /** Most levels of nested variables. */
 const deepest = 16;

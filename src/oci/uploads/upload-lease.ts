@@ -12,7 +12,7 @@ export interface UploadKey {
   id: string;
 }
 
-export interface UploadRow {
+interface UploadRow {
   id: string;
   account_id: number;
   received: number;

@@ -24,7 +24,7 @@ interface Writer {
   done: Promise<unknown>;
 }
 
-export interface UploadOptions {
+interface UploadOptions {
   limits: Config['limits'];
   now: () => number;
   /** The identity of the data folder that has the staged files. */

@@ -36,9 +36,9 @@ const maxExamined = 1000;
  * Examines a blob whose bytes look missing or wrong, takes wrong bytes out of use and logs it; with `hash` it also reads the
  * bytes. Resolves to whether the blob is damaged.
  */
-export type Examine = (row: BlobRow, hash: boolean) => Promise<boolean>;
+type Examine = (row: BlobRow, hash: boolean) => Promise<boolean>;
 
-export interface BlobStoreOptions {
+interface BlobStoreOptions {
   times?: DeletionTimes | undefined;
   /** Without it, damaged bytes stay where they are. */
   examine?: Examine | undefined;

@@ -19,7 +19,7 @@ export interface Damage {
   mirrored: boolean;
 }
 
-export interface CheckOptions {
+interface CheckOptions {
   /** Whether to read the bytes and compute their digest. */
   hash: boolean;
   /** Whether mirror entries and rows stay if the bytes are missing: a disk that is not mounted has lost nothing. */

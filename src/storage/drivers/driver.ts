@@ -48,7 +48,7 @@ export interface StorageDescription {
 }
 
 /** What the storages of all instances of a database must have in common. */
-export interface StorageFact {
+interface StorageFact {
   /** The same for a storage and its copies, if they have the same name: at most 255 characters. */
   place: string;
   /** Tells a storage from its copies, which have the same identity; undefined if `place` does. */

@@ -7,7 +7,7 @@ import { S3Driver } from './s3/s3-driver.ts';
 import { StorageSettingError } from './s3/failures.ts';
 
 /** The settings of a storage. */
-export interface StorageSettings {
+interface StorageSettings {
   driver: 'filesystem' | 's3';
   /** Most bytes of local copies. */
   cache: number;

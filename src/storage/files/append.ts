@@ -57,7 +57,7 @@ export function updateHashes(hashes: AppendTarget['hashes'], chunk: Uint8Array):
 }
 
 /** The digests so far, which later chunks do not change. */
-export function copyHashes(hashes: AppendTarget['hashes']): AppendTarget['hashes'] {
+function copyHashes(hashes: AppendTarget['hashes']): AppendTarget['hashes'] {
   return new Map([...hashes].map(([algorithm, hash]) => [algorithm, hash.copy()]));
 }
 

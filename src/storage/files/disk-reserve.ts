@@ -2,7 +2,7 @@ import { localDisk, reserveReached, type Disk } from './disk.ts';
 import { storageUnavailable } from './unavailable.ts';
 
 /** Resolves to the free bytes of the disk that holds `path`. */
-export type ReadFree = Disk['free'];
+type ReadFree = Disk['free'];
 
 /** The part of the reserve that must be free beyond it before a full disk is reported as no longer full. */
 const margin = 1 / 16;

@@ -4,7 +4,7 @@ import { forUpdate, type Database, type Queryable, type Transaction } from '../.
 import { DomainError } from '../../runtime/errors.ts';
 
 /** Milliseconds after which a hold ends whose process has died. */
-export const holdLease = 120_000;
+const holdLease = 120_000;
 
 const uncached = { uncached: true };
 

@@ -15,7 +15,7 @@ import {
   type DeletionTimes,
 } from '../blobs/states.ts';
 
-export interface CollectOptions {
+interface CollectOptions {
   /** Only blobs stored before this time are removed; milliseconds since 1970 UTC. */
   before: number;
   /** The same for blobs that are still `pending`; `before` by default. */
@@ -25,7 +25,7 @@ export interface CollectOptions {
   signal?: AbortSignal | undefined;
 }
 
-export interface Collected {
+interface Collected {
   /** Unreferenced blobs, and their size. */
   blobs: number;
   bytes: number;

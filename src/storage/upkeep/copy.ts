@@ -10,7 +10,7 @@ import type { StagedFile } from '../files/staged-file.ts';
 import { liveBlobs, type BlobRow } from '../blobs/states.ts';
 import { isUnchanged, type ReportLine } from './verify.ts';
 
-export interface CopyParts {
+interface CopyParts {
   database: Database;
   source: Driver;
   target: Driver;
@@ -18,7 +18,7 @@ export interface CopyParts {
   stage(size: number, algorithms: readonly DigestAlgorithm[]): Promise<StagedFile>;
 }
 
-export interface CopyOptions {
+interface CopyOptions {
   /** Bytes per second that are read from the source. */
   rate: number;
   /** Gets a line for each blob that cannot be copied. */
@@ -30,7 +30,7 @@ export interface CopyOptions {
   lease?: number | undefined;
 }
 
-export interface CopyProgress {
+interface CopyProgress {
   /** Blobs of this pass, and those of them that are looked at. */
   known: number;
   ended: number;

@@ -5,14 +5,14 @@ import { Pace } from './pace.ts';
 import { removeBlobs } from '../blobs/removal.ts';
 import { deletionTimes, findBlobs, newGeneration, type BlobRow } from '../blobs/states.ts';
 
-export interface FilesFound {
+interface FilesFound {
   files: number;
   bytes: number;
   /** Files without a row that were stored too recently. */
   recent: number;
 }
 
-export interface FilesOptions {
+interface FilesOptions {
   /** Only files stored before this time; milliseconds since 1970 UTC, by the clock of the storage. */
   before: number;
   signal?: AbortSignal | undefined;

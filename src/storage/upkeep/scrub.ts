@@ -3,13 +3,13 @@ import { Throttle } from '../../runtime/incoming.ts';
 import type { Damage, DamageCheck } from '../blobs/damage.ts';
 import { liveBlobs, type BlobRow } from '../blobs/states.ts';
 
-export interface ScrubOptions {
+interface ScrubOptions {
   signal?: AbortSignal | undefined;
   /** Called for each damaged blob, as soon as it is found. */
   report: (damage: Damage) => void;
 }
 
-export interface Scrubbed {
+interface Scrubbed {
   blobs: number;
   bytes: number;
   corrupt: number;

@@ -7,7 +7,7 @@ import type { Driver } from '../drivers/driver.ts';
 import type { References } from '../blobs/references.ts';
 import { findBlobs, liveBlobs, type BlobRow } from '../blobs/states.ts';
 
-export interface VerifyParts {
+interface VerifyParts {
   database: Database;
   driver: Driver;
   references: References;
@@ -16,7 +16,7 @@ export interface VerifyParts {
 /** What is wrong in a running place, as a line to show. */
 export type ReportLine = (line: string) => void;
 
-export interface Verified {
+interface Verified {
   blobs: number;
   bytes: number;
   problems: number;

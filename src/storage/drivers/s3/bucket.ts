@@ -31,7 +31,7 @@ export interface BucketOptions {
 }
 
 /** Times in milliseconds. */
-export interface BucketTimes {
+interface BucketTimes {
   /** Longest time until the answer to a request without a body begins. All attempts of a deletion end in 35 s. */
   request: number;
   /** Longest time without progress of a body. */

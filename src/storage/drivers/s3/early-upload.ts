@@ -8,7 +8,7 @@ import { partsAtOnce, sendObject, sendOnce } from './upload.ts';
 const readSize = 1024 * 1024;
 
 /** The body of an early upload. */
-export interface EarlyBody {
+interface EarlyBody {
   staged: StagedFile;
   size: number;
   /** Whether the file can be sent in parts instead. */

@@ -1,7 +1,7 @@
 import { createHash, createHmac } from 'node:crypto';
 
 /** What a signed URL names. */
-export interface Presigned {
+interface Presigned {
   /** URL of the S3 server as clients reach it; the signature is only valid for this host. */
   endpoint: string;
   forcePathStyle: boolean;
