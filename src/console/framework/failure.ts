@@ -1,7 +1,7 @@
 import { statusOf } from '../../api/framework/errors.ts';
 import type { DomainError } from '../../runtime/errors.ts';
 import { copyable } from './format.ts';
-import { html, type Html } from './html.ts';
+import { html } from './html.ts';
 import type { PageView } from './page.ts';
 
 const titles: Record<number, string> = {
@@ -20,27 +20,4 @@ export function failureView(error: DomainError | undefined, requestId: string): 
     <p class="quiet">Request ${copyable(requestId)}</p>
     <p><a href="/console/">Go to the overview</a></p>`;
   return { title, body, status };
-}
-
-/** The errors of a form by field, from a domain error `Invalid`; other errors are thrown again. */
-export function fieldErrors(error: unknown): Readonly<Record<string, string>> {
-  const { name, message, detail } = error as DomainError;
-  if (name !== 'Invalid') throw error;
-  const list = (detail?.['errors'] ?? [{ field: 'form', message }]) as { field: string; message: string }[];
-  const byField: Record<string, string> = {};
-  for (const each of list) byField[each.field.split('.')[0]!] ??= each.message;
-  return byField;
-}
-
-/** The message beside the field `name`, if it has an error. Its field refers to it with `describedBy`. */
-export function fieldError(name: string, errors: Readonly<Record<string, string>>): Html | undefined {
-  const message = errors[name];
-  return message === undefined
-    ? undefined
-    : html`<p class="field-error" id="${name}-error" role="alert">${message}</p>`;
-}
-
-/** The attributes that mark a field with an error. */
-export function describedBy(name: string, errors: Readonly<Record<string, string>>): Html | undefined {
-  return errors[name] === undefined ? undefined : html`aria-invalid="true" aria-describedby="${name}-error"`;
 }

@@ -8,7 +8,7 @@ export class Html {
 }
 
 /** What a template takes: texts and numbers are escaped; undefined, null and false are left out; lists are joined. */
-type HtmlPart = Html | string | number | undefined | null | false | readonly HtmlPart[];
+export type HtmlPart = Html | string | number | undefined | null | false | readonly HtmlPart[];
 
 /**
  * HTML from a template. Values are escaped for text and for quoted attributes, so each attribute with a value needs double

@@ -1,46 +1,27 @@
 import type { Patterns } from '../../accounts/names.ts';
 import { byPlural, protocolWords } from '../../config/protocols.ts';
 import { scopes, scopeTexts } from '../../accounts/principal.ts';
-import { describedBy, fieldError } from './failure.ts';
+import type { Form } from './form.ts';
 import { html, type Html } from './html.ts';
 import { may } from './layout.ts';
 import type { PageCall } from './page.ts';
 
 // The fields of a form that gives rights: scopes, and patterns of names.
 
-type Errors = Readonly<Record<string, string>>;
-
 /** The field `scope`. A visitor is not offered `operate` without having it. */
-export function scopeFields(principal: PageCall['principal'], form: URLSearchParams, errors: Errors): Html {
-  const chosen = new Set(form.getAll('scope'));
+export function scopeFields(principal: PageCall['principal'], form: Form): Html {
   const offered = scopes.filter((each) => each !== 'operate' || may(principal, 'operate'));
-  return html`<fieldset>
-    <legend>Scopes</legend>
-    ${offered.map(
-      (each) =>
-        html`<label class="choice"
-          ><input type="checkbox" name="scope" value="${each}" ${chosen.has(each) ? html`checked` : ''} /> ${each}
-          <span class="quiet">${scopeTexts[each]}</span></label
-        >`,
-    )}
-    ${fieldError('scopes', errors)}
-  </fieldset>`;
+  const options = offered.map((each) => [each, each, scopeTexts[each]] as const);
+  return form.choices('Scopes', 'scope', options, { errorOf: 'scopes' });
 }
 
 /** A field for the patterns of each kind of names. */
-export function patternFields(form: URLSearchParams, errors: Errors): Html {
+export function patternFields(form: Form): Html {
   const examples = protocolWords.map(({ example }) => html`<code>${example.split(',', 1)[0]}</code>`);
-  return html`${protocolWords.map(
-      ({ plural, word }, index) =>
-        html`<label for="${plural}">Only ${word}s</label>
-          <input
-            id="${plural}"
-            name="${plural}"
-            value="${form.get(plural)}"
-            ${index === 0 ? describedBy('patterns', errors) : ''}
-          />`,
-    )}
-    ${fieldError('patterns', errors)}
+  const fields = protocolWords.map(({ plural, word }, index) =>
+    form.input(plural, `Only ${word}s`, index === 0 ? { errorOf: 'patterns' } : {}),
+  );
+  return html`${fields}
     <p class="hint">
       Patterns such as ${examples.map((each, index) => html`${index === 0 ? '' : ' and '}${each}`)}, separated by
       spaces. Leave all empty for all names.

@@ -5,6 +5,7 @@ import { ago, bytesText, countText, counted, figure, ratio, sizeHtml } from '../
 import { html, type Html } from '../framework/html.ts';
 import { may } from '../framework/layout.ts';
 import type { Page, PageCall, PageView } from '../framework/page.ts';
+import { facts } from '../framework/table.ts';
 import { connectLines, isConnected } from './connect.ts';
 import { eventRows } from './operations/event-rows.ts';
 import { addressOf } from './mirror/mirror.ts';
@@ -92,12 +93,11 @@ function limitRows(limits: { name: string; unit: string; limit: number | null }[
   if (set.length === 0) return undefined;
   return html`<section>
     <h2>Limits</h2>
-    <dl class="facts">
-      ${set.map(
-        ({ name, unit, limit }) =>
-          html`<dt>${limitNames[name] ?? name}</dt>
-            <dd>${unit.startsWith('bytes') ? sizeHtml(limit!) : `${countText(limit!)} ${unit}`}</dd>`,
-      )}
-    </dl>
+    ${facts(
+      ...set.map(({ name, unit, limit }) => {
+        const value = unit.startsWith('bytes') ? sizeHtml(limit!) : `${countText(limit!)} ${unit}`;
+        return [limitNames[name] ?? name, value] as const;
+      }),
+    )}
   </section>`;
 }

@@ -58,18 +58,13 @@ function empty({ kind, origin, cursor, q }: Record<string, string>): Html {
 function hitTable(items: readonly z.input<typeof searchHit>[]): Html {
   return table(
     ['Name', 'Kind', 'Origin', 'Newest version', { number: 'Downloads' }],
-    items.map(
-      (each) =>
-        html`<tr>
-          <td>
-            <a href="${each.kind === 'package' ? packagePath(each.name) : imagePath(each.name)}">${each.name}</a>
-            ${each.description && html`<br /><span class="quiet">${short(each.description, 160)}</span>`}
-          </td>
-          <td>${each.kind === 'package' ? 'package' : 'image'}</td>
-          <td>${originOf(each)}</td>
-          <td>${each.version}</td>
-          <td class="number">${countText(each.download_count)}</td>
-        </tr>`,
-    ),
+    items.map((each) => [
+      html`<a href="${each.kind === 'package' ? packagePath(each.name) : imagePath(each.name)}">${each.name}</a>
+        ${each.description && html`<br /><span class="quiet">${short(each.description, 160)}</span>`}`,
+      each.kind === 'package' ? 'package' : 'image',
+      originOf(each),
+      each.version,
+      countText(each.download_count),
+    ]),
   );
 }

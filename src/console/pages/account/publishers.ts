@@ -7,17 +7,16 @@ import {
   type trustedIssuer,
 } from '../../../api/publishers/publisher-schemas.ts';
 import type { DomainError } from '../../../runtime/errors.ts';
-import { describedBy, fieldError, fieldErrors } from '../../framework/failure.ts';
+import { confirmForm, fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { copyable, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../../framework/rights.ts';
-import { table } from '../../framework/table.ts';
+import { facts, type Cells, table } from '../../framework/table.ts';
 
 type Publisher = z.input<typeof publisher>;
 type Issuer = z.input<typeof trustedIssuer>;
 type Explanation = z.input<typeof explanation>;
-type Errors = Readonly<Record<string, string>>;
 
 /** The rules by which identity tokens of a CI are exchanged for tokens. */
 const listPage: Page = {
@@ -47,13 +46,7 @@ const listPage: Page = {
         html`<section>
           <h2>How a CI gets its token</h2>
           <p>Request an identity token for the audience of the issuer, and send it to this server:</p>
-          <dl class="facts">
-            ${issuers.map(
-              ({ name, audience }) =>
-                html`<dt>${name}</dt>
-                  <dd>${copyable(audience)}</dd>`,
-            )}
-          </dl>
+          ${facts(...issuers.map(({ name, audience }) => [name, copyable(audience)] as const))}
           ${lines(exchangeLines(call), 'the lines that exchange an identity token')}
           <p>For the action <code>NuGet/login</code>, set <code>token-service-url</code> to this address:</p>
           <p>${copyable(`${call.urls.base}/v1/token-exchange/nuget`)}</p>
@@ -73,37 +66,36 @@ function exchangeLines({ urls, principal }: PageCall): string {
 }
 
 function ruleTable(items: readonly Publisher[]): Html {
-  return table(['Name', 'Issuer', 'Claims', 'Scopes', 'Limited to', { unseen: 'Action' }], items.map(ruleRow));
+  return table(
+    [{ name: 'Name' }, 'Issuer', 'Claims', 'Scopes', 'Limited to', { unseen: 'Action' }],
+    items.map(ruleRow),
+  );
 }
 
-function ruleRow({ id, name, issuer, claims, scopes, patterns, source, warnings }: Publisher): Html {
+function ruleRow({ id, name, issuer, claims, scopes, patterns, source, warnings }: Publisher): Cells {
   const actions = html`<a class="button" href="/console/publishers/${id}">Change<span class="unseen"> ${name}</span></a>
     <a class="button" href="/console/publishers/${id}/delete">Delete…<span class="unseen"> ${name}</span></a>`;
-  return html`<tr>
-    <th scope="row">
-      ${name} ${warnings.map((each) => html`<p class="quiet"><span class="state warn">Check</span> ${each}</p>`)}
-    </th>
-    <td>${issuer}</td>
-    <td>
-      ${Object.entries(claims).map(([claim, values]) => html`<div><code>${claim}</code> ${values.join(' or ')}</div>`)}
-    </td>
-    <td>${scopes.join(', ')}</td>
-    <td>${limitedTo(patterns)}</td>
-    <td>${source === 'settings' ? html`<span class="quiet">in the settings</span>` : actions}</td>
-  </tr>`;
+  return [
+    html`${name} ${warnings.map((each) => html`<p class="quiet"><span class="state warn">Check</span> ${each}</p>`)}`,
+    issuer,
+    Object.entries(claims).map(([claim, values]) => html`<div><code>${claim}</code> ${values.join(' or ')}</div>`),
+    scopes.join(', '),
+    limitedTo(patterns),
+    source === 'settings' ? html`<span class="quiet">in the settings</span>` : actions,
+  ];
 }
 
 const newPage: Page = {
   path: '/publishers/new',
   section: 'tokens',
   action: 'admin',
-  show: (call) => formView(call, 'Create a rule', new URLSearchParams({ scope: 'read' }), {}),
+  show: (call) => formView(call, 'Create a rule', new Form({ scope: 'read' })),
   send: async (call) => {
     try {
       await call.api.call('createPublisher', publisher, { body: bodyOf(call.form) });
       return { to: '/console/publishers', done: 'rule-saved' };
     } catch (error) {
-      return formView(call, 'Create a rule', call.form, ruleErrors(error));
+      return formView(call, 'Create a rule', new Form(call.form, ruleErrors(error)));
     }
   },
 };
@@ -112,14 +104,14 @@ const editPage: Page = {
   path: '/publishers/:id',
   section: 'tokens',
   action: 'admin',
-  show: async (call) => formView(call, 'Change a rule', formOf(await ruleOf(call)), {}),
+  show: async (call) => formView(call, 'Change a rule', formOf(await ruleOf(call))),
   send: async (call) => {
     const { api, params, form } = call;
     try {
       await api.call('updatePublisher', publisher, { params: { id: params['id']! }, body: bodyOf(form) });
       return { to: '/console/publishers', done: 'rule-saved' };
     } catch (error) {
-      return formView(call, 'Change a rule', form, ruleErrors(error));
+      return formView(call, 'Change a rule', new Form(form, ruleErrors(error)));
     }
   },
 };
@@ -155,45 +147,35 @@ function bodyOf(form: URLSearchParams): Record<string, unknown> {
   };
 }
 
-function formOf({ name, issuer, claims, scopes, patterns }: Publisher): URLSearchParams {
+function formOf({ name, issuer, claims, scopes, patterns }: Publisher): Form {
   const pairs = Object.entries(claims).flatMap(([claim, values]) => values.map((value) => `${claim} = ${value}`));
   const form = new URLSearchParams({ name, issuer, claims: pairs.join('\n') });
   for (const scope of scopes) form.append('scope', scope);
   for (const [plural, some] of Object.entries(patterns ?? {})) form.set(plural, some.join(' '));
-  return form;
+  return new Form(form);
 }
 
-async function formView(call: PageCall, title: string, form: URLSearchParams, errors: Errors): Promise<PageView> {
+async function formView(call: PageCall, title: string, form: Form): Promise<PageView> {
   const issuers = await issuersOf(call);
+  const options = issuers.map(({ name, issuer }) => [name, `${name}: ${issuer}`] as const);
   const body = html`<form method="post" class="panel narrow">
-    ${fieldError('form', errors)}
-    <label for="name">Name</label>
-    <input id="name" name="name" required maxlength="200" value="${form.get('name')}" ${describedBy('name', errors)} />
-    ${fieldError('name', errors)}
-    <p class="hint">The tokens that the rule gives have the same name. The audit shows it.</p>
-    <label for="issuer">Issuer</label>
-    <select id="issuer" name="issuer" ${describedBy('issuer', errors)}>
-      ${issuers.map(
-        ({ name, issuer }) =>
-          html`<option value="${name}" ${name === form.get('issuer') ? html`selected` : ''}>
-            ${name}: ${issuer}
-          </option>`,
-      )}
-    </select>
-    ${fieldError('issuer', errors)}
-    <label for="claims">Claims</label>
-    <textarea id="claims" name="claims" rows="5" spellcheck="false" required ${describedBy('claims', errors)}>
-${form.get('claims')}</textarea>
-    ${fieldError('claims', errors)}
-    <p class="hint">
-      One in each line, such as <code>repository_id = 123456</code> and <code>ref = refs/tags/*</code>. All claims must
-      match. A claim in several lines may have any of these values. IDs never go to another project, names can.
-    </p>
-    ${scopeFields(call.principal, form, errors)} ${patternFields(form, errors)}
+    ${form.error('form')}
+    ${form.input('name', 'Name', {
+      attributes: html`required maxlength="200"`,
+      hint: 'The tokens that the rule gives have the same name. The audit shows it.',
+    })}
+    ${form.select('issuer', 'Issuer', options)}
+    ${form.area('claims', 'Claims', {
+      attributes: html`rows="5" spellcheck="false" required`,
+      hint: html`One in each line, such as <code>repository_id = 123456</code> and <code>ref = refs/tags/*</code>. All
+        claims must match. A claim in several lines may have any of these values. IDs never go to another project, names
+        can.`,
+    })}
+    ${scopeFields(call.principal, form)} ${patternFields(form)}
     <button class="primary">Save</button>
     <a href="/console/publishers">Cancel</a>
   </form>`;
-  return { title, body, status: Object.keys(errors).length > 0 ? 422 : 200 };
+  return form.view(title, body);
 }
 
 const deletePage: Page = {
@@ -206,10 +188,7 @@ const deletePage: Page = {
         Identity tokens that only the rule <strong>${name}</strong> accepts are refused from then on. The tokens that it
         gave stop working at once. This cannot be undone.
       </p>
-      <form method="post">
-        <button class="danger">Delete the rule</button>
-        <a href="/console/publishers">Keep it</a>
-      </form>`;
+      ${confirmForm('Delete the rule', 'Keep it', '/console/publishers')}`;
     return { title: 'Delete a rule', body };
   },
   send: async ({ params, api }): Promise<Redirect> => {
@@ -222,11 +201,11 @@ const explainPage: Page = {
   path: '/publishers/explain',
   section: 'tokens',
   action: 'admin',
-  show: () => Promise.resolve(explainView(undefined, {})),
+  show: () => Promise.resolve(explainView(undefined)),
   send: async ({ api, form }: FormCall) => {
     try {
       const body = { token: (form.get('token') ?? '').trim() };
-      return explainView(await api.call('explainPublishers', explanation, { body }), {});
+      return explainView(await api.call('explainPublishers', explanation, { body }));
     } catch (error) {
       return explainView(undefined, fieldErrors(error));
     }
@@ -234,17 +213,18 @@ const explainPage: Page = {
 };
 
 /** The token is not shown again: it may still be valid. */
-function explainView(found: Explanation | undefined, errors: Errors): PageView {
+function explainView(found: Explanation | undefined, errors?: Errors): PageView {
+  const form = new Form({}, errors);
   const body = html`${found && resultOf(found)}
     <form method="post" class="panel narrow">
-      <label for="token">Identity token</label>
-      <textarea id="token" name="token" rows="5" spellcheck="false" required ${describedBy('token', errors)}></textarea>
-      ${fieldError('token', errors)}
-      <p class="hint">The token is compared with the rules. It is not exchanged, and not stored.</p>
+      ${form.area('token', 'Identity token', {
+        attributes: html`rows="5" spellcheck="false" required`,
+        hint: 'The token is compared with the rules. It is not exchanged, and not stored.',
+      })}
       <button class="primary">Explain</button>
       <a href="/console/publishers">Back to the rules</a>
     </form>`;
-  return { title: 'Explain a token', body, status: Object.keys(errors).length > 0 ? 422 : 200 };
+  return form.view('Explain a token', body);
 }
 
 function resultOf({ issuer, problem, claims, rules }: Explanation): Html {
@@ -275,15 +255,14 @@ function resultOf({ issuer, problem, claims, rules }: Explanation): Html {
       )}
     </ul>
     <h2>Claims of the token</h2>
-    <dl class="facts">
-      ${Object.entries(claims)
+    ${facts(
+      ...Object.entries(claims)
         .slice(0, 100)
         .map(
           ([claim, value]) =>
-            html`<dt>${claim}</dt>
-              <dd>${(typeof value === 'string' ? value : JSON.stringify(value)).slice(0, 500)}</dd>`,
-        )}
-    </dl>
+            [claim, (typeof value === 'string' ? value : JSON.stringify(value)).slice(0, 500)] as const,
+        ),
+    )}
   </section>`;
 }
 

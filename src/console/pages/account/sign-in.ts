@@ -1,8 +1,9 @@
 import { typed } from '../../../runtime/command-name.ts';
-import { describedBy, fieldError } from '../../framework/failure.ts';
+import { Form } from '../../framework/form.ts';
 import { copyable } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { PageView } from '../../framework/page.ts';
+import { facts } from '../../framework/table.ts';
 
 /** `path` if it is an address of the console, otherwise the overview. Another address could lead to another site. */
 export function localPath(path: string | undefined): string {
@@ -22,29 +23,19 @@ interface SignInPage {
 
 /** The page that asks for an API token, and leads to the provider if there is one. */
 export function signInView({ next, error, host }: SignInPage): PageView {
-  const errors: Record<string, string> = error === undefined ? {} : { token: error };
+  const form = new Form({}, error === undefined ? {} : { token: error });
+  const focus = host === undefined && html`autofocus`;
   const body = html`${host !== undefined && personLink(next, host)}
     <form method="post" action="/console/sign-in" class="panel narrow">
       <input type="hidden" name="next" value="${next}" />
-      <label for="token">API token</label>
-      <input
-        id="token"
-        name="token"
-        type="password"
-        autocomplete="current-password"
-        required
-        ${host === undefined ? html`autofocus` : ''}
-        spellcheck="false"
-        ${describedBy('token', errors)}
-      />
-      ${fieldError('token', errors)}
-      <p class="hint">
-        It begins with <code>ent_</code>. The first start of the server prints the first token; the command
-        <code>${typed('token create')}</code> makes more.
-      </p>
+      ${form.input('token', 'API token', {
+        attributes: html`type="password" autocomplete="current-password" required ${focus} spellcheck="false"`,
+        hint: html`It begins with <code>ent_</code>. The first start of the server prints the first token; the command
+          <code>${typed('token create')}</code> makes more.`,
+      })}
       <button class="primary">Sign in</button>
     </form>`;
-  return { title: 'Sign in', body, status: error === undefined ? 200 : 422 };
+  return form.view('Sign in', body);
 }
 
 /** A link: the policy `form-action` would stop a form that leads to the provider. */
@@ -66,12 +57,7 @@ export function noAccountView({ name, subject, issuer }: { name: string; subject
       You signed in as ${name}, but no rule of this server gives you an account.
     </p>
     <p>Ask its operator for a rule in the setting <code>signIn.oidc.rules</code> for one of your claims. You are:</p>
-    <dl class="facts">
-      <dt>Provider</dt>
-      <dd>${copyable(issuer)}</dd>
-      <dt>Subject</dt>
-      <dd>${copyable(subject)}</dd>
-    </dl>
+    ${facts(['Provider', copyable(issuer)], ['Subject', copyable(subject)])}
     <p><a class="button" href="/console/sign-in">Go to the sign-in page</a></p>`;
   return { title: 'No account', body, status: 403 };
 }

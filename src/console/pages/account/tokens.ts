@@ -1,16 +1,15 @@
 import type { z } from 'zod';
 import { newToken, sessionList, token, tokenList } from '../../../api/framework/schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { describedBy, fieldError, fieldErrors } from '../../framework/failure.ts';
+import { confirmForm, fieldErrors, Form } from '../../framework/form.ts';
 import { ago, copyable, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../../framework/rights.ts';
-import { selectCell, table } from '../../framework/table.ts';
+import { type Cells, selectBox, table } from '../../framework/table.ts';
 
 type Token = z.input<typeof token>;
-type Errors = Readonly<Record<string, string>>;
 
 /** Most tokens that are revoked together. */
 const maxTogether = 200;
@@ -31,7 +30,7 @@ export const tokensPage: Page = {
         ${table(
           [
             { unseen: 'Select' },
-            'Name',
+            { name: 'Name' },
             'Begins with',
             'Scopes',
             'Limited to',
@@ -53,20 +52,20 @@ export const tokensPage: Page = {
   },
 };
 
-function tokenRow(each: Token, now: number): Html {
+function tokenRow(each: Token, now: number): Cells {
   const { id, name, token_prefix: prefix, patterns, revoked_at: revoked, expires_at: expires } = each;
   const isExpired = expires !== null && Date.parse(expires) <= now;
-  return html`<tr>
-    ${revoked === null ? selectCell('id', id, name) : html`<td></td>`}
-    <th scope="row">${name}${each.publisher_id !== null && html` <span class="quiet">by a rule</span>`}</th>
-    <td>${prefix !== '' && html`<code>${prefix}…</code>`}</td>
-    <td>${each.scopes.join(', ')}</td>
-    <td>${limitedTo(patterns)}</td>
-    <td>${makerOf(each)}</td>
-    <td>${ago(each.last_used_at, now)}</td>
-    <td>${ago(expires, now)}</td>
-    <td>${stateOf(revoked !== null, isExpired)}</td>
-  </tr>`;
+  return [
+    revoked === null ? selectBox('id', id, name) : '',
+    html`${name}${each.publisher_id !== null && html` <span class="quiet">by a rule</span>`}`,
+    prefix !== '' && html`<code>${prefix}…</code>`,
+    each.scopes.join(', '),
+    limitedTo(patterns),
+    makerOf(each),
+    ago(each.last_used_at, now),
+    ago(expires, now),
+    stateOf(revoked !== null, isExpired),
+  ];
 }
 
 function makerOf({ created_by: maker }: Token): Html | string {
@@ -82,19 +81,14 @@ function stateOf(isRevoked: boolean, isExpired: boolean): Html {
 function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, now }: PageCall): Html {
   return table(
     ['Who', 'Browser', 'Address', 'Began', 'Last used', { unseen: 'Action' }],
-    sessions.map(
-      ({ id, person, agent, address, created_at: began, last_used_at: used }) =>
-        html`<tr>
-          <td>${person ? person.name : html`<span class="quiet">a token</span>`}</td>
-          <td>${agent.slice(0, 120)} ${id === session && html`<strong>(this one)</strong>`}</td>
-          <td>${address}</td>
-          <td>${ago(began, now)}</td>
-          <td>${ago(used, now)}</td>
-          <td>
-            <a href="/console/sessions/${id}">End…<span class="unseen"> the session of ${address}</span></a>
-          </td>
-        </tr>`,
-    ),
+    sessions.map(({ id, person, agent, address, created_at: began, last_used_at: used }) => [
+      person ? person.name : html`<span class="quiet">a token</span>`,
+      html`${agent.slice(0, 120)} ${id === session && html`<strong>(this one)</strong>`}`,
+      address,
+      ago(began, now),
+      ago(used, now),
+      html`<a href="/console/sessions/${id}">End…<span class="unseen"> the session of ${address}</span></a>`,
+    ]),
   );
 }
 
@@ -111,7 +105,7 @@ export const newTokenPage: Page = {
   path: '/tokens/new',
   section: 'tokens',
   action: 'admin',
-  show: (call) => Promise.resolve(formView(call, new URLSearchParams({ scope: 'read', days: '90' }), {})),
+  show: (call) => Promise.resolve(formView(call, new Form({ scope: 'read', days: '90' }))),
   send: async (call) => {
     const { form, api, now } = call;
     const days = Number(form.get('days') ?? '90');
@@ -127,27 +121,19 @@ export const newTokenPage: Page = {
       });
       return madeView(call, made.token);
     } catch (error) {
-      return formView(call, form, fieldErrors(error));
+      return formView(call, new Form(form, fieldErrors(error)));
     }
   },
 };
 
-function formView({ principal }: PageCall, form: URLSearchParams, errors: Errors): PageView {
+function formView({ principal }: PageCall, form: Form): PageView {
   const body = html`<form method="post" class="panel narrow">
-    ${fieldError('form', errors)}
-    <label for="name">Name</label>
-    <input id="name" name="name" required maxlength="200" value="${form.get('name')}" ${describedBy('name', errors)} />
-    ${fieldError('name', errors)}
-    <p class="hint">What it is for, such as <code>ci of web</code>. The audit shows it.</p>
-    ${scopeFields(principal, form, errors)}
-    <label for="days">Expires after</label>
-    <select id="days" name="days">
-      ${lifetimes.map(
-        ([days, text]) =>
-          html`<option value="${days}" ${form.get('days') === String(days) ? html`selected` : ''}>${text}</option>`,
-      )}
-    </select>
-    ${fieldError('expires_at', errors)}
+    ${form.error('form')}
+    ${form.input('name', 'Name', {
+      attributes: html`required maxlength="200"`,
+      hint: html`What it is for, such as <code>ci of web</code>. The audit shows it.`,
+    })}
+    ${scopeFields(principal, form)} ${form.select('days', 'Expires after', lifetimes, { errorOf: 'expires_at' })}
     ${
       principal.kind === 'token' &&
       principal.expiresAt !== null &&
@@ -156,11 +142,10 @@ function formView({ principal }: PageCall, form: URLSearchParams, errors: Errors
         latest.
       </p>`
     }
-    ${patternFields(form, errors)}
+    ${patternFields(form)}
     <button class="primary">Create</button>
   </form>`;
-  const status = Object.keys(errors).length > 0 ? 422 : 200;
-  return { title: 'Create a token', body, status };
+  return form.view('Create a token', body);
 }
 
 function madeView({ urls }: FormCall, value: string): PageView {
@@ -193,11 +178,12 @@ export const revokePage: Page = {
           ({ name, last_used_at: used }) => html`<li><strong>${name}</strong>, last used ${ago(used, call.now)}</li>`,
         )}
       </ul>
-      <form method="post">
-        ${found.map(({ id }) => html`<input type="hidden" name="id" value="${id}" />`)}
-        <button class="danger">Revoke ${found.length === 1 ? 'the token' : `${found.length} tokens`}</button>
-        <a href="/console/tokens">Keep them</a>
-      </form>`;
+      ${confirmForm(
+        `Revoke ${found.length === 1 ? 'the token' : `${found.length} tokens`}`,
+        'Keep them',
+        '/console/tokens',
+        found.map(({ id }) => ['id', id]),
+      )}`;
     return { title: 'Revoke tokens', body };
   },
   send: async ({ form, api }): Promise<Redirect> => {
@@ -231,10 +217,7 @@ export const sessionPage: Page = {
         ${isOwn ? 'This is the session that you use now: you will have to sign in again.' : 'Its browser has to sign in again.'}
         A token that it began with stays valid.
       </p>
-      <form method="post">
-        <button class="danger">End the session</button>
-        <a href="/console/tokens">Keep it</a>
-      </form>`;
+      ${confirmForm('End the session', 'Keep it', '/console/tokens')}`;
     return Promise.resolve({ title: 'End a session', body });
   },
   send: async ({ params, api }): Promise<Redirect> => {

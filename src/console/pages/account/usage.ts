@@ -6,7 +6,7 @@ import { may } from '../../framework/layout.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
 import { barChart } from '../../framework/plot.ts';
-import { table } from '../../framework/table.ts';
+import { facts, table } from '../../framework/table.ts';
 
 type Item = z.input<typeof usageItem>;
 
@@ -36,26 +36,22 @@ export const usagePage: Page = {
     const body = html`<p>
         ${monthLinks(name, grouping, call.now)} <span class="quiet">As of ${ago(asOf, call.now)}.</span>
       </p>
-      <dl class="facts">
-        <dt>Sent</dt>
-        <dd>${sizeHtml(bandwidth.egress_bytes)} in ${countText(requests.downloads)} downloads</dd>
-        <dt>Received</dt>
-        <dd>${sizeHtml(bandwidth.ingress_bytes)} in ${countText(requests.uploads)} uploads</dd>
-        <dt>From upstreams</dt>
-        <dd>
-          ${sizeHtml(bandwidth.upstream_bytes)}; ${ratio(requests.cache_hits, asked)} of the requests for mirrored
-          content needed no upstream
-        </dd>
-        <dt>Stored</dt>
-        <dd>
-          ${
-            storage.as_of === null
-              ? 'it is being measured'
-              : html`${sizeHtml(storage.current_bytes)} now, at most ${sizeHtml(storage.peak_bytes)},
-                ${sizeHtml(storage.average_bytes)} on average`
-          }
-        </dd>
-      </dl>
+      ${facts(
+        ['Sent', html`${sizeHtml(bandwidth.egress_bytes)} in ${countText(requests.downloads)} downloads`],
+        ['Received', html`${sizeHtml(bandwidth.ingress_bytes)} in ${countText(requests.uploads)} uploads`],
+        [
+          'From upstreams',
+          html`${sizeHtml(bandwidth.upstream_bytes)}; ${ratio(requests.cache_hits, asked)} of the requests for mirrored
+          content needed no upstream`,
+        ],
+        [
+          'Stored',
+          storage.as_of === null
+            ? 'it is being measured'
+            : html`${sizeHtml(storage.current_bytes)} now, at most ${sizeHtml(storage.peak_bytes)},
+              ${sizeHtml(storage.average_bytes)} on average`,
+        ],
+      )}
       <section>
         <h2>Bytes sent, by day</h2>
         ${daysOf(days.items, period)}
@@ -103,17 +99,14 @@ function daysOf(items: readonly Item[], period: { start: string; end: string }):
     <details>
       <summary>As a table</summary>
       ${table(
-        ['Day', { number: 'Sent' }, { number: 'Received' }, { number: 'Downloads' }, { number: 'Uploads' }],
-        items.map(
-          (each) =>
-            html`<tr>
-              <th scope="row">${each.date}</th>
-              <td class="number">${sizeHtml(each.egress_bytes)}</td>
-              <td class="number">${sizeHtml(each.ingress_bytes)}</td>
-              <td class="number">${countText(each.downloads)}</td>
-              <td class="number">${countText(each.uploads)}</td>
-            </tr>`,
-        ),
+        [{ name: 'Day' }, { number: 'Sent' }, { number: 'Received' }, { number: 'Downloads' }, { number: 'Uploads' }],
+        items.map((each) => [
+          each.date,
+          sizeHtml(each.egress_bytes),
+          sizeHtml(each.ingress_bytes),
+          countText(each.downloads),
+          countText(each.uploads),
+        ]),
       )}
     </details>`;
 }
@@ -135,7 +128,6 @@ async function tokenNames({ api, principal }: PageCall): Promise<Map<string, str
 }
 
 function itemRows(items: readonly Item[], grouping: string, names: ReadonlyMap<string, string>): Html {
-  if (items.length === 0) return html`<p class="empty">Nothing was used in this month.</p>`;
   const page = { package: 'packages', container: 'images' }[grouping];
   const nameOf = ({ key }: Item) => {
     if (key === null) return html`<span class="quiet">without a name</span>`;
@@ -144,23 +136,21 @@ function itemRows(items: readonly Item[], grouping: string, names: ReadonlyMap<s
   };
   return table(
     [
-      'Name',
+      { name: 'Name' },
       { number: 'Requests' },
       { number: 'Downloads' },
       { number: 'Sent' },
       { number: 'Received' },
       { number: 'From upstreams' },
     ],
-    items.map(
-      (each) =>
-        html`<tr>
-          <th scope="row">${nameOf(each)}</th>
-          <td class="number">${countText(each.requests)}</td>
-          <td class="number">${countText(each.downloads)}</td>
-          <td class="number">${sizeHtml(each.egress_bytes)}</td>
-          <td class="number">${sizeHtml(each.ingress_bytes)}</td>
-          <td class="number">${sizeHtml(each.upstream_bytes)}</td>
-        </tr>`,
-    ),
+    items.map((each) => [
+      nameOf(each),
+      countText(each.requests),
+      countText(each.downloads),
+      sizeHtml(each.egress_bytes),
+      sizeHtml(each.ingress_bytes),
+      sizeHtml(each.upstream_bytes),
+    ]),
+    { empty: 'Nothing was used in this month.' },
   );
 }

@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import { containerDetails, manifestDetails } from '../../../api/content/content-schemas.ts';
 import { counted, short } from '../../framework/format.ts';
+import { confirmForm } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { imagePath } from '../../framework/links.ts';
 import type { Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
@@ -69,13 +70,17 @@ async function preview({ api, params }: PageCall, { tags, digests }: Choice): Pr
     </p>
     ${tags.map((tag, index) => tagPreview(tag, ofTags[index], tags))}
     ${digests.map((digest, index) => manifestPreview(digest, ofDigests[index]))}
-    <form method="post" action="${imagePath(name)}/delete" class="panel narrow">
-      ${tags.map((tag) => html`<input type="hidden" name="tag" value="${tag}" />`)}
-      ${digests.map((digest) => html`<input type="hidden" name="digest" value="${digest}" />`)}
-      <input type="hidden" name="confirmed" value="yes" />
-      <button class="danger">Delete ${what}</button>
-      <a href="${imagePath(name)}">Keep</a>
-    </form>`;
+    ${confirmForm(
+      `Delete ${what}`,
+      'Keep',
+      imagePath(name),
+      [
+        ...tags.map((tag) => ['tag', tag] as const),
+        ...digests.map((digest) => ['digest', digest] as const),
+        ['confirmed', 'yes'],
+      ],
+      `${imagePath(name)}/delete`,
+    )}`;
   return { title: `Delete ${what} of ${short(name, 200)}`, body };
 }
 

@@ -5,7 +5,7 @@ import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { imagePath, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
-import { table } from '../../framework/table.ts';
+import { facts, type Cells, table } from '../../framework/table.ts';
 import { digestLink, pullLine, shownDigest } from './image.ts';
 
 type Details = z.input<typeof manifestDetails>;
@@ -25,18 +25,19 @@ export const imageDigestPage: Page = {
     const { config, layers, children } = found;
     const mayDelete = may(principal, 'delete') && (found.origin === 'hosted' || may(principal, 'operate'));
     const body = html`<p><a href="${imagePath(found.name)}">${short(found.name, 255)}</a> ${originOf(found)}</p>
-      <dl class="facts">
-        ${fact('Digest', copyable(found.digest))} ${fact('Kind', short(found.artifact_type ?? found.media_type, 200))}
-        ${fact('Tags', found.tags.length > 0 ? short(found.tags.join(', '), 400) : html`<span class="quiet">none</span>`)}
-        ${fact('Size', sizeHtml(found.size_bytes))}
-        ${fact('Pulls', html`${countText(found.pull_count)}, the last ${ago(found.last_pulled_at, now)}`)}
-        ${fact(found.origin === 'hosted' ? 'Pushed' : 'Mirrored', ago(found.updated_at, now))}
-        ${found.subject !== null && fact('Refers to', digestLink(found.name, found.subject))}
-        ${found.indexes.length > 0 && fact('Listed by', html`${found.indexes.map((each) => html`${digestLink(found.name, each)} `)}`)}
-        ${config?.platform && fact('Platform', short(config.platform, 60))}
-        ${config?.created && fact('Created', short(config.created, 40))}
-        ${config?.author && fact('Author', short(config.author, 200))}
-      </dl>
+      ${facts(
+        ['Digest', copyable(found.digest)],
+        ['Kind', short(found.artifact_type ?? found.media_type, 200)],
+        ['Tags', found.tags.length > 0 ? short(found.tags.join(', '), 400) : html`<span class="quiet">none</span>`],
+        ['Size', sizeHtml(found.size_bytes)],
+        ['Pulls', html`${countText(found.pull_count)}, the last ${ago(found.last_pulled_at, now)}`],
+        [found.origin === 'hosted' ? 'Pushed' : 'Mirrored', ago(found.updated_at, now)],
+        found.subject !== null && ['Refers to', digestLink(found.name, found.subject)],
+        found.indexes.length > 0 && ['Listed by', found.indexes.map((each) => html`${digestLink(found.name, each)} `)],
+        config?.platform && ['Platform', short(config.platform, 60)],
+        config?.created && ['Created', short(config.created, 40)],
+        config?.author && ['Author', short(config.author, 200)],
+      )}
       ${lines(pullLine(urls.registry, found.name, `@${found.digest}`), 'the line that pulls this digest')}
       ${mayDelete && html`<p><a href="${withQuery(`${imagePath(found.name)}/delete`, { digest: found.digest })}">Delete…</a></p>`}
       ${children.length > 0 && childSection(found)} ${layers.length > 0 && layerSection(found)} ${historySection(found)}
@@ -46,11 +47,6 @@ export const imageDigestPage: Page = {
     return { title: `${short(found.name, 100)}@${found.digest.slice(0, shownDigest)}`, body, json };
   },
 };
-
-function fact(term: string, value: Html | string): Html {
-  return html`<dt>${term}</dt>
-    <dd>${value}</dd>`;
-}
 
 function childSection({ name, children }: Details): Html {
   return html`<section>
@@ -139,12 +135,6 @@ function pairSection(title: string, pairs: readonly { name: string; value: strin
 }
 
 /** A table of texts. Its cells have no links, so it takes the focus itself. */
-function textTable(columns: readonly string[], rows: readonly (readonly (Html | string)[])[]): Html {
-  const cells = rows.map(
-    (row) =>
-      html`<tr>
-        ${row.map((cell) => html`<td>${cell}</td>`)}
-      </tr>`,
-  );
-  return table(columns, cells, { label: columns.join(', ') });
+function textTable(columns: readonly string[], rows: readonly Cells[]): Html {
+  return table(columns, rows, { label: columns.join(', ') });
 }

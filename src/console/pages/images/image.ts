@@ -13,7 +13,7 @@ import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { choice, given, imagePath, pageLinks, withQuery } from '../../framework/links.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
-import { selectCell, table } from '../../framework/table.ts';
+import { selectBox, table } from '../../framework/table.ts';
 
 /** Most characters of a filter of tags; `/v1` refuses more. */
 const maxFilterLength = 128;
@@ -96,22 +96,17 @@ function tagTable(name: string, items: readonly z.input<typeof tagSchema>[], now
       'Last pull',
       'Updated',
     ],
-    items.map(
-      (each) =>
-        html`<tr>
-          ${mayDelete && selectCell('tag', each.name, each.name)}
-          <td>
-            ${each.name}
-            ${each.aliases.length > 0 && html`<br /><span class="quiet">same as ${short(each.aliases.join(', '), 200)}</span>`}
-          </td>
-          <td>${digestLink(name, each.digest)}</td>
-          <td>${each.platforms?.join(', ') ?? html`<span class="quiet">not stored here</span>`}</td>
-          <td class="number">${sizeHtml(each.size_bytes)}</td>
-          <td class="number">${countText(each.pull_count)}</td>
-          <td>${ago(each.last_pulled_at, now)}</td>
-          <td>${ago(each.updated_at, now)}</td>
-        </tr>`,
-    ),
+    items.map((each) => [
+      mayDelete && selectBox('tag', each.name, each.name),
+      html`${each.name}
+      ${each.aliases.length > 0 && html`<br /><span class="quiet">same as ${short(each.aliases.join(', '), 200)}</span>`}`,
+      digestLink(name, each.digest),
+      each.platforms?.join(', ') ?? html`<span class="quiet">not stored here</span>`,
+      sizeHtml(each.size_bytes),
+      countText(each.pull_count),
+      ago(each.last_pulled_at, now),
+      ago(each.updated_at, now),
+    ]),
   );
 }
 
@@ -141,21 +136,16 @@ function manifestTable(
 ): Html {
   return table(
     [mayDelete && { unseen: 'Select' }, 'Digest', 'Kind', 'Used by', { number: 'Size' }, { number: 'Pulls' }, 'Pushed'],
-    items.map(
-      (each) =>
-        html`<tr>
-          ${mayDelete && selectCell('digest', each.digest, each.digest)}
-          <td>${digestLink(name, each.digest)}</td>
-          <td>${short(each.artifact_type ?? each.media_type, 100)}</td>
-          <td>
-            ${each.is_child && 'an index'} ${each.subject !== null && html`refers to ${digestLink(name, each.subject)}`}
-            ${!each.is_child && each.subject === null && html`<span class="quiet">nothing known</span>`}
-          </td>
-          <td class="number">${sizeHtml(each.size_bytes)}</td>
-          <td class="number">${countText(each.pull_count)}</td>
-          <td>${ago(each.updated_at, now)}</td>
-        </tr>`,
-    ),
+    items.map((each) => [
+      mayDelete && selectBox('digest', each.digest, each.digest),
+      digestLink(name, each.digest),
+      short(each.artifact_type ?? each.media_type, 100),
+      html`${each.is_child && 'an index'} ${each.subject !== null && html`refers to ${digestLink(name, each.subject)}`}
+      ${!each.is_child && each.subject === null && html`<span class="quiet">nothing known</span>`}`,
+      sizeHtml(each.size_bytes),
+      countText(each.pull_count),
+      ago(each.updated_at, now),
+    ]),
   );
 }
 
@@ -187,14 +177,11 @@ async function historyOf({ api, principal, now }: PageCall, name: string): Promi
     <h2>What tags pointed to</h2>
     ${table(
       ['When', 'What', 'Digest from then on'],
-      items.map(
-        (each) =>
-          html`<tr>
-            <td>${ago(each.seen_at, now)}</td>
-            <td>${each.kind} ${each.kind === 'tag' && short(each.reference, 128)}</td>
-            <td>${each.digest === null ? 'deleted' : digestLink(name, each.digest)}</td>
-          </tr>`,
-      ),
+      items.map((each) => [
+        ago(each.seen_at, now),
+        html`${each.kind} ${each.kind === 'tag' && short(each.reference, 128)}`,
+        each.digest === null ? 'deleted' : digestLink(name, each.digest),
+      ]),
     )}
     <p class="hint">
       As JSON: <code>GET ${withQuery(`/v1/containers/${encodeURIComponent(name)}/history`, query)}</code>

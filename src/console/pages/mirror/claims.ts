@@ -1,5 +1,6 @@
 import { claimList } from '../../../api/content/content-schemas.ts';
 import { ago, short } from '../../framework/format.ts';
+import { confirmForm } from '../../framework/form.ts';
 import { html } from '../../framework/html.ts';
 import { given, pageLinks, withQuery } from '../../framework/links.ts';
 import type { Page, PageCall, PageView } from '../../framework/page.ts';
@@ -19,26 +20,18 @@ export const claimsPage: Page = {
         Names whose content was deleted. The account still claims them, so no upstream is used for them: otherwise
         clients could get a package of a stranger under a name that was yours.
       </p>
-      ${
-        items.length === 0
-          ? html`<p class="empty">No claims without content. A name appears here when its last content is deleted.</p>`
-          : table(
-              ['Name', 'Kind', 'Claimed', 'Change'],
-              items.map(
-                ({ kind, name, since }) =>
-                  html`<tr>
-                    <td>${short(name, 255)}</td>
-                    <td>${kind === 'package' ? 'package' : 'image'}</td>
-                    <td>${ago(since, now)}</td>
-                    <td>
-                      <a href="${withQuery(`${path}/release`, { kind, name })}"
-                        >Release<span class="unseen"> ${name}</span></a
-                      >
-                    </td>
-                  </tr>`,
-              ),
-            )
-      }
+      ${table(
+        ['Name', 'Kind', 'Claimed', 'Change'],
+        items.map(({ kind, name, since }) => [
+          short(name, 255),
+          kind === 'package' ? 'package' : 'image',
+          ago(since, now),
+          html`<a href="${withQuery(`${path}/release`, { kind, name })}"
+            >Release<span class="unseen"> ${name}</span></a
+          >`,
+        ]),
+        { empty: 'No claims without content. A name appears here when its last content is deleted.' },
+      )}
       ${pageLinks(path, query, next)}`;
     return { title: 'Claims without content', body, json: '/v1/claims' };
   },
@@ -66,11 +59,15 @@ function warning({ query }: PageCall): PageView {
         From then on, requests for the ${what} ${short(name, 255)} go to the upstreams. The owner of the name there
         decides what clients get. Release a name only if no build needs it as yours.
       </p>
-      <form method="post" action="${path}/release" class="panel narrow">
-        <input type="hidden" name="kind" value="${kind}" />
-        <input type="hidden" name="name" value="${name}" />
-        <button class="danger">Release</button>
-        <a href="${path}">Keep</a>
-      </form>`,
+      ${confirmForm(
+        'Release',
+        'Keep',
+        path,
+        [
+          ['kind', kind],
+          ['name', name],
+        ],
+        `${path}/release`,
+      )}`,
   };
 }

@@ -4,7 +4,7 @@ import { upstreamList } from '../../../api/upstreams/upstream-schemas.ts';
 import { ago, countText, counted, exact, figure, ratio, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { Page } from '../../framework/page.ts';
-import { table } from '../../framework/table.ts';
+import { type Cells, table } from '../../framework/table.ts';
 
 export type UpstreamItem = z.input<typeof upstreamItem>;
 
@@ -37,31 +37,36 @@ export const mirrorPage: Page = {
         ${ago(month.as_of, now)}. <a href="/console/prefetch">Prefetch from a file</a> fetches what builds will need.
       </p>
       ${table(
-        ['Upstream', 'State', 'Rate limit', 'Answer time', 'Hits', 'Saved', 'Stored', 'Works offline', 'Last success'],
+        [
+          { name: 'Upstream' },
+          'State',
+          'Rate limit',
+          'Answer time',
+          'Hits',
+          'Saved',
+          'Stored',
+          'Works offline',
+          'Last success',
+        ],
         items.map((each) => upstreamRow(each, now)),
       )}`;
     return { title: 'Mirror', body, json: '/v1/upstreams' };
   },
 };
 
-function upstreamRow(each: UpstreamItem, now: number): Html {
+function upstreamRow(each: UpstreamItem, now: number): Cells {
   const { id, kind, cached, requests, saved } = each;
-  return html`<tr>
-    <th scope="row"><a href="${addressOf(each)}">${id}</a> <span class="quiet">${kindText(kind)}</span></th>
-    <td>${stateOf(each)}</td>
-    <td>${limitText(each, now)}</td>
-    <td>${latencyText(each)}</td>
-    <td>
-      ${ratio(requests.hits, requests.needed)}
-      <span class="quiet">of ${countText(requests.needed)}</span>
-    </td>
-    <td>${counted(saved.requests, 'request')}, ${sizeHtml(saved.bytes)}</td>
-    <td>
-      ${cached ? html`${counted(cached.entries, 'entry', 'entries')}, ${sizeHtml(cached.size_bytes)}` : 'being counted'}
-    </td>
-    <td>${offlineText(each)}</td>
-    <td>${ago(each.last_success_at, now)}</td>
-  </tr>`;
+  return [
+    html`<a href="${addressOf(each)}">${id}</a> <span class="quiet">${kindText(kind)}</span>`,
+    stateOf(each),
+    limitText(each, now),
+    latencyText(each),
+    html`${ratio(requests.hits, requests.needed)} <span class="quiet">of ${countText(requests.needed)}</span>`,
+    html`${counted(saved.requests, 'request')}, ${sizeHtml(saved.bytes)}`,
+    cached ? html`${counted(cached.entries, 'entry', 'entries')}, ${sizeHtml(cached.size_bytes)}` : 'being counted',
+    offlineText(each),
+    ago(each.last_success_at, now),
+  ];
 }
 
 /** The address of the upstream's page; `rest` is a page below it. */

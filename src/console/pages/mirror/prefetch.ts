@@ -1,15 +1,14 @@
 import type { z } from 'zod';
 import { prefetchList, prefetchRun } from '../../../api/prefetch/prefetch-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { describedBy, fieldError } from '../../framework/failure.ts';
+import { Form } from '../../framework/form.ts';
 import { ago, countText, counted, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
-import { table } from '../../framework/table.ts';
+import { facts, table } from '../../framework/table.ts';
 
 type Run = z.input<typeof prefetchRun>;
 type List = z.input<typeof prefetchList>;
-type Errors = Readonly<Record<string, string>>;
 
 /** Errors that are shown beside the file field. */
 const shown = new Set(['Invalid', 'TooLarge', 'TooManyRequests', 'Unsupported']);
@@ -19,7 +18,7 @@ export const prefetchPage: Page = {
   path: '/prefetch',
   section: 'mirror',
   action: 'operate',
-  show: async (call) => prefetchView(call, {}, {}),
+  show: async (call) => prefetchView(call, {}),
   receive: async (call): Promise<PageView | Redirect> => {
     try {
       const { id } = await call.receive('startPrefetch', prefetchRun);
@@ -34,70 +33,45 @@ export const prefetchPage: Page = {
   },
 };
 
-async function prefetchView({ api, now }: PageCall, fields: Readonly<Record<string, string>>, errors: Errors) {
+async function prefetchView({ api, now }: PageCall, fields: Record<string, string>, errors = {}) {
   const list = await api.call('listPrefetches', prefetchList);
+  const { platforms, frameworks, referrers } = list.defaults;
+  const given = { platforms: platforms.join(', '), frameworks: frameworks.join(', '), referrers: String(referrers) };
+  const form = new Form({ ...given, ...fields }, errors);
   const body = html`<p>
       Drop the lock files, compose files or Dockerfiles of your builds here: what they list is fetched and stored, so
       that the builds also work while an upstream does not.
     </p>
-    ${form(list, fields, errors)}
+    ${prefetchForm(form, list.kinds)}
     <section>
       <h2>Latest prefetches</h2>
       ${runRows(list.items, now)}
     </section>`;
-  return {
-    title: 'Prefetch from files',
-    body,
-    json: '/v1/prefetch',
-    status: Object.keys(errors).length > 0 ? 422 : 200,
-  };
+  return form.view('Prefetch from files', body, '/v1/prefetch');
 }
 
-function form({ kinds, defaults }: List, fields: Readonly<Record<string, string>>, errors: Errors): Html {
-  const referrers = fields['referrers'] ?? String(defaults.referrers);
+function prefetchForm(form: Form, kinds: List['kinds']): Html {
   return html`<form method="post" enctype="multipart/form-data" class="panel narrow">
-    <label for="platforms">Platforms of images</label>
-    <input
-      id="platforms"
-      name="platforms"
-      maxlength="1000"
-      value="${fields['platforms'] ?? defaults.platforms.join(', ')}"
-      ${describedBy('platforms', errors)}
-    />
-    ${fieldError('platforms', errors)}
-    <p class="hint">Such as <code>linux/amd64, linux/arm64</code>. Leave it empty for all.</p>
-    <label for="frameworks">Target frameworks of packages</label>
-    <input
-      id="frameworks"
-      name="frameworks"
-      maxlength="1000"
-      value="${fields['frameworks'] ?? defaults.frameworks.join(', ')}"
-      ${describedBy('frameworks', errors)}
-    />
-    ${fieldError('frameworks', errors)}
-    <p class="hint">Such as <code>net8.0</code>. Leave it empty for those of the files.</p>
-    <label for="referrers">Signatures and other referrers of images</label>
-    <select id="referrers" name="referrers">
-      <option value="true" ${referrers === 'true' ? html`selected` : ''}>fetch them</option>
-      <option value="false" ${referrers === 'false' ? html`selected` : ''}>do not fetch them</option>
-    </select>
-    <label for="kind">Kind of the files</label>
-    <select id="kind" name="kind" ${describedBy('kind', errors)}>
-      <option value="">by their names</option>
-      ${kinds.map(
-        (each) => html`<option value="${each}" ${each === fields['kind'] ? html`selected` : ''}>${each}</option>`,
-      )}
-    </select>
-    ${fieldError('kind', errors)}
+    ${form.input('platforms', 'Platforms of images', {
+      attributes: html`maxlength="1000"`,
+      hint: html`Such as <code>linux/amd64, linux/arm64</code>. Leave it empty for all.`,
+    })}
+    ${form.input('frameworks', 'Target frameworks of packages', {
+      attributes: html`maxlength="1000"`,
+      hint: html`Such as <code>net8.0</code>. Leave it empty for those of the files.`,
+    })}
+    ${form.select('referrers', 'Signatures and other referrers of images', [
+      ['true', 'fetch them'],
+      ['false', 'do not fetch them'],
+    ])}
+    ${form.select('kind', 'Kind of the files', [['', 'by their names'], ...kinds.map((each) => [each, each] as const)])}
     <div class="drop" data-drop>
-      <label for="file">Files</label>
-      <input id="file" name="file" type="file" multiple required ${describedBy('file', errors)} />
-      ${fieldError('file', errors)}
-      <p class="hint">
-        <code>packages.lock.json</code>, <code>project.assets.json</code>, project files, <code>compose.yaml</code>,
-        Kubernetes manifests, Dockerfiles, and lists with one image or <code>id@version</code> a line. At most 10 files
-        with 5 MiB together.
-      </p>
+      ${form.file('file', 'Files', {
+        attributes: html`multiple`,
+        hint: html`<code>packages.lock.json</code>, <code>project.assets.json</code>, project files,
+          <code>compose.yaml</code>, Kubernetes manifests, Dockerfiles, and lists with one image or
+          <code>id@version</code> a line. At most 10 files with 5 MiB together.`,
+      })}
     </div>
     <button class="primary" name="dry_run" value="true">Show what it would fetch</button>
     <button name="dry_run" value="false">Fetch now</button>
@@ -105,18 +79,15 @@ function form({ kinds, defaults }: List, fields: Readonly<Record<string, string>
 }
 
 function runRows(items: readonly Run[], now: number): Html {
-  if (items.length === 0) return html`<p class="empty">None yet. Choose a file above.</p>`;
   return table(
     ['Started', 'Files', 'State', { number: 'Received' }],
-    items.map(
-      (each) =>
-        html`<tr>
-          <td><a href="/console/prefetch/${each.id}">${ago(each.created_at, now)}</a></td>
-          <td>${each.files.join(', ')}</td>
-          <td>${stateOf(each)}</td>
-          <td class="number">${sizeHtml(each.received_bytes)}</td>
-        </tr>`,
-    ),
+    items.map((each) => [
+      html`<a href="/console/prefetch/${each.id}">${ago(each.created_at, now)}</a>`,
+      each.files.join(', '),
+      stateOf(each),
+      sizeHtml(each.received_bytes),
+    ]),
+    { empty: 'None yet. Choose a file above.' },
   );
 }
 
@@ -136,20 +107,17 @@ export const prefetchRunPage: Page = {
   show: async ({ api, params, now }) => {
     const run = await api.call('getPrefetch', prefetchRun, { params });
     const title = run.dry_run ? 'What a prefetch would fetch' : 'Prefetch';
-    const body = html`<dl class="facts">
-        <dt>State</dt>
-        <dd>${stateOf(run)} ${run.error}</dd>
-        <dt>Files</dt>
-        <dd>${run.files.join(', ')}</dd>
-        <dt>Platforms</dt>
-        <dd>${run.platforms.join(', ') || 'all'}</dd>
-        <dt>Frameworks</dt>
-        <dd>${run.frameworks.join(', ') || 'those of the files'}</dd>
-        <dt>Started</dt>
-        <dd>${ago(run.created_at, now)}${run.ended_at !== null && html`, ended ${ago(run.ended_at, now)}`}</dd>
-        <dt>Received</dt>
-        <dd>${sizeHtml(run.received_bytes)} from upstreams</dd>
-      </dl>
+    const body = html`${facts(
+        ['State', html`${stateOf(run)} ${run.error}`],
+        ['Files', run.files.join(', ')],
+        ['Platforms', run.platforms.join(', ') || 'all'],
+        ['Frameworks', run.frameworks.join(', ') || 'those of the files'],
+        [
+          'Started',
+          html`${ago(run.created_at, now)}${run.ended_at !== null && html`, ended ${ago(run.ended_at, now)}`}`,
+        ],
+        ['Received', html`${sizeHtml(run.received_bytes)} from upstreams`],
+      )}
       ${run.state === 'running' && progress(run)}
       ${(run.state === 'interrupted' || run.state === 'lost') && html`<p class="warning">The server was stopped meanwhile. Send the files again: what is stored is not fetched twice.</p>`}
       ${run.result && result(run, run.result)}
@@ -190,15 +158,12 @@ function result({ dry_run: isDry, can_fetch: canFetch }: Run, found: NonNullable
   return html`<section>
       <h2>${isDry ? 'It would fetch' : 'It fetched'}</h2>
       ${table(
-        ['What', { number: isDry ? 'To fetch' : 'Fetched' }, { number: 'Stored before' }],
-        rows.map(
-          ([title, key]) =>
-            html`<tr>
-              <th scope="row">${title}</th>
-              <td class="number">${countText(found.fetched[key].count)}, ${sizeHtml(found.fetched[key].size_bytes)}</td>
-              <td class="number">${countText(found.present[key].count)}, ${sizeHtml(found.present[key].size_bytes)}</td>
-            </tr>`,
-        ),
+        [{ name: 'What' }, { number: isDry ? 'To fetch' : 'Fetched' }, { number: 'Stored before' }],
+        rows.map(([title, key]) => [
+          title,
+          html`${countText(found.fetched[key].count)}, ${sizeHtml(found.fetched[key].size_bytes)}`,
+          html`${countText(found.present[key].count)}, ${sizeHtml(found.present[key].size_bytes)}`,
+        ]),
         { label: 'Counts' },
       )}
       ${isDry && html`<p class="quiet">A dry run fetches manifests and version lists, because they list the rest.</p>`}
@@ -218,15 +183,8 @@ function missingRows({ missing, missing_total: total }: NonNullable<Run['result'
     <h2>${counted(total, 'entry', 'entries')} not found or failed</h2>
     ${total > missing.length && html`<p>The first ${countText(missing.length)} are shown.</p>`}
     ${table(
-      ['What', 'File and line', 'Why'],
-      missing.map(
-        ({ what, file, line, reason }) =>
-          html`<tr>
-            <th scope="row">${what}</th>
-            <td>${file}${line > 0 && `:${line}`}</td>
-            <td>${reason}</td>
-          </tr>`,
-      ),
+      [{ name: 'What' }, 'File and line', 'Why'],
+      missing.map(({ what, file, line, reason }) => [what, html`${file}${line > 0 && `:${line}`}`, reason]),
       { label: 'Failures' },
     )}
   </section>`;

@@ -2,11 +2,12 @@ import type { z } from 'zod';
 import { upstreamEntry, upstreamEntryList, upstreamItem } from '../../../api/upstreams/upstream-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { ago, copyable, countText, counted, short, sizeHtml } from '../../framework/format.ts';
+import { confirmForm } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import type { Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
-import { selectCell, table } from '../../framework/table.ts';
+import { facts, type Cells, selectBox, table } from '../../framework/table.ts';
 import {
   addressOf,
   durationText,
@@ -42,7 +43,7 @@ export const upstreamPage: Page = {
       params,
       query: given(call.query, 'cursor', 'kind', 'name', 'entry_kind'),
     });
-    const body = html`${facts(upstream, call.now)}
+    const body = html`${factsOf(upstream, call.now)}
       <section>
         <h2>What is stored</h2>
         ${filter(call, upstream)} ${entriesForm(call, upstream, list.items)}
@@ -57,50 +58,42 @@ export const upstreamPage: Page = {
   },
 };
 
-function facts(upstream: UpstreamItem, now: number): Html {
+function factsOf(upstream: UpstreamItem, now: number): Html {
   const { kind, name, url, accounts, breaker, requests, saved, cached } = upstream;
   return html`<p class="quiet">
       Requests, answer times and savings count from the start of this instance ${ago(upstream.since, now)}, with all of
       its workers.
     </p>
-    <dl class="facts">
-      <dt>State</dt>
-      <dd>${stateOf(upstream)} ${breakerText(breaker, now)} ${breaker.state === 'open' && tryNow}</dd>
-      <dt>Kind</dt>
-      <dd>
-        ${kindText(kind)} <code>${url}</code>${name !== upstream.id && html`, used by the name <code>${name}</code>`}
-      </dd>
-      <dt>Accounts</dt>
-      <dd>${accounts ? accounts.join(', ') : 'all'}</dd>
-      <dt>Last success</dt>
-      <dd>${ago(upstream.last_success_at, now)}</dd>
-      <dt>Rate limit</dt>
-      <dd>${limitText(upstream, now)}</dd>
-      <dt>Time until an answer</dt>
-      <dd>${latencyText(upstream)}</dd>
-      <dt>Sent to it</dt>
-      <dd>${counted(requests.sent, 'request')}, which brought ${sizeHtml(requests.received_bytes)}</dd>
-      <dt>Needed from it</dt>
-      <dd>
-        ${counted(requests.needed, 'document or file', 'documents and files')}: ${outcomesText(requests.by_outcome)}
-      </dd>
-      <dt>Saved</dt>
-      <dd>
-        ${counted(saved.requests, 'request')}, ${sizeHtml(saved.bytes)} and about ${durationText(saved.seconds)} of
-        waiting
-      </dd>
-      <dt>Stored</dt>
-      <dd>
-        ${
-          cached
-            ? html`${counted(cached.entries, 'entry', 'entries')}, ${sizeHtml(cached.size_bytes)}, counted
-              ${ago(cached.as_of, now)}`
-            : 'being counted; look again in a minute'
-        }
-      </dd>
-      <dt>Works offline</dt>
-      <dd>${offlineText(upstream)}</dd>
-    </dl>`;
+    ${facts(
+      ['State', html`${stateOf(upstream)} ${breakerText(breaker, now)} ${breaker.state === 'open' && tryNow}`],
+      [
+        'Kind',
+        html`${kindText(kind)}
+          <code>${url}</code>${name !== upstream.id && html`, used by the name <code>${name}</code>`}`,
+      ],
+      ['Accounts', accounts ? accounts.join(', ') : 'all'],
+      ['Last success', ago(upstream.last_success_at, now)],
+      ['Rate limit', limitText(upstream, now)],
+      ['Time until an answer', latencyText(upstream)],
+      ['Sent to it', html`${counted(requests.sent, 'request')}, which brought ${sizeHtml(requests.received_bytes)}`],
+      [
+        'Needed from it',
+        `${counted(requests.needed, 'document or file', 'documents and files')}: ${outcomesText(requests.by_outcome)}`,
+      ],
+      [
+        'Saved',
+        html`${counted(saved.requests, 'request')}, ${sizeHtml(saved.bytes)} and about ${durationText(saved.seconds)} of
+        waiting`,
+      ],
+      [
+        'Stored',
+        cached
+          ? html`${counted(cached.entries, 'entry', 'entries')}, ${sizeHtml(cached.size_bytes)}, counted
+            ${ago(cached.as_of, now)}`
+          : 'being counted; look again in a minute',
+      ],
+      ['Works offline', offlineText(upstream)],
+    )}`;
 }
 
 /** The address of the page names the kind, if a feed and a registry have the ID. */
@@ -162,7 +155,7 @@ function entriesForm(call: PageCall, upstream: UpstreamItem, entries: readonly E
   const rows = table(
     [
       mayDrop && { unseen: 'Select' },
-      'Name',
+      { name: 'Name' },
       'Version, tag or digest',
       'Kind',
       { number: 'Size' },
@@ -183,19 +176,17 @@ function entryRow(
   { id, kind, name, reference, size_bytes: bytes, ...each }: Entry,
   mayDrop: boolean,
   now: number,
-): Html {
+): Cells {
   const text = [name, reference].filter((part) => part !== '').join(' ') || kind;
-  return html`<tr>
-    ${mayDrop && selectCell('entry', id, text)}
-    <th scope="row">${name}</th>
-    <td>
-      ${reference.length > maxReferenceLength ? copyable(reference, short(reference, maxReferenceLength)) : reference}
-    </td>
-    <td>${kind}</td>
-    <td class="number">${sizeHtml(bytes)}</td>
-    <td>${ago(each.last_used_at, now)}</td>
-    <td>${ago(each.stored_at, now)}</td>
-  </tr>`;
+  return [
+    mayDrop && selectBox('entry', id, text),
+    name,
+    reference.length > maxReferenceLength ? copyable(reference, short(reference, maxReferenceLength)) : reference,
+    kind,
+    sizeHtml(bytes),
+    ago(each.last_used_at, now),
+    ago(each.stored_at, now),
+  ];
 }
 
 /** Confirms that the selected entries are dropped. */
@@ -233,11 +224,12 @@ export const dropEntriesPage: Page = {
             html`<li>${kind} <strong>${name} ${reference}</strong>, last used ${ago(used, call.now)}</li>`,
         )}
       </ul>
-      <form method="post">
-        ${found.map(({ id }) => html`<input type="hidden" name="entry" value="${id}" />`)}
-        <button class="danger">Drop ${counted(found.length, 'entry', 'entries')}</button>
-        <a href="${back}">Keep them</a>
-      </form>`;
+      ${confirmForm(
+        `Drop ${counted(found.length, 'entry', 'entries')}`,
+        'Keep them',
+        back,
+        found.map(({ id }) => ['entry', id]),
+      )}`;
     return { title, body };
   },
   send: async (call): Promise<Redirect> => {

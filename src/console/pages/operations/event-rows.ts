@@ -2,31 +2,23 @@ import type { z } from 'zod';
 import type { event } from '../../../api/framework/schemas.ts';
 import { ago } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
-import { table } from '../../framework/table.ts';
+import { facts, table } from '../../framework/table.ts';
 
 type RecordedEvent = z.input<typeof event>;
 
 /** A table of events, the latest first. With `details`, also the address of the client and what the event adds. */
 export function eventRows(events: readonly RecordedEvent[], now: number, { details = false } = {}): Html {
-  if (events.length === 0) {
-    return html`<p class="empty">No events. Pushes, deletions, new tokens and failed sign-ins appear here.</p>`;
-  }
   return table(
     ['When', 'What', 'Subject', 'By', details && 'Address', details && 'Details'],
-    events.map(
-      (each) =>
-        html`<tr>
-          <td>${ago(each.time, now)}</td>
-          <td>${each.type}</td>
-          <td>${subjectOf(each)}</td>
-          <td>${each.actor.name ?? each.actor.kind}</td>
-          ${
-            details &&
-            html`<td>${each.address}</td>
-              <td>${detailsOf(each)}</td>`
-          }
-        </tr>`,
-    ),
+    events.map((each) => [
+      ago(each.time, now),
+      each.type,
+      subjectOf(each),
+      each.actor.name ?? each.actor.kind,
+      each.address,
+      details && detailsOf(each),
+    ]),
+    { empty: 'No events. Pushes, deletions, new tokens and failed sign-ins appear here.' },
   );
 }
 
@@ -44,12 +36,6 @@ function detailsOf({ details, account, request_id: request }: RecordedEvent): Ht
   if (entries.length === 0) return undefined;
   return html`<details>
     <summary>Show</summary>
-    <dl class="facts">
-      ${entries.map(
-        ([key, value]) =>
-          html`<dt>${key}</dt>
-            <dd>${typeof value === 'string' ? value : JSON.stringify(value)}</dd>`,
-      )}
-    </dl>
+    ${facts(...entries.map(([key, value]) => [key, typeof value === 'string' ? value : JSON.stringify(value)] as const))}
   </details>`;
 }

@@ -3,7 +3,7 @@ import { jobList, jobPreview, jobRunList, type job, type jobRun } from '../../..
 import { ago, bytesText, countText, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, Redirect, PageView } from '../../framework/page.ts';
-import { table } from '../../framework/table.ts';
+import { type Cells, table } from '../../framework/table.ts';
 
 type Job = z.input<typeof job>;
 type Run = z.input<typeof jobRun>;
@@ -17,21 +17,21 @@ export const jobsPage: Page = {
     const { items } = await api.call('listJobs', jobList);
     const body = html`<p>Jobs keep the store small and sound. Of several instances, one performs each run.</p>
       ${table(
-        ['Job', 'What it does', 'Next run', 'Last run', 'Result'],
+        [{ name: 'Job' }, 'What it does', 'Next run', 'Last run', 'Result'],
         items.map((each) => jobRow(each, now)),
       )}`;
     return { title: 'Jobs', body, json: '/v1/jobs' };
   },
 };
 
-function jobRow({ name, summary, next_run_at: next, last_run: last }: Job, now: number): Html {
-  return html`<tr>
-    <th scope="row"><a href="/console/jobs/${name}">${name}</a></th>
-    <td>${summary}</td>
-    <td>${next === null ? html`<span class="quiet">off</span>` : ago(next, now)}</td>
-    <td>${ago(last?.started_at, now)}</td>
-    <td>${last && resultOf(last)}</td>
-  </tr>`;
+function jobRow({ name, summary, next_run_at: next, last_run: last }: Job, now: number): Cells {
+  return [
+    html`<a href="/console/jobs/${name}">${name}</a>`,
+    summary,
+    next === null ? html`<span class="quiet">off</span>` : ago(next, now),
+    ago(last?.started_at, now),
+    last && resultOf(last),
+  ];
 }
 
 const outcomes: Record<Run['outcome'], string> = {
@@ -86,7 +86,7 @@ async function jobView(api: FormCall['api'], name: string, now: number, preview?
     </form>
     ${preview}
     <h2>Runs</h2>
-    ${runs.length === 0 ? html`<p class="empty">It has not run yet.</p>` : runRows(runs, now)}`;
+    ${runRows(runs, now)}`;
   return { title: `Job ${name}`, body, json: `/v1/jobs/${name}/runs` };
 }
 
@@ -114,12 +114,13 @@ function runRows(runs: readonly Run[], now: number): Html {
     ['Began', 'Took', 'Started by', 'Result'],
     runs.map((each) => {
       const { started_at: start, ended_at: end, scheduled_at: due } = each;
-      return html`<tr>
-        <td>${ago(start, now)}</td>
-        <td>${end !== null && secondsText((Date.parse(end) - Date.parse(start)) / 1000)}</td>
-        <td>${due === null ? 'a person' : 'the schedule'}</td>
-        <td>${resultOf(each)}</td>
-      </tr>`;
+      return [
+        ago(start, now),
+        end !== null && secondsText((Date.parse(end) - Date.parse(start)) / 1000),
+        due === null ? 'a person' : 'the schedule',
+        resultOf(each),
+      ];
     }),
+    { empty: 'It has not run yet.' },
   );
 }

@@ -3,6 +3,7 @@ import { delivery, deliveryDetails, type webhookTest } from '../../../api/webhoo
 import { ago, copyable, countText, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { Page, Redirect } from '../../framework/page.ts';
+import { facts } from '../../framework/table.ts';
 
 type Attempt = Omit<z.input<typeof webhookTest>, 'id'>;
 
@@ -15,17 +16,11 @@ export function deliveryState(state: keyof typeof states): Html {
 
 /** The request, the answer and the timing of an attempt. */
 export function attemptFacts({ at, duration_ms, request_headers, status, answer, error }: Attempt, now: number): Html {
-  return html`<dl class="facts">
-      <dt>Sent</dt>
-      <dd>${ago(at, now)}, took ${countText(duration_ms)} ms</dd>
-      <dt>Answer</dt>
-      <dd>${status === null ? 'none' : `status ${status}`}</dd>
-      ${
-        error !== null &&
-        html`<dt>Failed</dt>
-          <dd class="failure">${error}</dd>`
-      }
-    </dl>
+  return html`${facts(
+      ['Sent', html`${ago(at, now)}, took ${countText(duration_ms)} ms`],
+      ['Answer', status === null ? 'none' : `status ${status}`],
+      error !== null && ['Failed', html`<span class="failure">${error}</span>`],
+    )}
     <h3>Headers of the request, without the signature</h3>
     ${block(
       Object.entries(request_headers)
@@ -56,21 +51,13 @@ export const deliveryPage: Page = {
     const found = await api.call('getWebhookDelivery', deliveryDetails, { params });
     const webhook = `/console/webhooks/${params['id']!}`;
     const { last_attempt: last } = found;
-    const body = html`<dl class="facts">
-        <dt>Event</dt>
-        <dd>${found.type}</dd>
-        <dt>State</dt>
-        <dd>${deliveryState(found.state)} after ${counted(found.attempts, 'attempt')}</dd>
-        <dt>Made</dt>
-        <dd>${ago(found.created_at, now)}</dd>
-        ${
-          found.next_attempt_at !== null &&
-          html`<dt>Next attempt</dt>
-            <dd>${ago(found.next_attempt_at, now)}</dd>`
-        }
-        <dt>ID</dt>
-        <dd>${copyable(found.id)}</dd>
-      </dl>
+    const body = html`${facts(
+        ['Event', found.type],
+        ['State', html`${deliveryState(found.state)} after ${counted(found.attempts, 'attempt')}`],
+        ['Made', ago(found.created_at, now)],
+        found.next_attempt_at !== null && ['Next attempt', ago(found.next_attempt_at, now)],
+        ['ID', copyable(found.id)],
+      )}
       <form method="post"><button>Deliver again</button> <a href="${webhook}">Back to the webhook</a></form>
       <section>
         <h2>Last attempt</h2>

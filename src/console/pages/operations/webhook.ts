@@ -7,14 +7,14 @@ import {
   webhookTest,
   delivery,
 } from '../../../api/webhooks/webhook-schemas.ts';
-import { describedBy, fieldError } from '../../framework/failure.ts';
+import { confirmForm, Form } from '../../framework/form.ts';
 import { ago, copyable, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
-import { selectCell, table } from '../../framework/table.ts';
+import { facts, selectBox, table } from '../../framework/table.ts';
 import { attemptFacts, deliveryState } from './webhook-delivery.ts';
-import { secretView, webhookErrors, webhookFields, webhookState, type Errors, type ShownWebhook } from './webhooks.ts';
+import { secretView, webhookErrors, webhookFields, webhookState, type ShownWebhook } from './webhooks.ts';
 
 /** Most deliveries that are repeated together by their boxes. */
 const maxTogether = 200;
@@ -47,7 +47,7 @@ const acts: Readonly<Record<string, (call: FormCall) => Promise<PageView | Redir
     try {
       await api.call('changeWebhook', changedWebhook, { params: paramsOf(call), body });
     } catch (error) {
-      return webhookView(call, { form, errors: webhookErrors(error) });
+      return webhookView(call, new Form(form, webhookErrors(error)));
     }
     return { to: pathOf(call), done: 'webhook-changed' };
   },
@@ -59,11 +59,11 @@ const acts: Readonly<Record<string, (call: FormCall) => Promise<PageView | Redir
       <h2>Result of the test: ${attempt.error === null ? 'the receiver accepted it' : 'it failed'}</h2>
       ${attemptFacts(attempt, call.now)}
     </section>`;
-    return webhookView(call, { result });
+    return webhookView(call, undefined, result);
   },
   async redeliver(call) {
     const chosen = [...new Set(call.form.getAll('delivery'))].slice(0, maxTogether);
-    if (chosen.length === 0) return webhookView(call, { errors: { delivery: 'Select at least one delivery.' } });
+    if (chosen.length === 0) return webhookView(call, new Form({}, { delivery: 'Select at least one delivery.' }));
     for (const each of chosen) {
       const params = { ...paramsOf(call), delivery: each };
       await call.api.call('redeliverWebhookDelivery', delivery, { params });
@@ -77,7 +77,7 @@ const acts: Readonly<Record<string, (call: FormCall) => Promise<PageView | Redir
     try {
       await call.api.call('redeliverWebhook', redelivered, { params: paramsOf(call), body: { since } });
     } catch (error) {
-      return webhookView(call, { form: call.form, errors: webhookErrors(error) });
+      return webhookView(call, new Form(call.form, webhookErrors(error)));
     }
     return { to: pathOf(call), done: 'redelivered' };
   },
@@ -88,15 +88,8 @@ async function setEnabled(call: FormCall, enabled: boolean): Promise<Redirect> {
   return { to: pathOf(call), done: enabled ? 'webhook-enabled' : 'webhook-disabled' };
 }
 
-interface Shown {
-  /** The input of a form with errors. */
-  form?: URLSearchParams;
-  errors?: Errors;
-  /** The result of a test. */
-  result?: Html;
-}
-
-async function webhookView(call: PageCall, { form, errors = {}, result }: Shown = {}): Promise<PageView> {
+/** With a form that was refused, or the result of a test. */
+async function webhookView(call: PageCall, form = new Form(), result?: Html): Promise<PageView> {
   const params = paramsOf(call);
   const found = await call.api.call('getWebhook', webhook, { params });
   const list = await call.api.call('listWebhookDeliveries', deliveryList, {
@@ -104,28 +97,22 @@ async function webhookView(call: PageCall, { form, errors = {}, result }: Shown 
     query: given(call.query, 'cursor'),
   });
   const path = pathOf(call);
-  const isChange = form?.get('act') === 'change';
-  const fields = isChange
-    ? form
-    : new URLSearchParams([['url', found.url], ...found.events.map((each): [string, string] => ['event', each])]);
-  const body = html`${facts(found, call.now)} ${result}
+  const fields =
+    form.values.get('act') === 'change'
+      ? form
+      : new Form(
+          new URLSearchParams([['url', found.url], ...found.events.map((each): [string, string] => ['event', each])]),
+          form.errors,
+        );
+  const body = html`${factsOf(found, call.now)} ${result}
     <section>
       <h2>Deliveries of the last 14 days</h2>
-      ${deliveries(path, list.items, call.now, errors)} ${pageLinks(path, call.query, list.next_cursor)}
+      ${deliveries(path, list.items, call.now, form)} ${pageLinks(path, call.query, list.next_cursor)}
       ${
         list.items.length > 0 &&
         html`<form method="post" class="filter" action="${path}">
           <div>
-            <label for="since">Deliver again all since (UTC)</label>
-            <input
-              id="since"
-              name="since"
-              type="datetime-local"
-              required
-              value="${form?.get('since')}"
-              ${describedBy('since', errors)}
-            />
-            ${fieldError('since', errors)}
+            ${form.input('since', 'Deliver again all since (UTC)', { attributes: html`type="datetime-local" required` })}
           </div>
           <button name="act" value="since">Deliver again</button>
         </form>`
@@ -134,30 +121,21 @@ async function webhookView(call: PageCall, { form, errors = {}, result }: Shown 
     <section>
       <h2>Change it</h2>
       <form method="post" class="panel narrow" action="${path}">
-        ${webhookFields(fields, errors)}
+        ${webhookFields(fields)}
         <button class="primary" name="act" value="change">Save</button>
       </form>
     </section>`;
-  return {
-    title: 'Webhook',
-    body,
-    json: `/v1/webhooks/${params.id}`,
-    status: Object.keys(errors).length > 0 ? 422 : 200,
-  };
+  return form.view('Webhook', body, `/v1/webhooks/${params.id}`);
 }
 
-function facts(found: ShownWebhook, now: number): Html {
+function factsOf(found: ShownWebhook, now: number): Html {
   const path = `/console/webhooks/${found.id}`;
-  return html`<dl class="facts">
-      <dt>Address</dt>
-      <dd>${copyable(found.url)}</dd>
-      <dt>Events</dt>
-      <dd>${found.events.join(', ')}${found.operate && ', also those that concern no account'}</dd>
-      <dt>State</dt>
-      <dd>${webhookState(found)}</dd>
-      <dt>Created</dt>
-      <dd>${ago(found.created_at, now)}</dd>
-    </dl>
+  return html`${facts(
+      ['Address', copyable(found.url)],
+      ['Events', html`${found.events.join(', ')}${found.operate && ', also those that concern no account'}`],
+      ['State', webhookState(found)],
+      ['Created', ago(found.created_at, now)],
+    )}
     <form method="post" class="filter" action="${path}">
       <button name="act" value="test">Send a test</button>
       ${
@@ -170,7 +148,7 @@ function facts(found: ShownWebhook, now: number): Html {
     </form>`;
 }
 
-function deliveries(path: string, items: z.input<typeof deliveryList>['items'], now: number, errors: Errors): Html {
+function deliveries(path: string, items: z.input<typeof deliveryList>['items'], now: number, form: Form): Html {
   if (items.length === 0) {
     return html`<p class="empty">
       Nothing was delivered yet. Send a test, or push a package: its event appears here within seconds.
@@ -181,7 +159,7 @@ function deliveries(path: string, items: z.input<typeof deliveryList>['items'], 
       [
         { unseen: 'Select' },
         'When',
-        'Event',
+        { name: 'Event' },
         'State',
         'Attempts',
         'Last answer',
@@ -190,21 +168,19 @@ function deliveries(path: string, items: z.input<typeof deliveryList>['items'], 
       ],
       items.map((each) => {
         const { id, created_at: at } = each;
-        return html`<tr>
-          ${selectCell('delivery', id, `${each.type} of ${at}`)}
-          <td>${ago(at, now)}</td>
-          <th scope="row">${each.type}</th>
-          <td>${deliveryState(each.state)}</td>
-          <td>${each.attempts}</td>
-          <td>${answerOf(each.last_attempt)}</td>
-          <td>${each.next_attempt_at === null ? '' : ago(each.next_attempt_at, now)}</td>
-          <td>
-            <a href="${path}/deliveries/${id}">Show<span class="unseen"> ${each.type} of ${at}</span></a>
-          </td>
-        </tr>`;
+        return [
+          selectBox('delivery', id, `${each.type} of ${at}`),
+          ago(at, now),
+          each.type,
+          deliveryState(each.state),
+          each.attempts,
+          answerOf(each.last_attempt),
+          each.next_attempt_at === null ? '' : ago(each.next_attempt_at, now),
+          html`<a href="${path}/deliveries/${id}">Show<span class="unseen"> ${each.type} of ${at}</span></a>`,
+        ];
       }),
     )}
-    ${fieldError('delivery', errors)}
+    ${form.error('delivery')}
     <button name="act" value="redeliver">Deliver the selected ones again</button>
   </form>`;
 }
@@ -226,10 +202,7 @@ export const secretPage: Page = {
         Requests to <strong>${url}</strong> get the signatures of the new and the old secret for 24 hours, and then only
         of the new one. Give the receiver the new secret in that time, or it will refuse the events.
       </p>
-      <form method="post">
-        <button class="danger">Make a new secret</button>
-        <a href="/console/webhooks/${id}">Keep the secret</a>
-      </form>`;
+      ${confirmForm('Make a new secret', 'Keep the secret', `/console/webhooks/${id}`)}`;
     return { title: 'Rotate the secret', body };
   },
   send: async (call) => {
@@ -254,10 +227,7 @@ export const deleteWebhookPage: Page = {
         is lost. This cannot be undone.
       </p>
       ${waiting > 0 && html`<p class="warning">Of its latest 200 deliveries, ${waiting} wait to be sent. They will not be sent.</p>`}
-      <form method="post">
-        <button class="danger">Delete the webhook</button>
-        <a href="/console/webhooks/${id}">Keep it</a>
-      </form>`;
+      ${confirmForm('Delete the webhook', 'Keep it', `/console/webhooks/${id}`)}`;
     return { title: 'Delete a webhook', body };
   },
   send: async (call): Promise<Redirect> => {

@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { newWebhook, webhookList, type webhook } from '../../../api/webhooks/webhook-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { eventTypes } from '../../../events/event.ts';
-import { describedBy, fieldError, fieldErrors } from '../../framework/failure.ts';
+import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { ago, copyable } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
@@ -11,7 +11,6 @@ import { given, pageLinks } from '../../framework/links.ts';
 import { table } from '../../framework/table.ts';
 
 export type ShownWebhook = z.input<typeof webhook>;
-export type Errors = Readonly<Record<string, string>>;
 
 /** The webhooks of the account. */
 export const webhooksPage: Page = {
@@ -24,24 +23,21 @@ export const webhooksPage: Page = {
         A webhook sends events of the account to an address. Each request is signed (Standard Webhooks).
       </p>
       <p><a class="button" href="/console/webhooks/new">Create a webhook</a></p>
-      ${list.items.length === 0 ? html`<p class="empty">There are no webhooks. Create one to send events to a chat, a build or a catalog.</p>` : webhookTable(list.items, call.now)}
-      ${pageLinks('/console/webhooks', call.query, list.next_cursor)}`;
+      ${webhookTable(list.items, call.now)} ${pageLinks('/console/webhooks', call.query, list.next_cursor)}`;
     return { title: 'Webhooks', body, json: '/v1/webhooks' };
   },
 };
 
 function webhookTable(items: readonly ShownWebhook[], now: number): Html {
   return table(
-    ['Address', 'Events', 'State', 'Created'],
-    items.map(
-      (each) =>
-        html`<tr>
-          <th scope="row"><a href="/console/webhooks/${each.id}">${each.url}</a></th>
-          <td>${each.events.join(', ')}</td>
-          <td>${webhookState(each)}</td>
-          <td>${ago(each.created_at, now)}</td>
-        </tr>`,
-    ),
+    [{ name: 'Address' }, 'Events', 'State', 'Created'],
+    items.map((each) => [
+      html`<a href="/console/webhooks/${each.id}">${each.url}</a>`,
+      each.events.join(', '),
+      webhookState(each),
+      ago(each.created_at, now),
+    ]),
+    { empty: 'There are no webhooks. Create one to send events to a chat, a build or a catalog.' },
   );
 }
 
@@ -57,7 +53,7 @@ export const newWebhookPage: Page = {
   path: '/webhooks/new',
   section: 'webhooks',
   action: 'admin',
-  show: (call) => Promise.resolve(newView(call, new URLSearchParams({ event: '*' }), {})),
+  show: (call) => Promise.resolve(newView(call, new Form({ event: '*' }))),
   send: async (call) => {
     const { form, api } = call;
     try {
@@ -65,47 +61,35 @@ export const newWebhookPage: Page = {
       const { id, secret } = await api.call('createWebhook', newWebhook, { body });
       return secretView('The webhook is created', id, secret, 201);
     } catch (error) {
-      return newView(call, form, webhookErrors(error));
+      return newView(call, new Form(form, webhookErrors(error)));
     }
   },
 };
 
-function newView({ principal }: PageCall, form: URLSearchParams, errors: Errors): PageView {
+function newView({ principal }: PageCall, form: Form): PageView {
   const body = html`<form method="post" class="panel narrow">
-    ${webhookFields(form, errors)}
+    ${webhookFields(form)}
     ${may(principal, 'operate') && html`<p class="hint">You have the scope operate, so it also gets events that concern no account.</p>`}
     <button class="primary">Create</button>
   </form>`;
-  return { title: 'Create a webhook', body, status: Object.keys(errors).length > 0 ? 422 : 200 };
+  return form.view('Create a webhook', body);
 }
 
 const groups = [...new Set(eventTypes.map((type) => `${type.split('.', 1)[0]}.*`))];
+const eventChoices = [
+  ['*', 'all events'],
+  ...groups.map((group) => [group, `all of ${group}`] as const),
+  ...eventTypes.map((type) => [type, type] as const),
+] as const;
 
-/** The fields of an address and of events; the values are `url` and `event` in `form`. */
-export function webhookFields(form: URLSearchParams, errors: Errors): Html {
-  const chosen = new Set(form.getAll('event'));
-  const box = (value: string, text = value) =>
-    html`<label class="choice"
-      ><input type="checkbox" name="event" value="${value}" ${chosen.has(value) ? html`checked` : ''} /> ${text}</label
-    >`;
-  return html`${fieldError('form', errors)}
-    <label for="url">Address</label>
-    <input
-      id="url"
-      name="url"
-      type="url"
-      required
-      maxlength="2000"
-      value="${form.get('url')}"
-      ${describedBy('url', errors)}
-    />
-    ${fieldError('url', errors)}
-    <p class="hint">An <code>https</code> address. Private addresses must be allowed in the settings.</p>
-    <fieldset>
-      <legend>Events</legend>
-      ${box('*', 'all events')} ${groups.map((group) => box(group, `all of ${group}`))}
-      ${eventTypes.map((type) => box(type))} ${fieldError('events', errors)}
-    </fieldset>`;
+/** The fields of an address and of events. */
+export function webhookFields(form: Form): Html {
+  const address = {
+    attributes: html`type="url" required maxlength="2000"`,
+    hint: html`An <code>https</code> address. Private addresses must be allowed in the settings.`,
+  };
+  return html`${form.error('form')} ${form.input('url', 'Address', address)}
+  ${form.choices('Events', 'event', eventChoices, { errorOf: 'events' })}`;
 }
 
 /** The errors of the fields; other errors are thrown again. */

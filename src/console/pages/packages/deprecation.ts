@@ -1,24 +1,16 @@
 import type { z } from 'zod';
 import { advisory, advisoryList, reasons, versionDeprecationList } from '../../../api/content/notice-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { describedBy, fieldError, fieldErrors } from '../../framework/failure.ts';
+import { confirmForm, fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { ago } from '../../framework/format.ts';
 import { html, webAddress, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
-import { selectCell, table } from '../../framework/table.ts';
+import { selectBox, table } from '../../framework/table.ts';
 
 type Advisory = z.input<typeof advisory>;
 type Version = z.input<typeof versionDeprecationList>['items'][number];
-type Errors = Readonly<Record<string, string>>;
 
-/** A form that was refused, and its errors by field. */
-interface Refused {
-  form: URLSearchParams;
-  errors: Errors;
-}
-
-const noForm: Refused = { form: new URLSearchParams(), errors: {} };
 /** More than a package can have. */
 const advisoriesShown = '100';
 
@@ -40,15 +32,17 @@ export const deprecationPage: Page = {
   path: '/packages/:id/deprecation',
   section: 'packages',
   action: 'write',
-  show: (call) => packageView(call, noForm, noForm),
+  show: (call) => packageView(call, new Form({ which: 'selected' }), new Form()),
   send: async (call): Promise<PageView | Redirect> => {
     const id = call.params['id']!;
     const isAdvisory = call.form.get('act') === 'advise';
     try {
       return { to: addressOf(id), done: await (isAdvisory ? advise(call, id) : change(call, id)) };
     } catch (error) {
-      const refused = { form: call.form, errors: errorsOf(error) };
-      return packageView(call, isAdvisory ? noForm : refused, isAdvisory ? refused : noForm);
+      const refused = new Form(call.form, errorsOf(error));
+      return isAdvisory
+        ? packageView(call, new Form({ which: 'selected' }), refused)
+        : packageView(call, refused, new Form());
     }
   },
 };
@@ -97,7 +91,7 @@ function textOf(form: URLSearchParams, name: string): string {
   return (form.get(name) ?? '').trim();
 }
 
-async function packageView(call: PageCall, deprecation: Refused, advice: Refused): Promise<PageView> {
+async function packageView(call: PageCall, deprecation: Form, advice: Form): Promise<PageView> {
   const id = call.params['id']!;
   const versions = await call.api.call('listDeprecations', versionDeprecationList, {
     params: { id },
@@ -109,7 +103,7 @@ async function packageView(call: PageCall, deprecation: Refused, advice: Refused
     <section>
       <h2>Deprecation</h2>
       <form method="post" class="panel">
-        ${versionRows(versions.items, new Set(deprecation.form.getAll('version')))}
+        ${versionRows(versions.items, new Set(deprecation.values.getAll('version')))}
         ${pageLinks(addressOf(id), call.query, versions.next_cursor)} ${deprecationFields(deprecation)}
         <button class="primary" name="act" value="deprecate">Deprecate</button>
         <button name="act" value="undeprecate">End the deprecation</button>
@@ -117,144 +111,83 @@ async function packageView(call: PageCall, deprecation: Refused, advice: Refused
     </section>
     <section>
       <h2>Advisories</h2>
-      ${
-        advisories.items.length === 0
-          ? html`<p class="empty">
-              There is no advisory on this package. Write one below if a version has a vulnerability: audits of NuGet
-              then warn of it.
-            </p>`
-          : advisoryRows(id, advisories.items, call.now)
-      }
-      ${advisoryForm(advice)}
+      ${advisoryRows(id, advisories.items, call.now)} ${advisoryForm(advice)}
     </section>`;
-  const wrong = Object.keys({ ...deprecation.errors, ...advice.errors }).length > 0;
-  return {
-    title: `Deprecation and advisories of ${id}`,
+  const refused = Object.keys(advice.errors).length > 0 ? advice : deprecation;
+  return refused.view(
+    `Deprecation and advisories of ${id}`,
     body,
-    json: `/v1/packages/${encodeURIComponent(id)}/deprecations`,
-    status: wrong ? 422 : 200,
-  };
+    `/v1/packages/${encodeURIComponent(id)}/deprecations`,
+  );
 }
 
 function versionRows(versions: readonly Version[], chosen: ReadonlySet<string>): Html {
   return table(
-    [{ unseen: 'Select' }, 'Version', 'State', 'Reasons', 'Message', 'Use instead'],
-    versions.map(
-      ({ version, listed, deprecation }) =>
-        html`<tr>
-          ${selectCell('version', version, version, chosen.has(version))}
-          <th scope="row">${version}${!listed && html` <span class="quiet">unlisted</span>`}</th>
-          <td>${deprecation ? html`<span class="state warn">deprecated</span>` : 'current'}</td>
-          <td>${deprecation?.reasons.join(', ')}</td>
-          <td>${deprecation?.message}</td>
-          <td>${deprecation?.alternative && `${deprecation.alternative.id} ${deprecation.alternative.range}`}</td>
-        </tr>`,
-    ),
+    [{ unseen: 'Select' }, { name: 'Version' }, 'State', 'Reasons', 'Message', 'Use instead'],
+    versions.map(({ version, listed, deprecation }) => [
+      selectBox('version', version, version, chosen.has(version)),
+      html`${version}${!listed && html` <span class="quiet">unlisted</span>`}`,
+      deprecation ? html`<span class="state warn">deprecated</span>` : 'current',
+      deprecation?.reasons.join(', '),
+      deprecation?.message,
+      deprecation?.alternative && `${deprecation.alternative.id} ${deprecation.alternative.range}`,
+    ]),
   );
 }
 
-function deprecationFields({ form, errors }: Refused): Html {
-  const given = new Set(form.getAll('reason'));
-  const all = form.get('which') === 'all';
-  return html`${fieldError('form', errors)}
-    <fieldset>
-      <legend>Versions</legend>
-      <label class="choice"
-        ><input type="radio" name="which" value="selected" ${all ? '' : html`checked`} /> the selected ones</label
-      >
-      <label class="choice"
-        ><input type="radio" name="which" value="all" ${all ? html`checked` : ''} /> all
-        <span class="quiet">that exist now, on all pages of the table</span></label
-      >
-      ${fieldError('versions', errors)}
-    </fieldset>
-    <fieldset>
-      <legend>Reasons</legend>
-      ${reasons.map(
-        (each) =>
-          html`<label class="choice"
-            ><input type="checkbox" name="reason" value="${each}" ${given.has(each) ? html`checked` : ''} /> ${each}
-            <span class="quiet">${reasonTexts[each]}</span></label
-          >`,
-      )}
-      ${fieldError('reasons', errors)}
-    </fieldset>
-    <label for="message">Message</label>
-    <textarea id="message" name="message" rows="3" maxlength="1000" ${describedBy('message', errors)}>
-${form.get('message')}</textarea>
-    ${fieldError('message', errors)}
-    <label for="alternative">Package to use instead</label>
-    <input
-      id="alternative"
-      name="alternative"
-      maxlength="100"
-      value="${form.get('alternative')}"
-      ${describedBy('alternative', errors)}
-    />
-    ${fieldError('alternative', errors)}
-    <label for="range">Versions of it</label>
-    <input id="range" name="range" maxlength="255" value="${form.get('range')}" />
-    <p class="hint">A range such as <code>[2.0.0, 3.0.0)</code>. Leave it empty for any version.</p>`;
+const whichVersions = [
+  ['selected', 'the selected ones'],
+  ['all', 'all', 'that exist now, on all pages of the table'],
+] as const;
+
+function deprecationFields(form: Form): Html {
+  const explained = reasons.map((each) => [each, each, reasonTexts[each]] as const);
+  return html`${form.error('form')}
+  ${form.choices('Versions', 'which', whichVersions, { errorOf: 'versions', type: 'radio' })}
+  ${form.choices('Reasons', 'reason', explained, { errorOf: 'reasons' })}
+  ${form.area('message', 'Message', { attributes: html`rows="3" maxlength="1000"` })}
+  ${form.input('alternative', 'Package to use instead', { attributes: html`maxlength="100"` })}
+  ${form.input('range', 'Versions of it', {
+    attributes: html`maxlength="255"`,
+    hint: html`A range such as <code>[2.0.0, 3.0.0)</code>. Leave it empty for any version.`,
+  })}`;
 }
 
 function advisoryRows(id: string, advisories: readonly Advisory[], now: number): Html {
   return table(
-    ['Affected versions', 'Severity', 'Address', 'Written', { unseen: 'Action' }],
-    advisories.map(
-      (each) =>
-        html`<tr>
-          <th scope="row">${each.versions}</th>
-          <td>${severities[each.severity]}</td>
-          <td><a href="${webAddress(each.url)}" rel="nofollow noopener">${each.url}</a></td>
-          <td>${ago(each.created_at, now)}</td>
-          <td>
-            <a href="/console/packages/${encodeURIComponent(id)}/advisories/${each.id}/delete"
-              >Delete…<span class="unseen"> the advisory on ${each.versions}</span></a
-            >
-          </td>
-        </tr>`,
-    ),
+    [{ name: 'Affected versions' }, 'Severity', 'Address', 'Written', { unseen: 'Action' }],
+    advisories.map((each) => [
+      each.versions,
+      severities[each.severity],
+      html`<a href="${webAddress(each.url)}" rel="nofollow noopener">${each.url}</a>`,
+      ago(each.created_at, now),
+      html`<a href="/console/packages/${encodeURIComponent(id)}/advisories/${each.id}/delete"
+        >Delete…<span class="unseen"> the advisory on ${each.versions}</span></a
+      >`,
+    ]),
+    {
+      empty:
+        'There is no advisory on this package. Write one below if a version has a vulnerability: audits of NuGet then warn of it.',
+    },
   );
 }
 
-function advisoryForm({ form, errors }: Refused): Html {
+function advisoryForm(form: Form): Html {
   return html`<form method="post" class="panel narrow">
     <h3>Write an advisory</h3>
-    ${fieldError('form', errors)} ${fieldError('package', errors)}
-    <label for="affected">Affected versions</label>
-    <input
-      id="affected"
-      name="affected"
-      required
-      maxlength="255"
-      value="${form.get('affected')}"
-      ${describedBy('versions', errors)}
-    />
-    ${fieldError('versions', errors)}
-    <p class="hint">
-      A range with brackets: <code>[1.0.0, 1.2.0)</code> ends before 1.2.0, and <code>[1.0.0]</code> is one version.
-    </p>
-    <label for="severity">Severity</label>
-    <select id="severity" name="severity" ${describedBy('severity', errors)}>
-      ${severities.map(
-        (text, level) =>
-          html`<option value="${level}" ${form.get('severity') === String(level) ? html`selected` : ''}>
-            ${text}
-          </option>`,
-      )}
-    </select>
-    ${fieldError('severity', errors)}
-    <label for="url">Address where people read about it</label>
-    <input
-      id="url"
-      name="url"
-      type="url"
-      required
-      maxlength="500"
-      value="${form.get('url')}"
-      ${describedBy('url', errors)}
-    />
-    ${fieldError('url', errors)}
+    ${form.error('form')} ${form.error('package')}
+    ${form.input('affected', 'Affected versions', {
+      attributes: html`required maxlength="255"`,
+      errorOf: 'versions',
+      hint: html`A range with brackets: <code>[1.0.0, 1.2.0)</code> ends before 1.2.0, and <code>[1.0.0]</code> is one
+        version.`,
+    })}
+    ${form.select(
+      'severity',
+      'Severity',
+      severities.map((text, level) => [level, text] as const),
+    )}
+    ${form.input('url', 'Address where people read about it', { attributes: html`type="url" required maxlength="500"` })}
     <button class="primary" name="act" value="advise">Write it</button>
   </form>`;
 }
@@ -275,10 +208,7 @@ export const deleteAdvisoryPage: Page = {
         Audits will no longer warn of <strong>${found.package} ${found.versions}</strong>
         (${severities[found.severity]}, ${found.url}). This cannot be undone.
       </p>
-      <form method="post">
-        <button class="danger">Delete the advisory</button>
-        <a href="${addressOf(id)}">Keep it</a>
-      </form>`;
+      ${confirmForm('Delete the advisory', 'Keep it', addressOf(id))}`;
     return { title: 'Delete an advisory', body };
   },
   send: async ({ api, params }): Promise<Redirect> => {

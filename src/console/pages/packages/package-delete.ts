@@ -2,6 +2,7 @@ import { dependentList, packageVersionDetails } from '../../../api/content/conte
 import { packageDetails } from '../../../api/framework/schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { counted, short } from '../../framework/format.ts';
+import { confirmForm } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { packagePath } from '../../framework/links.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
@@ -95,12 +96,13 @@ async function preview({ api, params }: PageCall, versions: readonly string[]): 
       </p>`
     }
     ${dependentRows(dependents.items, dependents.next_cursor !== null)}
-    <form method="post" action="${packagePath(found.id)}/delete" class="panel narrow">
-      ${versions.map((version) => html`<input type="hidden" name="version" value="${version}" />`)}
-      <input type="hidden" name="confirmed" value="yes" />
-      <button class="danger">Delete ${counted(versions.length, 'version')}</button>
-      <a href="${packagePath(found.id)}">Keep</a>
-    </form>`;
+    ${confirmForm(
+      `Delete ${counted(versions.length, 'version')}`,
+      'Keep',
+      packagePath(found.id),
+      [...versions.map((version) => ['version', version] as const), ['confirmed', 'yes']],
+      `${packagePath(found.id)}/delete`,
+    )}`;
   return { title: `Delete ${counted(versions.length, 'version')} of ${short(found.id, 128)}`, body };
 }
 

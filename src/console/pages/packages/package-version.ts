@@ -4,6 +4,7 @@ import { ago, copyable, countText, counted, lines, originOf, short, sizeHtml } f
 import { html, webAddress, type Html } from '../../framework/html.ts';
 import { packagePath } from '../../framework/links.ts';
 import type { PageCall } from '../../framework/page.ts';
+import { facts } from '../../framework/table.ts';
 import { readmeHtml } from '../../framework/readme.ts';
 import { nugetConfig } from '../connect.ts';
 
@@ -137,27 +138,24 @@ export function versionFacts(details: Details, { now }: PageCall): Html {
   const frameworks = details.dependency_groups.flatMap((each) => each.target_framework ?? []);
   const licence = details.license_expression ?? details.license_file ?? details.license_url;
   const licenceLink = details.license_expression ? null : details.license_url;
-  return html`<dl class="facts">
-    ${fact('Origin', originOf(details))} ${fact('Version', copyable(details.version))}
-    ${fact('Published', ago(details.published_at, now))}
-    ${details.cached_at && fact('Mirrored', ago(details.cached_at, now))} ${fact('Size', sizeHtml(details.size_bytes))}
-    ${fact('Downloads', countText(details.download_count))}
-    ${details.authors && fact('Authors', short(details.authors, 200))}
-    ${frameworks.length > 0 && fact('Frameworks', short(frameworks.join(', '), 400))}
-    ${licence !== null && fact('License', external(licenceLink, short(licence, 120)))}
-    ${details.requires_license_acceptance && fact('', 'The license must be accepted.')}
-    ${details.project_url && fact('Project', external(details.project_url, short(details.project_url, 80)))}
-    ${details.repository_url && fact('Source', external(details.repository_url, short(details.repository_url, 80)))}
-    ${details.repository_commit && fact('Commit', copyable(short(details.repository_commit, 64)))}
-    ${details.tags.length > 0 && fact('Tags', short(details.tags.slice(0, shownTags).join(', '), 400))}
-    ${details.package_types.length > 0 && fact('Type', short(details.package_types.join(', '), 120))}
-    ${details.development_dependency && fact('', 'Used only while building.')}
-    ${details.min_client_version && fact('Needs NuGet', short(details.min_client_version, 40))}
-    ${details.sha512 && fact('SHA-512', copyable(details.sha512, short(details.sha512, 16)))}
-  </dl>`;
-}
-
-function fact(term: string, value: Html | string): Html {
-  return html`<dt>${term}</dt>
-    <dd>${value}</dd>`;
+  return facts(
+    ['Origin', originOf(details)],
+    ['Version', copyable(details.version)],
+    ['Published', ago(details.published_at, now)],
+    details.cached_at && ['Mirrored', ago(details.cached_at, now)],
+    ['Size', sizeHtml(details.size_bytes)],
+    ['Downloads', countText(details.download_count)],
+    details.authors && ['Authors', short(details.authors, 200)],
+    frameworks.length > 0 && ['Frameworks', short(frameworks.join(', '), 400)],
+    licence !== null && ['License', external(licenceLink, short(licence, 120))],
+    details.requires_license_acceptance && ['', 'The license must be accepted.'],
+    details.project_url && ['Project', external(details.project_url, short(details.project_url, 80))],
+    details.repository_url && ['Source', external(details.repository_url, short(details.repository_url, 80))],
+    details.repository_commit && ['Commit', copyable(short(details.repository_commit, 64))],
+    details.tags.length > 0 && ['Tags', short(details.tags.slice(0, shownTags).join(', '), 400)],
+    details.package_types.length > 0 && ['Type', short(details.package_types.join(', '), 120)],
+    details.development_dependency && ['', 'Used only while building.'],
+    details.min_client_version && ['Needs NuGet', short(details.min_client_version, 40)],
+    details.sha512 && ['SHA-512', copyable(details.sha512, short(details.sha512, 16))],
+  );
 }

@@ -7,7 +7,7 @@ import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { given, packagePath, pageLinks, withQuery } from '../../framework/links.ts';
 import type { Page, PageCall, PageView } from '../../framework/page.ts';
-import { selectCell, table } from '../../framework/table.ts';
+import { selectBox, table } from '../../framework/table.ts';
 import { eventRows } from '../operations/event-rows.ts';
 import { dependencySection, installLines, readmeSection, versionFacts, warnings } from './package-version.ts';
 
@@ -90,17 +90,14 @@ function versionRows(
   const isForm = mayDelete || mayRelist;
   const rows = table(
     [isForm && { unseen: 'Select' }, 'Version', 'State', 'Published', { number: 'Size' }, { number: 'Downloads' }],
-    versions.map(
-      (each) =>
-        html`<tr>
-          ${isForm && selectCell('version', each.version, each.version)}
-          <td><a href="${packagePath(id, each.version)}">${each.version}</a></td>
-          <td>${each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`}</td>
-          <td>${ago(each.published_at, now)}</td>
-          <td class="number">${sizeHtml(each.size_bytes)}</td>
-          <td class="number">${countText(each.download_count)}</td>
-        </tr>`,
-    ),
+    versions.map((each) => [
+      isForm && selectBox('version', each.version, each.version),
+      html`<a href="${packagePath(id, each.version)}">${each.version}</a>`,
+      each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`,
+      ago(each.published_at, now),
+      sizeHtml(each.size_bytes),
+      countText(each.download_count),
+    ]),
   );
   if (!isForm) return rows;
   const path = packagePath(id);
@@ -141,14 +138,7 @@ async function historyOf({ api, principal, now }: PageCall, id: string): Promise
     <h2>First seen here</h2>
     ${table(
       ['When', 'Version', 'From'],
-      items.map(
-        (each) =>
-          html`<tr>
-            <td>${ago(each.seen_at, now)}</td>
-            <td>${short(each.reference, 100)}</td>
-            <td>${each.upstream}</td>
-          </tr>`,
-      ),
+      items.map((each) => [ago(each.seen_at, now), short(each.reference, 100), each.upstream]),
     )}
   </section>`;
 }

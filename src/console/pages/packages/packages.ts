@@ -1,6 +1,6 @@
 import { packageList } from '../../../api/framework/schemas.ts';
 import { ago, countText, counted, originOf, sizeHtml } from '../../framework/format.ts';
-import { html, type Html } from '../../framework/html.ts';
+import { html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { given, originChoice, packagePath, pageLinks, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
@@ -20,47 +20,30 @@ export const packagesPage: Page = {
         ${originChoice(query['origin'])} <button>Show</button>
         ${may(principal, 'write') && html`<a class="button" href="/console/upload">Upload a package</a>`}
       </form>
-      ${
-        items.length === 0
-          ? empty(query)
-          : table(
-              [
-                'Package',
-                'Origin',
-                'Newest version',
-                'Versions',
-                { number: 'Size' },
-                { number: 'Downloads' },
-                'Updated',
-              ],
-              items.map(
-                (each) =>
-                  html`<tr>
-                    <td><a href="${packagePath(each.id)}">${each.id}</a></td>
-                    <td>${originOf(each)}</td>
-                    <td>${each.latest_version ?? html`<span class="quiet">all unlisted</span>`}</td>
-                    <td>${counted(each.version_count, 'version')}</td>
-                    <td class="number">${sizeHtml(each.size_bytes)}</td>
-                    <td class="number">${countText(each.download_count)}</td>
-                    <td>${ago(each.updated_at, now)}</td>
-                  </tr>`,
-              ),
-            )
-      }
+      ${table(
+        ['Package', 'Origin', 'Newest version', 'Versions', { number: 'Size' }, { number: 'Downloads' }, 'Updated'],
+        items.map((each) => [
+          html`<a href="${packagePath(each.id)}">${each.id}</a>`,
+          originOf(each),
+          each.latest_version ?? html`<span class="quiet">all unlisted</span>`,
+          counted(each.version_count, 'version'),
+          sizeHtml(each.size_bytes),
+          countText(each.download_count),
+          ago(each.updated_at, now),
+        ]),
+        { empty: empty(query) },
+      )}
       ${pageLinks(path, query, next)}
       ${may(principal, 'admin') && html`<p><a href="/console/claims">Claims without content</a></p>`}`;
     return { title: 'Packages', body, json: withQuery('/v1/packages', query) };
   },
 };
 
-function empty({ origin, cursor }: Record<string, string>): Html {
-  if (cursor) return html`<p class="empty">No further packages.</p>`;
-  return html`<p class="empty">
-    ${
-      origin === 'mirrored'
-        ? 'No package was mirrored yet. One appears here after its first download through this feed:'
-        : 'No packages yet. Push one, or download one through this feed:'
-    }
-    <a href="/console/connect">connect a client</a>.
-  </p>`;
+function empty({ origin, cursor }: Record<string, string>): HtmlPart {
+  if (cursor) return 'No further packages.';
+  const why =
+    origin === 'mirrored'
+      ? 'No package was mirrored yet. One appears here after its first download through this feed:'
+      : 'No packages yet. Push one, or download one through this feed:';
+  return html`${why} <a href="/console/connect">connect a client</a>.`;
 }

@@ -1,6 +1,6 @@
 import { publishedPackage } from '../../../api/framework/schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { describedBy, fieldError } from '../../framework/failure.ts';
+import { Form } from '../../framework/form.ts';
 import { html } from '../../framework/html.ts';
 import type { Page, Redirect, PageView } from '../../framework/page.ts';
 
@@ -37,20 +37,20 @@ export const uploadPage: Page = {
 };
 
 function uploadView(error?: string): PageView {
-  const errors: Readonly<Record<string, string>> = error === undefined ? {} : { package: error };
+  const form = new Form({}, error === undefined ? {} : { package: error });
   const body = html`<p>
       The package is checked and published as by <code>dotnet nuget push</code>. A version cannot be published twice.
     </p>
     <form method="post" enctype="multipart/form-data" class="panel narrow">
       <div class="drop" data-drop>
-        <label for="package">Package</label>
-        <input id="package" name="package" type="file" accept=".nupkg" required ${describedBy('package', errors)} />
-        ${fieldError('package', errors)}
-        <p class="hint">A file that ends with <code>.nupkg</code>. Choose it, or drop it here.</p>
+        ${form.file('package', 'Package', {
+          attributes: html`accept=".nupkg"`,
+          hint: html`A file that ends with <code>.nupkg</code>. Choose it, or drop it here.`,
+        })}
       </div>
       <button class="primary">Publish</button>
     </form>`;
-  return { title: 'Upload a package', body, status: error === undefined ? 200 : 422 };
+  return form.view('Upload a package', body);
 }
 
 function publishedView(id: string, version: string, page: string, warnings: readonly string[]): PageView {
