@@ -1,3 +1,4 @@
+import { jsonItem } from '../runtime/json-item.ts';
 import { randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
 import { inTime } from '../runtime/in-time.ts';
@@ -76,36 +77,8 @@ function isLive(dialect: Dialect): string {
 }
 
 /** An instance as in `/v1/instances`. */
-interface InstanceItem {
-  id: string;
-  name: string;
-  state: 'live' | 'dead';
-  version: string;
-  address: string | null;
-  folder: string;
-  storage: string | null;
-  secret: string | null;
-  redis: string | null;
-  database_node: string | null;
-  started_at: string;
-  seen_at: string;
-}
-
-export function instanceItem(each: Instance): InstanceItem {
-  return {
-    id: each.id,
-    name: each.name,
-    state: each.isLive ? 'live' : 'dead',
-    version: each.version,
-    address: each.address,
-    folder: each.folder,
-    storage: each.storage,
-    secret: each.secret,
-    redis: each.redis,
-    database_node: each.databaseNode,
-    started_at: new Date(each.startedAt).toISOString(),
-    seen_at: new Date(each.seenAt).toISOString(),
-  };
+export function instanceItem({ isLive, ...instance }: Instance) {
+  return { ...jsonItem(instance), state: isLive ? ('live' as const) : ('dead' as const) };
 }
 
 /** The server processes of one database, also the workers of one machine, and the row of this process. */

@@ -38,28 +38,8 @@ export interface DeliveryAttempt {
   retryAfter?: string | undefined;
 }
 
-export interface AttemptItem {
-  at: string;
-  duration_ms: number;
-  request_headers: Record<string, string>;
-  status: number | null;
-  answer: string | null;
-  error: string | null;
-}
-
-export interface DeliveryItem {
-  id: string;
-  event_id: string;
-  type: string;
-  state: DeliveryState;
-  attempts: number;
-  created_at: string;
-  next_attempt_at: string | null;
-  last_attempt: AttemptItem | null;
-}
-
 /** A delivery as readers get it. */
-export function deliveryItem(row: DeliveryRow): DeliveryItem {
+export function deliveryItem(row: DeliveryRow) {
   return {
     id: row.id,
     event_id: String(row.event_position),
@@ -82,7 +62,7 @@ export function deliveryItem(row: DeliveryRow): DeliveryItem {
 }
 
 /** An attempt as readers get it, without its signature. `id` is that of its message. */
-export function attemptItem(id: string, { at, duration, status, answer, failure }: DeliveryAttempt): AttemptItem {
+export function attemptItem(id: string, { at, duration, status, answer, failure }: DeliveryAttempt) {
   return {
     at: new Date(at).toISOString(),
     duration_ms: duration,
@@ -92,3 +72,6 @@ export function attemptItem(id: string, { at, duration, status, answer, failure 
     error: failure,
   };
 }
+
+export type AttemptItem = ReturnType<typeof attemptItem>;
+export type DeliveryItem = ReturnType<typeof deliveryItem>;

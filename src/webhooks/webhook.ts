@@ -1,3 +1,4 @@
+import { jsonItem } from '../runtime/json-item.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { isKnownPattern, type Details, type EventType, type NewEvent } from '../events/event.ts';
 
@@ -54,27 +55,10 @@ export function toWebhook(row: WebhookRow): Webhook {
 }
 
 /** A webhook as readers get it, in `/v1/webhooks` and from `entrepot webhook`. */
-export interface WebhookItem {
-  id: string;
-  url: string;
-  events: string[];
-  enabled: boolean;
-  disabled_reason: string | null;
-  operate: boolean;
-  created_at: string;
+export function webhookItem({ accountId: _accountId, ...webhook }: Webhook) {
+  return { ...jsonItem(webhook), events: [...webhook.events] };
 }
-
-export function webhookItem(webhook: Webhook): WebhookItem {
-  return {
-    id: webhook.id,
-    url: webhook.url,
-    events: [...webhook.events],
-    enabled: webhook.enabled,
-    disabled_reason: webhook.disabledReason,
-    operate: webhook.operate,
-    created_at: new Date(webhook.createdAt).toISOString(),
-  };
-}
+export type WebhookItem = ReturnType<typeof webhookItem>;
 
 /** The event of a change of a webhook. The URL can contain a secret, so the subject is the ID. */
 export function eventOf(

@@ -81,7 +81,7 @@ test('every operation of /v1 that changes something records an event of its clie
   await databaseOf(server).transaction((tx) =>
     tx.run(
       `INSERT INTO webhook_deliveries (id, webhook_id, event_position, type, body, state, attempts, next_at, created_at)
-       VALUES ('made', ?, 1, 'package.published', '{}', 'failed', 1, 1, 1)`,
+       VALUES ('00000000-0000-4000-8000-000000000001', ?, 1, 'package.published', '{}', 'failed', 1, 1, 1)`,
       [webhook.id],
     ),
   );
@@ -212,7 +212,7 @@ test('every operation of /v1 that changes something records an event of its clie
     [
       'POST /webhooks/{id}/deliveries/{delivery}/redeliver',
       'webhook.redelivered',
-      () => call('POST', `/webhooks/${webhook.id}/deliveries/made/redeliver`),
+      () => call('POST', `/webhooks/${webhook.id}/deliveries/00000000-0000-4000-8000-000000000001/redeliver`),
     ],
     [
       'POST /webhooks/{id}/redeliver',

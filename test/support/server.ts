@@ -1,3 +1,4 @@
+import { checkAnswer } from './documented.ts';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -112,11 +113,13 @@ export async function startTestServer(
     data,
     lines,
     clock,
-    fetch: (path, { token: other, ...init } = {}) => {
+    fetch: async (path, { token: other, ...init } = {}) => {
       const headers = new Headers(init.headers);
       const value = other === undefined ? token : other;
       if (value !== null && !headers.has('authorization')) headers.set('authorization', `Bearer ${value}`);
-      return fetch(running.url + path, { redirect: 'manual', ...init, headers });
+      const response = await fetch(running.url + path, { redirect: 'manual', ...init, headers });
+      await checkAnswer(path, init.method ?? 'GET', response);
+      return response;
     },
   };
 }

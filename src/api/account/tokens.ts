@@ -1,3 +1,4 @@
+import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
 import { allow, allowObject, allowToken, coversPatterns, endOfMade } from '../../accounts/allow.ts';
 import { tokenIdOf } from '../../accounts/principal.ts';
@@ -5,7 +6,7 @@ import type { Token, Tokens } from '../../accounts/tokens.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
-import { shownPatterns, tokenList, newToken, timeOf, timeOrNull, token, tokenRequest } from '../framework/schemas.ts';
+import { shownPatterns, tokenList, newToken, token, tokenRequest } from '../framework/schemas.ts';
 
 /**
  * `/tokens`. All operations need the scope `admin`, except that every token may revoke itself. A limited token creates,
@@ -93,17 +94,5 @@ export function tokenOperations(tokens: Tokens): Operation[] {
 }
 
 function toToken(each: Token): z.input<typeof token> {
-  return {
-    id: each.id,
-    name: each.name,
-    token_prefix: each.tokenPrefix,
-    scopes: each.scopes,
-    patterns: shownPatterns(each.patterns),
-    publisher_id: each.publisherId,
-    created_by: each.createdBy,
-    created_at: timeOf(each.createdAt),
-    expires_at: timeOrNull(each.expiresAt),
-    last_used_at: timeOrNull(each.lastUsedAt),
-    revoked_at: timeOrNull(each.revokedAt),
-  };
+  return { ...jsonItem(each), patterns: shownPatterns(each.patterns) };
 }

@@ -1,3 +1,4 @@
+import { jsonItem } from '../../runtime/json-item.ts';
 import type { z } from 'zod';
 import { allowObject, allowToken, coversPatterns } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
@@ -13,7 +14,7 @@ import {
   publisherRequest,
   trustedIssuerList,
 } from './publisher-schemas.ts';
-import { shownPatterns, timeOrNull } from '../framework/schemas.ts';
+import { shownPatterns } from '../framework/schemas.ts';
 
 export interface PublisherParts {
   publishers: Publishers;
@@ -149,18 +150,11 @@ function sees(principal: Principal, { patterns }: Publisher): boolean {
 }
 
 function toPublisher(each: Publisher, publishers: Publishers): z.input<typeof publisher> {
-  const { id, name, issuer, issuerUrl, claims, scopes, patterns, source, createdAt, updatedAt } = each;
+  const { accountId: _accountId, claims, ...rest } = each;
   return {
-    id,
-    name,
-    issuer,
-    issuer_url: issuerUrl,
+    ...jsonItem(rest),
     claims: Object.fromEntries(Object.entries(claims).map(([claim, values]) => [claim, [...values]])),
-    scopes,
-    patterns: shownPatterns(patterns),
-    source,
-    created_at: timeOrNull(createdAt),
-    updated_at: timeOrNull(updatedAt),
+    patterns: shownPatterns(each.patterns),
     warnings: publishers.warningsOf(each),
   };
 }

@@ -1,7 +1,8 @@
+import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
 import type { JobRun, Jobs, JobStatus } from '../../jobs/jobs.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { jobList, jobPreview, jobRunList, timeOf, timeOrNull, type job, type jobRun } from '../framework/schemas.ts';
+import { jobList, jobPreview, jobRunList, timeOf, type job, type jobRun } from '../framework/schemas.ts';
 
 /** Lines that a preview shows. */
 const maxActions = 500;
@@ -86,14 +87,6 @@ function toJob({ job: { name, summary, schedule, canDryRun }, last }: JobStatus)
   };
 }
 
-function toRun(each: JobRun): z.input<typeof jobRun> {
-  return {
-    id: String(each.id),
-    scheduled_at: timeOrNull(each.scheduledAt),
-    started_at: timeOf(each.startedAt),
-    ended_at: timeOrNull(each.endedAt),
-    outcome: each.outcome,
-    counts: each.counts,
-    error: each.error,
-  };
+function toRun({ id, job: _job, ...run }: JobRun): z.input<typeof jobRun> {
+  return { id: String(id), ...jsonItem(run) };
 }

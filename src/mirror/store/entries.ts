@@ -29,16 +29,10 @@ export interface EntryMetadata {
   validatedAt: number;
 }
 
-interface EntryRow {
-  digest: Digest;
-  size_bytes: number;
-  content_type: string;
-  etag: string | null;
-  last_modified: string | null;
-  attributes: string;
-  stored_at: number;
-  validated_at: number;
-}
+type EntryRow = Omit<EntryMetadata, 'attributes'> & { attributes: string };
+
+const columns = `digest, size_bytes AS size, content_type AS type, etag, last_modified AS lastModified, attributes,
+  stored_at AS storedAt, validated_at AS validatedAt`;
 
 /** How long an entry's metadata stays in the cache, in milliseconds. Every change of it also writes it to the cache. */
 const keepFor = 3_600_000;
@@ -85,18 +79,9 @@ export class Entries {
 
   /** The metadata from the database, without a look at the cache; writes it to the cache. */
   async read(id: string): Promise<EntryMetadata | undefined> {
-    const row = await this.#database.get<EntryRow>('SELECT * FROM mirror_entries WHERE id = ?', [id]);
+    const row = await this.#database.get<EntryRow>(`SELECT ${columns} FROM mirror_entries WHERE id = ?`, [id]);
     if (!row) return undefined;
-    const metadata: EntryMetadata = {
-      digest: row.digest,
-      size: row.size_bytes,
-      type: row.content_type,
-      etag: row.etag,
-      lastModified: row.last_modified,
-      attributes: JSON.parse(row.attributes) as Record<string, string>,
-      storedAt: row.stored_at,
-      validatedAt: row.validated_at,
-    };
+    const metadata: EntryMetadata = { ...row, attributes: JSON.parse(row.attributes) as EntryMetadata['attributes'] };
     await this.remember(id, metadata);
     return metadata;
   }
@@ -187,8 +172,8 @@ export class Entries {
     }));
     // A background task does not count as a use: an entry that exists keeps its time of last use.
     const kept = BackgroundTask.current ? ['id', 'used_at'] : ['id'];
-    const columns = Object.keys(rows[0]!).filter((column) => !kept.includes(column));
-    await tx.upsert('mirror_entries', ['id'], rows, columns.map((column) => `${column} = new.${column}`).join(', '));
+    const changed = Object.keys(rows[0]!).filter((column) => !kept.includes(column));
+    await tx.upsert('mirror_entries', ['id'], rows, changed.map((column) => `${column} = new.${column}`).join(', '));
     await record(tx, ownerOf(keys[0]!), sightings, this.#now());
     // Content with a history is what people look for by name.
     if (sightings.length > 0) await addWords(tx, keys[0]!);

@@ -37,25 +37,15 @@ interface NameTotals {
   usedAt: number;
 }
 
-interface Row {
-  upstream: string;
-  name: string;
-  reference: string;
-  digest: Digest;
-  content_type: string;
-  size_bytes: number;
-  attributes: string;
-  last_modified: string | null;
-  stored_at: number;
-  used_at: number;
-}
-
 const page = 500;
 /** Names and rows of one statement, where all rows are read. More than these rows are read name by name. */
 const namesTogether = 20;
 const rowsTogether = 2000;
-const columns =
-  'upstream, name, reference, digest, content_type, size_bytes, attributes, last_modified, stored_at, used_at';
+const columns = `upstream, name, reference, digest, content_type AS type, size_bytes AS size, attributes,
+  last_modified AS lastModified, stored_at AS storedAt, used_at AS usedAt`;
+
+type Row = Omit<ListedEntry, 'attributes'> & { attributes: string };
+
 /** A digest has a colon and a tag has none. */
 const isTag = "reference NOT LIKE '%:%'";
 
@@ -155,7 +145,7 @@ export async function entriesOfName(
      ORDER BY reference LIMIT ?`,
     [kind, name, after, upstream, limit],
   );
-  return rows.map((row) => ({ ...listed(row), isTagged: row.tagged !== null }));
+  return rows.map(({ tagged, ...row }) => ({ ...listed(row), isTagged: tagged !== null }));
 }
 
 /** The totals of a name: tags and last use of the first of `kinds`, bytes of all of them. */
@@ -188,8 +178,8 @@ export async function* usedTags(
 ): AsyncGenerator<{ upstream: string; name: string; tag: string }> {
   let [id, usedAt] = ['', since];
   for (;;) {
-    const rows = await database.select<Pick<Row, 'upstream' | 'name' | 'reference' | 'used_at'> & { id: string }>(
-      `SELECT id, upstream, name, reference, used_at FROM mirror_entries
+    const rows = await database.select<Pick<Row, 'upstream' | 'name' | 'reference' | 'usedAt'> & { id: string }>(
+      `SELECT id, upstream, name, reference, used_at AS usedAt FROM mirror_entries
        WHERE (used_at > ? OR (used_at = ? AND id > ?)) AND kind = ? ORDER BY used_at, id LIMIT ?`,
       [usedAt, usedAt, id, kind, page],
     );
@@ -198,21 +188,10 @@ export async function* usedTags(
     }
     const last = rows.at(-1);
     if (!last || rows.length < page) return;
-    [id, usedAt] = [last.id, last.used_at];
+    [id, usedAt] = [last.id, last.usedAt];
   }
 }
 
-function listed(row: Row): ListedEntry {
-  return {
-    upstream: row.upstream,
-    name: row.name,
-    reference: row.reference,
-    digest: row.digest,
-    type: row.content_type,
-    size: row.size_bytes,
-    attributes: JSON.parse(row.attributes) as EntryMetadata['attributes'],
-    lastModified: row.last_modified,
-    storedAt: row.stored_at,
-    usedAt: row.used_at,
-  };
+function listed<T extends Row>({ attributes, ...row }: T) {
+  return { ...row, attributes: JSON.parse(attributes) as EntryMetadata['attributes'] };
 }

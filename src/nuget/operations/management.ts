@@ -1,3 +1,4 @@
+import { jsonItem } from '../../runtime/json-item.ts';
 import { readerOf } from '../source/reader.ts';
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
@@ -17,12 +18,12 @@ import {
   packageDetails,
   packageSummary,
   packageVersion,
-  timeOf,
-  timeOrNull,
 } from '../../api/framework/schemas.ts';
 import { versionDetails, type DetailsParts } from './version-details.ts';
 
 const id = 'The package ID, in any letter case';
+
+type OrderedVersion = VersionSummary & { order: string };
 
 /** `/packages`: the account's packages and their versions, and what was mirrored from upstreams. */
 export function packageOperations(parts: DetailsParts): Operation[] {
@@ -105,7 +106,7 @@ export function packageOperations(parts: DetailsParts): Operation[] {
         const id = params['id']!;
         const reader = await readerOf(mirrored, principal, id);
         const stored = await mirrored.versions(owner, id);
-        const { entries, next_cursor } = await readPage<VersionSummary & { order: string }, [string]>(query, {
+        const { entries, next_cursor } = await readPage<OrderedVersion, [string]>(query, {
           name: 'versions',
           key: z.tuple([z.string()]),
           keyOf: ({ order }) => [order],
@@ -160,29 +161,11 @@ function byKey(a: PackageSummary, b: PackageSummary): number {
   return Buffer.compare(Buffer.from(a.key), Buffer.from(b.key));
 }
 
-function toPackage(each: PackageSummary): z.input<typeof packageSummary> {
-  return {
-    id: each.id,
-    package_type: each.packageTypes[0] ?? 'Dependency',
-    ...originFields(each.upstream),
-    latest_version: each.latestVersion,
-    version_count: each.versionCount,
-    size_bytes: each.sizeBytes,
-    download_count: each.downloadCount,
-    created_at: timeOf(each.createdAt),
-    updated_at: timeOf(each.updatedAt),
-    last_downloaded_at: timeOrNull(each.lastDownloadedAt),
-  };
+function toPackage(summary: PackageSummary & { versions?: unknown }): z.input<typeof packageSummary> {
+  const { key: _key, versions: _versions, packageTypes, upstream, ...row } = summary;
+  return { ...jsonItem(row), package_type: packageTypes[0] ?? 'Dependency', ...originFields(upstream) };
 }
 
-function toVersion(each: VersionSummary): z.input<typeof packageVersion> {
-  return {
-    version: each.version,
-    listed: each.listed,
-    published_at: timeOf(each.publishedAt),
-    cached_at: timeOrNull(each.cachedAt),
-    size_bytes: each.sizeBytes,
-    sha512: each.sha512,
-    download_count: each.downloadCount,
-  };
+function toVersion({ order: _order, ...version }: VersionSummary & { order?: string }): z.input<typeof packageVersion> {
+  return jsonItem(version);
 }

@@ -93,8 +93,10 @@ class HostedRepository implements StoredRepository {
   }
 
   async summary(): Promise<RepositorySummary | undefined> {
-    const [row] = await summaries(this.#database, 'r.id = ?', [this.#id, 1]);
-    return row && { ...row, upstream: null, tags: [] };
+    const [found] = await summaries(this.#database, 'r.id = ?', [this.#id, 1]);
+    if (!found) return undefined;
+    const { id: _id, ...row } = found;
+    return { ...row, upstream: null, tags: [] };
   }
 
   async digestOf(tag: string): Promise<Digest | undefined> {

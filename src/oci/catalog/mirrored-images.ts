@@ -204,7 +204,10 @@ class MirroredRepository implements StoredRepository {
       tagCount: totals.tags,
       pullCount: (await this.#downloads()).total,
       lastPulledAt: totals.usedAt,
-      tags: tagged.map((entry) => ({ ...rowOf(entry), name: entry.reference })),
+      tags: tagged.map((entry) => {
+        const { pullCount: _pullCount, lastPulledAt: _lastPulledAt, ...row } = rowOf(entry);
+        return { ...row, name: entry.reference };
+      }),
     };
   }
 

@@ -1,9 +1,10 @@
+import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { cursorOf, pageQuery, readCursor, readPage } from '../../api/framework/paging.ts';
 import { containerDetails, manifestDetails, manifestList, tagList } from '../../api/content/content-schemas.ts';
-import { originFields, timeOf, timeOrNull } from '../../api/framework/schemas.ts';
+import { originFields } from '../../api/framework/schemas.ts';
 import { parseDigest } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { describeManifest } from '../catalog/manifest-details.ts';
@@ -48,16 +49,9 @@ export function imageOperations(stored: StoredImages): Operation[] {
           keyOf: ({ key }: ListedTag) => key,
           read: (limit, after) => stored.tags(at, asked, limit, after),
         });
-        const items = entries.map((each) => ({
-          name: each.name,
-          digest: each.digest,
-          media_type: each.mediaType,
-          size_bytes: each.sizeBytes,
-          updated_at: timeOf(each.updatedAt),
-          aliases: each.aliases,
-          platforms: each.platforms ?? null,
-          pull_count: each.pullCount,
-          last_pulled_at: timeOrNull(each.lastPulledAt),
+        const items = entries.map(({ key: _key, platforms, ...tag }) => ({
+          ...jsonItem(tag),
+          platforms: platforms ?? null,
         }));
         return { items, next_cursor };
       },
@@ -82,17 +76,7 @@ export function imageOperations(stored: StoredImages): Operation[] {
         const shown = untagged.slice(0, query.limit);
         const last = untagged.length > shown.length ? shown.at(-1)!.digest : next;
         return {
-          items: shown.map((each) => ({
-            digest: each.digest,
-            media_type: each.mediaType,
-            artifact_type: each.artifactType,
-            size_bytes: each.sizeBytes,
-            subject: each.subject,
-            is_child: each.isChild,
-            updated_at: timeOf(each.updatedAt),
-            pull_count: each.pullCount,
-            last_pulled_at: timeOrNull(each.lastPulledAt),
-          })),
+          items: shown.map(({ isTagged: _isTagged, ...manifest }) => jsonItem(manifest)),
           next_cursor: last === undefined ? null : cursorOf(list.name, [last]),
         };
       },
@@ -163,14 +147,8 @@ export function imageOperations(stored: StoredImages): Operation[] {
         const at = await stored.locate(principal, params['name']!);
         const found = await at.summary();
         if (!found) throw nameUnknown(params['name']!);
-        return {
-          name: found.name,
-          ...originFields(at.upstream),
-          tag_count: found.tagCount,
-          size_bytes: found.sizeBytes,
-          pull_count: found.pullCount,
-          last_pulled_at: timeOrNull(found.lastPulledAt),
-        };
+        const { tags: _tags, upstream, ...summary } = found;
+        return { ...jsonItem(summary), ...originFields(upstream) };
       },
     }),
   ];

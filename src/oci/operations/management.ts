@@ -1,20 +1,13 @@
+import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
 import { readsHosted } from '../../accounts/principal.ts';
 import type { Database } from '../../database/database.ts';
 import type { MirroredImages } from '../catalog/mirrored-images.ts';
-import { tagsShown, type ImageList, type RepositorySummary, type TagSummary } from '../catalog/repository.ts';
+import { tagsShown, type ImageList, type RepositorySummary } from '../catalog/repository.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage } from '../../api/account/history.ts';
 import { originQuery, pageQuery, readPage } from '../../api/framework/paging.ts';
-import {
-  container,
-  containerTag,
-  historySchema,
-  containerList,
-  originFields,
-  timeOf,
-  timeOrNull,
-} from '../../api/framework/schemas.ts';
+import { container, historySchema, containerList, originFields } from '../../api/framework/schemas.ts';
 
 /** The most tags on a page of images. */
 const tagsOnPage = 5000;
@@ -91,24 +84,6 @@ export function containerOperations(
   ];
 }
 
-function toContainer(each: RepositorySummary): z.input<typeof container> {
-  return {
-    name: each.name,
-    ...originFields(each.upstream),
-    tags: each.tags.map(toTag),
-    tag_count: each.tagCount,
-    size_bytes: each.sizeBytes,
-    pull_count: each.pullCount,
-    last_pulled_at: timeOrNull(each.lastPulledAt),
-  };
-}
-
-function toTag(tag: TagSummary): z.input<typeof containerTag> {
-  return {
-    name: tag.name,
-    digest: tag.digest,
-    media_type: tag.mediaType,
-    size_bytes: tag.sizeBytes,
-    updated_at: timeOf(tag.updatedAt),
-  };
+function toContainer({ tags, upstream, ...summary }: RepositorySummary): z.input<typeof container> {
+  return { ...jsonItem(summary), ...originFields(upstream), tags: tags.map(jsonItem) };
 }
