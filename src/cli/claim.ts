@@ -6,7 +6,7 @@ import { DomainError } from '../runtime/errors.ts';
 import type { EmptyClaim, EmptyClaims } from '../mirror/policy/claims.ts';
 import { allProtocols } from '../server/server.ts';
 import { row } from './printed.ts';
-import { withAccount, type Terminal } from './with-installation.ts';
+import { forAccount, type Terminal } from './with-installation.ts';
 
 const pageSize = 500;
 
@@ -15,36 +15,33 @@ export function addClaim(program: Command, environment: Environment, terminal: T
   const claim = program
     .command('claim')
     .description('names that an account still claims after all of their content was deleted');
-  claim
-    .command('list')
-    .description('list claims without content; until you release such a name, no upstream is used for it')
-    .option('--account <name>', 'the account', 'default')
-    .action((options: { account: string }) =>
-      withAccount(environment, options.account, async (account, { protocols: opened }) => {
-        for (const { kind, claims } of opened) {
-          for await (const { name, since } of allEmpty(claims, account)) {
-            terminal.stdout.write(row(kind, name, new Date(since).toISOString()));
-          }
+  forAccount(
+    claim
+      .command('list')
+      .description('list claims without content; until you release such a name, no upstream is used for it'),
+    environment,
+    async (account, { protocols: opened }) => {
+      for (const { kind, claims } of opened) {
+        for await (const { name, since } of allEmpty(claims, account)) {
+          terminal.stdout.write(row(kind, name, new Date(since).toISOString()));
         }
-      }),
-    );
-  const release = claim
-    .command('release <name>')
-    .description('release a claim without content, so that upstreams can serve the name')
-    .addOption(
-      new Option('--kind <kind>', 'the kind of the name')
-        .choices(allProtocols.map(({ kind }) => kind))
-        .makeOptionMandatory(),
-    )
-    .option('--account <name>', 'the account it belongs to', 'default');
-  release.action((name: string, options: { account: string; kind: string }) =>
-    withAccount(environment, options.account, async (account, { protocols: opened }) => {
+      }
+    },
+  );
+  const kinds = new Option('--kind <kind>', 'the kind of the name').choices(allProtocols.map(({ kind }) => kind));
+  forAccount<{ kind: string }>(
+    claim
+      .command('release <name>')
+      .description('release a claim without content, so that upstreams can serve the name')
+      .addOption(kinds.makeOptionMandatory()),
+    environment,
+    async (account, { protocols: opened }, options, name) => {
       const { kind, claims } = opened.find((each) => each.kind === options.kind)!;
       // Undefined if the claim was released.
-      const obstacle = await claims.release(account, name);
-      if (obstacle === 'unclaimed') throw unclaimed(kind, name);
-      if (obstacle === 'in use') throw inUse(kind, name, claims.contents);
-    }),
+      const obstacle = await claims.release(account, name!);
+      if (obstacle === 'unclaimed') throw unclaimed(kind, name!);
+      if (obstacle === 'in use') throw inUse(kind, name!, claims.contents);
+    },
   );
 }
 

@@ -3,7 +3,7 @@ import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Installation } from '../server/server.ts';
 import { row } from './printed.ts';
-import { withAccount, type Terminal } from './with-installation.ts';
+import { forAccount, type Terminal } from './with-installation.ts';
 
 interface DeprecateOptions {
   version?: string[];
@@ -12,11 +12,9 @@ interface DeprecateOptions {
   message?: string;
   alternative?: string;
   undo?: boolean;
-  account: string;
 }
 
 interface CreateOptions {
-  account: string;
   affected: string;
   severity: string;
   url: string;
@@ -24,7 +22,7 @@ interface CreateOptions {
 
 /** `entrepot deprecate` */
 export function addDeprecate(program: Command, environment: Environment, terminal: Terminal): void {
-  program
+  const deprecate = program
     .command('deprecate <id>')
     .description('mark hosted versions of a package as deprecated, which clients show to its users')
     .option('--version <versions...>', 'the versions')
@@ -33,14 +31,11 @@ export function addDeprecate(program: Command, environment: Environment, termina
     .option('--message <text>', 'what users should know; needed with Other')
     .option('--alternative <package>', 'the package to use instead: ID, or ID@RANGE such as My.Package@2.0.0')
     .option('--undo', 'end the deprecation of the versions')
-    .option('--account <name>', 'the account that hosts the package', 'default')
-    .action((id: string, options: DeprecateOptions) =>
-      withNotices(environment, options.account, async (notices, account) => {
-        const changed = await notices.deprecate(account, id, versionsIn(options), deprecationIn(options));
-        terminal.stdout.write(`${changed}\n`);
-      }),
-    )
     .addHelpText('after', '\nPrints the number of versions that changed.');
+  forAccount<DeprecateOptions>(deprecate, environment, async (account, opened, options, id) => {
+    const changed = await noticesOf(opened).deprecate(account, id!, versionsIn(options), deprecationIn(options));
+    terminal.stdout.write(`${changed}\n`);
+  });
 }
 
 /** `entrepot advisory` */
@@ -48,51 +43,37 @@ export function addAdvisory(program: Command, environment: Environment, terminal
   const advisory = program
     .command('advisory')
     .description('vulnerabilities of hosted packages, of which NuGet warns at a restore');
-  ofAccount(advisory.command('create <id>'))
+  const create = advisory
+    .command('create <id>')
     .description('report a vulnerability of a hosted package; prints the ID of the advisory')
     .requiredOption(
       '--affected <range>',
       'the affected versions, with brackets: "[1.0.0, 1.2.0)", or "[1.0.0]" for one',
     )
     .requiredOption('--severity <level>', `${levels.join(', ')}; or 0 to 3`)
-    .requiredOption('--url <address>', 'where people read about it')
-    .action((packageId: string, options: CreateOptions) =>
-      withNotices(environment, options.account, async (notices, account) => {
-        const { affected: versions, url } = options;
-        const given = { packageId, versions, severity: severityOf(options.severity), url };
-        terminal.stdout.write(`${(await notices.createAdvisory(account, given)).id}\n`);
-      }),
-    );
-  ofAccount(advisory.command('list'))
-    .description('list the advisories of an account: ID, package, affected versions, severity, address')
-    .action((options: { account: string }) =>
-      withNotices(environment, options.account, async (notices, account) => {
-        for (const { id, packageId, versions, severity, url } of await notices.listAdvisories(account)) {
-          terminal.stdout.write(row(id, packageId, versions, levels[severity] ?? '', url));
-        }
-      }),
-    );
-  ofAccount(advisory.command('delete <advisory>'))
-    .description('delete an advisory by its ID, so that clients no longer warn')
-    .action((id: string, options: { account: string }) =>
-      withNotices(environment, options.account, (notices, account) => notices.deleteAdvisory(account, id)),
-    );
-}
-
-function ofAccount(command: Command): Command {
-  return command.option('--account <name>', 'the account that hosts the package', 'default');
-}
-
-type Notices = NonNullable<Installation['protocols'][number]['notices']>;
-
-function withNotices(
-  environment: Environment,
-  accountName: string,
-  work: (notices: Notices, account: number) => Promise<void>,
-): Promise<void> {
-  return withAccount(environment, accountName, (account, { protocols }) =>
-    work(protocols.find(({ notices }) => notices)!.notices!, account),
+    .requiredOption('--url <address>', 'where people read about it');
+  forAccount<CreateOptions>(create, environment, async (account, opened, options, packageId) => {
+    const { affected: versions, url } = options;
+    const given = { packageId: packageId!, versions, severity: severityOf(options.severity), url };
+    terminal.stdout.write(`${(await noticesOf(opened).createAdvisory(account, given)).id}\n`);
+  });
+  const list = advisory
+    .command('list')
+    .description('list the advisories of an account: ID, package, affected versions, severity, address');
+  forAccount(list, environment, async (account, opened) => {
+    for (const { id, packageId, versions, severity, url } of await noticesOf(opened).listAdvisories(account)) {
+      terminal.stdout.write(row(id, packageId, versions, levels[severity] ?? '', url));
+    }
+  });
+  forAccount(
+    advisory.command('delete <advisory>').description('delete an advisory by its ID, so that clients no longer warn'),
+    environment,
+    (account, opened, _options, id) => noticesOf(opened).deleteAdvisory(account, id!),
   );
+}
+
+function noticesOf({ protocols }: Installation) {
+  return protocols.find(({ notices }) => notices)!.notices!;
 }
 
 /** The levels of severity, from 0. */

@@ -3,10 +3,9 @@ import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { addPatternOptions, patternsIn, type PatternOptions } from './patterns.ts';
 import { row, shown } from './printed.ts';
-import { withAccount, type Terminal } from './with-installation.ts';
+import { forAccount, type Terminal } from './with-installation.ts';
 
 interface CreateOptions extends PatternOptions {
-  account: string;
   name: string;
   issuer: string;
   claim: string[];
@@ -21,11 +20,9 @@ export function addPublisher(program: Command, environment: Environment, termina
   const publisher = program
     .command('publisher')
     .description('create, list, delete and explain the rules by which identity tokens are exchanged for tokens');
-  const ofAccount = ['--account <name>', 'the account of the rule', 'default'] as const;
   const create = publisher
     .command('create')
     .description('create a rule and print its ID')
-    .option(...ofAccount)
     .requiredOption('--name <name>', 'the name of the rule, and of the tokens that it gives')
     .requiredOption('--issuer <name>', 'the name of an issuer in the setting trustedIssuers')
     .requiredOption(
@@ -34,64 +31,58 @@ export function addPublisher(program: Command, environment: Environment, termina
       (text: string, before: string[] | undefined) => [...(before ?? []), text],
     )
     .option('--scope <list>', 'scopes of the tokens: any of read,write,delete,admin,operate', 'read');
-  addPatternOptions(create, 'the tokens').action((options: CreateOptions) =>
-    withAccount(
-      environment,
-      options.account,
-      async (account, { core }) => {
-        const { publishers } = core.identity;
-        const made = await publishers.create(account, {
-          name: options.name,
-          issuer: options.issuer,
-          claims: claimsIn(options.claim),
-          scopes: options.scope.split(','),
-          patterns: patternsIn(options) ?? null,
-        });
-        for (const warning of publishers.warningsOf(made)) terminal.stderr.write(`entrepot: ${warning}\n`);
-        terminal.stdout.write(`${made.id}\n`);
-      },
-      { creates: true },
-    ),
+  forAccount<CreateOptions>(
+    addPatternOptions(create, 'the tokens'),
+    environment,
+    async (account, { core }, options) => {
+      const { publishers } = core.identity;
+      const made = await publishers.create(account, {
+        name: options.name,
+        issuer: options.issuer,
+        claims: claimsIn(options.claim),
+        scopes: options.scope.split(','),
+        patterns: patternsIn(options) ?? null,
+      });
+      for (const warning of publishers.warningsOf(made)) terminal.stderr.write(`entrepot: ${warning}\n`);
+      terminal.stdout.write(`${made.id}\n`);
+    },
+    { creates: true },
   );
-  publisher
-    .command('list')
-    .description('list the rules of an account')
-    .option(...ofAccount)
-    .action((options: { account: string }) =>
-      withAccount(environment, options.account, async (account, { core }) => {
-        for (const each of await core.identity.publishers.list(account)) {
-          const claims = Object.entries(each.claims).map(([claim, values]) => `${claim}=${values.join('|')}`);
-          const columns = [each.id, each.issuer, each.scopes.join(','), claims.join(' '), each.source, each.name];
-          terminal.stdout.write(row(...columns));
+  forAccount(
+    publisher.command('list').description('list the rules of an account'),
+    environment,
+    async (account, { core }) => {
+      for (const each of await core.identity.publishers.list(account)) {
+        const claims = Object.entries(each.claims).map(([claim, values]) => `${claim}=${values.join('|')}`);
+        const columns = [each.id, each.issuer, each.scopes.join(','), claims.join(' '), each.source, each.name];
+        terminal.stdout.write(row(...columns));
+      }
+    },
+  );
+  forAccount(
+    publisher.command('delete <id>').description('delete a rule, and revoke the tokens that it gave'),
+    environment,
+    (account, { core }, _options, id) => core.identity.publishers.delete(account, id!),
+  );
+  forAccount(
+    publisher
+      .command('explain')
+      .description('read an identity token from stdin, and say which rules match it; it is not exchanged'),
+    environment,
+    async (account, { core }) => {
+      const { issuer, problem, rules } = await core.identity.exchange.explain(account, await readToken(terminal));
+      const { stdout } = terminal;
+      stdout.write(`${shown(problem ?? `The token of the issuer ${issuer} is accepted.`)}\n`);
+      for (const { publisher: rule, missed } of rules) {
+        stdout.write(`${shown(rule.name)}: ${resultOf(missed)}\n`);
+        for (const { claim, wanted, found } of missed ?? []) {
+          const text = `${claim} is ${found.join(', ') || 'missing'}, but must be ${wanted.join(' or ')}`;
+          stdout.write(`  ${shown(text)}\n`);
         }
-      }),
-    );
-  publisher
-    .command('delete <id>')
-    .description('delete a rule, and revoke the tokens that it gave')
-    .option(...ofAccount)
-    .action((id: string, options: { account: string }) =>
-      withAccount(environment, options.account, (account, { core }) => core.identity.publishers.delete(account, id)),
-    );
-  publisher
-    .command('explain')
-    .description('read an identity token from stdin, and say which rules match it; it is not exchanged')
-    .option(...ofAccount)
-    .action((options: { account: string }) =>
-      withAccount(environment, options.account, async (account, { core }) => {
-        const { issuer, problem, rules } = await core.identity.exchange.explain(account, await readToken(terminal));
-        const { stdout } = terminal;
-        stdout.write(`${shown(problem ?? `The token of the issuer ${issuer} is accepted.`)}\n`);
-        for (const { publisher: rule, missed } of rules) {
-          stdout.write(`${shown(rule.name)}: ${resultOf(missed)}\n`);
-          for (const { claim, wanted, found } of missed ?? []) {
-            const text = `${claim} is ${found.join(', ') || 'missing'}, but must be ${wanted.join(' or ')}`;
-            stdout.write(`  ${shown(text)}\n`);
-          }
-        }
-        if (rules.length === 0) stdout.write('The account has no rules.\n');
-      }),
-    );
+      }
+      if (rules.length === 0) stdout.write('The account has no rules.\n');
+    },
+  );
 }
 
 function resultOf(missed: readonly unknown[] | null): string {

@@ -4,10 +4,9 @@ import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { addPatternOptions, patternsIn, patternsText, type PatternOptions } from './patterns.ts';
 import { row } from './printed.ts';
-import { withAccount, type Terminal } from './with-installation.ts';
+import { forAccount, type Terminal } from './with-installation.ts';
 
 interface CreateOptions extends PatternOptions {
-  account: string;
   name: string;
   scope: string;
   expires?: string;
@@ -19,48 +18,42 @@ export function addToken(program: Command, environment: Environment, terminal: T
   const create = token
     .command('create')
     .description('create a token and print it')
-    .option('--account <name>', 'the account it belongs to', 'default')
     .requiredOption('--name <name>', 'the name of the token')
     .option('--scope <list>', 'scopes: any of read,write,delete,admin,operate', 'read');
-  addPatternOptions(create, 'it')
-    .option('--expires <duration>', 'how long it is valid, such as 90d; unlimited by default')
-    .action((options: CreateOptions) =>
-      withAccount(
-        environment,
-        options.account,
-        async (account, { core }) => {
-          const { value } = await core.tokens.create(account, {
-            name: options.name,
-            scopes: options.scope.split(','),
-            patterns: patternsIn(options),
-            expiresAt: options.expires === undefined ? null : Date.now() + durationOf(options.expires),
-          });
-          terminal.stdout.write(`${value}\n`);
-        },
-        { creates: true },
-      ),
-    );
-  token
-    .command('list')
-    .description('list the tokens of an account')
-    .option('--account <name>', 'the account', 'default')
-    .action((options: { account: string }) =>
-      withAccount(environment, options.account, async (account, { core }) => {
-        for (const each of await core.tokens.list(account, 10_000)) {
-          const { id, tokenPrefix, scopes, name, patterns } = each;
-          const limits = patterns ? [patternsText(patterns)] : [];
-          const end = endOf(each.expiresAt, each.revokedAt);
-          terminal.stdout.write(row(id, tokenPrefix, scopes.join(','), end, name, ...limits));
-        }
-      }),
-    );
-  token
-    .command('revoke <id>')
-    .description('revoke a token')
-    .option('--account <name>', 'the account it belongs to', 'default')
-    .action((id: string, options: { account: string }) =>
-      withAccount(environment, options.account, (account, { core }) => core.tokens.revoke(account, id)),
-    );
+  forAccount<CreateOptions>(
+    addPatternOptions(create, 'it').option(
+      '--expires <duration>',
+      'how long it is valid, such as 90d; unlimited by default',
+    ),
+    environment,
+    async (account, { core }, options) => {
+      const { value } = await core.tokens.create(account, {
+        name: options.name,
+        scopes: options.scope.split(','),
+        patterns: patternsIn(options),
+        expiresAt: options.expires === undefined ? null : Date.now() + durationOf(options.expires),
+      });
+      terminal.stdout.write(`${value}\n`);
+    },
+    { creates: true },
+  );
+  forAccount(
+    token.command('list').description('list the tokens of an account'),
+    environment,
+    async (account, { core }) => {
+      for (const each of await core.tokens.list(account, 10_000)) {
+        const { id, tokenPrefix, scopes, name, patterns } = each;
+        const limits = patterns ? [patternsText(patterns)] : [];
+        const end = endOf(each.expiresAt, each.revokedAt);
+        terminal.stdout.write(row(id, tokenPrefix, scopes.join(','), end, name, ...limits));
+      }
+    },
+  );
+  forAccount(
+    token.command('revoke <id>').description('revoke a token'),
+    environment,
+    (account, { core }, _options, id) => core.tokens.revoke(account, id!),
+  );
 }
 
 function durationOf(text: string): number {

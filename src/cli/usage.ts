@@ -8,7 +8,7 @@ import { itemsOf, storageOf, totalsOf, type Grouping } from '../usage/report.ts'
 import type { Core } from '../server/core.ts';
 import { allProtocols, type Installation } from '../server/server.ts';
 import { row } from './printed.ts';
-import { withAccount, withInstallation, type Terminal } from './with-installation.ts';
+import { forAccount, withInstallation, type Terminal } from './with-installation.ts';
 
 /** `day`, or a grouping. */
 type Division = Grouping;
@@ -17,25 +17,21 @@ const pageSize = 500;
 
 /** `entrepot usage` */
 export function addUsage(program: Command, environment: Environment, terminal: Terminal): void {
+  const divisions = new Option('--by <division>', 'also print a line for each').choices([
+    'day',
+    'token',
+    ...allProtocols.map(({ kind }) => kind),
+  ]);
   const usage = program
     .command('usage')
     .description('show the usage of an account in a month')
-    .option('--account <name>', 'the account', 'default')
     .option('--period <month>', 'the month as YYYY-MM, UTC; the current one when left out')
-    .addOption(
-      new Option('--by <division>', 'also print a line for each').choices([
-        'day',
-        'token',
-        ...allProtocols.map(({ kind }) => kind),
-      ]),
-    )
-    .action((options: { account: string; period?: string; by?: Division }) =>
-      withAccount(environment, options.account, async (account, installation) => {
-        const period = periodIn(options.period);
-        await report(installation, account, period, terminal);
-        if (options.by) await list(installation.core, account, period, options.by, terminal);
-      }),
-    );
+    .addOption(divisions);
+  forAccount<{ period?: string; by?: Division }>(usage, environment, async (account, installation, options) => {
+    const period = periodIn(options.period);
+    await report(installation, account, period, terminal);
+    if (options.by) await list(installation.core, account, period, options.by, terminal);
+  });
   usage
     .command('reconcile')
     .description('compare recorded usage with access logs, and print the differences; fails if there are any')

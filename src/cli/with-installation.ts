@@ -1,3 +1,4 @@
+import type { Command } from 'commander';
 import { destination, pino } from 'pino';
 import { typed } from '../runtime/command-name.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
@@ -70,14 +71,32 @@ export async function withInstallation(
   await runForSystem('command', () => inBackground(() => work(installation)));
 }
 
-/** As `withInstallation`, for work that concerns the account with this name. */
-export function withAccount(
+type AccountWork<Options> = (
+  account: number,
+  installation: Installation,
+  options: Options & { account: string },
+  ...words: (string | undefined)[]
+) => Promise<void>;
+
+/**
+ * Lets a command concern an account, which its option `--account` names. `work` gets the number of the account, and the words
+ * of the command after its options.
+ */
+export function forAccount<Options = object>(
+  command: Command,
   environment: Environment,
-  name: string,
-  work: (account: number, installation: Installation) => Promise<void>,
-  options?: OpenOptions,
-): Promise<void> {
-  return withInstallation(environment, async (opened) => work(await accountId(opened.core, name), opened), options);
+  work: AccountWork<Options>,
+  open?: OpenOptions,
+): void {
+  command.option('--account <name>', 'the account that it concerns', 'default').action((...given: unknown[]) => {
+    const options = given.at(-2) as Parameters<AccountWork<Options>>[2];
+    const words = given.slice(0, -2) as (string | undefined)[];
+    return withInstallation(
+      environment,
+      async (opened) => work(await accountId(opened.core, options.account), opened, options, ...words),
+      open,
+    );
+  });
 }
 
 /** The ID of the account with this name; `NotFound` with advice if there is none. */

@@ -24,17 +24,14 @@ const lease = 60_000;
 const compress = promisify(gzip);
 const decompress = promisify(gunzip);
 
-interface RunRow {
-  id: string;
-  state: PrefetchState;
-  created_at: number;
-  ended_at: number | null;
+type RunRow = Omit<PrefetchRunItem, 'settings' | 'progress' | 'canFetch'> & {
   settings: string;
-  has_input: number;
   progress: string;
-}
+  hasInput: number;
+};
 
-const columns = 'id, state, created_at, ended_at, settings, progress, input IS NOT NULL AS has_input';
+const columns =
+  'id, state, created_at AS createdAt, ended_at AS endedAt, settings, progress, input IS NOT NULL AS hasInput';
 const ephemeral = { uncached: true };
 
 /** The runs of all instances, in the database. */
@@ -167,15 +164,12 @@ async function forgetOld(tx: Transaction): Promise<void> {
   }
 }
 
-function itemOf(row: RunRow): PrefetchRunItem {
+function itemOf({ settings, progress, hasInput, ...row }: RunRow): PrefetchRunItem {
   return {
-    id: row.id,
-    state: row.state,
-    createdAt: row.created_at,
-    endedAt: row.ended_at,
-    settings: JSON.parse(row.settings) as PrefetchSettings,
-    progress: JSON.parse(row.progress) as PrefetchProgress,
-    canFetch: row.has_input === 1 && row.state === 'done',
+    ...row,
+    settings: JSON.parse(settings) as PrefetchSettings,
+    progress: JSON.parse(progress) as PrefetchProgress,
+    canFetch: hasInput === 1 && row.state === 'done',
   };
 }
 

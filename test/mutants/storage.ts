@@ -192,10 +192,22 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
+    'src/storage/drivers/check-stored.ts',
+    ['test/storage/upkeep/scrub.test.ts'],
+    [
+      ['corrupt bytes are sound', "? 'sound' : 'damaged'", "? 'sound' : 'sound'"],
+      [
+        'a bad part of the disk stops a check',
+        "=== 'EIO') return undefined;",
+        "=== 'EIO') throw error;",
+        'test/storage/blobs/damage.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
     'src/storage/blobs/damage.ts',
     ['test/storage/upkeep/scrub.test.ts'],
     [
-      ['corrupt bytes are sound', '}` === digest;\n}', '}` !== undefined;\n}'],
       [
         'a blob with another size is sound',
         'if (stored.size === size) {',
@@ -245,7 +257,6 @@ export const storage = [
         'if (!(await move())) throw replaced;',
         'await move();',
       ],
-      ['a bad part of the disk stops a check', "=== 'EIO') return false;", "=== 'EIO') throw error;"],
       [
         'a blob that was stored again is missing',
         ' || (await this.#driver.stat(digest))) return undefined;',

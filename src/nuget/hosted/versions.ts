@@ -20,23 +20,18 @@ import {
 } from '../format/pages.ts';
 import { parseVersion, sortKey } from '../format/version.ts';
 
-const columns = `v.version, v.full_version, v.listed, v.published_at, v.sha512, v.icon_digest, v.readme_digest,
-  v.metadata_bytes, v.metadata, v.deprecation`;
+const columns = `v.version, v.full_version AS fullVersion, v.listed, v.published_at AS publishedAt, v.sha512,
+  v.icon_digest AS icon, v.readme_digest AS readme, v.metadata_bytes AS bytes, v.metadata, v.deprecation`;
 const join = 'packages p JOIN package_versions v ON v.package_row = p.id';
 const all = 'p.account_id = ? AND p.package_key = ? AND v.semver2 <= ?';
 
-interface VersionRow {
-  version: string;
-  full_version: string;
+type VersionRow = Pick<RegisteredVersion, 'version' | 'fullVersion' | 'publishedAt' | 'sha512' | 'bytes'> & {
   listed: number;
-  published_at: number;
-  sha512: string;
-  icon_digest: string | null;
-  readme_digest: string | null;
-  metadata_bytes: number;
+  icon: string | null;
+  readme: string | null;
   metadata: string;
   deprecation: string | null;
-}
+};
 
 /** Rows of one statement for documents that list all versions. */
 const step = 5000;
@@ -211,19 +206,19 @@ async function inSteps<T>(
   }
 }
 
-function registered(row: VersionRow, advisories: PackageAdvisories): RegisteredVersion {
+function registered(
+  { listed, icon, readme, metadata, deprecation, ...row }: VersionRow,
+  advisories: PackageAdvisories,
+): RegisteredVersion {
   return {
-    version: row.version,
-    fullVersion: row.full_version,
-    listed: row.listed === 1,
-    publishedAt: row.published_at,
-    sha512: row.sha512,
-    hasIcon: row.icon_digest !== null,
-    hasReadme: row.readme_digest !== null,
-    bytes: row.metadata_bytes + advisories.bytes,
+    ...row,
+    listed: listed === 1,
+    hasIcon: icon !== null,
+    hasReadme: readme !== null,
+    bytes: row.bytes + advisories.bytes,
     metadata: {
-      ...parseMetadata(row.metadata),
-      deprecation: storedDeprecation(row.deprecation),
+      ...parseMetadata(metadata),
+      deprecation: storedDeprecation(deprecation),
       vulnerabilities: advisories.of(row.version),
     },
   };

@@ -65,18 +65,10 @@ interface ImageSourceParts {
  * content, and no upstream gets a request for it. The same is true if the settings allow no upstream for its name.
  */
 export class ImageSource {
-  readonly #database: Database;
-  readonly #images: Images;
-  readonly #mirrors: AccountViews<ImageMirror>;
-  readonly #limits: Config['limits'];
-  readonly #now: () => number;
+  readonly #parts: ImageSourceParts;
 
-  constructor({ database, images, mirrors, limits, now }: ImageSourceParts) {
-    this.#database = database;
-    this.#images = images;
-    this.#mirrors = mirrors;
-    this.#limits = limits;
-    this.#now = now;
+  constructor(parts: ImageSourceParts) {
+    this.#parts = parts;
   }
 
   /**
@@ -91,13 +83,15 @@ export class ImageSource {
     }
     if (!place) {
       if (hosted === undefined) throw repositoryMissing(asked);
-      const manifest = await this.#images.manifests.open(asked.accountId, hosted, reference).catch((error: unknown) => {
-        if (isDomainError(error, 'NameUnknown')) throw repositoryMissing(asked);
-        throw isDamagedBeforePush(asked, head, error) ? manifestUnknown(reference) : error;
-      });
+      const manifest = await this.#parts.images.manifests
+        .open(asked.accountId, hosted, reference)
+        .catch((error: unknown) => {
+          if (isDomainError(error, 'NameUnknown')) throw repositoryMissing(asked);
+          throw isDamagedBeforePush(asked, head, error) ? manifestUnknown(reference) : error;
+        });
       return { ...manifest, served: 'hosted', repository: hosted };
     }
-    const mirror = await this.#mirrors.of(asked.accountId);
+    const mirror = await this.#parts.mirrors.of(asked.accountId);
     const entry = await mirror.openManifest(place, reference.tag ?? reference.digest).catch(async (error) => {
       const isPush = head && reference.tag !== undefined && isUpstreamFailure(error);
       if (isPush && (await this.#mayBeFirstPush(asked, place))) throw manifestUnknown(reference);
@@ -125,7 +119,7 @@ export class ImageSource {
     let failure: unknown;
     if (hosted !== undefined) {
       try {
-        const { blobs } = this.#images;
+        const { blobs } = this.#parts.images;
         const isBeforePush = head && asked.mayPush;
         const content = await (isBeforePush
           ? blobs.openBeforePush(asked.accountId, hosted, digest)
@@ -140,7 +134,7 @@ export class ImageSource {
       }
     }
     if (!place) throw repositoryMissing(asked);
-    const mirror = await this.#mirrors.of(asked.accountId);
+    const mirror = await this.#parts.mirrors.of(asked.accountId);
     if (head && !(await mirror.isMirrored(place)) && !(await mirror.isStored(place, 'blob', digest))) {
       throw failure ?? blobUnknown(digest);
     }
@@ -155,15 +149,17 @@ export class ImageSource {
   async listTags(asked: LocatedRepository, limit: number, last: string): Promise<NamePage & { served: Served }> {
     const { hosted, place } = asked;
     if (place) {
-      const mirror = await this.#mirrors.of(asked.accountId);
+      const mirror = await this.#parts.mirrors.of(asked.accountId);
       const page = await mirror.listTags(place, limit, last);
       if (!page) throw nameUnknown(asked.name);
       return page;
     }
     if (hosted === undefined) throw repositoryMissing(asked);
-    const page = await this.#images.repositories.tags(asked.accountId, hosted, limit, last).catch((error: unknown) => {
-      throw isDomainError(error, 'NameUnknown') ? repositoryMissing(asked) : error;
-    });
+    const page = await this.#parts.images.repositories
+      .tags(asked.accountId, hosted, limit, last)
+      .catch((error: unknown) => {
+        throw isDomainError(error, 'NameUnknown') ? repositoryMissing(asked) : error;
+      });
     return { ...page, served: 'hosted' };
   }
 
@@ -175,10 +171,10 @@ export class ImageSource {
   ): Promise<ReferrersPage & { served: Served }> {
     const { hosted, place } = asked;
     if (!place) {
-      const page = await this.#images.referrers.list(asked.accountId, hosted ?? asked.name, subject, query);
+      const page = await this.#parts.images.referrers.list(asked.accountId, hosted ?? asked.name, subject, query);
       return { ...page, served: 'hosted' };
     }
-    const mirror = await this.#mirrors.of(asked.accountId);
+    const mirror = await this.#parts.mirrors.of(asked.accountId);
     const list = await mirror.listReferrers(place, subject);
     const { artifactType, limit, last } = query;
     const wanted = list.items.filter(
@@ -193,9 +189,9 @@ export class ImageSource {
    */
   async hosted(asked: RepositoryRequest): Promise<LocatedRepository> {
     const { accountId, name, ns } = asked;
-    const { hosted: names } = (await this.#mirrors.of(accountId)).names.locate(name, ns);
+    const { hosted: names } = (await this.#parts.mirrors.of(accountId)).names.locate(name, ns);
     if (names.length === 0) throw nameUnknown(name);
-    const there = names.length < 2 ? undefined : await claimsAmong(this.#database, accountId, names);
+    const there = names.length < 2 ? undefined : await claimsAmong(this.#parts.database, accountId, names);
     const hosted = there ? (hostedAmong(names, there) ?? names[0]!) : names[0]!;
     return { ...asked, name: hosted, hosted, place: undefined };
   }
@@ -207,9 +203,9 @@ export class ImageSource {
 
   /** Whether a first push to the repository is in progress and nothing of it was mirrored. */
   async #isArriving(accountId: number, name: string, place: UpstreamRepository): Promise<boolean> {
-    const since = this.#now() - this.#limits.uploadAge;
-    if (!(await this.#images.blobs.anySince(accountId, name, since))) return false;
-    return !(await (await this.#mirrors.of(accountId)).isMirrored(place));
+    const since = this.#parts.now() - this.#parts.limits.uploadAge;
+    if (!(await this.#parts.images.blobs.anySince(accountId, name, since))) return false;
+    return !(await (await this.#parts.mirrors.of(accountId)).isMirrored(place));
   }
 
   /**
@@ -223,7 +219,7 @@ export class ImageSource {
     place: UpstreamRepository,
   ): Promise<boolean> {
     if (!mayPush || !name.includes('/') || name.startsWith('library/')) return false;
-    const mirror = await this.#mirrors.of(accountId);
+    const mirror = await this.#parts.mirrors.of(accountId);
     return !mirror.names.locate(name, ns).isNamed && !(await mirror.isMirrored(place));
   }
 
@@ -240,14 +236,14 @@ export class ImageSource {
     { accountId, hosted }: LocatedRepository,
     place: UpstreamRepository,
   ): Promise<(readonly string[])[]> {
-    const mirrored = (await this.#mirrors.of(accountId)).names.namesOf(place);
+    const mirrored = (await this.#parts.mirrors.of(accountId)).names.namesOf(place);
     return hosted === undefined ? [mirrored] : [[hosted], mirrored];
   }
 
   /** Finds where a repository is read from, with at most one query. */
   async locate(asked: RepositoryRequest): Promise<LocatedRepository> {
     const { accountId, name, ns, mayPush } = asked;
-    const mirror = this.#mirrors.of(accountId);
+    const mirror = this.#parts.mirrors.of(accountId);
     const {
       hosted: names,
       place,
@@ -263,7 +259,7 @@ export class ImageSource {
       missing,
     });
     if (!place && names.length < 2) return at(names[0]);
-    const there = await claimsAmong(this.#database, accountId, names);
+    const there = await claimsAmong(this.#parts.database, accountId, names);
     const pushed = hostedAmong(names, there);
     if (pushed !== undefined && there.get(pushed)) return at(pushed);
     return at(pushed ?? (place ? undefined : names[0]), place);

@@ -50,36 +50,28 @@ interface Adoption extends Omit<Push, 'mirroredFrom'> {
 
 /** Pushes of manifests. A push may take over a name under which an upstream's image was served before. */
 export class Pushes {
-  readonly #images: Images;
-  readonly #source: ImageSource;
-  readonly #mirrors: AccountViews<ImageMirror>;
-  readonly #hasPulled: PushParts['hasPulled'];
-  readonly #log: Logger;
+  readonly #parts: PushParts;
 
-  constructor({ images, source, mirrors, hasPulled, log }: PushParts) {
-    this.#images = images;
-    this.#source = source;
-    this.#mirrors = mirrors;
-    this.#hasPulled = hasPulled;
-    this.#log = log;
+  constructor(parts: PushParts) {
+    this.#parts = parts;
   }
 
   /** As `Manifests.push`; the manifest may also refer to content that was mirrored under the same name. */
   async push(accountId: number, name: string, sent: SentManifest): Promise<Pushed> {
-    const mirror = await this.#mirrors.of(accountId);
+    const mirror = await this.#parts.mirrors.of(accountId);
     const { place } = mirror.names.locate(name, undefined);
     // The transaction of the push may not wait for this.
-    const isFirst = place !== undefined && !(await this.#source.isClaimed(accountId, name));
+    const isFirst = place !== undefined && !(await this.#parts.source.isClaimed(accountId, name));
     const upstream = isFirst && (await mirror.isMirrored(place)) ? place.upstream.name : undefined;
     const pushed = await this.#push({ accountId, name, mirror, place, mirroredFrom: upstream }, sent);
     if (!pushed.claimed || upstream === undefined) return { ...pushed, warning: undefined };
-    this.#log.warn({ account: accountId, name, upstream }, 'a hosted image now replaces a mirrored one');
+    this.#parts.log.warn({ account: accountId, name, upstream }, 'a hosted image now replaces a mirrored one');
     const warning = `${name} was served from ${upstream} until now; from now on only images pushed here are served.`;
     return { ...pushed, warning };
   }
 
   async #push({ accountId, name, mirror, place, mirroredFrom }: Push, sent: SentManifest): Promise<PushedManifest> {
-    const { manifests } = this.#images;
+    const { manifests } = this.#parts.images;
     if (!place) return manifests.push(accountId, name, sent);
     try {
       return await manifests.push(accountId, name, sent, { isWhole: true, mirroredFrom });
@@ -106,7 +98,7 @@ export class Pushes {
   async #adopt(adoption: Adoption, { bytes, contentType }: SentManifest, isMirrored = false): Promise<void> {
     const { accountId, name, mirror, place, children } = adoption;
     const manifest = parseManifest(bytes, contentType);
-    const missing = await this.#images.manifests.missing(accountId, name, manifest);
+    const missing = await this.#parts.images.manifests.missing(accountId, name, manifest);
     const stored = await mirror.storedAmong(place, 'blob', missing);
     const blobs = missing.filter((digest) => stored.has(digest));
     const rest = missing.filter((digest) => !stored.has(digest));
@@ -120,7 +112,7 @@ export class Pushes {
       if (lacking.length > 0) throw manifestBlobUnknown(lacking);
       blobs.push(...rest);
     }
-    await this.#images.blobs.adopt(accountId, name, blobs);
+    await this.#parts.images.blobs.adopt(accountId, name, blobs);
     if (manifest.kind === 'image') return;
     const manifests = await mirror.storedAmong(place, 'manifest', rest);
     for (const digest of rest) {
@@ -148,7 +140,7 @@ export class Pushes {
   }
 
   async #mayFetch({ accountId, name, place }: Adoption): Promise<boolean> {
-    return !(await this.#source.isClaimed(accountId, name)) && (await this.#hasPulled(accountId, place));
+    return !(await this.#parts.source.isClaimed(accountId, name)) && (await this.#parts.hasPulled(accountId, place));
   }
 
   /** Waits for a blob that may be being fetched already, after a client's HEAD; resolves to whether it is stored. */

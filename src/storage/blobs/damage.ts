@@ -1,9 +1,8 @@
 import type { Logger } from 'pino';
 import type { Database, Transaction } from '../../database/database.ts';
-import { algorithmOf, startHash, type Digest } from '../../runtime/digest.ts';
-import { isDomainError } from '../../runtime/errors.ts';
+import type { Digest } from '../../runtime/digest.ts';
 import type { Throttle } from '../../runtime/incoming.ts';
-import type { Content } from '../files/content.ts';
+import { checkStored } from '../drivers/check-stored.ts';
 import type { Driver } from '../drivers/driver.ts';
 import type { References } from './references.ts';
 import { lockBlobs, newGeneration, type BlobRow } from './states.ts';
@@ -27,7 +26,6 @@ interface CheckOptions {
   throttle?: Throttle;
 }
 
-const piece = 256 * 1024;
 const holdersShown = 5;
 
 /** Logs a damage with the action that repairs it. */
@@ -70,28 +68,11 @@ export class DamageCheck {
     const stored = await this.#driver.stat(digest);
     if (!stored) return this.#missing(digest, keepMissing);
     if (stored.size === size) {
-      const isSound = hash ? await this.#isWhole(digest, size, throttle) : true;
-      if (isSound) return undefined;
-      if (isSound === undefined) return this.#missing(digest, keepMissing);
+      const found = hash ? await checkStored(this.#driver, { digest, size }, { throttle }) : 'sound';
+      if (found === 'sound') return undefined;
+      if (found === 'missing') return this.#missing(digest, keepMissing);
     }
     return this.#setAside(digest, stored.version);
-  }
-
-  /** Whether the bytes match the digest; undefined when they are missing. */
-  async #isWhole(digest: Digest, size: number, throttle: Throttle | undefined): Promise<boolean | undefined> {
-    let content: Content;
-    try {
-      content = await this.#driver.open(digest, size, true);
-    } catch (error) {
-      if (isDomainError(error, 'BlobUnknown')) return undefined;
-      if (isDomainError(error, 'ContentDamaged')) return false;
-      throw error;
-    }
-    try {
-      return await isWhole(content, digest, size, throttle);
-    } finally {
-      content.close();
-    }
   }
 
   /** Quarantines the bytes that were read, unless other bytes have replaced them. */
@@ -147,29 +128,4 @@ export class DamageCheck {
     if (hosted.length > 0) await tx.run('UPDATE blobs SET generation = ? WHERE digest = ?', [newGeneration(), digest]);
     else await tx.run('DELETE FROM blobs WHERE digest = ?', [digest]);
   }
-}
-
-async function isWhole(
-  content: Content,
-  digest: Digest,
-  size: number,
-  throttle: Throttle | undefined,
-): Promise<boolean> {
-  const algorithm = algorithmOf(digest);
-  const hash = startHash(algorithm);
-  const buffer = Buffer.allocUnsafe(Math.min(piece, Math.max(1, size)));
-  try {
-    for (let position = 0; position < size;) {
-      const read = await content.read(buffer, position);
-      if (read === 0) return false;
-      hash.update(buffer.subarray(0, read));
-      position += read;
-      await throttle?.spend(read);
-    }
-  } catch (error) {
-    // The disk cannot read the file.
-    if ((error as NodeJS.ErrnoException).code === 'EIO') return false;
-    throw error;
-  }
-  return `${algorithm}:${hash.digest('hex')}` === digest;
 }

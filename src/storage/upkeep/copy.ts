@@ -1,8 +1,9 @@
 import type { Database } from '../../database/database.ts';
-import { algorithmOf, startHash, type Digest, type DigestAlgorithm } from '../../runtime/digest.ts';
+import type { Digest, DigestAlgorithm } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { Throttle } from '../../runtime/incoming.ts';
 import type { Content } from '../files/content.ts';
+import { checkContent } from '../drivers/check-stored.ts';
 import type { Driver } from '../drivers/driver.ts';
 import { CollectionPause } from './collection-pause.ts';
 import { checkTarget, pairTarget } from './identity.ts';
@@ -55,7 +56,6 @@ export interface Copied {
 /** Rows of one statement, and blobs that are copied at the same time. */
 const page = 200;
 const atOnce = 4;
-const piece = 256 * 1024;
 /** Bytes that the rate limit counts for each blob besides its content, so that many small ones are limited too. */
 const blobCost = 64 * 1024;
 /** With pushes all the time, each pass finds a few new blobs. */
@@ -176,8 +176,10 @@ class CopyRun {
   }
 
   /** What is wrong with the bytes of the source; undefined if they are in the target now. */
-  async #transfer({ digest, size }: BlobRow): Promise<'missing' | 'damaged' | undefined> {
+  async #transfer(blob: BlobRow): Promise<'missing' | 'damaged' | undefined> {
+    const { digest, size } = blob;
     const { source, target } = this.#parts;
+    const throttle = this.#throttle;
     let content: Content;
     try {
       content = await source.open(digest, size, true);
@@ -188,13 +190,14 @@ class CopyRun {
     }
     try {
       if (target.putContent) {
-        if (!(await this.#isWhole(content, digest, size, () => undefined))) return 'damaged';
+        if ((await checkContent(content, blob, { throttle })) !== 'sound') return 'damaged';
         await target.putContent(digest, content, size);
         return undefined;
       }
       const staged = await this.#parts.stage(size, []);
       try {
-        if (!(await this.#isWhole(content, digest, size, (bytes) => staged.write(bytes)))) return 'damaged';
+        const use = (bytes: Buffer) => staged.write(bytes);
+        if ((await checkContent(content, blob, { throttle, use })) !== 'sound') return 'damaged';
         await target.put(digest, staged);
         return undefined;
       } finally {
@@ -203,32 +206,6 @@ class CopyRun {
     } finally {
       content.close();
     }
-  }
-
-  /** Gives all bytes to `use`; resolves to whether they match the digest. */
-  async #isWhole(
-    content: Content,
-    digest: Digest,
-    size: number,
-    use: (bytes: Buffer) => Promise<void> | undefined,
-  ): Promise<boolean> {
-    const algorithm = algorithmOf(digest);
-    const hash = startHash(algorithm);
-    const buffer = Buffer.allocUnsafe(Math.min(piece, Math.max(1, size)));
-    for (let position = 0; position < size;) {
-      const read = await content.read(buffer, position).catch((error: unknown) => {
-        // The disk cannot read this part, or the object is shorter than its list says.
-        if ((error as NodeJS.ErrnoException).code === 'EIO' || isDomainError(error, 'ContentDamaged')) return 0;
-        throw error;
-      });
-      if (read === 0) return false;
-      const bytes = buffer.subarray(0, read);
-      hash.update(bytes);
-      await use(bytes);
-      position += read;
-      await this.#throttle.spend(read);
-    }
-    return `${algorithm}:${hash.digest('hex')}` === digest;
   }
 }
 

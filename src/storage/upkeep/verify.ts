@@ -1,8 +1,8 @@
 import { pagesOf } from '../../runtime/pages.ts';
 import type { Database } from '../../database/database.ts';
-import { algorithmOf, startHash, type Digest } from '../../runtime/digest.ts';
-import { isDomainError } from '../../runtime/errors.ts';
+import type { Digest } from '../../runtime/digest.ts';
 import { Throttle } from '../../runtime/incoming.ts';
+import { checkStored } from '../drivers/check-stored.ts';
 import type { Driver } from '../drivers/driver.ts';
 import type { References } from '../blobs/references.ts';
 import { findBlobs, liveBlobs, type BlobRow } from '../blobs/states.ts';
@@ -23,7 +23,6 @@ interface Verified {
 }
 
 const page = 200;
-const piece = 256 * 1024;
 /** Bytes that the rate limit counts for each blob besides its content. */
 const blobCost = 64 * 1024;
 const holdersShown = 5;
@@ -76,31 +75,16 @@ async function problemOf(
   const stored = await driver.stat(digest);
   if (!stored) return `missing ${digest}: ${size} bytes`;
   if (stored.size !== size) return `damaged ${digest}: it has ${stored.size} bytes, and not ${size}`;
-  const content = await driver.open(digest, size).catch((error: unknown) => {
-    if (isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged')) return undefined;
-    throw error;
-  });
-  if (!content) return `missing ${digest}: ${size} bytes`;
-  const algorithm = algorithmOf(digest);
-  const hash = startHash(algorithm);
-  const buffer = Buffer.allocUnsafe(Math.min(piece, Math.max(1, size)));
-  try {
-    for (let position = 0; position < size;) {
-      const read = await content.read(buffer, position);
-      if (read === 0) break;
-      hash.update(buffer.subarray(0, read));
-      position += read;
-      await throttle.spend(read);
-    }
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EIO') throw error;
-    return `damaged ${digest}: the disk cannot read it`;
-  } finally {
-    content.close();
+  switch (await checkStored(driver, { digest, size }, { throttle })) {
+    case 'sound':
+      return undefined;
+    case 'missing':
+      return `missing ${digest}: ${size} bytes`;
+    case 'unreadable':
+      return `damaged ${digest}: the disk cannot read it`;
+    case 'damaged':
+      return `damaged ${digest}: its bytes have another digest`;
   }
-  return `${algorithm}:${hash.digest('hex')}` === digest
-    ? undefined
-    : `damaged ${digest}: its bytes have another digest`;
 }
 
 /** Whether the blob was neither removed nor stored again since its row was read. */
