@@ -67,7 +67,7 @@ const rooms: Record<string, string> = {
   'console/framework': 'api api/framework http limits accounts config',
   api: 'api/account api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config',
   'api/account': 'api/framework usage accounts history database config',
-  'api/content': 'api/framework accounts config',
+  'api/content': 'api/framework mirror/policy accounts config',
   'api/prefetch': 'api/framework jobs prefetch http',
   'api/publishers': 'api/framework http limits identity accounts config',
   'api/server': 'api/framework jobs instances accounts events',

@@ -20,7 +20,7 @@ export interface Session {
   address: string | null;
   createdAt: number;
   /** Exact to a minute. */
-  usedAt: number;
+  lastUsedAt: number;
 }
 
 interface SessionRow {
@@ -225,7 +225,7 @@ export class Sessions {
       agent: row.agent,
       address: row.address,
       createdAt: row.created_at,
-      usedAt: row.used_at,
+      lastUsedAt: row.used_at,
     };
   }
 

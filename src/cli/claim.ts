@@ -1,9 +1,7 @@
 import { pagesOf } from '../runtime/pages.ts';
 import { Option, type Command } from 'commander';
-import { typed } from '../runtime/command-name.ts';
 import type { Environment } from '../config/load.ts';
-import { DomainError } from '../runtime/errors.ts';
-import type { EmptyClaim, EmptyClaims } from '../mirror/policy/claims.ts';
+import { releaseClaim, type EmptyClaim, type EmptyClaims } from '../mirror/policy/claims.ts';
 import { allProtocols } from '../server/server.ts';
 import { row } from './printed.ts';
 import { forAccount, type Terminal } from './with-installation.ts';
@@ -37,10 +35,7 @@ export function addClaim(program: Command, environment: Environment, terminal: T
     environment,
     async (account, { protocols: opened }, options, name) => {
       const { kind, claims } = opened.find((each) => each.kind === options.kind)!;
-      // Undefined if the claim was released.
-      const obstacle = await claims.release(account, name!);
-      if (obstacle === 'unclaimed') throw unclaimed(kind, name!);
-      if (obstacle === 'in use') throw inUse(kind, name!, claims.contents);
+      await releaseClaim(kind, claims, account, name!);
     },
   );
 }
@@ -48,18 +43,4 @@ export function addClaim(program: Command, environment: Environment, terminal: T
 async function* allEmpty(claims: EmptyClaims, account: number): AsyncGenerator<EmptyClaim> {
   const read = (after: string) => claims.list(account, after, pageSize);
   for await (const page of pagesOf('', pageSize, read, ({ position }) => position)) yield* page;
-}
-
-function unclaimed(kind: string, name: string): DomainError {
-  return new DomainError(
-    'NotFound',
-    `The account claims no ${kind} "${name}". "${typed('claim list')}" shows the claims that can be released.`,
-  );
-}
-
-function inUse(kind: string, name: string, what: string): DomainError {
-  return new DomainError(
-    'Invalid',
-    `The ${kind} "${name}" still has ${what}. Delete them first, then release the name.`,
-  );
 }

@@ -27,11 +27,11 @@ export interface StoredEntry {
   name: string;
   reference: string;
   digest: string;
-  content_type: string;
-  size_bytes: number;
-  stored_at: number;
-  validated_at: number;
-  used_at: number;
+  contentType: string;
+  sizeBytes: number;
+  storedAt: number;
+  validatedAt: number;
+  lastUsedAt: number;
 }
 
 interface EntryFilter {
@@ -54,7 +54,8 @@ interface OverviewParts {
   now: () => number;
 }
 
-const columns = 'id, kind, name, reference, digest, content_type, size_bytes, stored_at, validated_at, used_at';
+const columns = `id, kind, name, reference, digest, content_type AS contentType, size_bytes AS sizeBytes,
+  stored_at AS storedAt, validated_at AS validatedAt, used_at AS lastUsedAt`;
 /** Sorts after every name that begins with the text before it. */
 const lastCharacter = '\u{10FFFF}';
 
@@ -132,11 +133,9 @@ export class MirrorOverview {
 
   /** Throws `NotFound`. */
   async entry(upstream: Upstream, id: string): Promise<StoredEntry> {
-    const row = await this.#parts.database.get<StoredEntry & { upstream: string }>(
-      `SELECT upstream, ${columns} FROM mirror_entries WHERE id = ?`,
-      [id],
-    );
-    if (row?.upstream === upstream.id && this.#kindsOf(upstream).includes(row.kind)) return row;
+    const sql = `SELECT ${columns} FROM mirror_entries WHERE id = ? AND upstream = ?`;
+    const row = await this.#parts.database.get<StoredEntry>(sql, [id, upstream.id]);
+    if (row && this.#kindsOf(upstream).includes(row.kind)) return row;
     throw new DomainError('NotFound', `Nothing is stored of ${upstream.name} under this ID.`);
   }
 

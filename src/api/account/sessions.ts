@@ -1,3 +1,4 @@
+import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
 import { allowObject } from '../../accounts/allow.ts';
 import { tokenIdOf, type Principal } from '../../accounts/principal.ts';
@@ -5,7 +6,7 @@ import type { Session, Sessions } from '../../accounts/sessions.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
-import { session, sessionList, timeOf } from '../framework/schemas.ts';
+import { session, sessionList } from '../framework/schemas.ts';
 
 /**
  * `/sessions`: who is signed in to the console. A session of a person belongs to each account that the person may use. A
@@ -64,14 +65,6 @@ function isOwn(principal: Principal, { tokenId, person }: Session): boolean {
   return tokenId !== null && tokenId === tokenIdOf(principal);
 }
 
-function toSession(each: Session): z.input<typeof session> {
-  return {
-    id: each.id,
-    token_id: each.tokenId,
-    person: each.person && { id: each.person.id, name: each.person.name },
-    agent: each.agent,
-    address: each.address,
-    created_at: timeOf(each.createdAt),
-    last_used_at: timeOf(each.usedAt),
-  };
+function toSession({ scopes: _scopes, person, ...each }: Session): z.input<typeof session> {
+  return { ...jsonItem(each), person: person && { id: person.id, name: person.name } };
 }

@@ -2,30 +2,20 @@ import { z } from 'zod';
 import { capital, protocolWords } from '../../config/protocols.ts';
 import type { NameKind } from '../../accounts/names.ts';
 import type { Principal } from '../../accounts/principal.ts';
-import { DomainError } from '../../runtime/errors.ts';
+import { releaseClaim, type EmptyClaim, type EmptyClaims } from '../../mirror/policy/claims.ts';
 import { claimList } from './content-schemas.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
 import { timeOf } from '../framework/schemas.ts';
 
-/** The accounts' claims on names of one kind that have no hosted content any more. */
+/** The accounts' claims on names of one kind. */
 export interface ReleasableClaims {
   readonly kind: NameKind;
-  readonly claims: {
-    readonly contents: string;
-    list(accountId: number, after: string, limit: number): Promise<{ name: string; position: string; since: number }[]>;
-    release(accountId: number, name: string): Promise<'in use' | 'unclaimed' | undefined>;
-  };
+  readonly claims: EmptyClaims;
 }
 
-interface Entry {
-  kind: NameKind;
-  /** The index of its kind. */
-  index: number;
-  name: string;
-  position: string;
-  since: number;
-}
+/** A claim with its kind and the index of that kind. */
+type Entry = EmptyClaim & { kind: NameKind; index: number };
 
 /** `/claims`: names that the account keeps from upstreams after all of their content was deleted. */
 export function claimOperations(kinds: readonly ReleasableClaims[]): Operation[] {
@@ -60,17 +50,7 @@ export function claimOperations(kinds: readonly ReleasableClaims[]): Operation[]
         params: { name: 'The name' },
         subject: { kind, param: 'name', keyOf: (name: string) => name.toLowerCase() },
         status: 204,
-        run: async ({ owner, params }) => {
-          const name = params['name']!;
-          const obstacle = await claims.release(owner, name);
-          if (obstacle === 'unclaimed') {
-            throw new DomainError('NotFound', `This account claims no ${kind} "${name.slice(0, 255)}".`);
-          }
-          if (obstacle === 'in use') {
-            const message = `The ${kind} "${name.slice(0, 255)}" still has ${claims.contents}. Delete them first.`;
-            throw new DomainError('Invalid', message);
-          }
-        },
+        run: ({ owner, params }) => releaseClaim(kind, claims, owner, params['name']!),
       }),
     ),
   ];

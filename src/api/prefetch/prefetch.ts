@@ -1,3 +1,4 @@
+import { jsonItem } from '../../runtime/json-item.ts';
 import type { z } from 'zod';
 import { DomainError } from '../../runtime/errors.ts';
 import type { PrefetchResult, PrefetchRunItem, PrefetchSettings } from '../../jobs/prefetch-run.ts';
@@ -7,7 +8,6 @@ import type { Tally } from '../../prefetch/report.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { readPrefetchForm, wrongField } from './prefetch-form.ts';
 import { prefetchForm, prefetchList, prefetchRun } from './prefetch-schemas.ts';
-import { timeOf, timeOrNull } from '../framework/schemas.ts';
 
 export interface PrefetchOperationParts {
   runs: PrefetchRuns;
@@ -152,23 +152,20 @@ function settingsOf(
 }
 
 function itemOf({ settings, progress, ...run }: PrefetchRunItem): z.input<typeof prefetchRun> {
+  const { known, ended, received, waiting = null, error = null, result } = progress;
   return {
-    id: run.id,
+    ...jsonItem(run),
     dry_run: settings.dryRun,
-    state: run.state,
-    created_at: timeOf(run.createdAt),
-    ended_at: timeOrNull(run.endedAt),
     files: [...settings.files],
     platforms: settings.platforms.map(platformText),
     frameworks: [...settings.frameworks],
     referrers: settings.referrers,
-    known: progress.known,
-    ended: progress.ended,
-    received_bytes: progress.received,
-    waiting: progress.waiting ?? null,
-    error: progress.error ?? null,
-    result: progress.result ? resultItem(progress.result) : null,
-    can_fetch: run.canFetch,
+    known,
+    ended,
+    received_bytes: received,
+    waiting,
+    error,
+    result: result ? resultItem(result) : null,
   };
 }
 

@@ -1,3 +1,4 @@
+import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
 import { quantileOf } from '../../metrics/upstreams.ts';
@@ -107,7 +108,7 @@ export function upstreamOperations({ overview, use }: UpstreamOperationParts): O
           keyOf: ({ kind, name, id: entry }) => [kind, name, entry],
           read: (limit, after) => overview.entries(upstream, filter, limit, after),
         });
-        return { items: entries.map(entryOf), next_cursor };
+        return { items: entries.map(jsonItem), next_cursor };
       },
     }),
     operation({
@@ -122,7 +123,7 @@ export function upstreamOperations({ overview, use }: UpstreamOperationParts): O
       status: 200,
       answer: upstreamEntry,
       run: async ({ params, query }) =>
-        entryOf(await overview.entry(overview.find(params['id']!, query.kind), params['entry']!)),
+        jsonItem(await overview.entry(overview.find(params['id']!, query.kind), params['entry']!)),
     }),
     operation({
       method: 'delete',
@@ -208,22 +209,6 @@ function worksOffline({ entries, expired }: NonNullable<UpstreamView['cached']>,
   if (entries === 0) return 'nothing';
   // Of an upstream that is set to offline, documents of any age are served.
   return expired === 0 || isOffline ? 'all' : 'partly';
-}
-
-function entryOf(each: StoredEntry): z.input<typeof upstreamEntry> {
-  const { id: entry, kind, name, reference, digest, content_type, size_bytes } = each;
-  return {
-    id: entry,
-    kind,
-    name,
-    reference,
-    digest,
-    content_type,
-    size_bytes,
-    stored_at: timeOf(each.stored_at),
-    validated_at: timeOf(each.validated_at),
-    last_used_at: timeOf(each.used_at),
-  };
 }
 
 function sumOf(counts: Readonly<Record<string, number>>): number {

@@ -1,3 +1,5 @@
+import { DomainError } from '../../runtime/errors.ts';
+
 /** A claim on a name that has no hosted content any more. The name is still kept from upstreams. */
 export interface EmptyClaim {
   name: string;
@@ -18,4 +20,16 @@ export interface EmptyClaims {
   list(accountId: number, after: string, limit: number): Promise<EmptyClaim[]>;
   /** Releases a claim. Resolves to the reason if that is not possible, else to undefined. */
   release(accountId: number, name: string): Promise<ClaimObstacle | undefined>;
+}
+
+/** Releases a claim on a name of this kind; throws `NotFound` or `Invalid`. */
+export async function releaseClaim(kind: string, claims: EmptyClaims, accountId: number, name: string): Promise<void> {
+  const obstacle = await claims.release(accountId, name);
+  const named = `${kind} "${name.slice(0, 255)}"`;
+  if (obstacle === 'unclaimed') throw new DomainError('NotFound', `This account claims no ${named}.`);
+  if (obstacle !== 'in use') return;
+  throw new DomainError(
+    'Invalid',
+    `The ${named} still has ${claims.contents}. Delete them first, then release the name.`,
+  );
 }

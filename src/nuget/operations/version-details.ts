@@ -1,6 +1,7 @@
+import { jsonItem } from '../../runtime/json-item.ts';
 import type { z } from 'zod';
 import { type packageVersionDetails } from '../../api/content/content-schemas.ts';
-import { originFields, timeOf, timeOrNull } from '../../api/framework/schemas.ts';
+import { originFields } from '../../api/framework/schemas.ts';
 import { inTime } from '../../runtime/in-time.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
@@ -155,14 +156,10 @@ async function detailsOf(
   const metadata: Partial<VersionMetadata> = nuspec ? metadataOf(nuspec) : {};
   const text = readme?.toString('utf8').replace(/^\uFEFF/, '');
   const groups = metadata.dependencyGroups ?? [];
+  const { version, publishedAt, cachedAt, sizeBytes, sha512, downloadCount } = row;
   return {
-    version: row.version,
+    ...jsonItem({ version, publishedAt, cachedAt, sizeBytes, sha512, downloadCount }),
     listed: advice.listed ?? row.listed,
-    published_at: timeOf(row.publishedAt),
-    cached_at: timeOrNull(row.cachedAt),
-    size_bytes: row.sizeBytes,
-    sha512: row.sha512,
-    download_count: row.downloadCount,
     id: metadata.id ?? row.id,
     ...originFields(row.upstream),
     package_types: (metadata.packageTypes ?? []).map(({ name }) => name),

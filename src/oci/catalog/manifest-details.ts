@@ -1,6 +1,7 @@
+import { jsonItem } from '../../runtime/json-item.ts';
 import type { z } from 'zod';
 import { type manifestDetails } from '../../api/content/content-schemas.ts';
-import { originFields, timeOf, timeOrNull } from '../../api/framework/schemas.ts';
+import { originFields } from '../../api/framework/schemas.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import { isIndex, type Descriptor } from '../format/manifest.ts';
 import { manifestUnknown } from '../hosted/manifests.ts';
@@ -37,17 +38,10 @@ export async function describeManifest(stored: StoredImages, at: StoredRepositor
   return {
     name: at.name,
     ...originFields(at.upstream),
-    digest,
-    media_type: row!.mediaType,
-    size_bytes: row!.sizeBytes,
+    ...jsonItem(row!),
     artifact_type: word(manifest['artifactType']),
     subject: readDescriptors([manifest['subject']])[0]?.digest ?? null,
-    updated_at: timeOf(row!.updatedAt),
-    pull_count: row!.pullCount,
-    last_pulled_at: timeOrNull(row!.lastPulledAt),
     annotations: pairsIn(manifest['annotations']),
-    tags: row!.tags,
-    indexes: row!.indexes,
     config: isIndex(row!.mediaType) || !configOf ? null : configDetails(configOf, config),
     layers: layersIn(manifest),
     history: historyIn(config),

@@ -73,18 +73,12 @@ async function problemOf(
   throttle: Throttle,
 ): Promise<string | undefined> {
   const stored = await driver.stat(digest);
-  if (!stored) return `missing ${digest}: ${size} bytes`;
-  if (stored.size !== size) return `damaged ${digest}: it has ${stored.size} bytes, and not ${size}`;
-  switch (await checkStored(driver, { digest, size }, { throttle })) {
-    case 'sound':
-      return undefined;
-    case 'missing':
-      return `missing ${digest}: ${size} bytes`;
-    case 'unreadable':
-      return `damaged ${digest}: the disk cannot read it`;
-    case 'damaged':
-      return `damaged ${digest}: its bytes have another digest`;
-  }
+  if (stored && stored.size !== size) return `damaged ${digest}: it has ${stored.size} bytes, and not ${size}`;
+  const state = stored ? await checkStored(driver, { digest, size }, { throttle }) : 'missing';
+  if (state === 'sound') return undefined;
+  if (state === 'missing') return `missing ${digest}: ${size} bytes`;
+  const why = state === 'unreadable' ? 'the disk cannot read it' : 'its bytes have another digest';
+  return `damaged ${digest}: ${why}`;
 }
 
 /** Whether the blob was neither removed nor stored again since its row was read. */
