@@ -274,6 +274,7 @@ export class Tokens implements Verifier {
     this.#used.set(row.id, now);
     let principal = this.#principals.get(row);
     if (!principal) {
+      const patterns = patternsIn(row);
       principal = {
         kind: 'token',
         accountId: row.account_id,
@@ -284,7 +285,7 @@ export class Tokens implements Verifier {
         expiresAt: row.expires_at,
         isShortLived: row.expires_at !== null && row.expires_at - row.created_at <= shortLife,
         scopes: new Set(row.scopes.split(',') as Scope[]),
-        names: namesIn(row),
+        names: patterns ? new Names(patterns) : undefined,
       };
       this.#principals.set(row, principal);
     }
@@ -341,11 +342,6 @@ export class Tokens implements Verifier {
 
 function patternsIn({ patterns }: TokenRow): Patterns | null {
   return patterns === null ? null : (JSON.parse(patterns) as Patterns);
-}
-
-function namesIn(row: TokenRow): Names | undefined {
-  const patterns = patternsIn(row);
-  return patterns ? new Names(patterns) : undefined;
 }
 
 function toToken(row: TokenRow): Token {

@@ -1,3 +1,4 @@
+import { pagesOf } from '../runtime/pages.ts';
 import { Option, type Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
@@ -9,9 +10,6 @@ import type { Core } from '../server/core.ts';
 import { allProtocols, type Installation } from '../server/server.ts';
 import { row } from './printed.ts';
 import { forAccount, withInstallation, type Terminal } from './with-installation.ts';
-
-/** `day`, or a grouping. */
-type Division = Grouping;
 
 const pageSize = 500;
 
@@ -27,7 +25,7 @@ export function addUsage(program: Command, environment: Environment, terminal: T
     .description('show the usage of an account in a month')
     .option('--period <month>', 'the month as YYYY-MM, UTC; the current one when left out')
     .addOption(divisions);
-  forAccount<{ period?: string; by?: Division }>(usage, environment, async (account, installation, options) => {
+  forAccount<{ period?: string; by?: Grouping }>(usage, environment, async (account, installation, options) => {
     const period = periodIn(options.period);
     await report(installation, account, period, terminal);
     if (options.by) await list(installation.core, account, period, options.by, terminal);
@@ -73,19 +71,16 @@ async function report(
   for (const [name, value] of lines) terminal.stdout.write(`${name}\t${value}\n`);
 }
 
-async function list(core: Core, account: number, period: Period, by: Division, terminal: Terminal): Promise<void> {
+async function list(core: Core, account: number, period: Period, by: Grouping, terminal: Terminal): Promise<void> {
   const division = { byDay: by === 'day', groupBy: by === 'day' ? undefined : by };
   terminal.stdout.write(`\n${by}\t${counterNames.join('\t')}\n`);
-  let after: [string, number] | undefined;
-  for (;;) {
-    const items = await itemsOf(core.database, account, period, division, pageSize, after);
+  const read = (after?: [string, number]) => itemsOf(core.database, account, period, division, pageSize, after);
+  const pages = pagesOf(undefined, pageSize, read, ({ name, day }): [string, number] => [name ?? '', day ?? 0]);
+  for await (const items of pages) {
     for (const { day, name, counters } of items) {
       const title = day === null ? name || '-' : new Date(day).toISOString().slice(0, 10);
       terminal.stdout.write(row(title, ...counterNames.map((each) => counters[each])));
     }
-    const last = items.at(-1);
-    if (!last || items.length < pageSize) return;
-    after = [last.name ?? '', last.day ?? 0];
   }
 }
 

@@ -155,7 +155,7 @@ export class ContainerRegistry implements OpenProtocol {
     };
     return [
       { interval: 60_000, run: dropLost, failure: 'lost uploads were not deleted' },
-      { interval: 5000, run: () => this.images.flush(), failure: 'quiet uploads were not closed' },
+      { interval: 5000, run: () => this.images.uploads.closeQuiet(), failure: 'quiet uploads were not closed' },
       { interval: 600_000, run: dropFiles, failure: 'abandoned staged files were not deleted' },
     ];
   }

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { DomainError } from '../runtime/errors.ts';
+import { threadEnvironment } from '../runtime/thread-environment.ts';
 import { prefetchItemsIn } from './folders.ts';
 import { Inputs, type ProtocolInputs } from './inputs.ts';
 import type { Input, PrefetchItem } from './item.ts';
@@ -56,7 +57,7 @@ async function runThread(limit: number, data: ReaderData, signal?: AbortSignal):
   const thread = new Worker(import.meta.filename, {
     workerData: data,
     resourceLimits: { maxOldGenerationSizeMb: heap },
-    env: {},
+    env: threadEnvironment(),
     stdin: false,
   });
   return new Promise<PrefetchItem[]>((resolve, reject) => {

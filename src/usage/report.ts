@@ -41,7 +41,7 @@ export async function totalsOf(database: Database, accountId: number, { start }:
 }
 
 /** The lines of a report; without a day and a group it has none. */
-export interface Division {
+interface Division {
   byDay: boolean;
   groupBy: Grouping | undefined;
 }

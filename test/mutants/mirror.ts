@@ -104,7 +104,7 @@ export const mirror = [
     'src/mirror/overview.ts',
     ['test/api/upstreams.test.ts'],
     [
-      ['the entries of another upstream are shown', 'row?.upstream === upstream.id', 'row?.upstream !== undefined'],
+      ['the entries of another upstream are shown', 'WHERE id = ? AND upstream = ?`', "WHERE id = ? AND ? <> ''`"],
       [
         'a filter by name finds all later names',
         "prefix === '' ? '' : 'AND name < ?'",

@@ -99,7 +99,11 @@ test('its requests, downloads and bytes are counted, and its blobs are collected
     ],
   );
   t.deepEqual(await rowsOf(server, 'SELECT name, reads FROM notes'), [{ name: 'mine', reads: 1 }]);
-  const { items } = (await (await server.fetch('/v1/upstreams')).json()) as { items: { kind: string }[] };
+  // Its kind is not in the document of the protocols of this server.
+  const headers = { authorization: `Bearer ${server.token}` };
+  const { items } = (await (await fetch(`${server.url}/v1/upstreams`, { headers })).json()) as {
+    items: { kind: string }[];
+  };
   t.deepEqual(
     items.map(({ kind }) => kind),
     ['notes'],

@@ -1,11 +1,10 @@
 import { z } from 'zod';
-import { listOf } from '../framework/schemas.ts';
+import { listOf, time } from '../framework/schemas.ts';
 import { deliveryStates } from '../../webhooks/delivery.ts';
 import { maxUrlLength, maxEventPatterns } from '../../webhooks/webhook.ts';
 
 // The requests and answers of `/v1/webhooks`.
 
-const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
 const url = z.string().max(maxUrlLength).meta({ description: 'An http or https URL; https is recommended' });
 const events = z
   .array(z.string().max(50))

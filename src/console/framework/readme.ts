@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { LRUCache } from 'lru-cache';
 import { html, Html } from './html.ts';
+import { threadEnvironment } from '../../runtime/thread-environment.ts';
 
 /** Most characters of a README that are rendered, and of the HTML that is shown. */
 const maxTextLength = 64 * 1024;
@@ -65,6 +66,7 @@ async function render(text: string): Promise<string> {
   const extension = import.meta.filename.slice(-3);
   const worker = new Worker(new URL(`readme-worker${extension}`, import.meta.url), {
     resourceLimits: { maxOldGenerationSizeMb: memory },
+    env: threadEnvironment(),
   });
   worker.unref();
   try {

@@ -1,5 +1,6 @@
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { DomainError, type ErrorName } from '../../runtime/errors.ts';
+import { threadEnvironment } from '../../runtime/thread-environment.ts';
 import { Semaphore } from '../../runtime/semaphore.ts';
 
 // Bytes from others are read in a thread if they are many, so that no request waits for them.
@@ -73,7 +74,7 @@ export class ReaderThread {
     const thread = new Worker(import.meta.filename, {
       workerData: { readerModule: this.#module } satisfies ThreadData,
       resourceLimits: { maxOldGenerationSizeMb: heap },
-      env: {},
+      env: threadEnvironment(),
       stdin: false,
     });
     const failed = (reason: string, cause?: unknown) => this.#thread === thread && this.#fail(reason, cause);

@@ -30,14 +30,9 @@ export class Images {
     this.uploads = new Uploads(database, blobs, this.blobs, { limits, now, folder });
   }
 
-  /** Closes the files of uploads that are not in use; called every few seconds. */
-  async flush(): Promise<void> {
-    await this.uploads.closeQuiet();
-  }
-
   /** Waits for the uploads in progress and closes their files. */
   async close(): Promise<void> {
     await this.uploads.close();
-    await this.flush();
+    await this.uploads.closeQuiet();
   }
 }
