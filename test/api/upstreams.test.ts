@@ -13,7 +13,7 @@ import {
 } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { entrepot } from '../support/in-process.ts';
 import { until } from '../support/until.ts';
@@ -213,6 +213,22 @@ test('a feed and a registry may share an ID: their entries stay apart', async (t
   t.is((await server.fetch(path, { method: 'DELETE' })).status, 404, 'an entry of the other one');
   const other = `/v1/upstreams/other.test/entries/${items[0].id}`;
   for (const method of ['GET', 'DELETE']) t.is((await server.fetch(other, { method })).status, 404, 'of another name');
+});
+
+test('a dropped package is recorded as one, and another document of a feed as an entry', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  await up.offer({ id: 'Contoso.Utility', versions: [{ version: '1.0.0' }] });
+  const server = await startMirrorOf(t, [up.as('up.test')]);
+  const path = '/v3/package/contoso.utility';
+  for (const each of ['index.json', '1.0.0/contoso.utility.1.0.0.nupkg'])
+    t.is((await server.fetch(`${path}/${each}`)).status, 200);
+  const { items } = await json(server, '/upstreams/up.test/entries?kind=nuget&name=contoso.utility');
+  for (const { id } of items)
+    t.is((await server.fetch(`/v1/upstreams/up.test/entries/${id}?kind=nuget`, { method: 'DELETE' })).status, 204);
+  const said = (await auditOf(server)).map(({ type, subject }) => `${type} ${subject.name} ${subject.version ?? ''}`);
+  t.true(said.includes('package.deleted contoso.utility 1.0.0'), said.join('; '));
+  t.true(said.includes('upstream.entry_dropped up.test '), said.join('; '));
+  t.is(said.filter((each) => each.startsWith('package.deleted')).length, 1);
 });
 
 test('the scopes: operate to see, delete to drop, and no name patterns for what is stored', async (t) => {

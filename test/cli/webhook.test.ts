@@ -1,4 +1,5 @@
 import test from 'ava';
+import { eventTypes } from '../../src/events/event.ts';
 import type { DeliveryItem } from '../../src/webhooks/delivery.ts';
 import type { WebhookItem } from '../../src/webhooks/webhook.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
@@ -78,6 +79,10 @@ for (const dialect of dialects) {
       [['create', '--url', 'nothing'], /url: expected an http or https URL/],
       [['create', '--url', 'http://10.0.0.1'], /webhooks\.allow/],
       [['create', '--url', receiver.url, '--events', 'package'], /there is no type "package"/],
+      [
+        ['create', '--url', receiver.url, '--events', eventTypes.slice(0, 21).join(',')],
+        /expected 1 to 20 types of events/,
+      ],
       [['change', item.id, '--enable', '--disable'], /only one of --enable and --disable/],
       [['deliveries', item.id, '--limit', '0'], /number from 1 to 10000/],
       [['redeliver', item.id], /the ID of a delivery, or --since/],

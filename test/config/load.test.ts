@@ -549,6 +549,31 @@ test('upstreams have unique ids, and an account has one upstream of a name and o
   }
 });
 
+test('the name of an upstream is a host name with an optional port', (t) => {
+  for (const name of ['docker.io', 'a', 'registry-1.x.test:5000', 'x.test:443'])
+    t.is(loadUpstreams({ name })[0]!.name, name);
+  const wrong = [
+    'Docker.io',
+    ' docker.io',
+    '-docker.io',
+    'a..b',
+    'a_b',
+    'docker.io/',
+    'https://docker.io',
+    'a:',
+    'a:b',
+    'a.',
+  ];
+  for (const name of wrong)
+    t.throws(
+      () => loadUpstreams({ name }),
+      { message: /0\.name: expected a name such as nuget\.org or docker\.io/ },
+      name,
+    );
+  for (const id of ['Team', '-a', 'a b', 'x'.repeat(101)])
+    t.throws(() => loadUpstreams({ id }), { message: /0\.id: expected/ }, id);
+});
+
 test('no error repeats a secret', (t) => {
   const secret = 's3cr3t';
   for (const name of ['ENTREPOT_DATABASE_URL', 'ENTREPOT_REDIS_URL', 'ENTREPOT_BOOTSTRAP_TOKEN']) {

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { assert, constantFrom, property, string } from 'fast-check';
 import { html, webAddress } from '../../src/console/framework/html.ts';
+import { given, withQuery } from '../../src/console/framework/links.ts';
 import { bytesText, agoText } from '../../src/console/framework/format.ts';
 
 const unescaped = (text: string) =>
@@ -63,4 +64,11 @@ test('sizes and times are short', (t) => {
     'in 1 hour',
     '2 years ago',
   ]);
+});
+
+test('an address has the parameters that have a value, and no question mark without them', (t) => {
+  t.is(withQuery('/a', {}), '/a');
+  t.is(withQuery('/a', { q: '', cursor: null, origin: undefined }), '/a');
+  t.is(withQuery('/a', { q: 'x y', cursor: '' }), '/a?q=x+y');
+  t.deepEqual(given({ q: 'x', cursor: '', other: 'y' }, 'q', 'cursor', 'none'), { q: 'x' });
 });

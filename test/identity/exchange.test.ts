@@ -136,7 +136,9 @@ test('the request of RFC 8693 is a form or JSON, and its errors are those of RFC
   for (const [change, code] of cases) {
     const response = await sendJson(server, 'POST', '/v1/token-exchange', { ...(await request()), ...change });
     t.is(response.status, 400, JSON.stringify(change));
-    t.is((await document.read('POST /token-exchange', response))['error'], code, JSON.stringify(change));
+    const said = await document.read('POST /token-exchange', response);
+    t.is(said['error'], code, JSON.stringify(change));
+    if (change['scope'] === 'read admin') t.regex(String(said['error_description']), /Its rules give read, write\.$/);
   }
   const twice = new URLSearchParams({ ...(await request()), scope: 'read' });
   twice.append('scope', 'write');
@@ -154,6 +156,7 @@ test('the request of RFC 8693 is a form or JSON, and its errors are those of RFC
   }
   const large = await sendJson(server, 'POST', '/v1/token-exchange', { grant_type: 'x'.repeat(70_000) });
   t.is(large.status, 413);
+  t.is(((await large.json()) as Json)['error'], 'invalid_request');
   const get = await server.fetch('/v1/token-exchange', { token: null });
   t.is(get.status, 405);
   t.is(get.headers.get('allow'), 'POST');

@@ -3,7 +3,7 @@ import type { Row } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { digestOf } from '../../src/runtime/digest.ts';
 import { entryId } from '../../src/mirror/store/entries.ts';
-import { allNames, usedTags } from '../../src/mirror/store/listing.ts';
+import { allNames, entriesUnder, usedTags } from '../../src/mirror/store/listing.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 const number = (index: number) => String(index).padStart(4, '0');
@@ -58,5 +58,26 @@ for (const dialect of dialects) {
     t.is(new Set(tags.map(({ name }) => name)).size, 1100);
     t.deepEqual(new Set(tags.map(({ tag }) => tag)), new Set(['v1']));
     t.is((await all(usedTags(database, 'manifest', 2001))).length, 99);
+  });
+
+  test(`${dialect}: all entries under a name with very many are read, each once, and none of other names`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    await migrate(database);
+    const rows: Row[] = [row('a', 'nupkg', 'many.more', '0000', 5), row('a', 'symbols', 'many', '0000', 5)];
+    for (let index = 0; index < 2100; index += 1) rows.push(row('a', 'nupkg', 'many', number(index), 5));
+    // Several upstreams have the reference at which a page ends.
+    for (const upstream of ['b', 'c']) rows.push(row(upstream, 'nupkg', 'many', '1999', 5));
+    await database.transaction(async (tx) => {
+      for (let start = 0; start < rows.length; start += 500)
+        await tx.insertNew('mirror_entries', rows.slice(start, start + 500));
+    });
+    const found = await entriesUnder(database, 'nupkg', ['many', 'none']);
+    t.is(found.length, 2102);
+    t.deepEqual([...new Set(found.map(({ name }) => name))], ['many']);
+    t.is(new Set(found.map(({ upstream, reference }) => `${upstream} ${reference}`)).size, 2102);
+    t.deepEqual(
+      (await entriesUnder(database, 'nupkg', ['many.more'])).map(({ name, reference }) => [name, reference]),
+      [['many.more', '0000']],
+    );
   });
 }

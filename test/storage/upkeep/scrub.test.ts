@@ -53,8 +53,11 @@ for (const dialect of dialects) {
     const digest = await store(each, bytes, hosted);
     const whole = await store(each, Buffer.from('whole'), hosted);
     const empty = await store(each, Buffer.alloc(0), hosted);
+    await each.database.transaction((tx) => tx.insert('storage_cursors', { name: 'other', digest: 'a' }));
     t.deepEqual(await each.scrub(), { blobs: 3, bytes: 700_005, ...clean });
     t.deepEqual(each.damages, []);
+    const cursors = await each.database.select<{ name: string }>('SELECT name FROM storage_cursors');
+    t.deepEqual(cursors, [{ name: 'other' }], 'the position of another job stays');
     await flipBit(each.driver.pathOf(digest), 555_555);
     t.like(await each.scrub(), { blobs: 3, corrupt: 1, missing: 0, damaged_hosted: 1, damaged_mirrored: 0 });
     const damage: Damage = {
