@@ -86,8 +86,7 @@ export abstract class SequelizeDatabase implements Database {
 
   transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const startedAt = performance.now();
-    const done = this.begin(work, options, this.deadline());
-    return done.finally(() => this.times.transaction.since(startedAt));
+    return this.begin(work, options, this.deadline()).finally(() => this.times.transaction.since(startedAt));
   }
 
   /** When a transaction that begins now must have ended, by `performance.now()`. */

@@ -45,16 +45,12 @@ export async function readTables(from: Queryable): Promise<Table[]> {
   if (from.dialect === 'mysql')
     for (const { table_name, column_name, position } of await from.select<ColumnRow>(mysqlKeys))
       keys.set(`${table_name}.${column_name}`, position);
-  const byName = new Map<string, ColumnRow[]>();
-  for (const found of await from.select<ColumnRow>(columns[from.dialect])) {
-    const { table_name, column_name, position } = found;
-    const row = { ...found, position: keys.get(`${table_name}.${column_name}`) ?? position };
-    const known = byName.get(table_name);
-    if (known) known.push(row);
-    else byName.set(table_name, [row]);
-  }
+  const found = (await from.select<ColumnRow>(columns[from.dialect])).map((row) => ({
+    ...row,
+    position: keys.get(`${row.table_name}.${row.column_name}`) ?? row.position,
+  }));
   // Databases sort names in different ways.
-  const sorted = [...byName].toSorted(([a], [b]) => (a < b ? -1 : 1));
+  const sorted = [...Map.groupBy(found, (row) => row.table_name)].toSorted(([a], [b]) => (a < b ? -1 : 1));
   return sorted.map(([name, rows]) => {
     const inKey = rows.filter(({ position }) => position > 0).toSorted((a, b) => a.position - b.position);
     if (inKey.length === 0) throw new Error(`the table ${name} has no primary key`);

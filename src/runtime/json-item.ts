@@ -11,11 +11,16 @@ type Item<Row> = {
     : Row[Name];
 };
 
+/** The names of fields, which are few. */
+const names = new Map<string, string>();
+
 /** `row` with names such as `created_at`, and times in RFC 3339. Times of a row are milliseconds since 1970. */
 export function jsonItem<Row extends object>(row: Row): Item<Row> {
-  const fields = Object.entries(row).map(([name, value]) => [
-    name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
-    name.endsWith('At') && typeof value === 'number' ? new Date(value).toISOString() : value,
-  ]);
-  return Object.fromEntries(fields) as Item<Row>;
+  const item: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(row) as [string, unknown][]) {
+    let field = names.get(name);
+    if (field === undefined) names.set(name, (field = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)));
+    item[field] = name.endsWith('At') && typeof value === 'number' ? new Date(value).toISOString() : value;
+  }
+  return item as Item<Row>;
 }

@@ -58,8 +58,7 @@ async function collect(content: Readable, take: (bytes: number) => void): Promis
 
 /** The name of a file without folders and control characters. */
 function nameOf(filename: string): string {
-  const name = filename.split(/[\\/]/).at(-1)!;
-  return name.replace(/\p{C}/gu, '').trim().slice(0, maxNameLength);
+  return filename.split(/[\\/]/).at(-1)!.replace(/\p{C}/gu, '').trim().slice(0, maxNameLength);
 }
 
 /** `Invalid`, for one field of the form. */

@@ -1,11 +1,11 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { readdir, writeFile } from 'node:fs/promises';
+import { readdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
-import { eventually } from '../../support/until.ts';
+import { eventually, until } from '../../support/until.ts';
 import { databaseOf, runJob, tokenOf } from '../../support/inside.ts';
 
 const bytes = randomBytes(100_000);
@@ -181,10 +181,10 @@ for (const dialect of dialects) {
     const location = await repository.start();
     const cut = openRequest(one, 'PATCH', location, { 'content-length': bytes.length });
     await new Promise((resolve) => cut.write(bytes.subarray(0, 30_000), resolve));
-    await eventually(
-      async () => (await repository.fetch(location, { method: 'PATCH' })).status,
-      (status) => status === 409,
-    );
+    const [id] = await staged(one.data);
+    // Not by further requests: one of them could hold the session before this one arrives.
+    await until(async () => (await stat(join(one.data, 'staging', id!))).size === 30_000);
+    t.is((await repository.fetch(location, { method: 'PATCH' })).status, 409);
     cut.destroy();
     const [, range] = rangeOf(
       await eventually(
