@@ -6,7 +6,10 @@ interface Late<T> {
   ref?: boolean;
 }
 
-/** The result of `work`; after `milliseconds` that of `late`. The work then continues, and its result is ignored. */
+/**
+ * The result of `work`; after `milliseconds` that of `late`. The work then continues, and its result is ignored.
+ * An answer that arrived while the process was busy is read first: it is not late.
+ */
 export function inTime<T, L = never>(
   work: () => Promise<T>,
   milliseconds: number,
@@ -17,11 +20,15 @@ export function inTime<T, L = never>(
       if (late) return late();
       throw new Error(`not done within ${Math.round(milliseconds)} ms`);
     };
-    const timer = setTimeout(() => void end().then(resolve, reject), milliseconds);
+    let last: NodeJS.Immediate | undefined;
+    const timer = setTimeout(() => (last = setImmediate(() => void end().then(resolve, reject))), milliseconds);
     if (!ref) timer.unref();
     void Promise.resolve()
       .then(work)
       .then(resolve, reject)
-      .finally(() => clearTimeout(timer));
+      .finally(() => {
+        clearTimeout(timer);
+        clearImmediate(last);
+      });
   });
 }

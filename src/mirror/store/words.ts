@@ -109,7 +109,8 @@ function beyondValues([first, ...rest]: readonly string[]): string[] {
   return rest.length === 0 ? [first!] : [first!, first!, ...beyondValues(rest)];
 }
 
-function byBytes(a: string, b: string): number {
+/** Compares two texts by bytes, as the databases sort. */
+export function byBytes(a: string, b: string): number {
   return Buffer.compare(Buffer.from(a), Buffer.from(b));
 }
 

@@ -7,6 +7,7 @@ import { isDomainError } from '../../runtime/errors.ts';
 import { deleteVersion } from '../hosted/publish.ts';
 import { getPackage, listPackages, listVersions, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
 import { packageKey } from '../hosted/packages.ts';
+import { byBytes } from '../../mirror/store/words.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage } from '../../api/account/history.ts';
 import { originQuery, pageQuery, readPage } from '../../api/framework/paging.ts';
@@ -52,7 +53,7 @@ export function packageOperations(parts: DetailsParts): Operation[] {
                 ? []
                 : mirrored.list(principal.accountId, limit, after?.[0], principal.names?.of('package')),
             ]);
-            return [...hosted!, ...mirroredPage!].sort(byKey).slice(0, limit);
+            return [...hosted!, ...mirroredPage!].sort((a, b) => byBytes(a.key, b.key)).slice(0, limit);
           },
         });
         return { items: entries.map(toPackage), next_cursor };
@@ -154,11 +155,6 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       },
     }),
   ];
-}
-
-/** By bytes, as the database sorts. */
-function byKey(a: PackageSummary, b: PackageSummary): number {
-  return Buffer.compare(Buffer.from(a.key), Buffer.from(b.key));
 }
 
 function toPackage(summary: PackageSummary & { versions?: unknown }): z.input<typeof packageSummary> {

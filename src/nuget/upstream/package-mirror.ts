@@ -130,7 +130,7 @@ export class PackageMirror {
 
   /** The address of an upstream's flat container, with a slash at its end. */
   async flat(upstream: Upstream): Promise<string> {
-    return folder(await this.resource(upstream, flatContainer));
+    return (await this.resource(upstream, flatContainer)).replace(/\/?$/, '/');
   }
 
   /** Those of `items` that lists of the package with this key show. */
@@ -326,11 +326,6 @@ export function packageSubject(key: string): string {
 /** The subject of a document: its package, or its kind if it belongs to no package. */
 function subjectOf(kind: string, name: string): string {
   return kind === 'service-index' || kind.startsWith('vulnerability-') ? kind : packageSubject(name);
-}
-
-/** The address with a slash at its end. */
-function folder(address: string): string {
-  return address.endsWith('/') ? address : `${address}/`;
 }
 
 /** An address from a document of `upstream`. Throws `UpstreamUnavailable` if it is not a valid address. */
