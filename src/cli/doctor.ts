@@ -195,7 +195,13 @@ async function examineUpstream(
     return facts.join('; ');
   });
   const isUnset = publicUpstreams.includes(config);
-  if (finding.ok || hasAnswered || !isUnset || (await core.entries.hasAny(upstream.id))) return finding;
+  if (finding.ok || hasAnswered) return finding;
+  if (!isUnset || (await core.entries.hasAny(upstream.id))) {
+    const consequence = await spoken.consequence?.(upstream);
+    return consequence === undefined
+      ? finding
+      : { ...finding, text: `${finding.text}. While it fails, ${consequence}` };
+  }
   const text = `${finding.text.replace(/\.$/, '')}. It is one of the default upstreams, and nothing was mirrored from it yet: ENTREPOT_UPSTREAMS can leave it out, and ENTREPOT_OFFLINE=true contacts none`;
   return { subject, ok: true, isNote: true, text };
 }

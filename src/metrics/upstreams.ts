@@ -1,3 +1,15 @@
+/** A request that failed, for the operator. */
+export interface LastFailure {
+  /** Milliseconds since 1970. */
+  at: number;
+  /** What was requested. */
+  subject: string;
+  /** Follows the name of the upstream in a sentence. */
+  reason: string;
+  /** Whether the upstream does not accept the credentials, or wants some. */
+  isRefusal: boolean;
+}
+
 /** What the processes of an instance know about one upstream. Times are in milliseconds since 1970 UTC. */
 export interface UpstreamFigures {
   kind: string;
@@ -20,6 +32,11 @@ export interface UpstreamFigures {
   /** Seconds until the upstream began to answer, by bucket. */
   times: Buckets;
   succeededAt: number | null;
+  lastFailure: LastFailure | null;
+  /** Requests that failed since the last success of their process. */
+  failures: number;
+  /** See `UpstreamCounts`. */
+  auditsWithout: number;
   /** Number of processes whose breaker is open. */
   open: number;
   /** The longest pause of all processes. */
@@ -48,7 +65,7 @@ export function mergeUpstreams(lists: readonly (readonly UpstreamFigures[])[]): 
 
 /** What stays of a process that has ended. */
 export function lastingFigures(figures: UpstreamFigures): UpstreamFigures {
-  return { ...figures, processes: 0, open: 0, pause: null, rateLimit: null };
+  return { ...figures, processes: 0, open: 0, failures: 0, pause: null, rateLimit: null };
 }
 
 /**
@@ -87,6 +104,9 @@ function join(one: UpstreamFigures, other: UpstreamFigures): UpstreamFigures {
       sum: one.times.sum + other.times.sum,
     },
     succeededAt: Math.max(one.succeededAt ?? 0, other.succeededAt ?? 0) || null,
+    lastFailure: (one.lastFailure?.at ?? 0) >= (other.lastFailure?.at ?? 0) ? one.lastFailure : other.lastFailure,
+    failures: one.failures + other.failures,
+    auditsWithout: one.auditsWithout + other.auditsWithout,
     open: one.open + other.open,
     pause: !other.pause || (one.pause && one.pause.until >= other.pause.until) ? one.pause : other.pause,
     rateLimit:

@@ -162,6 +162,11 @@ export class PackageFeed implements OpenProtocol {
     kind: 'nuget',
     entries: packageEntries,
     probe: ({ config }) => baseOf(config),
+    consequence: async ({ id }) => {
+      const index = { upstream: id, kind: 'vulnerability-index', name: '' };
+      const [known] = await this.#core.mirror.references(index, 1);
+      return known === undefined ? 'audits of packages go without its vulnerability data' : undefined;
+    },
   } satisfies OpenProtocol['upstreams'];
 
   get privateNames(): PrivateNames {

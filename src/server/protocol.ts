@@ -118,6 +118,8 @@ interface UpstreamSupport {
   readonly entries: ListedKinds;
   /** An address that a working upstream answers with 200. */
   probe(upstream: Upstream): URL;
+  /** What else follows while an upstream fails, for `doctor`; follows a sentence that says so. */
+  consequence?(upstream: Upstream): Promise<string | undefined>;
   /** Requests the rate limit of the upstream, if that needs a separate request. */
   askRateLimit?(upstream: Upstream): Promise<void>;
 }

@@ -82,14 +82,23 @@ function addUpstreams(operations: Probes, { mirror, upstreams, now }: Core): voi
   operations.histogram('entrepot_upstream_request_seconds', seconds, labels, () =>
     upstreams.map(({ id, counts }) => [{ upstream: id }, counts.times]),
   );
-  const slow = 'Bodies of an upstream that were cut because they came too slowly';
-  operations.counter('entrepot_upstream_slow_bodies_total', slow, labels, () =>
-    ofEach(
-      upstreams,
-      (one, other) => one + other,
-      ({ counts }) => counts.slowBodies,
-    ),
-  );
+  const sums: [name: string, help: string, read: (counts: Upstream['counts']) => number][] = [
+    ['slow_bodies', 'Bodies of an upstream that were cut because they came too slowly', ({ slowBodies }) => slowBodies],
+    [
+      'audits_without_data',
+      'Answers with vulnerability data that lack those of an upstream, because it fails and has never sent any',
+      ({ auditsWithout }) => auditsWithout,
+    ],
+  ];
+  for (const [name, help, read] of sums) {
+    operations.counter(`entrepot_upstream_${name}_total`, help, labels, () =>
+      ofEach(
+        upstreams,
+        (one, other) => one + other,
+        ({ counts }) => read(counts),
+      ),
+    );
+  }
   const waiting = 'Fetches that wait because the upstream uses its places of an account, or all are in use';
   operations.gauge(
     'entrepot_upstream_waiting_fetches',
@@ -116,7 +125,7 @@ function addUpstreams(operations: Probes, { mirror, upstreams, now }: Core): voi
 function figuresOf({ mirror, upstreams, now }: Core, startedAt: number): UpstreamFigures[] {
   return upstreams.map(({ id, config, counts, pause }) => {
     const { requests, saved, sent } = mirror.counts.of(config.kind, id);
-    const { statuses, times, received, succeededAt } = counts;
+    const { statuses, times, received, succeededAt, lastFailure, failures, auditsWithout } = counts;
     const { bounds, counts: seconds, sum } = times;
     return {
       kind: config.kind,
@@ -130,6 +139,9 @@ function figuresOf({ mirror, upstreams, now }: Core, startedAt: number): Upstrea
       received,
       times: { bounds, counts: [...seconds], sum },
       succeededAt,
+      lastFailure,
+      failures,
+      auditsWithout,
       open: pause ? 1 : 0,
       pause: pause ?? null,
       rateLimit: counts.rateLimit(now()) ?? null,

@@ -1,8 +1,9 @@
 import { Times } from '../metrics/times.ts';
+import type { LastFailure } from '../metrics/upstreams.ts';
 import { isUnsent } from './failures.ts';
 
 /** Upper bounds in seconds. */
-const bounds = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
+const bounds = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 /** An upstream may send any status; those outside the registered classes share one name, so that they stay few. */
 const firstStatus = 200;
 const lastStatus = 599;
@@ -29,6 +30,11 @@ export class UpstreamCounts {
   slowBodies = 0;
   /** When it last answered a request without a failure, in milliseconds since 1970; null if it never did. */
   succeededAt: number | null = null;
+  lastFailure: LastFailure | null = null;
+  /** Requests that failed since the last success. */
+  failures = 0;
+  /** Answers with vulnerability data that lack this upstream's, because it fails and has never sent any. */
+  auditsWithout = 0;
   #limit: RateLimit | undefined;
 
   /** Counts the request that `send` sends. */
@@ -46,6 +52,16 @@ export class UpstreamCounts {
       }
       throw error;
     }
+  }
+
+  succeeded(now: number): void {
+    this.succeededAt = now;
+    this.failures = 0;
+  }
+
+  failed(failure: LastFailure): void {
+    this.lastFailure = failure;
+    this.failures += 1;
   }
 
   /** Notes the rate limit that an answer announces, such as `76;w=21600`; `now` is milliseconds since 1970. */

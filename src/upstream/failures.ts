@@ -37,6 +37,13 @@ export class Refused extends Error {
   }
 }
 
+/** The upstream answered 401 or 403, or would get no credentials. */
+export class AccessRefused extends Refused {
+  constructor(message = 'refused access; check its credentials') {
+    super(message);
+  }
+}
+
 /** No connection was free in time. This server is overloaded; the upstream did not fail. */
 export class Busy extends Refused {
   readonly code = 'ETIMEDOUT';

@@ -12,7 +12,17 @@ import { Credentials, parseChallenges, withheldFrom } from './credentials.ts';
 import { BackgroundTask } from './background-task.ts';
 import { UpstreamCounts } from './counts.ts';
 import { FailureLog } from './failure-log.ts';
-import { busyRefusal, messageOf, orAbort, withRetries, Refused, verdictOf } from './failures.ts';
+import {
+  AccessRefused,
+  Busy,
+  busyRefusal,
+  Closed,
+  messageOf,
+  orAbort,
+  withRetries,
+  Refused,
+  verdictOf,
+} from './failures.ts';
 import { RegistryTokens, type TokenRequest } from './tokens.ts';
 import { withoutUser } from './url.ts';
 import { UpstreamError, type UpstreamErrorName, type UpstreamErrorOptions } from './upstream-error.ts';
@@ -22,7 +32,6 @@ export type { UpstreamAnswer, UpstreamRequest } from './answer.ts';
 const redirectLimit = 5;
 /** Connections in use at the same time, to each host. */
 const connectionsAtOnce = 256;
-const accessRefused = 'refused access; check its credentials';
 const accessDenied = 'denied access: the resource does not exist, or needs other credentials';
 
 export interface UpstreamParts {
@@ -165,7 +174,7 @@ export class Upstream {
     try {
       const answer = await withRetries(() => this.#sendAuthorized(request), signal);
       breaker.succeeded(attempt);
-      this.counts.succeededAt = this.#now();
+      this.counts.succeeded(this.#now());
       return answer;
     } catch (error) {
       if (signal?.aborted) {
@@ -184,6 +193,7 @@ export class Upstream {
     const reason = messageOf(error);
     if (!BackgroundTask.current?.signal.aborted) {
       this.#failures.warn('an upstream failed in the middle of a body', subject, reason);
+      this.#failed({ subject }, reason);
     }
     return this.#failure('UpstreamUnavailable', reason, { retryAfter: 1, cause: error });
   }
@@ -224,8 +234,14 @@ export class Upstream {
     const answered = error instanceof Refused ? 'an upstream refused a request' : 'an upstream failed';
     const message = verdict === 'unsent' ? 'no request was sent to an upstream' : answered;
     this.#failures.warn(message, request.subject, reason);
+    const isOwn = !(error instanceof Busy || error instanceof Closed || denied || request.service);
+    if (isOwn) this.#failed(request, reason, error instanceof AccessRefused);
     const name = (error as { code?: string }).code === 'ETIMEDOUT' ? 'UpstreamTimeout' : 'UpstreamUnavailable';
     return this.#failure(name, reason, { retryAfter: secondsOf(wait), denied, cause: error });
+  }
+
+  #failed({ subject }: Pick<UpstreamRequest, 'subject'>, reason: string, isRefusal = false): void {
+    this.counts.failed({ at: this.#now(), subject: subject.slice(0, 200), reason, isRefusal });
   }
 
   #failure(name: UpstreamErrorName, reason: string, options: Omit<UpstreamErrorOptions, 'upstream'>): UpstreamError {
@@ -249,7 +265,7 @@ export class Upstream {
     if (first.answer.status !== 401 || first.url.origin !== this.base.origin) return this.#accept(first, request);
     discard(first.answer.body);
     const renewed = await this.#answerChallenge(first.answer.headers['www-authenticate'], request, presented);
-    if (renewed === undefined) throw new Refused(accessRefused);
+    if (renewed === undefined) throw new AccessRefused();
     return this.#accept(await this.#follow(request, renewed), request);
   }
 
@@ -272,9 +288,9 @@ export class Upstream {
     if (isDenied && url.origin === this.base.origin) throw new Refused(accessDenied, { denied: true });
     if (status === 401 && this.credentials.isConfigured && url === request.url && !this.#mayGetAuthorization(url)) {
       this.credentials.withhold(url);
-      throw new Refused(`refused access: ${withheldFrom(url.host)}`);
+      throw new AccessRefused(`refused access: ${withheldFrom(url.host)}`);
     }
-    if (status === 401 || status === 403) throw new Refused(accessRefused);
+    if (status === 401 || status === 403) throw new AccessRefused();
     throw new Refused(`answered ${status}`);
   }
 

@@ -168,3 +168,25 @@ test('doctor notes a public upstream that nobody set or used; one that is set or
   );
   t.regex(used.stderr, /^entrepot: 1 of \d+ checks failed\n$/, 'printed once');
 });
+
+test('doctor says what follows while a feed fails that has never sent vulnerability data', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const data = join(await folderUntilEnd(t), 'data');
+  const upstreams = [up.as('feeds.corp')];
+  const server = await startTestServer(t, { data, upstreams });
+  const finding = async () => {
+    const { stdout } = await entrepot({ ENTREPOT_DATA: data, ENTREPOT_UPSTREAMS: JSON.stringify(upstreams) }, 'doctor');
+    return stdout.split('\n').find((each) => each.includes('upstream feeds.corp'))!;
+  };
+  up.upstream.on('/index.json', answer(401));
+  t.regex(
+    await finding(),
+    /^FAIL .*refused access.*\. While it fails, audits of packages go without its vulnerability data$/,
+  );
+  up.announce();
+  t.notRegex(await finding(), /audits/);
+  t.is((await server.fetch('/v3/vulnerabilities/index.json')).status, 200);
+  up.upstream.on('/index.json', answer(401));
+  t.regex(await finding(), /refused access/);
+  t.notRegex(await finding(), /audits/, 'its data is stored');
+});

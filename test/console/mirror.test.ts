@@ -1,6 +1,9 @@
 import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
 import { createToken, flushUsage, tokenOf } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { until } from '../support/until.ts';
 import { Visitor } from '../support/visitor.ts';
@@ -19,12 +22,12 @@ test('the mirror page shows each upstream with its state and what it saved, and 
   const page = await visitor.page('/console/mirror');
   t.regex(page, /since the start of this instance/);
   t.regex(page, /this month, all accounts and instances/);
-  t.regex(page, /href="\/console\/mirror\/up\.test\?kind=registry"[^]*in use[^]*66\.7 %[^]*2 requests/);
+  t.regex(page, /href="\/console\/mirror\/up\.test\?kind=registry"[^]*working[^]*66\.7 %[^]*2 requests/);
   t.regex(page, /off\.test[^]*set to offline[^]*nothing is stored/);
 
   await flushUsage(server);
   const overview = async () => (await visitor.page('/console/')).replace(/\s+/g, ' ');
-  t.regex(await overview(), />working<\/span> 2 upstreams, none of them paused\./);
+  t.regex(await overview(), />no failures<\/span> 2 upstreams, none of which fails\./);
 
   upstream.unplug();
   t.true((await server.fetch(`/v2/up.test/app/blobs/sha256:${'1'.repeat(64)}`)).status >= 500);
@@ -33,9 +36,45 @@ test('the mirror page shows each upstream with its state and what it saved, and 
   t.regex(paused, new RegExp(`title="${layer.digest}">${layer.digest.slice(0, 40)}…`));
   t.regex(
     await overview(),
-    />1 upstream paused<\/span> <a href="\/console\/mirror\/up\.test\?kind=registry">up\.test<\/a> of 2\./,
+    /<a href="\/console\/mirror\/up\.test\?kind=registry">up\.test<\/a> <span class="state bad">paused<\/span> 1 of 2 upstreams\./,
   );
   t.is((await visitor.fetch('/console/mirror/none')).status, 404);
+});
+
+test('an upstream that refuses everything is not shown as working, and the pages say why', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  up.upstream.on('/index.json', answer(401));
+  const server = await startTestServer(t, { upstreams: [up.as('feeds.corp')] });
+  t.is((await server.fetch('/v3/package/a/index.json')).status, 502);
+  t.is((await server.fetch('/v3/vulnerabilities/index.json')).status, 200);
+  const visitor = await Visitor.signedIn(server);
+  const page = async (path: string) => (await visitor.page(path)).replace(/\s+/g, ' ');
+  const why =
+    /class="state bad">refuses access<\/span>[^]*for service-index: it refused access; check its credentials\./;
+  const list = await page('/console/mirror');
+  t.regex(list, why);
+  t.regex(list, /Upstreams that fail<\/dt> <dd> <strong>1<\/strong> <span class="quiet">of 1/);
+  const one = await page('/console/mirror/feeds.corp');
+  t.regex(one, why);
+  t.regex(one, /Try now/);
+  t.regex(one, /1 answer with vulnerability data lacked those of this feed/);
+  await new TestFeed(server).publish({ id: 'Own', version: '1.0.0' });
+  await flushUsage(server);
+  t.regex(
+    await page('/console/'),
+    /<a href="\/console\/mirror\/feeds\.corp\?kind=nuget">feeds\.corp<\/a> <span class="state bad">refuses access<\/span> 1 of 1 upstream\./,
+  );
+  t.is(
+    (await visitor.send('/console/mirror/feeds.corp', [])).headers.get('location'),
+    '/console/mirror/feeds.corp?kind=nuget&done=upstream-fails',
+  );
+
+  up.announce();
+  t.is(
+    (await visitor.send('/console/mirror/feeds.corp', [])).headers.get('location'),
+    '/console/mirror/feeds.corp?kind=nuget&done=upstream-works',
+  );
+  t.regex(await page('/console/mirror'), /class="state good">working/);
 });
 
 test('without upstreams the page says what to do', async (t) => {

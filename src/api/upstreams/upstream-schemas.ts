@@ -17,6 +17,22 @@ export const upstreamItem = z
     url: z.string(),
     mode: z.enum(['online', 'offline']).meta({ description: 'offline: no request is ever sent to it' }),
     accounts: z.array(z.string()).nullable().meta({ description: 'The accounts that it serves; null for all' }),
+    state: z.enum(['working', 'failing', 'refused', 'paused', 'offline', 'unused']).meta({
+      description:
+        'From the latest requests. failing: the last three failed, or none has succeeded. refused: it does not accept the credentials. unused: no request was sent since the start of this instance',
+    }),
+    last_failure: z
+      .strictObject({
+        time,
+        subject: z.string().meta({ description: 'What was requested' }),
+        reason: z.string().meta({ description: 'What the upstream did' }),
+      })
+      .nullable()
+      .meta({ description: sinceStart }),
+    failures: count.meta({ description: 'Requests that failed since the last success' }),
+    audits_without_data: count.meta({
+      description: `Answers with vulnerability data that lack those of this feed, because it fails and has never sent any. ${sinceStart}`,
+    }),
     breaker: z
       .strictObject({
         state: z.enum(['closed', 'open']).meta({ description: 'open: requests are paused, or the next one is a test' }),
@@ -72,7 +88,9 @@ export const upstreamItem = z
       description: 'How much of what is stored would be served without the upstream; null during the first count',
     }),
     entry_kinds: z.array(z.string()).meta({ description: 'The kinds of its entries' }),
-    last_success_at: time.nullable().meta({ description: sinceStart }),
+    last_success_at: time.nullable().meta({
+      description: 'When it last answered without a failure; before the start, when it last sent what is stored',
+    }),
     since: time.meta({ description: 'The start of this instance' }),
   })
   .meta({ id: 'Upstream' });

@@ -155,6 +155,7 @@ function itemOf({ upstream, kinds: entryKinds, figures, cached }: UpstreamView):
   const median = quantileOf(times, 0.5);
   const p95 = quantileOf(times, 0.95);
   const pause = figures?.pause;
+  const failure = figures?.lastFailure;
   const limit = figures?.rateLimit;
   return {
     id: upstreamId,
@@ -163,6 +164,10 @@ function itemOf({ upstream, kinds: entryKinds, figures, cached }: UpstreamView):
     url: `${base.origin}${base.pathname}`,
     mode: isOffline ? 'offline' : 'online',
     accounts: config.accounts ?? null,
+    state: isOffline ? 'offline' : stateOf(figures),
+    last_failure: failure ? { time: timeOf(failure.at), subject: failure.subject, reason: failure.reason } : null,
+    failures: figures?.failures ?? 0,
+    audits_without_data: figures?.auditsWithout ?? 0,
     breaker: {
       state: pause ? 'open' : 'closed',
       workers: figures?.processes ?? 0,
@@ -200,9 +205,23 @@ function itemOf({ upstream, kinds: entryKinds, figures, cached }: UpstreamView):
       : null,
     works_offline: cached ? worksOffline(cached, isOffline) : null,
     entry_kinds: [...entryKinds],
-    last_success_at: timeOrNull(figures?.succeededAt ?? null),
+    last_success_at: timeOrNull(figures?.succeededAt ?? (cached?.confirmedAt || null)),
     since: timeOf(figures?.startedAt ?? 0),
   };
+}
+
+/** Failures in a row after which an upstream that has succeeded before counts as failing. */
+const failingLimit = 3;
+
+function stateOf(figures: UpstreamView['figures']): z.input<typeof upstreamItem>['state'] {
+  if (!figures) return 'unused';
+  const { pause, failures, lastFailure, succeededAt } = figures;
+  if (pause) return 'paused';
+  const isFailing = failures > 0 && lastFailure!.at >= (succeededAt ?? 0);
+  if (isFailing && (failures >= failingLimit || succeededAt === null)) {
+    return lastFailure!.isRefusal ? 'refused' : 'failing';
+  }
+  return succeededAt === null ? 'unused' : 'working';
 }
 
 function worksOffline({ entries, expired }: NonNullable<UpstreamView['cached']>, isOffline: boolean) {

@@ -8,7 +8,7 @@ import type { Page, PageCall, PageView } from '../framework/page.ts';
 import { facts } from '../framework/table.ts';
 import { connectLines, isConnected } from './connect.ts';
 import { eventRows } from './operations/event-rows.ts';
-import { addressOf } from './mirror/mirror.ts';
+import { addressOf, isInTrouble, stateOf } from './mirror/mirror.ts';
 
 /** What the server holds and does. Until a first client is seen, the lines that connect one. */
 export const overviewPage: Page = {
@@ -59,14 +59,12 @@ async function accountBody({ api, now, principal }: PageCall, report: z.input<ty
 /** The health of the mirror in a sentence. */
 function mirrorLine(upstreams: z.input<typeof upstreamList>['items']): Html | undefined {
   if (upstreams.length === 0) return undefined;
-  const paused = upstreams.filter(({ breaker }) => breaker.state === 'open');
+  const troubled = upstreams.filter(isInTrouble);
   const state =
-    paused.length === 0
-      ? html`<span class="state good">working</span> ${counted(upstreams.length, 'upstream')}, none of them paused.`
-      : html`<span class="state bad">${counted(paused.length, 'upstream')} paused</span> ${paused
-            .slice(0, 5)
-            .map(({ id, kind }) => html`<a href="${addressOf({ id, kind })}">${id}</a> `)}
-          of ${countText(upstreams.length)}. What is stored of them is served.`;
+    troubled.length === 0
+      ? html`<span class="state good">no failures</span> ${counted(upstreams.length, 'upstream')}, none of which fails.`
+      : html`${troubled.slice(0, 5).map((each) => html`<a href="${addressOf(each)}">${each.id}</a> ${stateOf(each)} `)}
+        ${countText(troubled.length)} of ${counted(upstreams.length, 'upstream')}. What is stored of them is served.`;
   return html`<p><a href="/console/mirror">Mirror</a>: ${state}</p>`;
 }
 

@@ -11,6 +11,8 @@ export interface CachedTotals {
   bytes: number;
   /** Documents that are too old to be served while the upstream fails. */
   expired: number;
+  /** When the upstream last sent or confirmed one of them; 0 without one. */
+  confirmedAt: number;
   /** When they were counted; milliseconds since 1970 UTC. */
   asOf: number;
 }
@@ -21,6 +23,7 @@ interface TotalsRow {
   entries: number;
   bytes: number;
   expired: number | null;
+  confirmed: number;
 }
 
 /** Entries that one query adds up. */
@@ -86,7 +89,10 @@ export class MirrorTotals {
   async #measure(): Promise<Map<Upstream, CachedTotals>> {
     const asOf = this.#now();
     const totals = new Map(
-      this.#upstreams.map((each): [Upstream, CachedTotals] => [each, { entries: 0, bytes: 0, expired: 0, asOf }]),
+      this.#upstreams.map((each): [Upstream, CachedTotals] => [
+        each,
+        { entries: 0, bytes: 0, expired: 0, confirmedAt: 0, asOf },
+      ]),
     );
     const expired = this.#expired(asOf);
     const pace = new Pace(this.#ending.signal);
@@ -96,9 +102,11 @@ export class MirrorTotals {
         [after],
       );
       const rows = await this.#database.select<TotalsRow>(
-        `SELECT upstream, kind, SUM(entries) AS entries, SUM(bytes) AS bytes, SUM(expired) AS expired FROM (
+        `SELECT upstream, kind, SUM(entries) AS entries, SUM(bytes) AS bytes, SUM(expired) AS expired,
+           MAX(confirmed) AS confirmed FROM (
            SELECT upstream, kind, digest, COUNT(*) AS entries, MAX(size_bytes) AS bytes,
-             SUM(CASE WHEN ${expired.sql} THEN 1 ELSE 0 END) AS expired
+             SUM(CASE WHEN ${expired.sql} THEN 1 ELSE 0 END) AS expired,
+             MAX(validated_at) AS confirmed
            FROM mirror_entries WHERE digest > ?${last ? ' AND digest <= ?' : ''} GROUP BY digest, upstream, kind
          ) AS contents GROUP BY upstream, kind`,
         [...expired.values, after, ...(last ? [last.digest] : [])],
@@ -110,6 +118,7 @@ export class MirrorTotals {
         total.entries += row.entries;
         total.bytes += row.bytes;
         total.expired += row.expired ?? 0;
+        total.confirmedAt = Math.max(total.confirmedAt, row.confirmed);
       }
       if (!last) return totals;
       after = last.digest;

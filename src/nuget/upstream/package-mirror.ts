@@ -113,6 +113,11 @@ export class PackageMirror {
     return { value: await readEntry(entry, limit, reading), outcome: entry.outcome };
   }
 
+  /** Whether a document of this kind, which belongs to no package, is stored. It can be of any age. */
+  async hasDocument({ id: upstream }: Upstream, kind: string): Promise<boolean> {
+    return (await this.#mirror.references({ upstream, kind, name: '' }, 1)).length > 0;
+  }
+
   /** The resources that `upstream` announces. */
   async resources(upstream: Upstream): Promise<Resources> {
     const index = await this.document({ upstream }, 'service-index', '', '', () => upstream.base, serviceIndex);

@@ -1,4 +1,5 @@
 import { unusable } from '../../mirror/fetch/fetch.ts';
+import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { isList } from './reading/json.ts';
@@ -19,11 +20,12 @@ interface IndexEntry {
   '@updated': string;
 }
 
+const kind = 'vulnerability-index';
 const types = ['VulnerabilityInfo/6.7.0'];
 
 const vulnerabilityIndex: DocumentReading<readonly IndexEntry[], 'short'> = {
   kind: 'short',
-  options: () => ({ of: 'vulnerability-index' }),
+  options: () => ({ of: kind }),
   make: (text) => {
     const list: unknown = JSON.parse(text);
     if (!isList(list)) throw new Error('it is no index of vulnerability data');
@@ -58,8 +60,10 @@ export class UpstreamVulnerabilities {
   }
 
   /**
-   * The pages of all upstreams with vulnerability data. Throws the failure of an upstream without a stored index: clients
-   * must warn (NU1900), because a shorter list would say that packages have no known vulnerabilities.
+   * The pages of all upstreams with vulnerability data. An upstream that fails and has never sent any counts as one without,
+   * so that it does not take the data of the others from the clients. Throws the failure of another upstream whose stored
+   * index is too old: clients must warn (NU1900), because a shorter list would say that packages have no known
+   * vulnerabilities.
    */
   async pages(): Promise<VulnerabilityPage[]> {
     const lists = await Promise.all(this.#packages.origin.all.map((upstream) => this.#pagesOf(upstream)));
@@ -96,17 +100,29 @@ export class UpstreamVulnerabilities {
   }
 
   async #index(upstream: Upstream): Promise<readonly IndexEntry[]> {
-    const resources = await this.#packages.resources(upstream);
-    if (!types.some((type) => resources.has(type))) return [];
+    if (!(await this.#offers(upstream))) return [];
     const index = await this.#packages.document(
       { upstream },
-      'vulnerability-index',
+      kind,
       '',
       '',
       async () => addressIn(upstream, await this.#packages.resource(upstream, types)),
       vulnerabilityIndex,
     );
     return index?.value ?? [];
+  }
+
+  /** Whether an upstream has vulnerability data, or had some before it failed. */
+  async #offers(upstream: Upstream): Promise<boolean> {
+    try {
+      const resources = await this.#packages.resources(upstream);
+      return types.some((type) => resources.has(type));
+    } catch (error) {
+      if (!isUpstreamFailure(error)) throw error;
+      const offers = await this.#packages.hasDocument(upstream, kind);
+      if (!offers) upstream.counts.auditsWithout += 1;
+      return offers;
+    }
   }
 }
 

@@ -403,13 +403,17 @@ test('a fresh hit sends no upstream request and writes nothing', async (t) => {
     if (!new Error().stack!.includes('flush')) writes += 1;
     return transaction(work);
   };
-  for (const path of paths) {
-    const response = await feed.fetch(path);
-    t.is(response.status, 200);
-    await response.arrayBuffer();
-  }
-  t.is(up.upstream.asked.length, asked);
-  t.is(writes, 0);
+  // Instances and jobs write from time to time; what a hit writes is written in each round.
+  await until(async () => {
+    writes = 0;
+    for (const path of paths) {
+      const response = await feed.fetch(path);
+      t.is(response.status, 200);
+      await response.arrayBuffer();
+    }
+    t.is(up.upstream.asked.length, asked);
+    return writes === 0;
+  });
 });
 
 test('mirrored versions of 255 characters are listed and served', async (t) => {

@@ -8,6 +8,7 @@ import type { TestServer } from '../../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../../support/upstreams/upstream-feed.ts';
 import { writeZip } from '../../support/builders/zip.ts';
 import { databaseOf } from '../../support/inside.ts';
+import { scrape } from '../../support/metrics.ts';
 
 // Upstreams that fail, send wrong content or cannot be reached: nothing wrong is served or stored, and a failure is
 // never "not found".
@@ -254,17 +255,64 @@ test('the server starts and serves hosted packages while every upstream is unrea
   t.deepEqual(await feed.json('/package/hosted/index.json'), { versions: ['1.0.0'] });
   t.is((await feed.json('/search?q=hosted')).totalHits, 1);
   t.deepEqual((await feed.json('/autocomplete?q=hos')).data, ['Hosted']);
-  for (const path of [
-    '/package/a/index.json',
-    nupkgPath,
-    '/registration/a/index.json',
-    '/autocomplete?id=a',
-    '/vulnerabilities/index.json',
-  ]) {
+  for (const path of ['/package/a/index.json', nupkgPath, '/registration/a/index.json', '/autocomplete?id=a']) {
     const response = await feed.fetch(path);
     t.is(response.status, 502, path);
     t.regex(response.statusText, /(one|two)\.test/, path);
   }
+});
+
+test('an upstream that fails does not take the vulnerability data of the others from clients', async (t) => {
+  const [up, down] = [await UpstreamFeed.start(t), await UpstreamFeed.start(t)];
+  for (const each of [up, down]) {
+    const address = `${each.url}/vulnerabilities/x/base.json`;
+    each.upstream.on(
+      '/vulnerabilities/index.json',
+      json([{ '@name': 'base', '@id': address, '@updated': '2024-05-06T07:08:09Z' }]),
+    );
+  }
+  const times = { freshFor: '1m', staleFor: '1h' };
+  const server = await startMirrorOf(t, [up.as('up.test', times), down.as('down.test', times)]);
+  server.clock.now = Date.now();
+  const feed = new TestFeed(server);
+  const names = async () => {
+    const index = (await feed.json('/vulnerabilities/index.json')) as unknown as { '@name': string }[];
+    return index.map((each) => each['@name']);
+  };
+  const stateOf = async (id: string) =>
+    (await (await server.fetch(`/v1/upstreams/${id}`)).json()) as Record<string, unknown>;
+  t.like(await stateOf('down.test'), { state: 'unused', last_failure: null, failures: 0 });
+
+  down.upstream.on('/index.json', answer(401));
+  t.deepEqual(await names(), ['base', 'up.test-base']);
+  t.like(await stateOf('up.test'), { state: 'working', failures: 0, audits_without_data: 0 });
+  t.like(await stateOf('down.test'), {
+    state: 'refused',
+    failures: 1,
+    audits_without_data: 1,
+    last_success_at: null,
+    last_failure: {
+      time: new Date(server.clock.now).toISOString(),
+      subject: 'service-index',
+      reason: 'refused access; check its credentials',
+    },
+  });
+  const metrics = await scrape(server);
+  t.is(metrics.value('entrepot_upstream_audits_without_data_total', { upstream: 'down.test' }), 1);
+  t.is(metrics.value('entrepot_upstream_audits_without_data_total', { upstream: 'up.test' }), 0);
+
+  down.announce();
+  t.deepEqual(await names(), ['base', 'up.test-base', 'down.test-base']);
+  t.like(await stateOf('down.test'), { state: 'working', failures: 0 });
+  down.upstream.on('/index.json', answer(401));
+  down.upstream.on('/vulnerabilities/index.json', answer(401));
+  server.clock.now += 30 * 60_000;
+  t.deepEqual(await names(), ['base', 'up.test-base', 'down.test-base'], 'as long as staleFor says');
+  t.like(await stateOf('down.test'), { audits_without_data: 1 });
+  server.clock.now += 60 * 60_000;
+  const late = await feed.fetch('/vulnerabilities/index.json');
+  t.is(late.status, 502, 'data that was there is not left out silently');
+  t.regex(late.statusText, /down\.test/);
 });
 
 for (const [what, upstream, settings] of [

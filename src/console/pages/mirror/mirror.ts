@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import type { upstreamItem } from '../../../api/upstreams/upstream-schemas.ts';
 import { upstreamList } from '../../../api/upstreams/upstream-schemas.ts';
-import { ago, countText, counted, exact, figure, ratio, sizeHtml } from '../../framework/format.ts';
+import { ago, countText, counted, exact, figure, ratio, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { Page } from '../../framework/page.ts';
 import { type Cells, table } from '../../framework/table.ts';
@@ -25,7 +25,9 @@ export const mirrorPage: Page = {
     const saved = (read: (each: UpstreamItem['saved']) => number) =>
       items.reduce((sum, each) => sum + read(each.saved), 0);
     const since = items.map((each) => each.since).toSorted()[0]!;
+    const troubled = items.filter(isInTrouble).length;
     const body = html`<dl class="figures">
+        ${figure('Upstreams that fail', countText(troubled), `of ${countText(items.length)}, by their latest answers`)}
         ${figure('Requests not sent upstream', countText(saved((each) => each.requests)), 'since the start of this instance')}
         ${figure('Bytes from the storage', sizeHtml(saved((each) => each.bytes)), 'since the start of this instance')}
         ${figure('Waiting time saved', durationText(saved((each) => each.seconds)), 'estimated from the mean time of an upstream’s answer, since the start of this instance')}
@@ -58,7 +60,7 @@ function upstreamRow(each: UpstreamItem, now: number): Cells {
   const { id, kind, cached, requests, saved } = each;
   return [
     html`<a href="${addressOf(each)}">${id}</a> <span class="quiet">${kindText(kind)}</span>`,
-    stateOf(each),
+    html`${stateOf(each)} ${isInTrouble(each) && html`<br />${failureOf(each, now)}`}`,
     limitText(each, now),
     latencyText(each),
     html`${ratio(requests.hits, requests.needed)} <span class="quiet">of ${countText(requests.needed)}</span>`,
@@ -78,12 +80,31 @@ export function kindText(kind: UpstreamItem['kind']): string {
   return kind === 'nuget' ? 'package feed' : 'registry';
 }
 
-/** The state of the upstream as a word. */
-export function stateOf({ mode, breaker }: UpstreamItem): Html {
-  if (mode === 'offline') return html`<span class="state warn">set to offline</span>`;
-  return breaker.state === 'open'
-    ? html`<span class="state bad">paused</span>`
-    : html`<span class="state good">in use</span>`;
+const states: Readonly<Record<UpstreamItem['state'], readonly [mark: string, text: string]>> = {
+  working: ['good', 'working'],
+  failing: ['bad', 'failing'],
+  refused: ['bad', 'refuses access'],
+  paused: ['bad', 'paused'],
+  offline: ['warn', 'set to offline'],
+  unused: ['', 'not asked yet'],
+};
+
+/** The state of the upstream in words. */
+export function stateOf({ state }: UpstreamItem): Html {
+  const [mark, text] = states[state];
+  return html`<span class="state ${mark}">${text}</span>`;
+}
+
+/** Whether requests to the upstream fail now. */
+export function isInTrouble({ state }: UpstreamItem): boolean {
+  return states[state][0] === 'bad';
+}
+
+/** When and why a request last failed; undefined if none has since the start. */
+export function failureOf({ last_failure: failure }: UpstreamItem, now: number): Html | undefined {
+  return failure
+    ? html`${ago(failure.time, now)}, for ${short(failure.subject, 100)}: it ${failure.reason}.`
+    : undefined;
 }
 
 export function limitText({ rate_limit: limit }: UpstreamItem, now: number): Html {

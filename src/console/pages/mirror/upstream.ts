@@ -11,6 +11,8 @@ import { facts, type Cells, selectBox, table } from '../../framework/table.ts';
 import {
   addressOf,
   durationText,
+  failureOf,
+  isInTrouble,
   kindText,
   latencyText,
   limitText,
@@ -54,18 +56,23 @@ export const upstreamPage: Page = {
   send: async (call): Promise<Redirect> => {
     const params = { id: call.params['id']! };
     const upstream = await call.api.call('retryUpstream', upstreamItem, { params, query: kindOf(call) });
-    return { to: addressOf(upstream), done: upstream.breaker.state === 'closed' ? 'upstream-works' : 'upstream-fails' };
+    return { to: addressOf(upstream), done: !isInTrouble(upstream) ? 'upstream-works' : 'upstream-fails' };
   },
 };
 
 function factsOf(upstream: UpstreamItem, now: number): Html {
-  const { kind, name, url, accounts, breaker, requests, saved, cached } = upstream;
+  const { kind, name, url, accounts, breaker, requests, saved, cached, audits_without_data: audits } = upstream;
   return html`<p class="quiet">
       Requests, answer times and savings count from the start of this instance ${ago(upstream.since, now)}, with all of
       its workers.
     </p>
     ${facts(
-      ['State', html`${stateOf(upstream)} ${breakerText(breaker, now)} ${breaker.state === 'open' && tryNow}`],
+      ['State', html`${stateOf(upstream)} ${breakerText(breaker, now)} ${isInTrouble(upstream) && tryNow}`],
+      upstream.last_failure && ['Last failure', failureOf(upstream, now)],
+      audits > 0 && [
+        'Audits',
+        `${counted(audits, 'answer')} with vulnerability data lacked those of this feed, because it has never sent any. dotnet restore warned of none of its advisories.`,
+      ],
       [
         'Kind',
         html`${kindText(kind)}

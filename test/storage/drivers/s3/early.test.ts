@@ -64,7 +64,11 @@ for (const kind of ['PUT of a session', 'POST of a whole blob'] as const) {
         ? (await beginPut(each, body, 0)).request
         : openRequest(server, 'POST', path, { 'Content-Length': body.length });
     request.write(body.subarray(0, 4 * mebibyte));
-    await until(() => puts(s3).some(({ received }) => received >= 2 * mebibyte));
+    await until(() => puts(s3).some(({ received }) => received >= 2 * mebibyte)).catch((error: unknown) => {
+      t.log(s3.requests.map(({ text, received }) => `${text}: ${received} bytes`));
+      t.log(server.lines.slice(-10));
+      throw error;
+    });
     t.is(s3.objects.has(blobKey(digestOf(body))), false);
     request.end(body.subarray(4 * mebibyte));
     t.is((await answerOf(request)).status, 201);
