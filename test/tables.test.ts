@@ -10,6 +10,7 @@ const src = join(import.meta.dirname, '../src');
 const owners: Record<string, string> = {
   accounts: 'accounts',
   tokens: 'accounts',
+  people: 'accounts',
   sessions: 'accounts',
   cookie_key: 'accounts',
   publishers: 'identity',

@@ -32,7 +32,13 @@ export function allow(principal: Principal, action: Action, kind?: NameKind, nam
     const which = scope === undefined ? '' : ` with the scope "${scope}"`;
     throw new DomainError('Unauthorized', `Authenticate with an API token${which}.`);
   }
-  if (!hasScope) throw new DomainError('ScopeMissing', `This token lacks the scope "${scope}".`, { detail: { scope } });
+  if (!hasScope) {
+    const message =
+      principal.kind === 'person'
+        ? `You do not have the right "${scope}" in the account ${principal.accountName}. Ask its administrators, or those of this server.`
+        : `This token lacks the scope "${scope}".`;
+    throw new DomainError('ScopeMissing', message, { detail: { scope } });
+  }
   const names = kind === undefined ? undefined : principal.names?.of(kind);
   if (!names) return;
   const matches = typeof name === 'string' ? names.includes(name) : name?.some((each) => names.includes(each));

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import type { Database } from '../database/database.ts';
 import type { Accounts } from './accounts.ts';
 import type { PersonPrincipal, Scope } from './principal.ts';
 
@@ -21,16 +22,53 @@ interface PersonRule {
   scopes: readonly Scope[];
 }
 
+/** When personal tokens end: without a sign-in of their person, and in any case; milliseconds. */
+interface PersonalTokenTimes {
+  idle: number;
+  absolute: number;
+}
+
 /** What people may do: only what the rules of the settings give them. */
 export class People {
+  readonly tokenTimes: PersonalTokenTimes;
   readonly #accounts: Accounts;
+  readonly #database: Database;
+  readonly #now: () => number;
   readonly #issuer: string | undefined;
   readonly #rules: readonly PersonRule[];
 
-  constructor(accounts: Accounts, { issuer, rules }: { issuer?: string | undefined; rules: readonly PersonRule[] }) {
+  constructor(
+    { database, accounts, now }: { database: Database; accounts: Accounts; now: () => number },
+    { issuer, rules }: { issuer?: string | undefined; rules: readonly PersonRule[] },
+    tokenTimes: PersonalTokenTimes,
+  ) {
+    this.#database = database;
     this.#accounts = accounts;
+    this.#now = now;
+    this.tokenTimes = tokenTimes;
     this.#issuer = issuer;
     this.#rules = rules;
+  }
+
+  /** Records a sign-in. From now on the personal tokens of the person can do what the claims of this sign-in give. */
+  async signedIn(person: Person): Promise<void> {
+    const now = this.#now();
+    const row = { id: personIdOf(person), person: JSON.stringify(person), signed_in_at: now };
+    await this.#database.transaction(async (tx) => {
+      await tx.upsert('people', ['id'], [row], 'person = new.person, signed_in_at = new.signed_in_at');
+      // Their tokens are refused already.
+      await tx.run('DELETE FROM people WHERE signed_in_at <= ?', [now - this.tokenTimes.idle]);
+    });
+  }
+
+  /** Whether the personal tokens of somebody who last signed in then are accepted: providers do not tell who has left. */
+  isCurrent(signedInAt: number): boolean {
+    return this.#now() - signedInAt < this.tokenTimes.idle;
+  }
+
+  /** What a person of the table `people` may do in an account by the rules of now. */
+  scopesOf(person: string, accountName: string): ReadonlySet<Scope> {
+    return this.#grantsOf(JSON.parse(person) as Person).get(accountName) ?? new Set();
   }
 
   /** The first existing account that a rule gives to the person; undefined without one. */

@@ -31,6 +31,8 @@ export interface TokenPrincipal extends Rights {
   tokenName: string;
   /** The rule that gave the token, which is named after it; null for other tokens. */
   publisherId: string | null;
+  /** The person whose personal token it is, or made it; null for other tokens. */
+  personId: string | null;
   /** Milliseconds since 1970; null for never. */
   expiresAt: number | null;
   /** Whether it ends soon after it was made, such as one that a rule gave: it makes nothing that has no end. */

@@ -5,6 +5,7 @@ import { DomainError } from '../runtime/errors.ts';
 import type { Details } from '../events/event.ts';
 import { recordFrom } from '../events/record.ts';
 import { Names, parsePatterns, type Patterns } from './names.ts';
+import type { People } from './people.ts';
 import { parseScopes, scopes as allScopes, type Scope, type TokenPrincipal, type Verifier } from './principal.ts';
 import { hashToken, newTokenValue, prefixOf } from './token-value.ts';
 
@@ -17,6 +18,8 @@ export interface Token {
   patterns: Patterns | null;
   /** The rule that gave it for an identity token; null for other tokens. */
   publisherId: string | null;
+  /** The person whose personal token it is, or made it; null for other tokens. */
+  personId: string | null;
   /** Who made it; null for one that an older version made. */
   createdBy: Actor | null;
   createdAt: number;
@@ -34,6 +37,7 @@ interface TokenRow {
   scopes: string;
   patterns: string | null;
   publisher_id: string | null;
+  owner_id: string | null;
   /** An `Actor` as JSON. */
   created_by: string | null;
   created_at: number;
@@ -42,10 +46,11 @@ interface TokenRow {
   revoked_at: number | null;
 }
 
-type PrincipalRow = TokenRow & { account_name: string };
+/** With what `people` says about its person; null for other tokens. */
+type PrincipalRow = TokenRow & { account_name: string; person: string | null; signed_in_at: number | null };
 
-const principalRows = `SELECT tokens.*, accounts.name AS account_name FROM tokens
-  JOIN accounts ON accounts.id = tokens.account_id`;
+const principalRows = `SELECT tokens.*, accounts.name AS account_name, people.person, people.signed_in_at FROM tokens
+  JOIN accounts ON accounts.id = tokens.account_id LEFT JOIN people ON people.id = tokens.owner_id`;
 const byHash = `${principalRows} WHERE tokens.hash = ?`;
 const byId = `${principalRows} WHERE tokens.id = ?`;
 
@@ -57,6 +62,8 @@ export interface NewToken {
   value?: string;
   /** For a token that a rule gives, or that one of these makes. They are not listed, and are deleted, after they have expired. */
   publisherId?: string | null;
+  /** For a personal token, or one that such a token makes. It can do what its person can, and ends with the person's rights. */
+  personId?: string | null;
   /** Who makes it, if that is not the actor of the request. */
   createdBy?: Actor;
   /** Further facts for its event. */
@@ -72,6 +79,8 @@ const batch = 500;
 /** Tokens of an account that are valid at a time, and that have rows; without those that rules gave. A rule gives as many. */
 const maxValid = 1000;
 const maxKept = 2000;
+/** Valid tokens of one person in all accounts. */
+const maxPersonal = 50;
 /** A revoked one that a start made is kept: it must not be made again at the next start. Clients may use its name, too. */
 const firstToken = 'first token';
 const isFirst = `name = ? AND (created_by IS NULL OR created_by LIKE '{"kind":"system",%')`;
@@ -83,15 +92,18 @@ const lag = 200;
 export class Tokens implements Verifier {
   readonly #database: Database;
   readonly #now: () => number;
+  readonly #people: People | undefined;
   #used = new Map<string, number>();
   /** Times that a flush is writing. */
   readonly #writing = new Set<ReadonlyMap<string, number>>();
   /** By token row: the database returns the same row object until the next write. */
   readonly #principals = new WeakMap<object, TokenPrincipal>();
 
-  constructor(database: Database, now: () => number) {
+  /** Without `people`, personal tokens are refused. */
+  constructor(database: Database, now: () => number, people?: People) {
     this.#database = database;
     this.#now = now;
+    this.#people = people;
   }
 
   /**
@@ -124,6 +136,7 @@ export class Tokens implements Verifier {
       scopes: parseScopes(options.scopes).join(','),
       patterns: patterns && JSON.stringify(patterns),
       publisher_id: options.publisherId ?? null,
+      owner_id: options.personId ?? null,
       created_by: JSON.stringify(createdBy),
       created_at: this.#now(),
       expires_at: expiresAt,
@@ -133,7 +146,7 @@ export class Tokens implements Verifier {
     await this.#database.transaction(async (tx) => {
       await first?.(tx);
       if (row.publisher_id === null) await this.#makeRoom(tx, accountId);
-      else await this.#boundGiven(tx, row.publisher_id);
+      await this.#bound(tx, row);
       await tx.insert('tokens', { ...row });
       const origin = { ...currentOrigin(), actor: createdBy };
       await this.#record(tx, 'token.created', row, origin, {
@@ -163,14 +176,20 @@ export class Tokens implements Verifier {
 
   /**
    * Up to `limit` tokens of the account, the latest first, after `cursor` (`created_at`, `id`), without expired ones that a
-   * rule gave.
+   * rule gave. With `personId`, only the personal tokens of that person.
    */
-  async list(accountId: number, limit: number, cursor?: readonly [number, string]): Promise<Token[]> {
+  async list(
+    accountId: number,
+    limit: number,
+    cursor?: readonly [number, string],
+    personId?: string,
+  ): Promise<Token[]> {
     const [createdAt, id] = cursor ?? [Number.MAX_SAFE_INTEGER, ''];
     const rows = await this.#database.select<TokenRow>(
       `SELECT * FROM tokens WHERE account_id = ? AND (created_at < ? OR (created_at = ? AND id < ?))
-       AND (publisher_id IS NULL OR expires_at > ?) ORDER BY created_at DESC, id DESC LIMIT ?`,
-      [accountId, createdAt, createdAt, id, this.#now(), limit],
+       AND (publisher_id IS NULL OR expires_at > ?) ${personId === undefined ? '' : 'AND owner_id = ?'}
+       ORDER BY created_at DESC, id DESC LIMIT ?`,
+      [accountId, createdAt, createdAt, id, this.#now(), ...(personId === undefined ? [] : [personId]), limit],
     );
     return rows.map((row) => this.#toToken(row));
   }
@@ -230,13 +249,21 @@ export class Tokens implements Verifier {
     if (ids.length > 0) await tx.run(`DELETE FROM tokens WHERE id IN (${placeholders(ids)})`, ids);
   }
 
-  /** Throws `TooManyRequests` if a rule, also by tokens that it gave, has given too many valid tokens. */
-  async #boundGiven(tx: Transaction, publisherId: string): Promise<void> {
-    const sql = 'SELECT COUNT(*) AS n FROM tokens WHERE publisher_id = ? AND expires_at > ? AND revoked_at IS NULL';
-    const given = (await tx.get<{ n: number }>(sql, [publisherId, this.#now()]))!.n;
-    if (given < maxValid) return;
-    const message = `The rule of this token has given ${maxValid} tokens that are valid.`;
-    throw new DomainError('TooManyRequests', message, { retryAfter: 60 });
+  /** Throws if a rule, also by tokens that it gave, has given too many valid tokens, or if a person has too many. */
+  async #bound(tx: Transaction, { publisher_id: rule, owner_id: person }: TokenRow): Promise<void> {
+    const valid = async (column: string, id: string) => {
+      const condition = `${column} = ? AND (expires_at IS NULL OR expires_at > ?) AND revoked_at IS NULL`;
+      const sql = `SELECT COUNT(*) AS n FROM tokens WHERE ${condition}`;
+      return (await tx.get<{ n: number }>(sql, [id, this.#now()]))!.n;
+    };
+    if (rule !== null && (await valid('publisher_id', rule)) >= maxValid) {
+      const message = `The rule of this token has given ${maxValid} tokens that are valid.`;
+      throw new DomainError('TooManyRequests', message, { retryAfter: 60 });
+    }
+    if (person !== null && (await valid('owner_id', person)) >= maxPersonal) {
+      const message = `A person has at most ${maxPersonal} valid tokens. Revoke one that is not needed.`;
+      throw new DomainError('QuotaExceeded', message);
+    }
   }
 
   /** Revokes the valid tokens that a rule gave; resolves to their number. */
@@ -271,7 +298,7 @@ export class Tokens implements Verifier {
   #principal(row: PrincipalRow | undefined): TokenPrincipal | undefined {
     const now = this.#now();
     if (!row || row.revoked_at !== null || (row.expires_at !== null && row.expires_at <= now)) return undefined;
-    this.#used.set(row.id, now);
+    if (row.owner_id !== null && !this.#people?.isCurrent(row.signed_in_at ?? 0)) return undefined;
     let principal = this.#principals.get(row);
     if (!principal) {
       const patterns = patternsIn(row);
@@ -282,14 +309,24 @@ export class Tokens implements Verifier {
         tokenId: row.id,
         tokenName: row.name,
         publisherId: row.publisher_id,
+        personId: row.owner_id,
         expiresAt: row.expires_at,
         isShortLived: row.expires_at !== null && row.expires_at - row.created_at <= shortLife,
-        scopes: new Set(row.scopes.split(',') as Scope[]),
+        scopes: this.#scopesOf(row),
         names: patterns ? new Names(patterns) : undefined,
       };
       this.#principals.set(row, principal);
     }
+    if (principal.scopes.size === 0) return undefined;
+    this.#used.set(row.id, now);
     return principal;
+  }
+
+  /** The scopes of a token; of a personal one, those that its person has now. */
+  #scopesOf({ scopes, account_name: account, owner_id: id, person }: PrincipalRow): ReadonlySet<Scope> {
+    const all = scopes.split(',') as Scope[];
+    const present = id === null ? undefined : this.#people!.scopesOf(person!, account);
+    return new Set(all.filter((each) => present?.has(each) ?? true));
   }
 
   /** Writes the times of last use to the database. Called every few seconds and when the server closes. */
@@ -352,6 +389,7 @@ function toToken(row: TokenRow): Token {
     scopes: row.scopes.split(',') as Scope[],
     patterns: patternsIn(row),
     publisherId: row.publisher_id,
+    personId: row.owner_id,
     createdBy: row.created_by === null ? null : (JSON.parse(row.created_by) as Actor),
     createdAt: row.created_at,
     expiresAt: row.expires_at,

@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import { allow, allowLasting } from '../accounts/allow.ts';
 import { ownerOf } from '../accounts/owner.ts';
+import type { People } from '../accounts/people.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Sessions } from '../accounts/sessions.ts';
 import type { Tokens } from '../accounts/tokens.ts';
@@ -21,12 +22,14 @@ import { prefetchOperations, type PrefetchOperationParts } from './prefetch/pref
 import { publisherOperations, type PublisherParts } from './publishers/publishers.ts';
 import { sessionOperations } from './account/sessions.ts';
 import { searchOperations, type SearchSource } from './content/search.ts';
+import { ownTokenOperations } from './account/own-tokens.ts';
 import { tokenOperations } from './account/tokens.ts';
 import { upstreamOperations, type UpstreamOperationParts } from './upstreams/upstreams.ts';
 import { webhookOperations } from './webhooks/webhooks.ts';
 
 interface OperationParts extends AccountParts, AuditParts {
   tokens: Tokens;
+  people: People;
   sessions: Sessions;
   publishers: PublisherParts;
   jobs: Jobs;
@@ -55,6 +58,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...searchOperations(parts.searches),
     ...claimOperations(parts.claims),
     ...tokenOperations(parts.tokens),
+    ...ownTokenOperations(parts.tokens, parts.people, parts.now),
     ...publisherOperations(parts.publishers),
     ...sessionOperations(parts.sessions),
     ...accountOperations(parts),

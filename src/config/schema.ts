@@ -58,6 +58,13 @@ const sessionTime = duration.pipe(
     .min(60_000, 'expected 1m or more')
     .max(90 * 86_400_000, 'expected 90d or less'),
 );
+/** Times of personal tokens. */
+const tokenTime = duration.pipe(
+  z
+    .number()
+    .min(86_400_000, 'expected 1d or more')
+    .max(3650 * 86_400_000, 'expected 3650d or less'),
+);
 const file = z.string().min(1);
 const patterns = z.array(z.string().min(1));
 
@@ -145,6 +152,14 @@ export const schema = z.strictObject({
         .strictObject({
           idle: sessionTime.prefault('12h').describe('End a session of the console that is not used for this long'),
           absolute: sessionTime.prefault('7d').describe('End every session of the console after this long'),
+        })
+        .prefault({}),
+      tokens: z
+        .strictObject({
+          idle: tokenTime
+            .prefault('30d')
+            .describe('Refuse the personal tokens of somebody who has not signed in to the console for this long'),
+          absolute: tokenTime.prefault('365d').describe('The longest life of a personal token'),
         })
         .prefault({}),
       oidc,

@@ -89,6 +89,7 @@ export class PersonSignIn {
       throw failureOf(error);
     });
     const person = this.#personOf(claims);
+    await this.#people.signedIn(person);
     return { person, accountId: await this.#people.firstAccountOf(person) };
   }
 

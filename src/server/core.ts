@@ -103,6 +103,7 @@ export interface Core {
   readonly accounts: Accounts;
   readonly defaultAccount: Account;
   readonly tokens: Tokens;
+  readonly people: People;
   readonly cookies: CookieKey;
   readonly sessions: Sessions;
   readonly identity: Identity;
@@ -143,8 +144,8 @@ export async function openCore(
   stack.defer(closing.part('the instance', (milliseconds) => instances.leave(milliseconds)));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
-  const tokens = new Tokens(database, now);
-  const people = new People(accounts, config.signIn.oidc);
+  const people = new People({ database, accounts, now }, config.signIn.oidc, config.signIn.tokens);
+  const tokens = new Tokens(database, now, people);
   const cookies = new CookieKey(database);
   const sessions = new Sessions(database, { tokens, people, cookies }, config.signIn.session, now);
   const identity = await openIdentity({ config, database, accounts, tokens, people, proxy, log, now, watch });
@@ -206,6 +207,7 @@ export async function openCore(
     accounts,
     defaultAccount,
     tokens,
+    people,
     cookies,
     sessions,
     identity,

@@ -277,6 +277,7 @@ function mountAll(
     database,
     accounts,
     tokens,
+    people: core.people,
     sessions,
     publishers: identity,
     jobs,

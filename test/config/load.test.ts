@@ -18,7 +18,10 @@ test('without a file and environment variables, all settings have defaults', (t)
     database: { url: undefined },
     redis: { url: undefined },
     anonymousRead: 'none',
-    signIn: { session: { idle: 43_200_000, absolute: 604_800_000 } },
+    signIn: {
+      session: { idle: 43_200_000, absolute: 604_800_000 },
+      tokens: { idle: 2_592_000_000, absolute: 31_536_000_000 },
+    },
     console: { enabled: true },
     offline: false,
     log: { level: 'info' },
@@ -150,6 +153,8 @@ test('every setting can come from the environment', (t) => {
     'prefetch.window': '22:00-06:00',
     'signIn.session.idle': '1h',
     'signIn.session.absolute': '1d',
+    'signIn.tokens.idle': '2d',
+    'signIn.tokens.absolute': '3d',
     'signIn.oidc.issuer': 'https://login.example',
     'signIn.oidc.clientId': 'entrepot',
     'signIn.oidc.clientSecret': 'secret',
@@ -201,6 +206,7 @@ test('every setting can come from the environment', (t) => {
     anonymousRead: 'mirrored',
     signIn: {
       session: { idle: 3_600_000, absolute: 86_400_000 },
+      tokens: { idle: 172_800_000, absolute: 259_200_000 },
       oidc: {
         issuer: 'https://login.example',
         clientId: 'entrepot',

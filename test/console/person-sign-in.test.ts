@@ -218,3 +218,83 @@ test('a code and its callback work once, and only in the browser that began', as
   await before.follow(`${server.url}/console/sign-in/oidc`);
   t.not(before.cookies(server.url).get('entrepot-session'), 'A'.repeat(43), 'a chosen value never becomes a session');
 });
+
+for (const dialect of dialects) {
+  test(`${dialect}: a person makes own tokens, which do what the person may do now, and no longer`, async (t) => {
+    const { server, who } = await startWithProvider(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    server.clock.now = Date.now();
+    who.id = `cas ${dialect}`;
+    const person: { name: string; groups: string[] } = { name: 'Cas', groups: ['dev', 'leads'] };
+    people[who.id] = person;
+    const browser = await signedIn(server);
+    const connect = (fields: Record<string, string>) => browser.send(`${server.url}/console/connect`, fields);
+    const make = async (scopes: string) => {
+      const made = await connect({ name: `for ${scopes}`, scopes });
+      t.is(made.status, 201);
+      const text = await made.text();
+      t.regex(text, /This is the only time that it is shown/);
+      const values = new Set([...text.matchAll(/ent_\w+/g)].map(([value]) => value));
+      t.is(values.size, 1);
+      t.notRegex(text, /\bTOKEN\b/);
+      return [...values][0]!;
+    };
+    const status = async (token: string, path = '/v1/packages') => (await server.fetch(path, { token })).status;
+    t.regex(await page(browser, server, '/console/connect'), /Create a token and fill it in below/);
+    const build = await make('read write');
+    t.deepEqual([await status(build), await status(build, '/v1/tokens')], [200, 403]);
+    for (const scopes of ['delete', 'read operate'])
+      t.is((await connect({ name: 'more', scopes })).status, 403, scopes);
+    t.is((await connect({ name: ' ', scopes: 'read' })).status, 422);
+
+    const admin = await make('read admin');
+    const body = JSON.stringify({ name: 'child', scopes: ['read', 'delete'] });
+    const json = { 'content-type': 'application/json' };
+    const created = await server.fetch('/v1/tokens', { method: 'POST', body, token: admin, headers: json });
+    t.is(created.status, 201);
+    const { token: child, id } = (await created.json()) as { token: string; id: string };
+    t.is(await status(child), 200);
+    for (const [method, path] of [
+      ['GET', ''],
+      ['POST', ''],
+      ['DELETE', `/${id}`],
+    ] as const) {
+      for (const token of [admin, server.token]) {
+        const init = { method, token, ...(method === 'POST' && { body, headers: json }) };
+        const refused = await server.fetch(`/v1/me/tokens${path}`, init);
+        t.is(refused.status, 403, `${method} with a token`);
+        t.regex(await refused.text(), /Personal tokens belong to people/);
+      }
+    }
+
+    const own = await page(browser, server, '/console/my-tokens');
+    t.regex(own, /for read write[^]*child|child[^]*for read write/);
+    t.notRegex(own, /first token/);
+    const ours = (await (await server.fetch('/v1/tokens')).json()) as { items: Record<string, unknown>[] };
+    const listed = ours.items.find(({ name }) => name === 'for read write')!;
+    t.is(listed['expires_at'], new Date(server.clock.now + 90 * 86_400_000).toISOString());
+    t.regex(String(listed['person_id']), /^[0-9a-f]{32}$/);
+    const stranger = ours.items.find(({ name }) => name === 'first token')!;
+    t.is((await browser.send(`${server.url}/console/my-tokens/${String(stranger['id'])}`, {})).status, 404);
+    t.is(await status(server.token), 200);
+
+    person.groups = ['dev'];
+    t.is(await status(admin, '/v1/tokens'), 200, 'the provider tells the new groups at the next sign-in');
+    await signedIn(server);
+    t.deepEqual([await status(admin), await status(admin, '/v1/tokens'), await status(child)], [200, 403, 200]);
+    server.clock.now += 29 * 86_400_000;
+    t.is(await status(build), 200);
+    server.clock.now += 2 * 86_400_000;
+    t.is(await status(build), 401, 'no sign-in for 30 days');
+    t.is(await status(server.token), 200);
+    const again = await signedIn(server);
+    t.is(await status(build), 200);
+
+    const path = `${server.url}/console/my-tokens/${String(listed['id'])}`;
+    t.regex(await (await again.fetch(path)).text(), /Revoke the token/);
+    t.is((await again.send(path, {})).headers.get('location'), '/console/my-tokens?done=tokens-revoked');
+    t.is(await status(build), 401);
+    person.groups = [];
+    await new Browser().follow(`${server.url}/console/sign-in/oidc`);
+    t.deepEqual([await status(admin), await status(child), await status(server.token)], [401, 401, 200]);
+  });
+}

@@ -46,11 +46,18 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       answer: newToken,
       run: async ({ principal, body }) => {
         const expiresAt = endOfMade(principal, body.expires_at ? Date.parse(body.expires_at) : null);
-        // So that it ends with the rule, too.
-        const publisherId = principal.kind === 'token' ? principal.publisherId : null;
+        // So that it ends with the rule or the person, too.
+        const { publisherId = null, personId = null } = principal.kind === 'token' ? principal : {};
         const { name, scopes, patterns = null } = body;
         allowToken(principal, scopes, patterns);
-        const created = await tokens.create(principal.accountId, { name, scopes, patterns, expiresAt, publisherId });
+        const created = await tokens.create(principal.accountId, {
+          name,
+          scopes,
+          patterns,
+          expiresAt,
+          publisherId,
+          personId,
+        });
         return { ...toToken(created.token), token: created.value };
       },
     }),
@@ -93,6 +100,6 @@ export function tokenOperations(tokens: Tokens): Operation[] {
   ];
 }
 
-function toToken(each: Token): z.input<typeof token> {
+export function toToken(each: Token): z.input<typeof token> {
   return { ...jsonItem(each), patterns: shownPatterns(each.patterns) };
 }

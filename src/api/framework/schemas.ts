@@ -65,6 +65,10 @@ export const token = z
       .string()
       .nullable()
       .meta({ description: 'The rule that gave it, or gave the token that made it; null for other tokens' }),
+    person_id: z
+      .string()
+      .nullable()
+      .meta({ description: 'The person whose personal token it is, or made it; null for other tokens' }),
     created_by: actor.nullable().meta({ description: 'Who made it; null for a token that an older version made' }),
     created_at: time,
     expires_at: time.nullable(),

@@ -1,8 +1,10 @@
 import type { z } from 'zod';
-import { usageSchema } from '../../api/framework/schemas.ts';
+import { newToken, usageSchema } from '../../api/framework/schemas.ts';
 import { sourceLines, whyOnlySource } from '../../runtime/source-lines.ts';
+import { fieldErrors, Form } from '../framework/form.ts';
 import { lines } from '../framework/format.ts';
 import { html, type Html } from '../framework/html.ts';
+import { may } from '../framework/layout.ts';
 import type { Page, PageCall } from '../framework/page.ts';
 
 /** Commands for each client, filled in with this server's address. */
@@ -16,7 +18,56 @@ export const connectPage: Page = {
       principal.kind === 'anonymous' ? undefined : await isConnected(call, await api.call('getUsage', usageSchema));
     return { title: 'Connect your clients', body: connectLines(call, connected), json: '/v1/account' };
   },
+  send: async (call) => {
+    const { api, form, principal } = call;
+    const title = 'Connect your clients';
+    const body = { name: form.get('name') ?? '', scopes: (form.get('scopes') ?? '').split(' '), ...endOf(call) };
+    try {
+      const operation = principal.kind === 'person' ? 'createOwnToken' : 'createToken';
+      const { token } = await api.call(operation, newToken, { body });
+      return { title, body: connectLines(call, undefined, { token }), status: 201 };
+    } catch (error) {
+      const again = new Form(form, fieldErrors(error));
+      return again.view(title, connectLines(call, undefined, { form: again }));
+    }
+  },
 };
+
+/** The end of a token that this page makes; a personal token has an end of its own. */
+function endOf({ principal, now }: PageCall) {
+  return principal.kind === 'person' ? {} : { expires_at: new Date(now + 90 * 86_400_000).toISOString() };
+}
+
+/** The form that makes a token for the lines; without the right to make one, what to put into them. */
+function tokenForm({ principal }: PageCall, sent: Form | undefined): Html {
+  if (principal.kind !== 'person' && !may(principal, 'admin')) {
+    return html`<p>
+      Put an API token in the place of TOKEN: one with the scope <code>read</code> for building, and
+      <code>write</code> for publishing.
+    </p>`;
+  }
+  const owner = principal.kind === 'person' ? principal.personName : principal.accountName;
+  const form = sent ?? new Form({ name: `a machine of ${owner}`.slice(0, 200) });
+  const scopes = [
+    ['read', 'build: read'],
+    ['read write', 'build and publish: read and write'],
+  ] as const;
+  return html`<form method="post" action="/console/connect" class="panel narrow">
+    <h2>A token for this machine</h2>
+    ${form.error('form')} ${form.input('name', 'Name', { attributes: html`required maxlength="200"` })}
+    ${form.select('scopes', 'To', may(principal, 'write') ? scopes : scopes.slice(0, 1))}
+    <button class="primary">Create a token and fill it in below</button>
+    <p class="hint">
+      It expires after 90 days.
+      ${
+        principal.kind === 'person' &&
+        html`It can do at most what you can, and ends when you lose the rights.
+          <a href="/console/my-tokens">Your tokens</a>`
+      }
+      Or put a token that you have in the place of TOKEN.
+    </p>
+  </form>`;
+}
 
 /**
  * Whether a client of the account has used the server: this month, whose report is `thisMonth`, or the month before, or ever,
@@ -32,24 +83,32 @@ function hasRequests({ requests }: z.input<typeof usageSchema>): boolean {
   return requests.downloads + requests.uploads + requests.version_checks > 0;
 }
 
-/** The lines, and whether the first request of a client was seen; undefined for an anonymous visitor. */
-export function connectLines({ urls }: PageCall, connected: boolean | undefined): Html {
+/** The lines with `token`, or a form that makes one and has the errors of `form`; and whether the first request of a client was seen; undefined for an anonymous visitor. */
+export function connectLines(
+  call: PageCall,
+  connected: boolean | undefined,
+  { token = 'TOKEN', form }: { token?: string; form?: Form } = {},
+): Html {
+  const { urls } = call;
   const { base, feed, registry } = urls;
   const host = new URL(registry).host;
   const isPlain = registry.startsWith('http:');
   const insecure = feed.startsWith('http:') ? ' \\\n  --allow-insecure-connections' : '';
   const index = `${feed}/v3/index.json`;
   return html`${seen(connected)}
-    <p>
-      Put an API token in the place of TOKEN: one with the scope <code>read</code> for building, and
-      <code>write</code> for publishing.
-    </p>
+    ${
+      token === 'TOKEN'
+        ? tokenForm(call, form)
+        : html`<p class="warning" role="status">
+            The token is in the lines below. This is the only time that it is shown.
+          </p>`
+    }
     <section>
       <h2>dotnet and NuGet</h2>
       <p>${whyOnlySource} These lines remove it, and add this feed:</p>
-      ${lines(sourceLines(index, 'TOKEN').join('\n'), 'the lines that make this feed the only source')}
+      ${lines(sourceLines(index, token).join('\n'), 'the lines that make this feed the only source')}
       <p>Publish a package:</p>
-      ${lines(`dotnet nuget push PACKAGE.nupkg --source entrepot --api-key TOKEN${insecure}`, 'the line that publishes')}
+      ${lines(`dotnet nuget push PACKAGE.nupkg --source entrepot --api-key ${token}${insecure}`, 'the line that publishes')}
       <details>
         <summary>nuget.config of a repository</summary>
         ${lines(nugetConfig(index), 'the file nuget.config')}
@@ -57,7 +116,7 @@ export function connectLines({ urls }: PageCall, connected: boolean | undefined)
     </section>
     <section>
       <h2>docker</h2>
-      ${lines(`echo TOKEN | docker login ${host} --username api --password-stdin`, 'the line that signs docker in')}
+      ${lines(`echo ${token} | docker login ${host} --username api --password-stdin`, 'the line that signs docker in')}
       ${lines(`docker pull ${host}/alpine\ndocker push ${host}/team/app:1.0`, 'a pull and a push')}
       ${
         isPlain &&
@@ -70,14 +129,14 @@ export function connectLines({ urls }: PageCall, connected: boolean | undefined)
     <section>
       <h2>podman, buildah, skopeo</h2>
       ${lines(
-        `echo TOKEN | podman login ${host} --username api --password-stdin${isPlain ? ' --tls-verify=false' : ''}\npodman pull ${isPlain ? '--tls-verify=false ' : ''}${host}/alpine`,
+        `echo ${token} | podman login ${host} --username api --password-stdin${isPlain ? ' --tls-verify=false' : ''}\npodman pull ${isPlain ? '--tls-verify=false ' : ''}${host}/alpine`,
         'the lines for podman',
       )}
     </section>
     <section>
       <h2>containerd and Kubernetes</h2>
       <p>As a mirror of Docker Hub, in <code>/etc/containerd/certs.d/docker.io/hosts.toml</code>:</p>
-      ${lines(hostsToml(registry), 'the file hosts.toml')}
+      ${lines(hostsToml(registry, token), 'the file hosts.toml')}
       <p>
         The same file in <code>/etc/containerd/certs.d/${host}/</code> is for images whose name begins with
         <code>${host}/</code>. Set <code>config_path</code> of containerd to <code>/etc/containerd/certs.d</code>, and
@@ -85,12 +144,12 @@ export function connectLines({ urls }: PageCall, connected: boolean | undefined)
       </p>
       <p>Pull one image without these files:</p>
       ${lines(
-        `ctr images pull ${isPlain ? '--plain-http ' : ''}--user api:TOKEN ${host}/team/app:1.0`,
+        `ctr images pull ${isPlain ? '--plain-http ' : ''}--user api:${token} ${host}/team/app:1.0`,
         'the line that pulls an image',
       )}
       <p>A secret for <code>imagePullSecrets</code>, for images whose name begins with <code>${host}/</code>:</p>
       ${lines(
-        `kubectl create secret docker-registry entrepot --docker-server=${host} \\\n  --docker-username=api --docker-password=TOKEN`,
+        `kubectl create secret docker-registry entrepot --docker-server=${host} \\\n  --docker-username=api --docker-password=${token}`,
         'the line that creates a pull secret',
       )}
     </section>
@@ -99,13 +158,13 @@ export function connectLines({ urls }: PageCall, connected: boolean | undefined)
       <p>The address of the symbol server. It takes a token as the password of any user name:</p>
       ${lines(`${feed}/v3/symbols`, 'the address of the symbol server')}
       ${lines(
-        `dotnet-symbol --symbols --authenticated-server-path TOKEN ${feed}/v3/symbols FILE.dll`,
+        `dotnet-symbol --symbols --authenticated-server-path ${token} ${feed}/v3/symbols FILE.dll`,
         'the line that downloads symbols',
       )}
     </section>
     <section>
       <h2>curl</h2>
-      ${lines(`curl -H "Authorization: Bearer TOKEN" ${base}/v1/packages`, 'a request to the API')}
+      ${lines(`curl -H "Authorization: Bearer ${token}" ${base}/v1/packages`, 'a request to the API')}
     </section>`;
 }
 
@@ -124,8 +183,8 @@ function seen(connected: boolean | undefined): Html | undefined {
  * A `hosts.toml` that makes containerd pull from `registry` only, with a token. containerd asks `server` last: without its
  * token, a missing image would be reported as 401. Versions before 2 ignore a file without a `host`.
  */
-export function hostsToml(registry: string): string {
-  const authorization = 'Authorization = "Bearer TOKEN"';
+export function hostsToml(registry: string, token = 'TOKEN'): string {
+  const authorization = `Authorization = "Bearer ${token}"`;
   return `server = "${registry}"
 
 [header]

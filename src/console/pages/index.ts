@@ -14,6 +14,7 @@ import { packagePage, packageVersionPage } from './packages/package.ts';
 import { packagesPage } from './packages/packages.ts';
 import { searchPage } from './search.ts';
 import { auditPage } from './operations/audit.ts';
+import { ownTokenPage, ownTokensPage } from './account/own-tokens.ts';
 import { publisherPages } from './account/publishers.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './account/tokens.ts';
 import { uploadPage } from './packages/upload.ts';
@@ -64,4 +65,6 @@ export const pages: readonly Page[] = [
   deleteWebhookPage,
   deliveryPage,
   connectPage,
+  ownTokensPage,
+  ownTokenPage,
 ];

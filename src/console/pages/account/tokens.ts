@@ -54,17 +54,16 @@ export const tokensPage: Page = {
 
 function tokenRow(each: Token, now: number): Cells {
   const { id, name, token_prefix: prefix, patterns, revoked_at: revoked, expires_at: expires } = each;
-  const isExpired = expires !== null && Date.parse(expires) <= now;
   return [
     revoked === null ? selectBox('id', id, name) : '',
-    html`${name}${each.publisher_id !== null && html` <span class="quiet">by a rule</span>`}`,
+    html`${name}${each.publisher_id !== null && html` <span class="quiet">by a rule</span>`}${each.person_id !== null && html` <span class="quiet">personal</span>`}`,
     prefix !== '' && html`<code>${prefix}…</code>`,
     each.scopes.join(', '),
     limitedTo(patterns),
     makerOf(each),
     ago(each.last_used_at, now),
     ago(expires, now),
-    stateOf(revoked !== null, isExpired),
+    tokenState(each, now),
   ];
 }
 
@@ -73,9 +72,12 @@ function makerOf({ created_by: maker }: Token): Html | string {
   return maker.name ?? html`<span class="quiet">${maker.kind}</span>`;
 }
 
-function stateOf(isRevoked: boolean, isExpired: boolean): Html {
-  if (isRevoked) return html`<span class="state bad">revoked</span>`;
-  return isExpired ? html`<span class="state warn">expired</span>` : html`<span class="state good">valid</span>`;
+/** Whether a token is valid, in words. */
+export function tokenState({ revoked_at: revoked, expires_at: expires }: Token, now: number): Html {
+  if (revoked !== null) return html`<span class="state bad">revoked</span>`;
+  return expires !== null && Date.parse(expires) <= now
+    ? html`<span class="state warn">expired</span>`
+    : html`<span class="state good">valid</span>`;
 }
 
 function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, now }: PageCall): Html {
