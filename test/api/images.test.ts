@@ -54,6 +54,19 @@ for (const dialect of dialects) {
       t.deepEqual(names(await walk(server, 'team%2Fapp/tags', `limit=${size}&order=desc`)), order.toReversed());
     }
     t.deepEqual(names(await walk(server, 'team/app/tags', 'q=v&limit=2')), ['v1', 'v2', 'V9', 'v10']);
+    server.clock.now = Date.now() + 60_000;
+    for (const tag of ['v10', 'v2']) {
+      await repository.put(tag, first.bytes);
+      server.clock.now += 1000;
+    }
+    for (const size of [1, 2, 200]) {
+      const newest = names(await walk(server, 'team/app/tags', `limit=${size}&order=newest`));
+      t.deepEqual(newest.slice(0, 2), ['v2', 'v10']);
+      t.is(newest.length, order.length);
+      t.deepEqual(new Set(newest), new Set(order), 'also those that were pushed together');
+    }
+    const matching = names(await walk(server, 'team/app/tags', 'order=newest&q=V&limit=1'));
+    t.deepEqual([matching.slice(0, 2), matching.length], [['v2', 'v10'], 4]);
     t.deepEqual(names(await walk(server, 'team/app/tags', 'q=%25')), []);
     await (await repository.fetch('manifests/v2')).arrayBuffer();
     await (await repository.fetch(`manifests/${second.digest}`)).arrayBuffer();
@@ -153,13 +166,18 @@ for (const dialect of dialects) {
     });
     const image = hub.image('library/alpine', 'v2');
     for (const tag of ['v10', '3']) hub.manifest('library/alpine', image.manifest.bytes, tag);
-    for (const tag of ['v2', 'v10', '3']) await (await server.fetch(`/v2/alpine/manifests/${tag}`)).arrayBuffer();
+    server.clock.now = Date.now();
+    for (const tag of ['v2', 'v10', '3']) {
+      await (await server.fetch(`/v2/alpine/manifests/${tag}`)).arrayBuffer();
+      server.clock.now += 1000;
+    }
     await flushUsage(server);
     const before = hub.requests().length;
     const path = 'docker.io%2Flibrary%2Falpine';
     const tags = await walk(server, `${path}/tags`, 'limit=1');
     t.deepEqual(names(tags), ['3', 'v2', 'v10']);
     t.deepEqual(names(await walk(server, `${path}/tags`, 'limit=2&order=desc')), ['v10', 'v2', '3']);
+    t.deepEqual(names(await walk(server, `${path}/tags`, 'limit=1&order=newest')), ['3', 'v10', 'v2']);
     t.like(tags[0], { platforms: null, pull_count: 3, aliases: ['v10', 'v2'] });
     const details = await get(server, `${path}/manifests/${image.manifest.digest}`);
     t.like(details, {

@@ -10,7 +10,7 @@ const configType = 'application/vnd.oci.image.config.v1+json';
 
 const order = (page: string) => [...page.matchAll(/name="tag" value="([^"]+)"/g)].map(([, tag]) => tag!);
 
-test('images are listed with their origin, and an image has a row for each tag in natural order, over all pages', async (t) => {
+test('images are listed with their origin, and an image has a row for each tag, the newest first, over all pages', async (t) => {
   const hub = await startUpstreamRegistry(t);
   const server = await startTestServer(t, { upstreams: [hub.settings('docker.io', { default: true })] });
   const visitor = await Visitor.signedIn(server);
@@ -20,7 +20,12 @@ test('images are listed with their origin, and an image has a row for each tag i
   const repository = new TestRepository(server, 'team/app');
   const config = await repository.blob(JSON.stringify({ os: 'linux', architecture: 'amd64' }), configType);
   const { bytes } = await repository.image('v1', { config });
-  for (let number = 2; number <= 55; number += 1) await repository.put(`v${number}`, bytes);
+  server.clock.now = Date.now();
+  const put = async (tag: string) => {
+    server.clock.now! += 1000;
+    t.is((await repository.put(tag, bytes)).status, 201);
+  };
+  for (let number = 2; number <= 55; number += 1) await put(`v${number}`);
   const page = await visitor.page('/console/images');
   t.regex(page, /<a href="\/console\/images\/team%2Fapp">team\/app<\/a>[^]*hosted[^]*55 tags/);
   t.regex(page, /docker\.io%2Flibrary%2Falpine">[^]*mirrored from docker\.io/);
@@ -28,20 +33,28 @@ test('images are listed with their origin, and an image has a row for each tag i
   const image = await visitor.page('/console/images/team%2Fapp');
   t.deepEqual(
     order(image),
-    Array.from({ length: 50 }, (_, index) => `v${index + 1}`),
+    Array.from({ length: 50 }, (_, index) => `v${55 - index}`),
   );
-  t.regex(image, /same as v10, v11/);
+  t.regex(image, /same as v1, v10, v11/);
   t.regex(image, /<td>linux\/amd64<\/td>/);
-  t.regex(image, /docker pull 127\.0\.0\.1:\d+\/team\/app:v1</);
+  t.regex(image, /docker pull 127\.0\.0\.1:\d+\/team\/app:v55</);
   t.regex(image, /What tags pointed to/);
   const [, next] = /<a href="([^"]+)" rel="next">/.exec(image)!;
-  t.deepEqual(order(await visitor.page(next!.replaceAll('&amp;', '&'))), ['v51', 'v52', 'v53', 'v54', 'v55']);
+  t.deepEqual(order(await visitor.page(next!.replaceAll('&amp;', '&'))), ['v5', 'v4', 'v3', 'v2', 'v1']);
+  t.deepEqual(order(await visitor.page('/console/images/team%2Fapp?order=asc')).slice(0, 3), ['v1', 'v2', 'v3']);
   t.deepEqual(order(await visitor.page('/console/images/team%2Fapp?q=V1&order=desc')).slice(0, 3), [
     'v19',
     'v18',
     'v17',
   ]);
   t.regex(await visitor.page('/console/images/team%2Fapp?q=none'), /No tag contains this text/);
+  await put(`sha256-${'a'.repeat(64)}.sig`);
+  const signed = await visitor.page('/console/images/team%2Fapp');
+  t.regex(signed, /docker pull 127\.0\.0\.1:\d+\/team\/app:v55</, 'a signature cannot be run');
+  t.regex(signed, /<td><a href="\/console\/images\/team%2Fapp\/sha256[^"]+">v55<\/a>/);
+  await put('latest');
+  await put('v56');
+  t.regex(await visitor.page('/console/images/team%2Fapp?order=asc'), /docker pull \S+\/team\/app:latest</);
   const before = hub.requests().length;
   const mirrored = await visitor.page('/console/images/docker.io%2Flibrary%2Falpine');
   t.regex(mirrored, /not stored here/);

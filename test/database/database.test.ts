@@ -189,10 +189,10 @@ for (const dialect of dialects) {
   suite('many concurrent writers on two connection pools lose no write', async (t, database, url) => {
     const other = await openUntilEnd(t, url);
     await database.transaction((tx) => tx.insert('items', { name: 'counter', amount: 0 }));
-    const turns = Array.from({ length: 60 }, (_, index) => index);
+    const turns = Array.from({ length: 24 }, (_, index) => index);
     await Promise.all(turns.map((index) => countAndInsert(index % 2 ? database : other, index)));
-    t.is((await database.get<Item>('SELECT * FROM items WHERE name = ?', ['counter']))!.amount, 60);
-    t.is((await database.select('SELECT 1 FROM items')).length, 61);
+    t.is((await database.get<Item>('SELECT * FROM items WHERE name = ?', ['counter']))!.amount, 24);
+    t.is((await database.select('SELECT 1 FROM items')).length, 25);
   });
 
   suite('two transactions that would deadlock both succeed', async (t, database, url) => {

@@ -32,6 +32,7 @@ import { bounds } from './033-bounds.ts';
 import { endsOfAccess } from './035-ends-of-access.ts';
 import { activeStorageMigrations } from './036-active-storage.ts';
 import { processes } from './037-processes.ts';
+import { newestTags } from './039-newest-tags.ts';
 import { peopleMigrations } from './038-people.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -70,4 +71,5 @@ export const migrations: readonly Migration[] = [
   ...activeStorageMigrations,
   ...processes,
   ...peopleMigrations,
+  ...newestTags,
 ];

@@ -110,17 +110,18 @@ class HostedRepository implements StoredRepository {
     return (await manifests.open(this.#accountId, this.name, { digest })).content;
   }
 
-  async tags({ text, isReversed }: TagQuery, limit: number, after: ListedTag['key'] | undefined): Promise<ListedTag[]> {
+  async tags({ text, order }: TagQuery, limit: number, after: ListedTag['key'] | undefined): Promise<ListedTag[]> {
     await this.#fillKeys();
-    const [than, order] = isReversed ? ['<', 'DESC'] : ['>', 'ASC'];
+    const column = order === 'newest' ? 't.updated_at' : 't.sort_key';
+    const [than, direction] = order === 'asc' ? ['>', 'ASC'] : ['<', 'DESC'];
     const conditions = [
-      ...(after ? [`(t.sort_key ${than} ? OR (t.sort_key = ? AND t.name ${than} ?))`] : []),
+      ...(after ? [`(${column} ${than} ? OR (${column} = ? AND t.name ${than} ?))`] : []),
       ...(text === '' ? [] : ["LOWER(t.name) LIKE ? ESCAPE '!'"]),
     ];
     const rows = await this.#database.select<Omit<ListedTag, 'key' | 'aliases'> & { sortKey: string }>(
       `SELECT ${tagColumns}, t.sort_key AS sortKey, m.pull_count AS pullCount, m.last_pulled_at AS lastPulledAt
        FROM ${taggedManifests} WHERE t.repository_id = ? ${conditions.map((each) => `AND ${each}`).join(' ')}
-       ORDER BY t.sort_key ${order}, t.name ${order} LIMIT ?`,
+       ORDER BY ${column} ${direction}, t.name ${direction} LIMIT ?`,
       [
         this.#id,
         ...(after ? [after[0], after[0], after[1]] : []),
@@ -131,7 +132,7 @@ class HostedRepository implements StoredRepository {
     const aliases = await this.#aliases(rows);
     return rows.map(({ sortKey, ...row }) => ({
       ...row,
-      key: [sortKey, row.name],
+      key: [order === 'newest' ? row.updatedAt : sortKey, row.name],
       aliases: (aliases.get(row.digest) ?? []).filter((name) => name !== row.name).slice(0, maxAliases),
     }));
   }

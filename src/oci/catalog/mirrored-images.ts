@@ -230,12 +230,13 @@ class MirroredRepository implements StoredRepository {
     return entry && this.#parts.blobs.open(entry.digest, entry.size);
   }
 
-  async tags({ text, isReversed }: TagQuery, limit: number, after: ListedTag['key'] | undefined): Promise<ListedTag[]> {
-    const sign = isReversed ? -1 : 1;
+  async tags({ text, order }: TagQuery, limit: number, after: ListedTag['key'] | undefined): Promise<ListedTag[]> {
+    const sign = order === 'asc' ? 1 : -1;
+    const sortKey = ({ reference, storedAt }: ListedEntry) => (order === 'newest' ? storedAt : naturalKey(reference));
     const tagged = await this.#tagged(maxTags);
     const byDigest = Map.groupBy(tagged, ({ digest }) => digest);
     return tagged
-      .map((entry) => ({ entry, key: [naturalKey(entry.reference), entry.reference] as const }))
+      .map((entry) => ({ entry, key: [sortKey(entry), entry.reference] as const }))
       .filter(({ key }) => key[1].toLowerCase().includes(text) && (!after || sign * compare(key, after) > 0))
       .sort((a, b) => sign * compare(a.key, b.key))
       .slice(0, limit)

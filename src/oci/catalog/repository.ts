@@ -19,9 +19,9 @@ export interface ListedManifest {
 
 export type TagSummary = Omit<ListedManifest, 'pullCount' | 'lastPulledAt'> & { name: string };
 
-/** A tag in a list, and its place in the natural order. */
+/** A tag in a list, and its place in the order of the list. */
 export interface ListedTag extends ListedManifest {
-  key: readonly [sortKey: string, name: string];
+  key: readonly [sortKey: string | number, name: string];
   name: string;
   /** Other tags of the digest. */
   aliases: string[];
@@ -58,8 +58,8 @@ export interface RepositorySummary {
 export interface TagQuery {
   /** Tags that contain this text, which is in lower case. */
   text: string;
-  /** Whether the last tag comes first. */
-  isReversed: boolean;
+  /** `asc` is the natural order, `desc` its reverse; with `newest`, the tag that was pushed or stored last comes first. */
+  order: 'asc' | 'desc' | 'newest';
 }
 
 /** The most tags of one repository in a list of repositories. */
@@ -94,7 +94,7 @@ export interface StoredRepository {
   digestOf(tag: string): Promise<Digest | undefined>;
   /** The content of a manifest or blob, to be closed; undefined, or a domain error, if it is not there. */
   open(kind: 'manifest' | 'blob', digest: Digest): Promise<Content | undefined>;
-  /** Up to `limit` tags in natural order, after `after`. */
+  /** Up to `limit` tags in the wanted order, after `after`. */
   tags(query: TagQuery, limit: number, after: ListedTag['key'] | undefined): Promise<ListedTag[]>;
   /**
    * Up to `limit` manifests in the order of their digests, after `after`. `next` is where the list continues; undefined at its

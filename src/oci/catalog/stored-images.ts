@@ -109,7 +109,7 @@ export class StoredImages {
     }
   }
 
-  /** Up to `limit` tags in natural order, after `after`. `platforms` is undefined if they are not stored here. */
+  /** Up to `limit` tags in the wanted order, after `after`. `platforms` is undefined if they are not stored here. */
   async tags(at: StoredRepository, query: TagQuery, limit: number, after: ListedTag['key'] | undefined) {
     const rows = await at.tags(query, limit, after);
     const platforms = await this.#platformsOf(at, rows);

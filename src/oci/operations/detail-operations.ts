@@ -20,10 +20,10 @@ const scanned = 2000;
 
 const tagQuery = pageQuery.extend({
   q: z.string('expected one text').max(128).optional().meta({ description: 'Only tags that contain this text' }),
-  order: z
-    .enum(['asc', 'desc'], 'expected asc or desc')
-    .optional()
-    .meta({ description: 'The natural order, in which v2 is before v10, or its reverse' }),
+  order: z.enum(['asc', 'desc', 'newest'], 'expected asc, desc or newest').default('asc').meta({
+    description:
+      'The natural order, in which v2 is before v10, its reverse, or by the last push; by the time of storing if mirrored',
+  }),
 });
 
 /** `/containers/<name>`: the tags and manifests of one image. They answer from what is stored, and fetch nothing. */
@@ -33,7 +33,7 @@ export function imageOperations(stored: StoredImages): Operation[] {
       method: 'get',
       path: '/containers/*name/tags',
       id: 'listTags',
-      summary: 'List the tags of an image in natural order; of a mirrored image those that are stored here',
+      summary: 'List the tags of an image; of a mirrored image those that are stored here',
       action: 'read',
       params: { name },
       subject,
@@ -42,10 +42,11 @@ export function imageOperations(stored: StoredImages): Operation[] {
       answer: tagList,
       run: async ({ principal, params, query }) => {
         const at = await stored.locate(principal, params['name']!);
-        const asked = { text: (query.q ?? '').toLowerCase(), isReversed: query.order === 'desc' };
+        const { q = '', order } = query;
+        const asked = { text: q.toLowerCase(), order };
         const { entries, next_cursor } = await readPage(query, {
-          name: `tags/${asked.isReversed ? 'desc' : 'asc'}`,
-          key: z.tuple([z.string(), z.string()]).readonly(),
+          name: `tags/${order}`,
+          key: z.tuple([order === 'newest' ? z.int() : z.string(), z.string()]).readonly(),
           keyOf: ({ key }: ListedTag) => key,
           read: (limit, after) => stored.tags(at, asked, limit, after),
         });

@@ -20,7 +20,7 @@ const maxFilterLength = 128;
 /** Characters of a digest in a table. */
 export const shownDigest = 19;
 
-/** An image: one row for each tag, in natural order. With `untagged`, its manifests without a tag instead. */
+/** An image: one row for each tag, the newest first. With `untagged`, its manifests without a tag instead. */
 export const imagePage: Page = {
   path: '/images/:name',
   section: 'images',
@@ -61,17 +61,22 @@ function explain(name: string): (error: unknown) => never {
 }
 
 async function tags({ api, query: asked, urls, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
-  const query = { ...given(asked, 'order', 'cursor'), q: (asked['q'] ?? '').slice(0, maxFilterLength) };
+  const query = {
+    order: 'newest',
+    ...given(asked, 'order', 'cursor'),
+    q: (asked['q'] ?? '').slice(0, maxFilterLength),
+  };
   const { items, next_cursor: next } = await api.call('listTags', tagList, { params: { name }, query });
+  const latest = await api.call('listTags', tagList, { params: { name }, query: { order: 'newest', limit: '50' } });
   const path = imagePath(name);
-  const first = items[0]?.name;
-  return html`${first !== undefined && lines(pullLine(urls.registry, name, `:${first}`), 'the line that pulls this image')}
+  const newest = tagToPull(latest.items.map((each) => each.name));
+  return html`${newest !== undefined && lines(pullLine(urls.registry, name, `:${newest}`), 'the line that pulls this image')}
     <form class="filter" method="get" action="${path}">
       <div>
         <label for="q">Tags that contain</label>
         <input id="q" name="q" type="search" maxlength="${maxFilterLength}" value="${query.q}" />
       </div>
-      ${choice('order', 'Order', { '': 'v2 before v10', desc: 'v10 before v2' }, asked['order'])}
+      ${choice('order', 'Order', { '': 'Newest push', desc: 'Version, high to low', asc: 'Version, low to high' }, asked['order'])}
       <button>Show</button>
     </form>
     ${
@@ -82,6 +87,12 @@ async function tags({ api, query: asked, urls, now }: PageCall, name: string, ma
         : deletable(name, mayDelete, tagTable(name, items, now, mayDelete))
     }
     ${pageLinks(path, query, next)}`;
+}
+
+/** Of tags, the newest first, the one that most people pull: `latest`, or the newest that is no signature of cosign. */
+function tagToPull(tags: readonly string[]): string | undefined {
+  const images = tags.filter((each) => !/^sha256-[0-9a-f]{64}\b/.test(each));
+  return images.find((each) => each === 'latest') ?? images[0];
 }
 
 function tagTable(name: string, items: readonly z.input<typeof tagSchema>[], now: number, mayDelete: boolean): Html {
@@ -98,8 +109,8 @@ function tagTable(name: string, items: readonly z.input<typeof tagSchema>[], now
     ],
     items.map((each) => [
       mayDelete && selectBox('tag', each.name, each.name),
-      html`${each.name}
-      ${each.aliases.length > 0 && html`<br /><span class="quiet">same as ${short(each.aliases.join(', '), 200)}</span>`}`,
+      html`<a href="${imagePath(name, each.digest)}">${each.name}</a>
+        ${each.aliases.length > 0 && html`<br /><span class="quiet">same as ${short(each.aliases.join(', '), 200)}</span>`}`,
       digestLink(name, each.digest),
       each.platforms?.join(', ') ?? html`<span class="quiet">not stored here</span>`,
       sizeHtml(each.size_bytes),
