@@ -36,17 +36,19 @@ export class Cache {
   /**
    * Opens within half a second, whether Redis answers or not. Calls `onError` when Redis begins to fail; no request
    * fails because of it. Installations that share one Redis need different namespaces.
+   * `timeout` is the time limit of a command of Redis, milliseconds.
    */
   static async open(
     redisUrl: string | undefined,
     now: () => number,
     onError: (error: unknown) => void,
     namespace = 'entrepot',
+    timeout?: number,
   ): Promise<Cache> {
     if (redisUrl === undefined) return new Cache(now, undefined);
     // The client has 400 modules, a fifth of all, and is loaded only where it is used.
     const { RedisStore } = await import('./redis-store.ts');
-    return new Cache(now, await RedisStore.open(redisUrl, namespace, onError));
+    return new Cache(now, await RedisStore.open(redisUrl, namespace, onError, timeout));
   }
 
   /** The value of `key`; undefined when there is none or it has expired. */

@@ -32,10 +32,11 @@ interface Connection {
   store: Keyv<TimedValue>;
 }
 
-/** Redis through Keyv. No method rejects, or takes longer than `commandTimeout`. */
+/** Redis through Keyv. No method rejects, or takes longer than its time limit. */
 export class RedisStore {
   readonly #namespace: string;
   readonly #onError: (error: unknown) => void;
+  readonly #timeout: number;
   /** Times of commands, also of those that failed. */
   readonly times = new Times([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3]);
   /** Number of commands and connections that failed. */
@@ -51,14 +52,23 @@ export class RedisStore {
   failedAt: number | undefined;
   #closed = false;
 
-  private constructor(namespace: string, onError: (error: unknown) => void) {
+  private constructor(namespace: string, onError: (error: unknown) => void, timeout: number) {
     this.#namespace = namespace;
     this.#onError = onError;
+    this.#timeout = timeout;
   }
 
-  /** `url` is `redis://…`, `rediss://…` or that of a `SentinelPlace`, whose primary is followed. */
-  static async open(url: string, namespace: string, onError: (error: unknown) => void): Promise<RedisStore> {
-    const redis = new RedisStore(namespace, onError);
+  /**
+   * `url` is `redis://…`, `rediss://…` or that of a `SentinelPlace`, whose primary is followed. `timeout` is the time limit of a
+   * command, milliseconds.
+   */
+  static async open(
+    url: string,
+    namespace: string,
+    onError: (error: unknown) => void,
+    timeout = commandTimeout,
+  ): Promise<RedisStore> {
+    const redis = new RedisStore(namespace, onError, timeout);
     const place = sentinelPlace(url);
     const connected = place ? redis.#follow(place) : redis.#connect({ url });
     // The start does not wait for a Redis that is down: the client keeps trying to connect.
@@ -164,7 +174,7 @@ export class RedisStore {
     if (this.#closed || !connection || performance.now() < this.#pausedUntil) return undefined;
     const startedAt = performance.now();
     try {
-      const result = await inTime(() => command(connection), commandTimeout, { late: noAnswer });
+      const result = await inTime(() => command(connection), this.#timeout);
       this.#failing = false;
       return result;
     } catch (error) {
@@ -194,8 +204,4 @@ function isTimedValue(entry: unknown): entry is TimedValue {
 /** Resolves when `work` does, or when it may take no longer. */
 async function atMost(milliseconds: number, work: Promise<unknown>): Promise<void> {
   await inTime(() => work, milliseconds, { late: () => undefined, ref: false });
-}
-
-function noAnswer(): never {
-  throw new Error(`Redis has not answered in ${commandTimeout} ms`);
 }

@@ -34,6 +34,8 @@ export interface DataSurroundings {
   closingTimes?: ClosingTimes | undefined;
   /** Where files are staged; by default the local disk. */
   disk?: Disk | undefined;
+  /** The time limit of a command of Redis, milliseconds. */
+  redisTimeout?: number | undefined;
   /** Only of a command. */
   command?: CommandRules | undefined;
 }
@@ -74,7 +76,8 @@ async function openUnmigrated(
   stack.defer(closing.part('the storage', () => driver.close()));
   if (command) await checkFiles(config, driver, command).catch(nameSides(config, driver));
   const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
-  const cache = await Cache.open(config.redis.url, now, onRedis, namespaceOf(config.database.url, config.data));
+  const namespace = namespaceOf(config.database.url, config.data);
+  const cache = await Cache.open(config.redis.url, now, onRedis, namespace, surroundings.redisTimeout);
   stack.defer(closing.part('the cache', () => cache.close()));
   await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', notWritable));
   const database = await openNamed(config, cache.changes, surroundings);

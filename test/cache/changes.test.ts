@@ -9,7 +9,7 @@ import { redisUrl } from '../support/processes/services.ts';
 import { eventually, until } from '../support/until.ts';
 
 async function changesOf(t: ExecutionContext, url: string, namespace: string): Promise<RedisWriteSignal> {
-  const cache = await Cache.open(url, Date.now, () => undefined, namespace);
+  const cache = await Cache.open(url, Date.now, () => undefined, namespace, 30_000);
   t.teardown(() => cache.close());
   return cache.changes!;
 }
@@ -159,7 +159,7 @@ test('instances of the version before, which know one version of everything, and
   const namespace = anyNamespace();
   const changes = await changesOf(t, redisUrl(), namespace);
   await known(changes);
-  const older = await RedisStore.open(redisUrl(), namespace, () => undefined);
+  const older = await RedisStore.open(redisUrl(), namespace, () => undefined, 30_000);
   t.teardown(() => older.close());
   const written = () => older.get('written');
   const seen = async () => String((await eventually(written, (each) => each !== undefined))!.value);

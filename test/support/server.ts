@@ -47,6 +47,7 @@ export async function startTestServer(
     | 'watch'
     | 'databaseLimits'
     | 'healthTimes'
+    | 'redisTimeout'
     | 'receivers'
     | 'judge'
     | 'droppedLines'
