@@ -12,6 +12,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
     operations.sort(),
     [
       'DELETE /advisories/{id}',
+      'DELETE /me/tokens/{id}',
       'DELETE /packages/{id}/deprecations',
       'DELETE /packages/{id}/{version}',
       'DELETE /packages/{id}/{version}/deprecation',
@@ -23,6 +24,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /instances',
       'GET /jobs',
       'GET /jobs/{name}/runs',
+      'GET /me/tokens',
       'GET /packages',
       'GET /packages/{id}',
       'GET /packages/{id}/dependents',
@@ -73,6 +75,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'POST /token-exchange',
       'POST /token-exchange/nuget',
       'GET /webhooks/{id}/deliveries/{delivery}',
+      'POST /me/tokens',
       'POST /packages',
       'GET /prefetch',
       'POST /prefetch',

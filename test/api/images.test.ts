@@ -63,7 +63,10 @@ for (const dialect of dialects) {
       const newest = names(await walk(server, 'team/app/tags', `limit=${size}&order=newest`));
       t.deepEqual(newest.slice(0, 2), ['v2', 'v10']);
       t.is(newest.length, order.length);
-      t.deepEqual(new Set(newest), new Set(order), 'also those that were pushed together');
+      t.true(
+        order.every((name) => newest.includes(name)),
+        'also those that were pushed together',
+      );
     }
     const matching = names(await walk(server, 'team/app/tags', 'order=newest&q=V&limit=1'));
     t.deepEqual([matching.slice(0, 2), matching.length], [['v2', 'v10'], 4]);

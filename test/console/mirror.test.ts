@@ -38,6 +38,11 @@ test('the mirror page shows each upstream with its state and what it saved, and 
     await overview(),
     /<a href="\/console\/mirror\/up\.test\?kind=registry">up\.test<\/a> <span class="state bad">paused<\/span> 1 of 2 upstreams\./,
   );
+  await until(async () =>
+    /An upstream fails: requests to it are paused \(cannot be reached \(\w+\)\)/.test(
+      await visitor.page('/console/audit?type=upstream.opened'),
+    ),
+  );
   t.is((await visitor.fetch('/console/mirror/none')).status, 404);
 });
 

@@ -266,6 +266,8 @@ for (const dialect of dialects) {
       }
     }
 
+    const [event] = await auditOf(server, 'type=token.created&subject=for%20read%20write');
+    t.like(event!.actor, { kind: 'person', name: 'Cas' });
     const own = await page(browser, server, '/console/my-tokens');
     t.regex(own, /for read write[^]*child|child[^]*for read write/);
     t.notRegex(own, /first token/);

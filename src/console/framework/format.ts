@@ -1,6 +1,6 @@
 import { html, type Html } from './html.ts';
 
-// Values as people read them. The exact value is the title of the element, and a focused element shows it too.
+// Values as people read them. The exact value is the title of the element; a cell of a table shows the time itself, too.
 
 const units = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
 
@@ -51,7 +51,10 @@ export function agoText(time: string, now: number): string {
 /** A point in time as its distance from now; `never` for null. */
 export function ago(time: string | null | undefined, now: number): Html {
   if (!time) return html`<span class="quiet">never</span>`;
-  return html`<time class="exact" tabindex="0" datetime="${time}" title="${time}">${agoText(time, now)}</time>`;
+  const clock = `${time.slice(0, 19).replace('T', ' ')} UTC`;
+  return html`<time class="exact" datetime="${time}" title="${time}" data-clock="${clock}"
+    >${agoText(time, now)}</time
+  >`;
 }
 
 /** The start of a text, with an ellipsis if something is left out. Never ends in half a surrogate pair. */
@@ -59,9 +62,9 @@ export function short(text: string, length: number): string {
   return text.length <= length ? text : `${text.slice(0, length).replace(/[\ud800-\udbff]$/, '')}…`;
 }
 
-/** A short text whose exact value appears on hover and on focus. */
+/** A short text whose exact value appears on hover. */
 export function exact(text: string, value: string): Html {
-  return html`<span class="exact" tabindex="0" title="${value}">${text}</span>`;
+  return html`<span class="exact" title="${value}">${text}</span>`;
 }
 
 /** An identifier or a command that a button copies. Without JavaScript the text can be selected. */

@@ -1,4 +1,4 @@
-import { eventTypes } from '../../../events/event.ts';
+import { eventTexts, eventTypes } from '../../../events/event.ts';
 import { eventList } from '../../../api/framework/schemas.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
@@ -19,7 +19,9 @@ export const auditPage: Page = {
       if (/^\d{4}-\d\d-\d\d$/.test(query[name] ?? '')) query[name] = `${query[name]}T00:00:00Z`;
     }
     const list = await call.api.call('listEvents', eventList, { query });
-    const body = html`${filterForm(call)} ${eventRows(list.items, call.now, { details: true })}
+    const isFiltered = Object.values(query).some((each) => each !== '');
+    const empty = isFiltered && html`Nothing matches. <a href="/console/audit">Clear the filter</a>`;
+    const body = html`${filterForm(call)} ${eventRows(list.items, call.now, { details: true, ...(empty && { empty }) })}
     ${pageLinks('/console/audit', call.query, list.next_cursor)}`;
     return { title: 'Audit', body, json: '/v1/audit' };
   },
@@ -27,16 +29,18 @@ export const auditPage: Page = {
 
 function filterForm({ query }: PageCall): Html {
   const groups = [...new Set(eventTypes.map((each) => `${each.split('.', 1)[0]!}.*`))];
-  const options = ['', ...groups, ...eventTypes];
+  const options: [type: string, text: string][] = [
+    ['', 'all'],
+    ...groups.map((each): [string, string] => [each, `all of ${each}`]),
+    ...Object.entries(eventTexts).map(([type, text]): [string, string] => [type, `${text} (${type})`]),
+  ];
   return html`<form class="filter">
     <div>
       <label for="type">Type</label>
       <select id="type" name="type">
         ${options.map(
-          (each) =>
-            html`<option value="${each}" ${each === (query['type'] ?? '') ? html`selected` : ''}>
-              ${each || 'all'}
-            </option>`,
+          ([each, text]) =>
+            html`<option value="${each}" ${each === (query['type'] ?? '') ? html`selected` : ''}>${text}</option>`,
         )}
       </select>
     </div>

@@ -1,25 +1,45 @@
 import type { z } from 'zod';
 import type { event } from '../../../api/framework/schemas.ts';
+import { eventTexts } from '../../../events/event.ts';
 import { ago } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { facts, table } from '../../framework/table.ts';
 
 type RecordedEvent = z.input<typeof event>;
 
-/** A table of events, the latest first. With `details`, also the address of the client and what the event adds. */
-export function eventRows(events: readonly RecordedEvent[], now: number, { details = false } = {}): Html {
+const none = 'No events. Pushes, deletions, new tokens and failed sign-ins appear here.';
+
+/**
+ * A table of events, the latest first. With `details`, also the address of the client and what the event adds. `empty` is shown
+ * without events.
+ */
+export function eventRows(
+  events: readonly RecordedEvent[],
+  now: number,
+  { details = false, empty = none }: { details?: boolean; empty?: Html | string } = {},
+): Html {
   return table(
     ['When', 'What', 'Subject', 'By', details && 'Address', details && 'Details'],
     events.map((each) => [
       ago(each.time, now),
-      each.type,
+      html`${sentence(eventTexts[each.type])}${reasonOf(each)} <span class="quiet">${each.type}</span>`,
       subjectOf(each),
       each.actor.name ?? each.actor.kind,
       each.address,
       details && detailsOf(each),
     ]),
-    { empty: 'No events. Pushes, deletions, new tokens and failed sign-ins appear here.' },
+    { empty },
   );
+}
+
+function sentence(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** Why an upstream fails, or what the limit is. */
+function reasonOf({ details }: RecordedEvent): string {
+  const reason = details['reason'] ?? details['limit'];
+  return typeof reason === 'string' ? ` (${reason})` : '';
 }
 
 function subjectOf({ subject: { kind, name, version, reference } }: RecordedEvent): Html {

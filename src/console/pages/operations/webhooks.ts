@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { newWebhook, webhookList, type webhook } from '../../../api/webhooks/webhook-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { eventTypes } from '../../../events/event.ts';
+import { eventTexts, eventTypes } from '../../../events/event.ts';
 import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { ago, copyable } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
@@ -79,7 +79,7 @@ const groups = [...new Set(eventTypes.map((type) => `${type.split('.', 1)[0]}.*`
 const eventChoices = [
   ['*', 'all events'],
   ...groups.map((group) => [group, `all of ${group}`] as const),
-  ...eventTypes.map((type) => [type, type] as const),
+  ...Object.entries(eventTexts).map(([type, text]) => [type, text, type] as const),
 ] as const;
 
 /** The fields of an address and of events. */
