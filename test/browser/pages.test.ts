@@ -55,7 +55,8 @@ testInBrowser('the titles of all pages differ', async (t) => {
   const all = await data();
   const visitor = await Visitor.signedIn(all.server);
   const titles = new Map<string, string>();
-  for (const [path, { at }] of Object.entries(testedPages)) {
+  for (const [path, { at, status }] of Object.entries(testedPages)) {
+    if (status === 403) continue;
     const [, title] = /<title>([^<]*)<\/title>/.exec(await (await visitor.fetch(at(all))).text())!;
     t.false(titles.has(title!), `${path} and ${titles.get(title!)}: ${title}`);
     titles.set(title!, path);

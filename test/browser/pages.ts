@@ -85,6 +85,9 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/jobs': { at: () => '/console/jobs', scopes: ['operate'] },
   '/jobs/:name': { at: () => '/console/jobs/scrub', scopes: ['operate'] },
   '/audit': { at: () => '/console/audit', scopes: ['admin'], also: ['operate'] },
+  // Only people have own tokens; console/person-sign-in shows these pages to one.
+  '/my-tokens': { at: () => '/console/my-tokens', scopes: ['read'], status: 403 },
+  '/my-tokens/:id': { at: ({ tokenId }) => `/console/my-tokens/${tokenId}`, scopes: ['read'], status: 403 },
   '/connect': { at: () => '/console/connect', scopes: ['read'] },
 };
 

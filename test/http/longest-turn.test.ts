@@ -34,6 +34,9 @@ const unknown = new Set([
   'DELETE /v1/prefetch/{id}',
 ]);
 
+/** What only a person may do. */
+const refused = new Set(['GET /v1/me/tokens', 'DELETE /v1/me/tokens/{id}']);
+
 const mebibyte = 1024 ** 2;
 const image = 'application/vnd.oci.image.manifest.v1+json';
 const index = 'application/vnd.oci.image.index.v1+json';
@@ -225,8 +228,9 @@ const isDeletion = ([, { method }]: [string, Sent]) => method === 'DELETE';
 async function measure(t: ExecutionContext, requests: readonly Sending[]): Promise<void> {
   const figures: [name: string, longest: number, status: number][] = [];
   for (const [name, sent, send] of requests) {
-    const { method, status = { GET: unknown.has(name) ? 404 : 200, DELETE: unknown.has(name) ? 404 : 204 }[method] } =
-      sent;
+    const usual: Record<string, number> = { GET: 200, DELETE: 204 };
+    const other = refused.has(name) ? 403 : unknown.has(name) ? 404 : undefined;
+    const { method, status = other ?? usual[method] } = sent;
     let answered = 0;
     const work = async () => {
       const response = await send(sent);

@@ -121,6 +121,6 @@ function runRows(runs: readonly Run[], now: number): Html {
         resultOf(each),
       ];
     }),
-    { empty: 'It has not run yet.' },
+    { label: 'Runs of the job', empty: 'It has not run yet.' },
   );
 }
