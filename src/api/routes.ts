@@ -6,7 +6,7 @@ import type { z } from 'zod';
 import type { Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
-import type { Authenticator } from '../http/authenticate.ts';
+import { authorizationOf, type Authenticator } from '../http/authenticate.ts';
 import { parseJson, readBody } from '../http/body.ts';
 import { createEdge, type WireOperation as EdgeOperation } from '../http/edge.ts';
 import { contextOf } from '../http/request-context.ts';
@@ -24,6 +24,8 @@ import { pageQuery } from './framework/paging.ts';
 interface ApiParts {
   operations: readonly Operation[];
   authenticator: Authenticator;
+  /** Who has the session of the console whose cookie a request has; undefined without one. */
+  visitorOf: ((request: Request, response: ServerResponse) => Promise<Principal | undefined>) | undefined;
   quota: Quota;
   urls: Urls;
   limits: Config['limits'];
@@ -40,6 +42,7 @@ interface Matched {
   definition: Operation;
   operation: EdgeOperation<MatchedOperation>;
   request: Request;
+  response: ServerResponse;
 }
 
 /** A request that is routed, authenticated and allowed. */
@@ -58,7 +61,11 @@ export function createApi(parts: ApiParts): Router {
     kind: 'other',
     log,
     quota,
-    authenticate: (request) => authenticator.principalOf(request),
+    authenticate: async (message, { definition, request, response }) => {
+      const takesCookie = definition.session && authorizationOf(message) === undefined;
+      const visitor = takesCookie ? await parts.visitorOf?.(request, response) : undefined;
+      return visitor ?? authenticator.principalOf(message);
+    },
     find: ({ operation }) => operation,
     open: ({ response, principal, target: { definition, request } }) => {
       const params = paramsOf(request);
@@ -73,7 +80,7 @@ export function createApi(parts: ApiParts): Router {
   for (const each of operations) {
     const operation = routed(each, parts);
     router[each.method](each.path, (request, response) =>
-      edge({ definition: each, operation, request }, request, response),
+      edge({ definition: each, operation, request, response }, request, response),
     );
   }
   let document: Record<string, unknown> | undefined;

@@ -31,7 +31,7 @@ import { layout, type Frame } from './framework/layout.ts';
 import type { Page, PageCall, Redirect, PageView } from './framework/page.ts';
 import { pages } from './pages/index.ts';
 import { localPath, signInView } from './pages/account/sign-in.ts';
-import { beginSession, findVisitor, type Visit } from './framework/visit.ts';
+import { beginSession, findVisitor, sessionOf, type Visit } from './framework/visit.ts';
 
 interface ConsoleParts {
   api: Api;
@@ -70,9 +70,19 @@ const policy = [
   "trusted-types 'none'",
 ].join('; ');
 
+/** Finds who has the session of a request, for the operations of `/v1` that people use. */
+export function visitors(
+  parts: Pick<ConsoleParts, 'sessions' | 'authenticator' | 'clients' | 'onRefused' | 'urls'>,
+): (request: Request, response: ServerResponse) => Promise<Principal | undefined> {
+  return async (request, response) => {
+    const scheme = parts.urls.of(request).base.startsWith('https:') ? 'https' : 'http';
+    return (await sessionOf(parts, { request, response, scheme }))?.principal;
+  };
+}
+
 /**
- * The web console, at `/console`: pages that a browser shows, each a view of `/v1`. Cookies count here only. `/` leads
- * browsers here.
+ * The web console, at `/console`: pages that a browser shows, each a view of `/v1`. Cookies count here, and at `/v1/me`. `/`
+ * leads browsers here.
  */
 export function createConsole(parts: ConsoleParts): Mount[] {
   const assets = new Assets();

@@ -5,7 +5,7 @@ import type { PrefetchOperationParts } from '../api/prefetch/prefetch.ts';
 import { createApi } from '../api/routes.ts';
 import { createTokenExchange } from '../api/publishers/token-exchange.ts';
 import type { Config } from '../config/schema.ts';
-import { createConsole } from '../console/routes.ts';
+import { createConsole, visitors } from '../console/routes.ts';
 import { createFirstToken } from './first-token.ts';
 import { authenticatorOf, countFailedSignIn, noteFailedSignIn, operatorsOnly } from './authenticator.ts';
 import { certificateCheck, checksOf, keyCheck } from './checks.ts';
@@ -291,11 +291,12 @@ function mountAll(
     limits,
     now,
   });
-  const router = createApi({ ...web, operations, limits, log });
   const api = new Api(operations, quota);
-  const onRefused = () => noteFailedSignIn(core);
+  const visit = { ...web, sessions, clients, onRefused: () => noteFailedSignIn(core) };
+  const visitorOf = config.console.enabled ? visitors(visit) : undefined;
+  const router = createApi({ ...web, operations, visitorOf, limits, log });
   const consoleMounts = config.console.enabled
-    ? createConsole({ ...web, api, signIn: identity.signIn, onRefused, cookies, sessions, limits, clients, log, now })
+    ? createConsole({ ...visit, api, signIn: identity.signIn, cookies, limits, log, now })
     : [];
   const exchange = createTokenExchange({
     exchange: identity.exchange,

@@ -279,6 +279,39 @@ for (const dialect of dialects) {
     t.is((await browser.send(`${server.url}/console/my-tokens/${String(stranger['id'])}`, {})).status, 404);
     t.is(await status(server.token), 200);
 
+    const me = (method: string, path = '', sent?: object, headers = {}) =>
+      browser.fetch(`${server.url}/v1/me/tokens${path}`, {
+        method,
+        headers: { ...json, ...headers },
+        ...(sent && { body: JSON.stringify(sent) }),
+      });
+    const days = (count: number) => new Date(server.clock.now! + count * 86_400_000).toISOString();
+    const mine = { name: 'short', scopes: ['read'], expires_at: days(1) };
+    const late = await me('POST', '', { ...mine, expires_at: days(366) });
+    t.is(late.status, 400);
+    t.regex(await late.text(), /expires after 365 days at the latest/);
+    t.is((await me('POST', '', mine, { 'sec-fetch-site': 'cross-site' })).status, 403);
+    t.is(
+      (await me('POST', '', mine, { authorization: `Bearer ${admin}` })).status,
+      403,
+      'the token counts, not the cookie',
+    );
+    const short = (await (await me('POST', '', mine)).json()) as Record<string, string>;
+    t.is(short['expires_at'], mine.expires_at);
+    t.is(await status(short['token']!), 200);
+    const shown = (await (await me('GET')).json()) as { items: { name: string }[] };
+    t.deepEqual(shown.items.map(({ name }) => name).toSorted(), ['child', 'for read admin', 'for read write', 'short']);
+    t.is((await me('DELETE', `/${short['id']}`)).status, 204);
+    t.is(await status(short['token']!), 401);
+    t.is((await me('DELETE', `/${String(stranger['id'])}`)).status, 404);
+    const more = await Promise.all(Array.from({ length: 47 }, () => me('POST', '', mine)));
+    t.deepEqual(new Set(more.map((each) => each.status)), new Set([201]));
+    const tooMany = await me('POST', '', mine);
+    t.is(tooMany.status, 403);
+    t.regex(await tooMany.text(), /at most 50 valid tokens/);
+    const all = (await (await me('GET', '?limit=200')).json()) as { items: { id: string; name: string }[] };
+    for (const { id: each } of all.items.filter(({ name }) => name === 'short')) await me('DELETE', `/${each}`);
+
     person.groups = ['dev'];
     t.is(await status(admin, '/v1/tokens'), 200, 'the provider tells the new groups at the next sign-in');
     await signedIn(server);

@@ -22,15 +22,35 @@ const figures = (changes: Partial<UpstreamFigures> = {}): UpstreamFigures => ({
   ...changes,
 });
 
+const failure = (at: number) => ({ at, subject: 'a', reason: 'failed', isRefusal: false });
+
 test('the figures of processes add up, and those of one that has ended keep only what it counted', (t) => {
   const pause = { reason: 'answered 500', since: 1, until: 50 };
   const ended = lastingFigures(
-    figures({ startedAt: 50, succeededAt: 60, open: 1, pause, rateLimit: { remaining: 1, until: 90 } }),
+    figures({
+      startedAt: 50,
+      succeededAt: 60,
+      lastFailure: failure(70),
+      failures: 9,
+      auditsWithout: 1,
+      open: 1,
+      pause,
+      rateLimit: { remaining: 1, until: 90 },
+    }),
   );
   const [sum, other, ...rest] = mergeUpstreams([
-    [figures({ succeededAt: 500 }), figures({ kind: 'nuget' })],
+    [figures({ succeededAt: 500, lastFailure: failure(80), failures: 2 }), figures({ kind: 'nuget' })],
     [figures({ statuses: { '200': 1, '429': 2 }, open: 1, pause, rateLimit: { remaining: 7, limit: 9, until: 90 } })],
-    [figures({ open: 1, pause: { ...pause, until: 40 }, rateLimit: { remaining: 8, until: 90 } })],
+    [
+      figures({
+        lastFailure: failure(60),
+        failures: 1,
+        auditsWithout: 2,
+        open: 1,
+        pause: { ...pause, until: 40 },
+        rateLimit: { remaining: 8, until: 90 },
+      }),
+    ],
     [ended],
   ]);
   t.deepEqual(rest, []);
@@ -45,6 +65,9 @@ test('the figures of processes add up, and those of one that has ended keep only
     received: 120,
     times: { bounds: [0.1, 1], counts: [4, 8, 12], sum: 16 },
     succeededAt: 500,
+    lastFailure: failure(80),
+    failures: 3,
+    auditsWithout: 3,
     open: 2,
     pause,
     rateLimit: { remaining: 7, limit: 9, until: 90 },

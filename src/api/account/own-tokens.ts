@@ -14,7 +14,8 @@ const defaultLife = 90 * 86_400_000;
 
 /**
  * `/me/tokens`: what a person who is signed in makes for own clients. Such a token can do at most what the person can, and ends
- * when the person loses the rights, or does not sign in for `signIn.tokens.idle`. No token can use these operations.
+ * when the person loses the rights, or does not sign in for `signIn.tokens.idle`. No token can use these operations: the browser
+ * sends the session of the console.
  */
 export function ownTokenOperations(tokens: Tokens, { tokenTimes }: People, now: () => number): Operation[] {
   return [
@@ -24,6 +25,7 @@ export function ownTokenOperations(tokens: Tokens, { tokenTimes }: People, now: 
       id: 'listOwnTokens',
       summary: 'List the personal tokens of the person who is signed in, in the account in use, the latest first',
       action: 'any',
+      session: true,
       query: pageQuery,
       status: 200,
       answer: tokenList,
@@ -45,6 +47,7 @@ export function ownTokenOperations(tokens: Tokens, { tokenTimes }: People, now: 
       summary:
         'Create a personal token with at most the own rights. Only this answer contains its value. It expires after 90 days, or when `expires_at` says',
       action: 'any',
+      session: true,
       body: tokenRequest,
       status: 201,
       answer: newToken,
@@ -64,6 +67,7 @@ export function ownTokenOperations(tokens: Tokens, { tokenTimes }: People, now: 
       id: 'revokeOwnToken',
       summary: 'Revoke a personal token at once',
       action: 'any',
+      session: true,
       params: { id: 'The ID of the token, not its value' },
       status: 204,
       run: async ({ principal, params }) => {

@@ -45,6 +45,8 @@ export interface Operation<
   id: string;
   summary: string;
   action: Action;
+  /** Whether people use it with the session of the console, whose cookie no other operation takes. */
+  session?: boolean;
   /** What it costs besides its answer, if that has a limit. */
   cost?: Cost;
   /** The name that it concerns: its kind, the parameter of the path that holds it, and how names are compared. */

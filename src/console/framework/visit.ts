@@ -30,17 +30,25 @@ interface VisitParts {
 
 /** Finds the session of the visitor, or treats the visitor as an anonymous reader. */
 export async function findVisitor(parts: VisitParts, visit: Visit): Promise<void> {
-  const value = sessionCookie(visit.request, visit.scheme);
-  const found = value === undefined ? undefined : await findSession(parts, visit, value);
+  const found = await sessionOf(parts, visit);
   visit.session = found?.id;
   visit.principal = found?.principal ?? parts.authenticator.anonymous;
   await identify(visit.response, visit.principal);
 }
 
+/** The session whose cookie the request has; undefined without one. */
+export async function sessionOf(
+  parts: VisitParts,
+  visit: Pick<Visit, 'request' | 'response' | 'scheme'>,
+): ReturnType<Sessions['find']> {
+  const value = sessionCookie(visit.request, visit.scheme);
+  return value === undefined ? undefined : findSession(parts, visit, value);
+}
+
 /** A cookie without a session counts as a failed sign-in. One that is not signed counts before the database is asked. */
 async function findSession(
   { sessions, clients, onRefused }: VisitParts,
-  { response, scheme }: Visit,
+  { response, scheme }: Pick<Visit, 'response' | 'scheme'>,
   value: string,
 ): ReturnType<Sessions['find']> {
   const find = () => limitLookUp(clients, () => sessions.find(value));
