@@ -156,6 +156,54 @@ test('a paused upstream says why and since when, and a document that is too old 
   t.is(old['works_offline'], 'partly');
 });
 
+test('the state of an upstream follows its latest answers, and its last success is known after a restart', async (t) => {
+  const { upstream, server, get } = await withImage(t);
+  upstream.image('app', 'v1');
+  const { manifest, layer } = upstream.image('app', 'v2');
+  upstream.manifest('app', manifest.bytes, 'v3');
+  const state = async (of: TestServer = server) => json(of, '/upstreams/up-team');
+  t.is((await get('app/manifests/v1')).status, 200);
+  upstream.on('/v2/app/manifests/private', answer(403));
+  t.is((await get('app/manifests/private')).status, 403);
+  t.like(await state(), { state: 'working', failures: 0, last_failure: null }, 'a denied name is no failure');
+  const fail = async (path: string, status: number) => {
+    upstream.on(`/v2/${path}`, answer(status));
+    t.is((await get(path)).status, 502);
+  };
+  for (const tag of ['w1', 'w2']) await fail(`app/manifests/${tag}`, 400);
+  server.clock.now! += 1000;
+  t.like(await state(), {
+    state: 'working',
+    failures: 2,
+    last_failure: { time: new Date(server.clock.now! - 1000).toISOString(), reason: 'answered 400' },
+  });
+  await fail('app/manifests/w3', 400);
+  t.like(await state(), { state: 'failing', failures: 3 });
+  for (const path of ['manifests/v2', 'manifests/v3', `blobs/${layer.digest}`]) {
+    server.clock.now! += 1000;
+    t.is((await get(`app/${path}`)).status, 200);
+  }
+  const succeeded = new Date(server.clock.now!).toISOString();
+  t.like(await state(), { state: 'working', failures: 0, last_failure: { reason: 'answered 400' } });
+  server.clock.now! += 1000;
+  for (const tag of ['w4', 'w5', 'w6']) await fail(`app/manifests/${tag}`, 401);
+  t.like(await state(), { state: 'refused', last_failure: { reason: 'refused access; check its credentials' } });
+  await server.close();
+
+  const settings = { data: server.data, upstreams: [upstream.settings('up.test', { id: 'up-team' })] };
+  const again = await startTestServer(t, settings);
+  t.like(await state(again), { state: 'unused', failures: 0, last_failure: null, last_success_at: succeeded });
+});
+
+test('a failing search is no failure of its feed', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const server = await startMirrorOf(t, [up.as('up.test')]);
+  up.upstream.on('/query', answer(500));
+  t.is((await server.fetch('/v3/search?q=a')).status, 200);
+  t.true(up.asked.includes('/query'));
+  t.like(await json(server, '/upstreams/up.test'), { state: 'working', failures: 0, last_failure: null });
+});
+
 test('an upstream that is set to offline serves documents of any age, and an empty one nothing', async (t) => {
   const { server } = await withImage(t, { mode: 'offline' });
   t.like(await json(server, '/upstreams/up-team'), {

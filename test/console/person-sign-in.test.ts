@@ -5,7 +5,7 @@ import { Provider } from 'oidc-provider';
 import { auditOf } from '../support/audit.ts';
 import { Browser } from '../support/cookie-browser.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { tokenOf } from '../support/inside.ts';
+import { databaseOf, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
@@ -127,7 +127,9 @@ test('a person with several accounts chooses one, and only one of the rules', as
   const chosen = await choose('other');
   t.is(chosen.headers.get('location'), '/console/?done=account-changed');
   t.regex(await page(browser, server, '/console/connect'), /<option value="other" selected/);
-  t.is((await browser.fetch(`${server.url}/console/tokens`)).status, 403, 'read only in this account');
+  const refused = await browser.fetch(`${server.url}/console/tokens`);
+  t.is(refused.status, 403, 'read only in this account');
+  t.regex(await refused.text(), /You do not have the right &quot;admin&quot; in the account other\. Ask/);
   for (const account of ['foreign', 'missing', '']) t.is((await choose(account)).status, 404, account);
   const crossSite = await browser.fetch(`${server.url}/console/account`, {
     method: 'POST',
@@ -314,7 +316,16 @@ for (const dialect of dialects) {
 
     person.groups = ['dev'];
     t.is(await status(admin, '/v1/tokens'), 200, 'the provider tells the new groups at the next sign-in');
+    const away = { id: 'away', person: '{}', signed_in_at: server.clock.now - 30 * 86_400_000 };
+    const others = [away, { ...away, id: 'other', signed_in_at: away.signed_in_at + 1 }];
+    for (const row of others) await databaseOf(server).transaction((tx) => tx.insert('people', row));
     await signedIn(server);
+    const known = await databaseOf(server).select<{ id: string }>('SELECT id FROM people');
+    t.is(known.length, 2);
+    t.false(
+      known.some(({ id }) => id === 'away'),
+      'one who did not sign in is forgotten',
+    );
     t.deepEqual([await status(admin), await status(admin, '/v1/tokens'), await status(child)], [200, 403, 200]);
     server.clock.now += 29 * 86_400_000;
     t.is(await status(build), 200);
