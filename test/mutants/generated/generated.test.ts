@@ -178,6 +178,13 @@ test('the tests of the source that few others reach are picked first', (t) => {
     ['other'],
     'loads it',
   );
+  const loading = ['test/elsewhere/small.ts', 'test/f.ts/large.ts', 'test/f.ts/small.ts'].map((test) =>
+    recorded(test, [one], test.includes('large') ? [5, 6] : [5]),
+  );
+  t.deepEqual(
+    pick(source, change, loading).map(({ test }) => test),
+    ['test/f.ts/small.ts', 'test/f.ts/large.ts', 'test/elsewhere/small.ts'],
+  );
 });
 
 test('a sample is the same for a seed, and keeps its changes when others come', (t) => {

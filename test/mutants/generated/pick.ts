@@ -4,8 +4,8 @@ import { placeOfChange } from './places.ts';
 
 /**
  * The test files that reach the place of a change, those that most likely notice it first: those that reach places of the
- * same source that few others reach. If a place is reached only while modules load, these are all that load it, the quick
- * ones of its folder first.
+ * same source that few others reach. If a place is reached only while modules load, these are all that load it, those
+ * of its folder first, and of these the ones that reach little: they look at what was made while modules loaded.
  */
 export function pick(source: Source, change: Change, records: readonly Recorded[]): Recorded[] {
   const index = placeOfChange(source.places, change);
@@ -15,7 +15,7 @@ export function pick(source: Source, change: Change, records: readonly Recorded[
   if (reaching.length === 0) {
     const folder = `test/${source.file.split('/')[1]}/`;
     const isNear = ({ test }: Recorded): number => (test.startsWith(folder) ? 1 : 0);
-    return loading.sort((one, other) => isNear(other) - isNear(one) || one.milliseconds - other.milliseconds);
+    return loading.sort((one, other) => isNear(other) - isNear(one) || one.reached.size - other.reached.size);
   }
   const reachedBy = source.places.map(
     (_, place) => records.filter(({ reached }) => reached.has(source.first + place)).length,
