@@ -1,4 +1,6 @@
 import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
+import { createToken } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
@@ -113,4 +115,24 @@ test('a limited administrator cannot see or revoke a token with wider limits', a
   t.is(await end({ id: '00000000-0000-0000-0000-000000000000' }), 404);
   t.is(await end(same), 204);
   t.is(await end(admin), 204, 'a token may revoke itself');
+});
+
+test('a limited token sees and releases only claims of names within its patterns', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  for (const id of ['Own.Lib', 'Else.Lib']) {
+    await feed.publish({ id, version: '1.0.0' });
+    t.is((await server.fetch(`/v1/packages/${id}/1.0.0`, { method: 'DELETE' })).status, 204);
+  }
+  const { value: token } = await createToken(server, ['admin'], 'default', { packages: ['own.*'] });
+  const names = async (init: { token?: string }) => {
+    const list = (await (await server.fetch('/v1/claims', init)).json()) as { items: { name: string }[] };
+    return list.items.map(({ name }) => name.toLowerCase());
+  };
+  t.deepEqual(await names({}), ['else.lib', 'own.lib']);
+  t.deepEqual(await names({ token }), ['own.lib']);
+  const release = (id: string) => server.fetch(`/v1/claims/package/${id}`, { method: 'DELETE', token });
+  t.is((await release('Else.Lib')).status, 403);
+  t.is((await release('OWN.lib')).status, 204);
+  t.deepEqual(await names({}), ['else.lib']);
 });
