@@ -85,11 +85,11 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/jobs': { at: () => '/console/jobs', scopes: ['operate'] },
   '/jobs/:name': { at: () => '/console/jobs/scrub', scopes: ['operate'] },
   '/audit': { at: () => '/console/audit', scopes: ['admin'], also: ['operate'] },
-  // Only people have own tokens; console/person-sign-in shows these pages to one.
-  '/my-tokens': { at: () => '/console/my-tokens', scopes: ['read'], status: 403 },
-  '/my-tokens/:id': { at: ({ tokenId }) => `/console/my-tokens/${tokenId}`, scopes: ['read'], status: 403 },
   '/connect': { at: () => '/console/connect', scopes: ['read'] },
 };
+
+/** Pages of people, who have own tokens. The visitors of these tests have tokens; console/person-sign-in shows the pages. */
+export const pagesOfPeople = ['/my-tokens', '/my-tokens/:id'];
 
 /** Pages that are in no list: those of a visitor who has not signed in, and errors. */
 export const otherPages: Readonly<Record<string, TestedPage & { signedIn: boolean; status: number }>> = {
