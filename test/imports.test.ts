@@ -17,7 +17,7 @@ const rooms: Record<string, string> = {
   'server/server.ts':
     'nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs tls config',
   'nuget/protocol.ts':
-    'nuget/prefetch nuget/operations nuget/feed nuget/source nuget/upstream nuget/search nuget/hosted server/protocol.ts server/core.ts jobs mirror/policy accounts upstream config',
+    'nuget/prefetch nuget/operations nuget/feed nuget/source nuget/upstream nuget/search nuget/hosted nuget/format server/protocol.ts server/core.ts jobs mirror/policy accounts upstream config',
   'nuget/prefetch':
     'nuget/source nuget/upstream nuget/hosted nuget/format prefetch mirror mirror/store storage/files database upstream',
   'nuget/operations':
@@ -33,7 +33,7 @@ const rooms: Record<string, string> = {
     'nuget/format server/protocol.ts mirror/policy usage accounts events storage/upkeep storage/blobs storage/files database config',
   'nuget/format': 'storage/files',
   'oci/protocol.ts':
-    'oci/prefetch oci/operations oci/http oci/catalog oci/mirrored oci/uploads oci/hosted server/protocol.ts server/core.ts jobs http mirror/policy usage upstream config',
+    'oci/prefetch oci/operations oci/http oci/catalog oci/mirrored oci/uploads oci/hosted oci/format server/protocol.ts server/core.ts jobs http mirror/policy usage upstream config',
   'oci/prefetch':
     'oci/mirrored oci/hosted oci/format prefetch mirror mirror/policy mirror/store storage/files database config',
   'oci/operations': 'oci/catalog oci/hosted api/account api/content api/framework accounts database',
@@ -63,15 +63,15 @@ const rooms: Record<string, string> = {
   backup: 'storage/upkeep storage/blobs storage/drivers storage/files database',
   console: 'console/pages console/framework api api/framework http limits identity accounts config',
   'console/pages':
-    'console/framework api/content api/prefetch api/publishers api/upstreams api/webhooks api/framework events',
+    'console/framework api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework events config',
   'console/framework': 'api api/framework http limits accounts config',
   api: 'api/account api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config',
   'api/account': 'api/framework usage accounts history database config',
   'api/content': 'api/framework mirror/policy accounts config',
   'api/prefetch': 'api/framework jobs prefetch http',
   'api/publishers': 'api/framework http limits identity accounts config',
-  'api/server': 'api/framework jobs instances accounts events',
-  'api/upstreams': 'api/framework mirror mirror/store usage accounts metrics config',
+  'api/server': 'api/framework jobs instances usage accounts events config',
+  'api/upstreams': 'api/framework mirror mirror/policy mirror/store usage accounts metrics config',
   'api/webhooks': 'api/framework webhooks accounts',
   'api/framework': 'http accounts events config',
   webhooks: 'events storage/files database upstream config',

@@ -40,6 +40,7 @@ const owners: Record<string, string> = {
   usage_counts: 'usage',
   usage_writers: 'usage',
   storage_samples: 'usage',
+  failed_requests: 'usage',
   mirrored_downloads: 'usage',
   history: 'history',
   events: 'events',

@@ -9,12 +9,14 @@ import { DomainError } from '../runtime/errors.ts';
 import { limitCost, type Cost } from '../http/limit.ts';
 import { admit } from '../http/quota.ts';
 import type { Jobs } from '../jobs/jobs.ts';
+import type { FailedRequests } from '../usage/failed-requests.ts';
 import type { Quota } from '../usage/quota.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 import { accountOperations, type AccountParts } from './account/account.ts';
 import { auditOperations, type AuditParts } from './server/audit.ts';
 import { claimOperations, type ReleasableClaims } from './content/claims.ts';
 import { check, requireForm, type Operation, type Receiving } from './framework/operation.ts';
+import { failedRequestOperations } from './server/failed-requests.ts';
 import { jobOperations } from './server/jobs.ts';
 import type { Instances } from '../instances/instances.ts';
 import { instanceOperations } from './server/instances.ts';
@@ -22,16 +24,18 @@ import { prefetchOperations, type PrefetchOperationParts } from './prefetch/pref
 import { publisherOperations, type PublisherParts } from './publishers/publishers.ts';
 import { sessionOperations } from './account/sessions.ts';
 import { searchOperations, type SearchSource } from './content/search.ts';
+import { explainOperations, type ExplainParts } from './upstreams/explain.ts';
 import { ownTokenOperations } from './account/own-tokens.ts';
 import { tokenOperations } from './account/tokens.ts';
 import { upstreamOperations, type UpstreamOperationParts } from './upstreams/upstreams.ts';
 import { webhookOperations } from './webhooks/webhooks.ts';
 
-interface OperationParts extends AccountParts, AuditParts {
+interface OperationParts extends AccountParts, AuditParts, Pick<ExplainParts, 'protocols' | 'isAbsent'> {
   tokens: Tokens;
   people: People;
   sessions: Sessions;
   publishers: PublisherParts;
+  failures: FailedRequests;
   jobs: Jobs;
   instances: Instances;
   webhooks: OpenWebhooks;
@@ -63,10 +67,12 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...sessionOperations(parts.sessions),
     ...accountOperations(parts),
     ...auditOperations(parts),
+    ...failedRequestOperations(parts.failures, (id) => parts.accounts.nameOf(id)),
     ...jobOperations(parts.jobs),
     ...instanceOperations(parts.instances),
     ...webhookOperations(parts.webhooks),
     ...upstreamOperations(parts.upstreams),
+    ...explainOperations({ ...parts, ...parts.upstreams }),
     ...prefetchOperations(parts.prefetches),
   ];
 }

@@ -27,7 +27,7 @@ import { isLinkFromElsewhere, setSessionCookie } from './framework/cookie.ts';
 import { beginPersonSignIn, finishPersonSignIn } from './person-sign-in.ts';
 import { failureView } from './framework/failure.ts';
 import { html } from './framework/html.ts';
-import { layout, type Frame } from './framework/layout.ts';
+import { layout, may, type Frame } from './framework/layout.ts';
 import type { Page, PageCall, Redirect, PageView } from './framework/page.ts';
 import { pages } from './pages/index.ts';
 import { localPath, signInView } from './pages/account/sign-in.ts';
@@ -335,5 +335,5 @@ function refuse(assets: Assets, visit: Visit, error: DomainError | undefined, re
     redirect(response, { to: `/console/sign-in${next}` });
     return;
   }
-  respond(assets, visit, failureView(error, requestId));
+  respond(assets, visit, failureView(error, requestId, principal && may(principal, 'operate')));
 }

@@ -6,11 +6,12 @@ import type { Config } from '../config/schema.ts';
 import type { ErrorName } from '../runtime/errors.ts';
 import { isBillable } from '../usage/counters.ts';
 import type { Limits } from '../limits/limits.ts';
+import type { FailedRequests } from '../usage/failed-requests.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import { writeAccess, type AccessLine } from './access-log.ts';
 import { drain } from './drain.ts';
 import { refuse, type Refusals } from './edge.ts';
-import { currentResponse, runInContext, type AppResponse } from './request-context.ts';
+import { currentResponse, runInContext, type AppResponse, type RequestContext } from './request-context.ts';
 import { Hosts } from './hosts.ts';
 import type { Probes } from './probes.ts';
 import { Proxies } from './proxies.ts';
@@ -33,6 +34,7 @@ interface Observers {
   log: Logger;
   observe: Probes;
   usage: UsageRecord;
+  failures: FailedRequests;
   limits: Limits;
   sending: Sending;
   now: () => number;
@@ -124,7 +126,7 @@ interface RequestFacts {
 
 /** Counts a finished request and writes one JSON line. It contains no `Authorization` header, so never a token. */
 function record(
-  { log, observe, usage, now }: Observers,
+  { log, observe, usage, failures, now }: Observers,
   request: IncomingMessage,
   response: AppResponse,
   facts: RequestFacts,
@@ -134,6 +136,7 @@ function record(
   const line = accessLine(request, response, facts, now());
   const { principal } = context;
   if (principal) usage.count(principal.accountId, line, context.version);
+  noteFailure(failures, line, context);
   const isProbe = line.method === 'GET' && line.status === 200 && probes.has(line.path);
   if (!isProbe || log.isLevelEnabled('debug')) writeAccess(log, line);
   if (context.fetching === 0) return;
@@ -144,6 +147,22 @@ function record(
     if (principal) usage.countFetched(principal.accountId, later);
     log.info(later, 'fetched');
   };
+}
+
+/** Counts a request of a known client for a package or image that failed. */
+function noteFailure(
+  failures: FailedRequests,
+  { status, kind, subject, act, method, token }: AccessLine,
+  { id: requestId, principal, asked, failure }: RequestContext,
+): void {
+  // Of the other reads, such as of a missing icon, clients show nothing.
+  const name = asked?.name ?? (act === 'upload' ? subject : '');
+  if (!principal || !failure || kind === 'other' || name === '' || status === 401) return;
+  // A push asks what is there, and expects that nothing is.
+  if (status === 404 && method === 'HEAD' && principal.scopes.has('write')) return;
+  const { accountId } = principal;
+  const reference = asked?.reference ?? '';
+  failures.note({ accountId, kind, name, reference, tokenId: token ?? null, status, ...failure, requestId });
 }
 
 /** `entrepot usage reconcile` computes usage from these lines. */

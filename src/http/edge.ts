@@ -111,7 +111,14 @@ export async function refuse<Target>(
   }
   noteUnavailable(log, response, known);
   const status = known && refusals.statusOf(known, target);
-  const { id } = contextOf(response);
+  const context = contextOf(response);
+  const { id } = context;
+  const upstream = known?.detail?.['upstream'];
+  context.failure = {
+    code: known?.name ?? 'Internal',
+    reason: known?.message ?? 'The server has a defect; its log has the details.',
+    upstream: typeof upstream === 'string' ? upstream : null,
+  };
   if (known?.name === 'StorageFull' && known.cause !== undefined) {
     log.warn({ err: known.cause, request: id }, 'a write failed because the disk is full');
   }

@@ -22,6 +22,10 @@ export interface RequestContext {
   subject: string;
   version: string | undefined;
   act: UsageAction | undefined;
+  /** The name and the version, tag or digest that the client asks for, as in the request. The routes set it. */
+  asked: { name: string; reference: string } | undefined;
+  /** Why the request was refused, or its answer interrupted. */
+  failure: { code: string; reason: string; upstream: string | null } | undefined;
   /** The part of the service that could not be used. */
   unavailable: UsedPart | undefined;
   /** The `Cache-Status` of the answer. */
@@ -52,6 +56,8 @@ function newContext(): RequestContext {
     subject: '',
     version: undefined,
     act: undefined,
+    asked: undefined,
+    failure: undefined,
     unavailable: undefined,
     cache: undefined,
     source: undefined,

@@ -112,6 +112,11 @@ export class Mirror {
     return this.#parts.entries.find(entryId(key));
   }
 
+  /** Whether an upstream answered a short time ago that it does not have an entry. */
+  isAbsent(key: EntryKey): Promise<boolean> {
+    return this.#parts.entries.isAbsent(entryId(key));
+  }
+
   /**
    * The stored entry for a resource, if it may be served while the upstream fails. Sends no request. Counts as a request
    * only with `upstreamKind`.

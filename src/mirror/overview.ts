@@ -1,4 +1,4 @@
-import type { Database, Value } from '../database/database.ts';
+import { placeholders, type Database, type Value } from '../database/database.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { recordEvent } from '../events/record.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
@@ -129,6 +129,17 @@ export class MirrorOverview {
       );
     }
     return found;
+  }
+
+  /** What is stored of an upstream under a name: up to 1,000 entries, and when the upstream last confirmed one of them. */
+  async storedUnder(upstream: Upstream, name: string): Promise<{ entries: number; validatedAt: number | null }> {
+    const kinds = this.#kindsOf(upstream);
+    const some = `SELECT validated_at FROM mirror_entries WHERE kind IN (${placeholders(kinds)}) AND name = ? AND upstream = ?`;
+    const row = await this.#parts.database.get<{ entries: number; validatedAt: number | null }>(
+      `SELECT COUNT(*) AS entries, MAX(validated_at) AS validatedAt FROM (${some} LIMIT 1000) some`,
+      [...kinds, name, upstream.id],
+    );
+    return row!;
   }
 
   /** Throws `NotFound`. */

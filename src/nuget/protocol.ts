@@ -1,4 +1,5 @@
 import { pluralOf } from '../config/protocols.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import { Router } from 'express';
 import { noAccount } from '../accounts/principal.ts';
@@ -7,10 +8,10 @@ import type { RepeatedWork } from '../jobs/repeated-work.ts';
 import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
 import { AccountViews } from '../mirror/policy/account-views.ts';
-import { matcher, UpstreamPolicy } from '../mirror/policy/upstream-policy.ts';
+import { matcher, UpstreamPolicy, type NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { OpenProtocol, PrivateNames, Protocol, Web } from '../server/protocol.ts';
 import { baseOf } from '../upstream/configured.ts';
-import { packageClaims } from './hosted/claims.ts';
+import { claimedAmong, packageClaims } from './hosted/claims.ts';
 import { addDownloads } from './hosted/downloads.ts';
 import type { FeedContext } from './hosted/feed-context.ts';
 import { packageReferences, packageRowBytes } from './hosted/references.ts';
@@ -18,6 +19,8 @@ import { retainPackages } from './hosted/retention.ts';
 import { packageNotices } from './hosted/notices.ts';
 import { listPackages } from './hosted/summary.ts';
 import { packageChanges } from './operations/change-operations.ts';
+import { isPackageId } from './format/nuspec.ts';
+import { packageKey } from './hosted/packages.ts';
 import { packageOperations } from './operations/management.ts';
 import { packageSearches } from './operations/search-sources.ts';
 import { noticeOperations } from './operations/management-deprecation.ts';
@@ -168,6 +171,22 @@ export class PackageFeed implements OpenProtocol {
       return known === undefined ? 'audits of packages go without its vulnerability data' : undefined;
     },
   } satisfies OpenProtocol['upstreams'];
+
+  async explain(accountId: number, id: string): Promise<NameStory> {
+    if (!isPackageId(id)) throw new DomainError('Invalid', 'name: expected a package ID, such as Contoso.Core');
+    const { origin } = (await this.views.of(accountId)).mirror;
+    const isHosted = (await claimedAmong(this.#core.database, accountId, [id])).size > 0;
+    const { reservedBy, upstreams } = origin.explain(id);
+    const isKept = isHosted && !origin.isMerged(id);
+    return {
+      isHosted,
+      reservedBy,
+      upstreams: upstreams.map((each) => (isKept && each.rule === 'asked' ? { ...each, rule: 'hosted' } : each)),
+      spellings: [packageKey(id)],
+      nameThere: packageKey(id),
+      document: { kind: 'flat', reference: '' },
+    };
+  }
 
   get privateNames(): PrivateNames {
     return {

@@ -1,4 +1,5 @@
 import { pluralOf } from '../config/protocols.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import type { Core } from '../server/core.ts';
 import { createTokenEndpoint } from '../http/token.ts';
@@ -7,7 +8,7 @@ import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
 import type { JobDefinition } from '../jobs/table.ts';
 import { AccountViews } from '../mirror/policy/account-views.ts';
-import { matcher, UpstreamPolicy } from '../mirror/policy/upstream-policy.ts';
+import { matcher, UpstreamPolicy, type NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { OpenProtocol, PrivateNames, Protocol, Web } from '../server/protocol.ts';
 import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
@@ -31,7 +32,8 @@ import { listedName, type UpstreamRepository } from './mirrored/upstream-reposit
 import { dropLostUploads, dropStagedFiles } from './uploads/lost-uploads.ts';
 import { Pushes } from './catalog/pushes.ts';
 import { imageReferences, imageRowBytes } from './hosted/references.ts';
-import { addPulls } from './hosted/repositories.ts';
+import { isRepositoryName } from './format/reference.ts';
+import { addPulls, claimsAmong } from './hosted/repositories.ts';
 import { correctCounts } from './hosted/repository-counts.ts';
 import { retainImages } from './hosted/retention.ts';
 import { createRegistry } from './http/routes.ts';
@@ -185,6 +187,23 @@ export class ContainerRegistry implements OpenProtocol {
     probe: ({ config }) => new URL('/v2/', baseOf(config).origin),
     askRateLimit,
   } satisfies OpenProtocol['upstreams'];
+
+  async explain(accountId: number, asked: string): Promise<NameStory> {
+    if (!isRepositoryName(asked))
+      throw new DomainError('Invalid', 'name: expected the name of an image, such as team/api');
+    const { names } = await this.#mirrors.of(accountId);
+    const { reservedBy, upstreams, hosted, missing, meant } = names.explain(asked);
+    const claims = await claimsAmong(this.#core.database, accountId, hosted);
+    const isHosted = hosted.some((name) => claims.get(name));
+    return {
+      isHosted,
+      reservedBy,
+      missing,
+      upstreams: upstreams.map((each) => (isHosted && each.rule === 'asked' ? { ...each, rule: 'hosted' } : each)),
+      spellings: hosted,
+      nameThere: meant?.name ?? asked,
+    };
+  }
 
   get privateNames(): PrivateNames {
     const { upstreams } = this.#core;

@@ -42,6 +42,7 @@ import { Admission, type Judge } from '../mirror/policy/admission.ts';
 import { openUpstreams } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { SubjectKind } from '../usage/counters.ts';
+import { FailedRequests } from '../usage/failed-requests.ts';
 import { UsageRecord, type AddDownloads } from '../usage/record.ts';
 import { Unwritten } from '../usage/unwritten.ts';
 import type { ReceiverOptions } from '../webhooks/open.ts';
@@ -111,6 +112,7 @@ export interface Core {
   readonly repeatedEvents: RepeatedEvents;
   readonly limits: Limits;
   readonly usage: UsageRecord;
+  readonly failures: FailedRequests;
   readonly unwritten: Unwritten;
   readonly entries: Entries;
   readonly mirror: Mirror;
@@ -156,6 +158,7 @@ export async function openCore(
   stack.defer(closing.part('the events', (milliseconds) => writeLast(repeatedEvents, milliseconds, log)));
   const limits = new Limits({ settings: config.limits, cache, events: repeatedEvents, now: watch ?? now });
   const usage = new UsageRecord(database, now, downloads);
+  const failures = new FailedRequests(database, now);
   const unwritten = new Unwritten({ usage, tokens, folder: paths.unwritten, log });
   // The mirror is closed before this, because its fetches count their bytes when they end.
   stack.defer(closing.part('usage', (milliseconds) => unwritten.close(milliseconds)));
@@ -215,6 +218,7 @@ export async function openCore(
     repeatedEvents,
     limits,
     usage,
+    failures,
     unwritten,
     entries,
     mirror,

@@ -11,6 +11,7 @@ import type { RelayHandler } from '../instances/relay-listener.ts';
 import type { RepeatedWork } from '../jobs/repeated-work.ts';
 import type { JobParts } from '../jobs/table.ts';
 import type { ListedKinds } from '../mirror/store/entry-kinds.ts';
+import type { NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { EmptyClaims } from '../mirror/policy/claims.ts';
 import type { Prefetchable } from '../prefetch/prefetch.ts';
 import type { ProtocolInputs } from '../prefetch/inputs.ts';
@@ -66,6 +67,8 @@ export interface OpenProtocol extends Prefetchable, JobParts {
   /** Short work that each instance repeats. */
   readonly chores?: readonly RepeatedWork[];
   readonly privateNames: PrivateNames;
+  /** What decides from where an account gets a name. Throws `Invalid` for a text that is no name. */
+  explain(accountId: number, name: string): Promise<NameStory>;
   readonly upstreams: UpstreamSupport;
 }
 

@@ -168,7 +168,15 @@ export async function startServer(
   installation.webhooks.observe(operations);
   addMetrics(operations, { ...installation, certificate }, stack);
   const authenticator = authenticatorOf(core);
-  const observers = { log, observe: operations, usage: core.usage, limits: core.limits, sending: new Sending(), now };
+  const observers = {
+    log,
+    observe: operations,
+    usage: core.usage,
+    failures: core.failures,
+    limits: core.limits,
+    sending: new Sending(),
+    now,
+  };
   const servers: AppServer[] = [];
   let grace = 0;
   stack.defer(async () => {
@@ -266,7 +274,7 @@ function mountAll(
     relay,
   }: { overview: MirrorOverview; prefetches: PrefetchOperationParts; relay: Web['relay'] },
 ): Mount[] {
-  const { config, database, accounts, tokens, cookies, sessions, identity, events, usage, log, now } = core;
+  const { config, database, accounts, tokens, cookies, sessions, identity, events, usage, failures, log, now } = core;
   const { limits: clients } = core;
   const web = { authenticator, quota, urls: new Urls(config.server), relay };
   const { limits } = config;
@@ -274,6 +282,8 @@ function mountAll(
     operations: opened.flatMap((each) => each.operations),
     searches: opened.flatMap((each) => each.searches),
     claims: opened,
+    protocols: opened,
+    isAbsent: (key) => core.mirror.isAbsent(key),
     database,
     accounts,
     tokens,
@@ -287,6 +297,7 @@ function mountAll(
     prefetches,
     upstreams: { overview, use: new AllAccountsUse(database, () => accounts.list(), now) },
     usage,
+    failures,
     stored,
     limits,
     now,
@@ -343,7 +354,7 @@ function choresOf(
   quota: Quota,
   certificate: ServerCertificate | undefined,
 ): RepeatedWork[] {
-  const { tokens, sessions, identity, usage, entries, repeatedEvents } = core;
+  const { tokens, sessions, identity, usage, failures, entries, repeatedEvents } = core;
   const soon = 5000;
   return [
     { interval: soon, run: () => repeatedEvents.flush(), failure: 'repeated events were not written' },
@@ -354,6 +365,8 @@ function choresOf(
       run: () => entries.flushUses(),
       failure: 'the times of the last use of mirrored content were not written',
     },
+    { interval: soon, run: () => failures.flush(), failure: 'failed requests were not written, and are lost' },
+    { interval: 600_000, run: () => failures.deleteOld(), failure: 'old failed requests were not deleted' },
     ...(certificate
       ? [{ interval: 2000, run: () => certificate.refresh(), failure: 'the certificate files were not read' }]
       : []),

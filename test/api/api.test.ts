@@ -21,6 +21,8 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'POST /advisories',
       'PUT /packages/{id}/deprecations',
       'PUT /packages/{id}/{version}/deprecation',
+      'GET /explain',
+      'GET /failed-requests',
       'GET /instances',
       'GET /jobs',
       'GET /jobs/{name}/runs',

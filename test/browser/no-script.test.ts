@@ -33,7 +33,9 @@ testInBrowser('each page shows the same without JavaScript', async (t) => {
         const path = at(all);
         const without = await textOf(page, path);
         t.true(without.length > 200, path);
-        t.is(withoutBrowser(without), withoutBrowser(await textOf(withScripts, path)), path);
+        const scripted = withoutBrowser(await textOf(withScripts, path));
+        // Figures can change between the two visits: this server counts what it sends.
+        if (withoutBrowser(without) !== scripted) t.is(withoutBrowser(await textOf(page, path)), scripted, path);
       }
     });
   });

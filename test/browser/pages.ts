@@ -85,6 +85,8 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/jobs': { at: () => '/console/jobs', scopes: ['operate'] },
   '/jobs/:name': { at: () => '/console/jobs/scrub', scopes: ['operate'] },
   '/audit': { at: () => '/console/audit', scopes: ['admin'], also: ['operate'] },
+  '/failures': { at: () => '/console/failures', scopes: ['admin'], also: ['operate'] },
+  '/explain': { at: ({ package: name }) => `/console/explain?kind=package&name=${name}`, scopes: ['read', 'operate'] },
   '/connect': { at: () => '/console/connect', scopes: ['read'] },
 };
 

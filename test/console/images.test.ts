@@ -63,7 +63,7 @@ test('images are listed with their origin, and an image has a row for each tag, 
   t.is(hub.requests().length, before);
   t.regex(
     await (await visitor.fetch('/console/images/docker.io%2Fnone')).text(),
-    /not stored here\. An image of an upstream/,
+    /not stored here\. The image of an upstream/,
   );
 });
 

@@ -1,3 +1,4 @@
+import type { FailedRequests } from '../../src/usage/failed-requests.ts';
 import type { Patterns } from '../../src/accounts/names.ts';
 import type { Token } from '../../src/accounts/tokens.ts';
 import type { Core } from '../../src/server/core.ts';
@@ -17,6 +18,10 @@ type Server = Pick<TestServer, 'installation'>;
 
 function coreOf({ installation }: Server): Core {
   return installation.core;
+}
+
+export function failuresOf(server: Server): FailedRequests {
+  return coreOf(server).failures;
 }
 
 export function databaseOf(server: Server): Database {

@@ -132,6 +132,10 @@ class Notes implements OpenProtocol {
     ];
   }
 
+  async explain(_accountId: number, name: string) {
+    return { isHosted: false, ...this.#policy.explain(name), spellings: [name], nameThere: name };
+  }
+
   async retain() {
     return {};
   }

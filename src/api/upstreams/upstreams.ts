@@ -164,7 +164,7 @@ function itemOf({ upstream, kinds: entryKinds, figures, cached }: UpstreamView):
     url: `${base.origin}${base.pathname}`,
     mode: isOffline ? 'offline' : 'online',
     accounts: config.accounts ?? null,
-    state: isOffline ? 'offline' : stateOf(figures),
+    state: upstreamState({ upstream, figures }),
     last_failure: failure ? { time: timeOf(failure.at), subject: failure.subject, reason: failure.reason } : null,
     failures: figures?.failures ?? 0,
     audits_without_data: figures?.auditsWithout ?? 0,
@@ -213,7 +213,12 @@ function itemOf({ upstream, kinds: entryKinds, figures, cached }: UpstreamView):
 /** Failures in a row after which an upstream that has succeeded before counts as failing. */
 const failingLimit = 3;
 
-function stateOf(figures: UpstreamView['figures']): z.input<typeof upstreamItem>['state'] {
+/** The state of an upstream by its latest answers. */
+export function upstreamState({
+  upstream,
+  figures,
+}: Pick<UpstreamView, 'upstream' | 'figures'>): z.input<typeof upstreamItem>['state'] {
+  if (upstream.isOffline) return 'offline';
   if (!figures) return 'unused';
   const { pause, failures, lastFailure, succeededAt } = figures;
   if (pause) return 'paused';

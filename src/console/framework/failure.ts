@@ -2,6 +2,7 @@ import { statusOf } from '../../api/framework/errors.ts';
 import type { DomainError } from '../../runtime/errors.ts';
 import { copyable } from './format.ts';
 import { html } from './html.ts';
+import { withQuery } from './links.ts';
 import type { PageView } from './page.ts';
 
 const titles: Record<number, string> = {
@@ -12,12 +13,14 @@ const titles: Record<number, string> = {
 };
 
 /** The page for an error; without one, for a bug. `requestId` finds the details in the log. */
-export function failureView(error: DomainError | undefined, requestId: string): PageView {
+export function failureView(error: DomainError | undefined, requestId: string, mayExplain = false): PageView {
   const status = error ? statusOf(error) : 500;
   const title = titles[status] ?? (status < 500 ? 'This does not work' : 'The server failed');
   const message = error?.message ?? 'The server failed because of a bug. Its log has the details.';
+  const explained = mayExplain && (error?.detail?.['explain'] as Record<string, string> | undefined);
   const body = html`<p class="failure" role="alert">${message}</p>
     <p class="quiet">Request ${copyable(requestId)}</p>
+    ${explained && html`<p><a href="${withQuery('/console/explain', explained)}">Explain why</a></p>`}
     <p><a href="/console/">Go to the overview</a></p>`;
   return { title, body, status };
 }

@@ -1,4 +1,4 @@
-import { allow } from '../../accounts/allow.ts';
+import { allow, type Action } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import { version } from '../../runtime/package.ts';
 import type { AssetAddresses } from './assets.ts';
@@ -113,15 +113,24 @@ function nameOf(principal: Exclude<Principal, { kind: 'anonymous' }>): string {
 }
 
 function navigation(principal: Principal, current: Section | undefined): Html {
-  const visible = sections.filter(({ actions }) => actions.some((each) => may(principal, each)));
+  const isVisible = ({ actions }: { actions: readonly Action[] }) => actions.some((each) => may(principal, each));
+  const open = sections.find(({ key }) => key === current);
+  const pages = open && 'pages' in open ? open.pages.filter(isVisible) : [];
   return html`<nav class="sections" aria-label="Sections">
     <ul>
-      ${visible.map(
-        ({ key, title, path }) =>
-          html`<li><a href="${path}" ${key === current ? html`aria-current="page"` : ''}>${title}</a></li>`,
-      )}
+      ${sections.filter(isVisible).map(({ key, title, path }) => entry(title, path, key === current ? 'page' : ''))}
     </ul>
+    ${
+      pages.length > 0 &&
+      html`<ul class="within">
+        ${pages.map(({ title, path }) => entry(title, path))}
+      </ul>`
+    }
   </nav>`;
+}
+
+function entry(title: string, path: string, mark = ''): Html {
+  return html`<li><a href="${path}" ${mark && html`aria-current="${mark}"`}>${title}</a></li>`;
 }
 
 /** Whether `principal` has the scope for `action`. */

@@ -73,16 +73,60 @@ export interface Page {
 
 export type Section = (typeof sections)[number]['key'];
 
-/** The navigation. A visitor who may do one of `actions` sees the entry. */
+/** A page of the navigation. A visitor who may do one of `actions` sees it. */
+interface Entry {
+  title: string;
+  path: string;
+  actions: readonly Action[];
+}
+
+/** The navigation: sections, and the further pages that a section shows while it is open. */
 export const sections = [
   { key: 'overview', title: 'Overview', path: '/console/', actions: ['read'] },
-  { key: 'packages', title: 'Packages', path: '/console/packages', actions: ['read'] },
-  { key: 'images', title: 'Images', path: '/console/images', actions: ['read'] },
-  { key: 'mirror', title: 'Mirror', path: '/console/mirror', actions: ['operate'] },
+  {
+    key: 'packages',
+    title: 'Packages',
+    path: '/console/packages',
+    actions: ['read'],
+    pages: [
+      { title: 'Upload', path: '/console/upload', actions: ['write'] },
+      { title: 'Claims', path: '/console/claims', actions: ['admin'] },
+    ],
+  },
+  {
+    key: 'images',
+    title: 'Images',
+    path: '/console/images',
+    actions: ['read'],
+    pages: [{ title: 'Claims', path: '/console/claims', actions: ['admin'] }],
+  },
+  {
+    key: 'mirror',
+    title: 'Mirror',
+    path: '/console/mirror',
+    actions: ['operate'],
+    pages: [
+      { title: 'Prefetch', path: '/console/prefetch', actions: ['operate'] },
+      { title: 'Explain a name', path: '/console/explain', actions: ['operate'] },
+      { title: 'Failed requests', path: '/console/failures', actions: ['operate'] },
+    ],
+  },
   { key: 'usage', title: 'Usage', path: '/console/usage', actions: ['account'] },
-  { key: 'tokens', title: 'Tokens', path: '/console/tokens', actions: ['admin'] },
+  {
+    key: 'tokens',
+    title: 'Tokens',
+    path: '/console/tokens',
+    actions: ['admin'],
+    pages: [{ title: 'Rules for a CI', path: '/console/publishers', actions: ['admin'] }],
+  },
   { key: 'jobs', title: 'Jobs', path: '/console/jobs', actions: ['operate'] },
-  { key: 'audit', title: 'Audit', path: '/console/audit', actions: ['admin', 'operate'] },
+  {
+    key: 'audit',
+    title: 'Audit',
+    path: '/console/audit',
+    actions: ['admin', 'operate'],
+    pages: [{ title: 'Failed requests', path: '/console/failures', actions: ['admin', 'operate'] }],
+  },
   { key: 'webhooks', title: 'Webhooks', path: '/console/webhooks', actions: ['admin'] },
   { key: 'connect', title: 'Connect', path: '/console/connect', actions: ['read'] },
-] as const satisfies readonly { key: string; title: string; path: string; actions: readonly Action[] }[];
+] as const satisfies readonly (Entry & { key: string; pages?: readonly Entry[] })[];

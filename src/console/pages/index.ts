@@ -20,6 +20,8 @@ import { newTokenPage, revokePage, sessionPage, tokensPage } from './account/tok
 import { uploadPage } from './packages/upload.ts';
 import { dropEntriesPage, upstreamPage } from './mirror/upstream.ts';
 import { usagePage } from './account/usage.ts';
+import { explainPage } from './mirror/explain.ts';
+import { failedRequestsPage } from './mirror/failed-requests.ts';
 import { prefetchPage, prefetchRunPage } from './mirror/prefetch.ts';
 import { deliveryPage } from './operations/webhook-delivery.ts';
 import { deleteWebhookPage, secretPage, webhookPage } from './operations/webhook.ts';
@@ -58,6 +60,8 @@ export const pages: readonly Page[] = [
   jobsPage,
   jobPage,
   auditPage,
+  failedRequestsPage,
+  explainPage,
   webhooksPage,
   newWebhookPage,
   webhookPage,

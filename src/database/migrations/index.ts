@@ -33,6 +33,7 @@ import { endsOfAccess } from './035-ends-of-access.ts';
 import { activeStorageMigrations } from './036-active-storage.ts';
 import { processes } from './037-processes.ts';
 import { newestTags } from './039-newest-tags.ts';
+import { failedRequests } from './040-failed-requests.ts';
 import { peopleMigrations } from './038-people.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -72,4 +73,5 @@ export const migrations: readonly Migration[] = [
   ...processes,
   ...peopleMigrations,
   ...newestTags,
+  ...failedRequests,
 ];

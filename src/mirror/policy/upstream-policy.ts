@@ -9,12 +9,38 @@ export function matcher(patterns: readonly string[]): (name: string) => boolean 
   return (name) => expressions.some((expression) => expression.test(name));
 }
 
+/** Whether an upstream gets requests for a name, and why not. */
+type UpstreamRule = 'asked' | 'hosted' | 'reserved' | 'excluded' | 'not included' | 'other account';
+
+/** What the settings say about a name. */
+export interface NameRules {
+  /** The pattern of the setting `reserved` that keeps the name from all upstreams. */
+  reservedBy: string | undefined;
+  /** All upstreams of the kind, in order; `pattern` is the one that excludes the name. */
+  upstreams: { upstream: Upstream; rule: UpstreamRule; pattern: string | undefined }[];
+}
+
+/** The rules of a name, and what is hosted and stored under it. */
+export interface NameStory extends NameRules {
+  /** Whether the account hosts or claims it. */
+  isHosted: boolean;
+  /** The registry that the name begins with and that is no upstream. */
+  missing?: string | undefined;
+  /** The names by which clients request it, as failed requests have them. */
+  spellings: readonly string[];
+  /** Its name at the upstreams. */
+  nameThere: string;
+  /** The entry that says whether an upstream has the name, if one does. */
+  document?: { kind: string; reference: string };
+}
+
 /**
  * Decides which upstreams may get requests of an account for a name, before any I/O. A reserved name has none. The protocol
  * checks first whether a name is hosted.
  */
 export class UpstreamPolicy {
   readonly #upstreams: readonly { upstream: Upstream; admits: (names: readonly string[]) => boolean }[];
+  readonly #reserved: readonly string[];
   readonly #isReserved: (name: string) => boolean;
   /** What each reserved pattern begins with, before its first `*`, in lower case. */
   readonly #reservedStarts: readonly string[];
@@ -32,6 +58,7 @@ export class UpstreamPolicy {
     reserved: readonly string[],
     merged: readonly string[] = [],
   ) {
+    this.#reserved = reserved;
     this.#isReserved = matcher(reserved);
     this.#reservedStarts = reserved.map((pattern) => pattern.toLowerCase().split('*', 1)[0]!);
     this.#isMerged = matcher(merged);
@@ -58,6 +85,21 @@ export class UpstreamPolicy {
   candidates(...names: readonly string[]): Upstream[] {
     if (names.some(this.#isReserved)) return [];
     return this.#upstreams.filter(({ admits }) => admits(names)).map(({ upstream }) => upstream);
+  }
+
+  /** Why each upstream may get requests for a name with these spellings, or not. The protocol knows what is hosted. */
+  explain(...names: readonly string[]): NameRules {
+    const first = (patterns: readonly string[]) => patterns.find((each) => names.some(matcher([each])));
+    const reservedBy = first(this.#reserved);
+    const ruleOf = ({ config }: Upstream): Pick<NameRules['upstreams'][number], 'rule' | 'pattern'> => {
+      const excludedBy = first(config.exclude);
+      if (reservedBy !== undefined) return { rule: 'reserved', pattern: reservedBy };
+      if (excludedBy !== undefined) return { rule: 'excluded', pattern: excludedBy };
+      return { rule: first(config.include) === undefined ? 'not included' : 'asked', pattern: undefined };
+    };
+    const served = this.all.map((upstream) => ({ upstream, ...ruleOf(upstream) }));
+    const hidden = this.hidden.map((upstream) => ({ upstream, rule: 'other account' as const, pattern: undefined }));
+    return { reservedBy, upstreams: [...served, ...hidden] };
   }
 
   /** Whether `name` is kept from every upstream. */

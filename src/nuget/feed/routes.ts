@@ -71,6 +71,9 @@ async function open(
 ): Promise<FeedCall> {
   const { path, operation } = target;
   const id = path['id'] === undefined ? undefined : packageKey(path['id']);
+  const { version = '', file = '.nupkg' } = path;
+  // Clients show what is there of the other files.
+  if (id !== undefined && file.endsWith('.nupkg')) contextOf(response).asked = { name: id, reference: version };
   // The id of a pushed package is known only after the package has arrived.
   if (id !== undefined || operation.stores) allow(principal, operation.action, 'package', id);
   const context = contextOf(response);

@@ -115,15 +115,19 @@ export function createRegistry(parts: RegistryParts): HttpHandler {
   };
 }
 
+/** What is requested by a tag or digest. */
+const named: ReadonlySet<string> = new Set(['manifest', 'blob', 'referrers']);
+
 async function open(parts: RegistryParts, allowed: Allowed<Address, RegistryCall>): Promise<RegistryCall> {
   const { request, response, target: address } = allowed;
   const { images, source, uploads, pushes, quota, limits } = parts;
   const query = new URLSearchParams(address.query);
   const ns = namespaceOf(parts.urls, request, query);
+  const { kind, name: asked, item } = address.target;
+  if (asked !== '') contextOf(response).asked = { name: asked, reference: named.has(kind) ? item : '' };
   const repository = await repositoryOf(source, allowed, ns);
   const { name } = repository;
   const { principal } = allowed;
-  const { item } = address.target;
   contextOf(response).subject = name;
   return {
     request,

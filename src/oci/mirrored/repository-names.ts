@@ -1,4 +1,4 @@
-import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
+import type { NameRules, UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import {
   firstSegment,
@@ -15,6 +15,8 @@ interface RepositoryLocation {
   hosted: string[];
   /** Its place at an upstream; undefined if no upstream may get requests for it. */
   place: UpstreamRepository | undefined;
+  /** The place that the name means, whether or not the upstream may get requests for it. */
+  meant: UpstreamRepository | undefined;
   /** Whether the request names an upstream, by prefix or `ns`; else it means the default upstream. */
   isNamed: boolean;
   /** The registry that the name begins with, if the account has no upstream of that name. */
@@ -49,18 +51,31 @@ export class RepositoryNames {
     const isHidden = ns === undefined && this.#hidden.has(prefix);
     const isNamed = ns !== undefined || prefixed !== undefined || isHidden;
     const missing = ns === undefined && !prefixed && this.#isElsewhere(prefix) ? prefix : undefined;
-    if (!upstream || isHidden) return { hosted: ns === undefined ? [name] : [], place: undefined, isNamed, missing };
+    if (!upstream || isHidden) {
+      return { hosted: ns === undefined ? [name] : [], place: undefined, meant: undefined, isNamed, missing };
+    }
     let rest = prefixed === upstream ? name.slice(prefix.length + 1) : name;
     const mayContain = this.#mayContain(upstream, rest);
     if (isHub(upstream) && !rest.includes('/')) rest = `library/${rest}`;
-    const forms = formsOf({ upstream, name: rest });
+    const meant = { upstream, name: rest };
+    const forms = formsOf(meant);
     const hosted = new Set([
       ...(ns === undefined ? [name] : []),
       ...forms.map((form) => `${upstream.name}/${form}`),
       ...(upstream === this.#default ? forms : []),
     ]);
     const mayAsk = !missing && mayContain && this.#policy.candidates(...hosted, ...forms).includes(upstream);
-    return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined, isNamed, missing };
+    return { hosted: [...hosted], place: mayAsk ? meant : undefined, meant, isNamed, missing };
+  }
+
+  /** Why the upstream that a name means may get requests for it, or not. The name is as in a request without `ns`. */
+  explain(name: string): NameRules & Pick<RepositoryLocation, 'hosted' | 'missing' | 'meant'> {
+    const { hosted, missing, meant } = this.locate(name, undefined);
+    const { reservedBy, upstreams } = this.#policy.explain(...hosted, ...(meant ? formsOf(meant) : []));
+    const isMeant = ({ id }: Upstream) => (meant && !missing ? id === meant.upstream.id : spelled(name, id));
+    const spelled = (text: string, id: string) =>
+      this.#policy.hidden.some((each) => each.id === id && spellingsOf(each).includes(firstSegment(text)));
+    return { reservedBy, upstreams: upstreams.filter(({ upstream }) => isMeant(upstream)), hosted, missing, meant };
   }
 
   /** Whether the default upstream is not asked for names with this prefix. Docker Hub has no dot there; others may. */

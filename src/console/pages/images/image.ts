@@ -7,13 +7,13 @@ import {
   type tagSchema,
 } from '../../../api/content/content-schemas.ts';
 import { historySchema } from '../../../api/framework/schemas.ts';
-import { DomainError } from '../../../runtime/errors.ts';
 import { ago, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { choice, given, imagePath, pageLinks, withQuery } from '../../framework/links.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
 import { selectBox, table } from '../../framework/table.ts';
+import { explainMissing } from '../mirror/explain.ts';
 
 /** Most characters of a filter of tags; `/v1` refuses more. */
 const maxFilterLength = 128;
@@ -28,7 +28,9 @@ export const imagePage: Page = {
   show: async (call) => {
     const { api, params, query: asked } = call;
     const name = params['name']!;
-    const found = await api.call('getContainer', containerDetails, { params: { name } }).catch(explain(name));
+    const found = await api
+      .call('getContainer', containerDetails, { params: { name } })
+      .catch(explainMissing('container', name));
     const path = imagePath(found.name);
     const isUntagged = asked['show'] === 'untagged';
     const mayDelete = may(call.principal, 'delete') && (found.origin === 'hosted' || may(call.principal, 'operate'));
@@ -49,16 +51,6 @@ export const imagePage: Page = {
     return { title: short(found.name, 255), body, json };
   },
 };
-
-function explain(name: string): (error: unknown) => never {
-  return (error) => {
-    if (!(error instanceof DomainError) || error.name !== 'NameUnknown') throw error;
-    throw new DomainError(
-      'NotFound',
-      `${short(name, 255)} is not stored here. An image of an upstream has a page after its first pull through this registry.`,
-    );
-  };
-}
 
 async function tags({ api, query: asked, urls, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
   const query = {

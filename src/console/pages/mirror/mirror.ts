@@ -91,6 +91,10 @@ const states: Readonly<Record<UpstreamItem['state'], readonly [mark: string, tex
 
 /** The state of the upstream in words. */
 export function stateOf({ state }: UpstreamItem): Html {
+  return stateMark(state);
+}
+
+export function stateMark(state: UpstreamItem['state']): Html {
   const [mark, text] = states[state];
   return html`<span class="state ${mark}">${text}</span>`;
 }

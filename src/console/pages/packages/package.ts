@@ -1,13 +1,13 @@
 import type { z } from 'zod';
 import { packageVersionDetails, packageVersionList } from '../../../api/content/content-schemas.ts';
 import { eventList, historySchema, packageDetails, type packageVersion } from '../../../api/framework/schemas.ts';
-import { DomainError } from '../../../runtime/errors.ts';
 import { ago, countText, counted, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { given, packagePath, pageLinks, withQuery } from '../../framework/links.ts';
 import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { selectBox, table } from '../../framework/table.ts';
+import { explainMissing } from '../mirror/explain.ts';
 import { eventRows } from '../operations/event-rows.ts';
 import { dependencySection, installLines, readmeSection, versionFacts, warnings } from './package-version.ts';
 
@@ -33,7 +33,7 @@ export const packageVersionPage: Page = {
 async function packageView(call: PageCall, asked: string | undefined): Promise<PageView> {
   const { api, params } = call;
   const id = params['id']!;
-  const found = await api.call('getPackage', packageDetails, { params: { id } }).catch(explain(id));
+  const found = await api.call('getPackage', packageDetails, { params: { id } }).catch(explainMissing('package', id));
   const version = asked ?? found.latest_version ?? found.versions[0]!.version;
   const query = given(call.query, 'cursor');
   const [details, versions, events, past] = await Promise.all([
@@ -64,17 +64,6 @@ async function packageView(call: PageCall, asked: string | undefined): Promise<P
     ${events} ${past}`;
   const json = `/v1/packages/${encodeURIComponent(found.id)}/${encodeURIComponent(version)}`;
   return { title: short(`${found.id} ${asked === undefined ? '' : version}`.trim(), 200), body, json };
-}
-
-/** Replaces "not found": a package of an upstream has no page before its first download. */
-function explain(id: string): (error: unknown) => never {
-  return (error) => {
-    if (!(error instanceof DomainError) || error.name !== 'NotFound') throw error;
-    throw new DomainError(
-      'NotFound',
-      `${short(id, 100)} is not stored here. A package of an upstream has a page after its first download through this feed.`,
-    );
-  };
 }
 
 type Found = z.input<typeof packageDetails>;

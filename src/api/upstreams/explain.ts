@@ -1,0 +1,139 @@
+import { z } from 'zod';
+import { allow } from '../../accounts/allow.ts';
+import type { NameKind } from '../../accounts/names.ts';
+import { nameKinds } from '../../config/protocols.ts';
+import type { MirrorOverview } from '../../mirror/overview.ts';
+import type { NameStory } from '../../mirror/policy/upstream-policy.ts';
+import type { FailedRequests } from '../../usage/failed-requests.ts';
+import { operation, type Operation } from '../framework/operation.ts';
+import { count, time, timeOf, timeOrNull } from '../framework/schemas.ts';
+import { upstreamState } from './upstreams.ts';
+import { upstreamItem } from './upstream-schemas.ts';
+
+/** A protocol that knows from where an account gets a name. */
+interface ExplainingProtocol {
+  readonly kind: NameKind;
+  explain(accountId: number, name: string): Promise<NameStory>;
+}
+
+export interface ExplainParts {
+  protocols: readonly ExplainingProtocol[];
+  overview: MirrorOverview;
+  failures: FailedRequests;
+  /** Whether the mirror remembers that an upstream does not have an entry. */
+  isAbsent: (key: { upstream: string; kind: string; name: string; reference: string }) => Promise<boolean>;
+}
+
+const explainQuery = z.object({
+  kind: z.enum(nameKinds, `expected one of ${nameKinds.join(', ')}`).meta({ description: 'What the name is' }),
+  name: z
+    .string('expected one name')
+    .trim()
+    .min(1, 'expected a name')
+    .max(255)
+    .meta({ description: 'A package ID, or the name of an image' }),
+});
+
+export const nameExplanation = z
+  .strictObject({
+    kind: z.enum(nameKinds),
+    name: z.string(),
+    hosted: z
+      .boolean()
+      .meta({ description: 'Whether the account hosts it, or did: then the name is kept from upstreams' }),
+    reserved_by: z
+      .string()
+      .nullable()
+      .meta({ description: 'The pattern of the setting `reserved` that keeps it from all upstreams' }),
+    missing_registry: z
+      .string()
+      .nullable()
+      .meta({ description: 'The registry that the name begins with and that is no upstream' }),
+    upstreams: z.array(
+      z.strictObject({
+        id: z.string(),
+        kind: upstreamItem.shape.kind,
+        name_there: z.string().meta({ description: 'The name by which it is requested' }),
+        rule: z.enum(['asked', 'hosted', 'reserved', 'excluded', 'not included', 'other account']).meta({
+          description:
+            'Whether it gets requests for the name, and why not. hosted: because this server hosts the name; excluded, not included: by `exclude` and `include` of the upstream; other account: its setting `accounts` does not name this account',
+        }),
+        pattern: z.string().nullable().meta({ description: 'The pattern that reserves or excludes the name' }),
+        state: upstreamItem.shape.state,
+        entries: count.meta({ description: 'Stored documents and files of the name, at most 1,000' }),
+        confirmed_at: time.nullable().meta({ description: 'When it last sent or confirmed one of them' }),
+        said_not_found: z
+          .boolean()
+          .meta({ description: 'Whether it answered a short time ago that it does not have the name' }),
+        last_failure: z
+          .strictObject({ time, reason: z.string() })
+          .nullable()
+          .meta({ description: 'The latest request for the name that failed because of it, in the last two days' }),
+      }),
+    ),
+    refused: z
+      .strictObject({ time, code: z.string(), reason: z.string(), status: z.int() })
+      .nullable()
+      .meta({ description: 'The latest request of a client for the name that failed, in the last two days' }),
+  })
+  .meta({ id: 'NameExplanation' });
+
+/** `/explain`: why a client gets a name, or does not. */
+export function explainOperations({ protocols, overview, failures, isAbsent }: ExplainParts): Operation[] {
+  return [
+    operation({
+      method: 'get',
+      path: '/explain',
+      id: 'explainName',
+      summary:
+        'Explain from where the account gets a package or an image: whether it is hosted or reserved, which upstreams are asked, and what each said last',
+      action: 'operate',
+      query: explainQuery,
+      status: 200,
+      answer: nameExplanation,
+      run: async ({ principal, query: { kind, name } }) => {
+        allow(principal, 'read', kind, name.toLowerCase());
+        const protocol = protocols.find((each) => each.kind === kind)!;
+        const story = await protocol.explain(principal.accountId, name);
+        const views = await overview.list();
+        const known = await failures.list({ kind, names: story.spellings }, maxFailures);
+        const { nameThere, document } = story;
+        const upstreams = await Promise.all(
+          story.upstreams.map(async ({ upstream, rule, pattern = null }) => {
+            const { entries, validatedAt } = await overview.storedUnder(upstream, nameThere);
+            const failure = known.find((each) => each.upstream === upstream.name);
+            return {
+              id: upstream.id,
+              kind: upstream.config.kind,
+              name_there: nameThere,
+              rule,
+              pattern,
+              state: upstreamState(views.find((each) => each.upstream === upstream)!),
+              entries,
+              confirmed_at: timeOrNull(validatedAt),
+              said_not_found: document
+                ? await isAbsent({ upstream: upstream.id, name: nameThere, ...document })
+                : false,
+              last_failure: failure ? { time: timeOf(failure.lastAt), reason: failure.reason } : null,
+            };
+          }),
+        );
+        const last = known.find(({ accountId }) => accountId === principal.accountId);
+        return {
+          kind,
+          name,
+          hosted: story.isHosted,
+          reserved_by: story.reservedBy ?? null,
+          missing_registry: story.missing ?? null,
+          upstreams,
+          refused: last
+            ? { time: timeOf(last.lastAt), code: last.code, reason: last.reason, status: last.status }
+            : null,
+        };
+      },
+    }),
+  ];
+}
+
+/** Failures of a name that are searched for the latest of each upstream. */
+const maxFailures = 100;

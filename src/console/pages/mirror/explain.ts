@@ -1,0 +1,129 @@
+import type { z } from 'zod';
+import { nameExplanation } from '../../../api/upstreams/explain.ts';
+import { protocolWords } from '../../../config/protocols.ts';
+import { DomainError } from '../../../runtime/errors.ts';
+import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
+import { ago, counted } from '../../framework/format.ts';
+import { html, type Html, type HtmlPart } from '../../framework/html.ts';
+import { given, withQuery } from '../../framework/links.ts';
+import type { Page, PageView } from '../../framework/page.ts';
+import { facts, table } from '../../framework/table.ts';
+import { addressOf, stateMark } from './mirror.ts';
+
+type Explanation = z.input<typeof nameExplanation>;
+type AskedUpstream = Explanation['upstreams'][number];
+
+const path = '/console/explain';
+
+/** The address of the page that explains a name. */
+export function explainPath(kind: string, name: string): string {
+  return withQuery(path, { kind, name });
+}
+
+/** From where clients get a package or an image, and why not. */
+export const explainPage: Page = {
+  path: '/explain',
+  section: 'mirror',
+  action: 'operate',
+  show: async (call): Promise<PageView> => {
+    const query = given(call.query, 'kind', 'name');
+    const view = (errors: Errors, body?: Html) => {
+      const form = new Form({ kind: query['kind'] ?? 'package', name: query['name'] ?? '' }, errors);
+      const kinds = protocolWords.map(({ kind, word }) => [kind, word] as const);
+      return form.view(
+        'Explain a name',
+        html`<form class="filter" method="get" action="${path}">
+            <div>${form.select('kind', 'Kind', kinds)}</div>
+            <div>${form.input('name', 'Name', { attributes: html`maxlength="255" required` })}</div>
+            <button>Explain</button>
+          </form>
+          ${body ?? html`<p class="empty">Type a name to see whether it is hosted or reserved, which upstreams are asked for it, and what each said.</p>`}`,
+        withQuery('/v1/explain', query),
+      );
+    };
+    if (!query['name']) return view({});
+    try {
+      return view({}, explanation(await call.api.call('explainName', nameExplanation, { query }), call.now));
+    } catch (error) {
+      return view(fieldErrors(error));
+    }
+  },
+};
+
+function explanation(story: Explanation, now: number): Html {
+  const { kind, name, upstreams, refused } = story;
+  const word = protocolWords.find((each) => each.kind === kind)!.word;
+  return html`<p><strong>${conclusionOf(story, word)}</strong></p>
+    ${
+      refused &&
+      facts([
+        'Last failed request',
+        html`${ago(refused.time, now)}, ${refused.status} ${refused.code}: ${refused.reason}
+          <a href="${withQuery('/console/failures', { kind, name })}">All failed requests</a>`,
+      ])
+    }
+    ${table(
+      [{ name: 'Upstream' }, 'Asked', 'State', 'Stored', 'It said last'],
+      upstreams.map((each) => [
+        html`<a href="${addressOf(each)}">${each.id}</a>`,
+        ruleText(each),
+        stateMark(each.state),
+        counted(each.entries, 'entry', 'entries'),
+        lastAnswer(each, now),
+      ]),
+      { empty: 'No upstream of the settings serves such names.' },
+    )}`;
+}
+
+function conclusionOf(
+  { name, hosted, reserved_by: pattern, missing_registry: missing, upstreams }: Explanation,
+  word: string,
+): string {
+  if (missing !== null)
+    return `The name begins with ${missing}, which is no upstream. Add it to the setting upstreams.`;
+  const isAsked = upstreams.some(({ rule }) => rule === 'asked');
+  if (hosted && !isAsked) return `This account hosts ${name}, so no upstream is asked for it.`;
+  if (pattern !== null)
+    return `${name} is reserved by ${pattern}: no upstream is ever asked for it. Push the ${word} here.`;
+  if (!isAsked) return `No upstream may be asked for ${name}, and it is not hosted here.`;
+  if (upstreams.some(({ entries }) => entries > 0)) return `${name} comes from an upstream. Something of it is stored.`;
+  if (upstreams.every(({ rule, said_not_found: said }) => rule !== 'asked' || said)) {
+    return `Each upstream that is asked says that it has no ${name}. Check the spelling.`;
+  }
+  return `${name} is requested from upstreams in this order. Nothing of it is stored yet.`;
+}
+
+function ruleText({ rule, pattern, name_there: there }: AskedUpstream): HtmlPart {
+  if (rule === 'asked') return html`yes, for <code>${there}</code>`;
+  const why = {
+    hosted: 'it is hosted here',
+    reserved: `reserved by ${pattern}`,
+    excluded: `excluded by ${pattern}`,
+    'not included': 'its setting include does not name it',
+    'other account': 'it serves other accounts only',
+  }[rule];
+  return html`no: ${why}`;
+}
+
+function lastAnswer(
+  { confirmed_at: confirmed, said_not_found: absent, last_failure: failure }: AskedUpstream,
+  now: number,
+): HtmlPart {
+  const failed = failure && html`${ago(failure.time, now)}: ${failure.reason}`;
+  if (absent) return html`it has no such name ${failed}`;
+  if (failure && (confirmed === null || failure.time > confirmed)) return failed;
+  return confirmed === null ? html`<span class="quiet">nothing yet</span>` : html`content, ${ago(confirmed, now)}`;
+}
+
+/** Replaces "not found" of a name, which can have many reasons, in the words of `kind`. */
+export function explainMissing(kind: string, name: string): (error: unknown) => never {
+  return (error) => {
+    if (!(error instanceof DomainError) || !['NotFound', 'NameUnknown'].includes(error.name)) throw error;
+    const { word } = protocolWords.find((each) => each.kind === kind)!;
+    throw new DomainError(
+      'NotFound',
+      `${name.slice(0, 255)} is not stored here. The ${word} of an upstream has a page after its first download, unless the settings keep its name from upstreams.`,
+      { detail: { explain: { kind, name: name.slice(0, 255) } } },
+    );
+  };
+}

@@ -1,0 +1,73 @@
+import type { z } from 'zod';
+import { failedRequestList } from '../../../api/server/failed-requests.ts';
+import { protocolWords } from '../../../config/protocols.ts';
+import { ago, countText, short } from '../../framework/format.ts';
+import { html, type HtmlPart } from '../../framework/html.ts';
+import { may } from '../../framework/layout.ts';
+import { choice, given, pageLinks, withQuery } from '../../framework/links.ts';
+import type { Page, PageCall } from '../../framework/page.ts';
+import { table } from '../../framework/table.ts';
+import { explainPath } from './explain.ts';
+
+const path = '/console/failures';
+const filters = ['kind', 'name', 'token_id', 'upstream', 'code'] as const;
+const kinds = Object.fromEntries(
+  protocolWords.map(({ kind, plural, word }) => [kind, kind === plural ? word : `${word}s`]),
+);
+
+/** The requests of clients that failed, the latest first. */
+export const failedRequestsPage: Page = {
+  path: '/failures',
+  section: 'audit',
+  action: 'any',
+  show: async (call) => {
+    const query = given(call.query, 'cursor', ...filters);
+    const { items, next_cursor: next } = await call.api.call('listFailedRequests', failedRequestList, { query });
+    const isFiltered = Object.keys(query).length > 0;
+    const body = html`<p>
+        What clients asked for in the last two days and did not get. Equal requests are counted together. A wrong
+        password or token is in the <a href="/console/audit?type=sign_in.failed">audit</a>.
+      </p>
+      <form class="filter" method="get" action="${path}">
+        ${choice('kind', 'Kind', { '': 'all', ...kinds }, query['kind'])}
+        <div>
+          <label for="name">Name</label>
+          <input id="name" name="name" maxlength="255" value="${query['name']}" />
+        </div>
+        <div>
+          <label for="upstream">Upstream</label>
+          <input id="upstream" name="upstream" maxlength="255" value="${query['upstream']}" />
+        </div>
+        <button>Filter</button>
+      </form>
+      ${table(
+        ['Last', 'Name', 'Status', 'Why', 'Upstream', 'Token', { number: 'Times' }],
+        items.map((each) => [
+          ago(each.last_at, call.now),
+          nameOf(call, each),
+          String(each.status),
+          html`${each.reason}
+            <a class="quiet" href="${withQuery(path, { ...query, cursor: null, code: each.code })}">${each.code}</a>`,
+          each.upstream,
+          each.token_id &&
+            html`<a href="${withQuery(path, { token_id: each.token_id })}">${each.token_id.slice(0, 8)}</a>`,
+          countText(each.count),
+        ]),
+        {
+          empty: isFiltered
+            ? html`Nothing matches. <a href="${path}">Clear the filter</a>`
+            : 'No request failed in the last two days.',
+        },
+      )}
+      ${pageLinks(path, query, next)}`;
+    return { title: 'Failed requests', body, json: withQuery('/v1/failed-requests', query) };
+  },
+};
+
+function nameOf(
+  { principal }: PageCall,
+  { kind, name, reference }: z.input<typeof failedRequestList>['items'][number],
+): HtmlPart {
+  const text = short([name, reference].filter(Boolean).join(' '), 120);
+  return may(principal, 'operate') ? html`<a href="${explainPath(kind, name)}">${text}</a>` : text;
+}

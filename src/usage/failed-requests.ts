@@ -1,0 +1,160 @@
+import { hash } from 'node:crypto';
+import { placeholders, type Database, type Value } from '../database/database.ts';
+import type { SubjectKind } from './counters.ts';
+
+/** What failed requests have in common that count as one. */
+interface FailureKey {
+  accountId: number;
+  kind: SubjectKind;
+  name: string;
+  /** The version, tag or digest; empty without one. */
+  reference: string;
+  /** Null for an anonymous reader. */
+  tokenId: string | null;
+  /** The name of the upstream that caused it; null without one. */
+  upstream: string | null;
+  status: number;
+  /** The name of the error. */
+  code: string;
+  reason: string;
+}
+
+/** Requests that failed. Times are in milliseconds since 1970 UTC. */
+export interface FailedRequest extends FailureKey {
+  id: string;
+  /** `X-Request-Id` of the latest one. */
+  requestId: string;
+  count: number;
+  firstAt: number;
+  lastAt: number;
+}
+
+interface FailureFilter {
+  /** Undefined: those of all accounts. */
+  accountId?: number | undefined;
+  kind?: string | undefined;
+  /** One of these. */
+  names?: readonly string[] | undefined;
+  tokenId?: string | undefined;
+  upstream?: string | undefined;
+  code?: string | undefined;
+}
+
+/** How long a failure is kept after its latest request, in milliseconds. */
+const keepFor = 2 * 86_400_000;
+/** Most failures of an account that are kept, the latest. */
+const maxKept = 5000;
+/** Most failures in memory until the next flush. More are lost: one client may cause any number. */
+const maxUnwritten = 500;
+const maxReason = 500;
+const maxName = 255;
+
+const columns = `id, account_id AS accountId, kind, name, reference, token_id AS tokenId, upstream, status, code, reason,
+  request_id AS requestId, count, first_at AS firstAt, last_at AS lastAt`;
+
+/** The requests of the last two days that were refused or failed, for people who look for the cause. */
+export class FailedRequests {
+  readonly #database: Database;
+  readonly #now: () => number;
+  readonly #unwritten = new Map<string, FailedRequest>();
+
+  constructor(database: Database, now: () => number) {
+    this.#database = database;
+    this.#now = now;
+  }
+
+  /** Counts a failed request; the next flush writes it. */
+  note({ requestId, ...given }: FailureKey & { requestId: string }): void {
+    const key = {
+      ...given,
+      name: given.name.slice(0, maxName),
+      reference: given.reference.slice(0, maxName),
+      reason: given.reason.slice(0, maxReason),
+    };
+    const id = hash('sha256', JSON.stringify(Object.values(key)));
+    const now = this.#now();
+    const before = this.#unwritten.get(id);
+    if (!before && this.#unwritten.size >= maxUnwritten) return;
+    const { count = 0, firstAt = now } = before ?? {};
+    this.#unwritten.set(id, { id, ...key, requestId, count: count + 1, firstAt, lastAt: now });
+  }
+
+  /** Writes what was counted. What cannot be written is lost. */
+  async flush(): Promise<void> {
+    const rows = [...this.#unwritten.values()].map((each) => ({
+      id: each.id,
+      account_id: each.accountId,
+      kind: each.kind,
+      name: each.name,
+      reference: each.reference,
+      token_id: each.tokenId,
+      upstream: each.upstream,
+      status: each.status,
+      code: each.code,
+      reason: each.reason,
+      request_id: each.requestId,
+      count: each.count,
+      first_at: each.firstAt,
+      last_at: each.lastAt,
+    }));
+    this.#unwritten.clear();
+    if (rows.length === 0) return;
+    rows.sort((one, other) => (one.id < other.id ? -1 : 1));
+    const update = 'count = failed_requests.count + new.count, last_at = new.last_at, request_id = new.request_id';
+    await this.#database.transaction((tx) => tx.upsert('failed_requests', ['id'], rows, update), { fleeting: true });
+  }
+
+  /** Up to `limit` failures, with those of this process that are not written yet: the latest first, after `after` if given. */
+  async list(
+    { accountId, ...rest }: FailureFilter,
+    limit: number,
+    after?: readonly [lastAt: number, id: string],
+  ): Promise<FailedRequest[]> {
+    await this.flush().catch(() => undefined);
+    const conditions: string[] = [];
+    const values: Value[] = [];
+    const fields = { account_id: accountId, kind: rest.kind, token_id: rest.tokenId };
+    for (const [column, value] of Object.entries({ ...fields, upstream: rest.upstream, code: rest.code })) {
+      if (value === undefined) continue;
+      conditions.push(`${column} = ?`);
+      values.push(value);
+    }
+    if (rest.names) {
+      conditions.push(`name IN (${placeholders(rest.names)})`);
+      values.push(...rest.names);
+    }
+    conditions.push('last_at > ?');
+    values.push(this.#now() - keepFor);
+    if (after) {
+      conditions.push('(last_at < ? OR (last_at = ? AND id < ?))');
+      values.push(after[0], ...after);
+    }
+    return this.#database.select<FailedRequest>(
+      `SELECT ${columns} FROM failed_requests WHERE ${conditions.join(' AND ')} ORDER BY last_at DESC, id DESC LIMIT ?`,
+      [...values, limit],
+    );
+  }
+
+  /** Deletes old failures, and those of an account beyond the most that are kept. */
+  async deleteOld(): Promise<void> {
+    const counts = await this.#database.select<{ accountId: number }>(
+      'SELECT account_id AS accountId FROM failed_requests GROUP BY account_id HAVING COUNT(*) > ?',
+      [maxKept],
+    );
+    await this.#database.transaction(
+      async (tx) => {
+        await tx.run('DELETE FROM failed_requests WHERE last_at <= ?', [this.#now() - keepFor]);
+        for (const { accountId } of counts) {
+          const first = await tx.get<{ lastAt: number }>(
+            `SELECT last_at AS lastAt FROM failed_requests WHERE account_id = ? ORDER BY last_at DESC, id DESC
+             LIMIT 1 OFFSET ?`,
+            [accountId, maxKept],
+          );
+          if (!first) continue;
+          await tx.run('DELETE FROM failed_requests WHERE account_id = ? AND last_at <= ?', [accountId, first.lastAt]);
+        }
+      },
+      { fleeting: true },
+    );
+  }
+}
