@@ -41,6 +41,7 @@ const owners: Record<string, string> = {
   usage_writers: 'usage',
   storage_samples: 'usage',
   failed_requests: 'usage',
+  token_uses: 'usage',
   mirrored_downloads: 'usage',
   history: 'history',
   events: 'events',

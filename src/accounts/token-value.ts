@@ -6,6 +6,9 @@ const randomLength = 30;
 const checksumLength = 6;
 const valueFormat = new RegExp(`^ent_[0-9A-Za-z]{${randomLength + checksumLength}}$`);
 
+/** Characters of a token that are stored. */
+export const prefixLength = 8;
+
 /** A new token: `ent_`, 30 random base-62 characters (178 bits), and a checksum of 6 characters. */
 export function newTokenValue(): string {
   let random = '';
@@ -30,7 +33,7 @@ export function hashToken(value: string): string {
 
 /** The start of a token: enough to recognise it, not enough to use it. Empty for a chosen value, which may be short. */
 export function prefixOf(value: string): string {
-  return valueFormat.test(value) ? value.slice(0, 8) : '';
+  return valueFormat.test(value) ? value.slice(0, prefixLength) : '';
 }
 
 function checksum(text: string): string {

@@ -7,44 +7,8 @@ import { recordFrom } from '../events/record.ts';
 import { Names, parsePatterns, type Patterns } from './names.ts';
 import type { People } from './people.ts';
 import { parseScopes, scopes as allScopes, type Scope, type TokenPrincipal, type Verifier } from './principal.ts';
-import { hashToken, newTokenValue, prefixOf } from './token-value.ts';
-
-export interface Token {
-  id: string;
-  name: string;
-  tokenPrefix: string;
-  scopes: Scope[];
-  /** The name patterns that limit it; null for all names. */
-  patterns: Patterns | null;
-  /** The rule that gave it for an identity token; null for other tokens. */
-  publisherId: string | null;
-  /** The person whose personal token it is, or made it; null for other tokens. */
-  personId: string | null;
-  /** Who made it; null for one that an older version made. */
-  createdBy: Actor | null;
-  createdAt: number;
-  expiresAt: number | null;
-  lastUsedAt: number | null;
-  revokedAt: number | null;
-}
-
-interface TokenRow {
-  id: string;
-  account_id: number;
-  name: string;
-  token_prefix: string;
-  hash: string;
-  scopes: string;
-  patterns: string | null;
-  publisher_id: string | null;
-  owner_id: string | null;
-  /** An `Actor` as JSON. */
-  created_by: string | null;
-  created_at: number;
-  expires_at: number | null;
-  last_used_at: number | null;
-  revoked_at: number | null;
-}
+import { patternsOfRow, tokenOfRow, type Token, type TokenRow } from './token-rows.ts';
+import { hashToken, newTokenValue, prefixLength, prefixOf } from './token-value.ts';
 
 /** With what `people` says about its person; null for other tokens. */
 type PrincipalRow = TokenRow & { account_name: string; person: string | null; signed_in_at: number | null };
@@ -156,7 +120,7 @@ export class Tokens implements Verifier {
         ...options.details,
       });
     });
-    return { token: toToken(row), value };
+    return { token: tokenOfRow(row), value };
   }
 
   /**
@@ -191,7 +155,7 @@ export class Tokens implements Verifier {
        ORDER BY created_at DESC, id DESC LIMIT ?`,
       [accountId, createdAt, createdAt, id, this.#now(), ...(personId === undefined ? [] : [personId]), limit],
     );
-    return rows.map((row) => this.#toToken(row));
+    return rows.map((row) => this.#tokenOfRow(row));
   }
 
   /** One token of the account, in any state; undefined if the account has no token with this ID. */
@@ -200,12 +164,29 @@ export class Tokens implements Verifier {
       id,
       accountId,
     ]);
-    return row && this.#toToken(row);
+    return row && this.#tokenOfRow(row);
+  }
+
+  /**
+   * The tokens of the account, in any state, that `value` is or is the beginning of: at most 50. A whole token is found by its
+   * hash; else only its stored beginning is compared.
+   */
+  async find(accountId: number, value: string): Promise<Token[]> {
+    const whole = 'SELECT * FROM tokens WHERE account_id = ? AND hash = ?';
+    const exact = await this.#database.get<TokenRow>(whole, [accountId, hashToken(value)]);
+    if (exact) return [this.#tokenOfRow(exact)];
+    // It is the whole value of a token that this account does not have.
+    if (prefixOf(value) !== '') return [];
+    const rows = await this.#database.select<TokenRow>(
+      'SELECT * FROM tokens WHERE account_id = ? AND token_prefix = ? ORDER BY created_at DESC, id DESC LIMIT 50',
+      [accountId, value.slice(0, prefixLength)],
+    );
+    return rows.map((row) => this.#tokenOfRow(row));
   }
 
   /** With uses that are not yet in the database. */
-  #toToken(row: TokenRow): Token {
-    return toToken({ ...row, last_used_at: this.#used.get(row.id) ?? row.last_used_at });
+  #tokenOfRow(row: TokenRow): Token {
+    return tokenOfRow({ ...row, last_used_at: this.#used.get(row.id) ?? row.last_used_at });
   }
 
   /** Revokes a token at once on all instances (but see `lag`); `NotFound` if the account does not have it. */
@@ -301,7 +282,7 @@ export class Tokens implements Verifier {
     if (row.owner_id !== null && !this.#people?.isCurrent(row.signed_in_at ?? 0)) return undefined;
     let principal = this.#principals.get(row);
     if (!principal) {
-      const patterns = patternsIn(row);
+      const patterns = patternsOfRow(row);
       principal = {
         kind: 'token',
         accountId: row.account_id,
@@ -375,25 +356,4 @@ export class Tokens implements Verifier {
   async isKnown(value: string): Promise<boolean> {
     return (await this.#database.get('SELECT id FROM tokens WHERE hash = ?', [hashToken(value)])) !== undefined;
   }
-}
-
-function patternsIn({ patterns }: TokenRow): Patterns | null {
-  return patterns === null ? null : (JSON.parse(patterns) as Patterns);
-}
-
-function toToken(row: TokenRow): Token {
-  return {
-    id: row.id,
-    name: row.name,
-    tokenPrefix: row.token_prefix,
-    scopes: row.scopes.split(',') as Scope[],
-    patterns: patternsIn(row),
-    publisherId: row.publisher_id,
-    personId: row.owner_id,
-    createdBy: row.created_by === null ? null : (JSON.parse(row.created_by) as Actor),
-    createdAt: row.created_at,
-    expiresAt: row.expires_at,
-    lastUsedAt: row.last_used_at,
-    revokedAt: row.revoked_at,
-  };
 }

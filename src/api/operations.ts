@@ -9,6 +9,7 @@ import { DomainError } from '../runtime/errors.ts';
 import { limitCost, type Cost } from '../http/limit.ts';
 import { admit } from '../http/quota.ts';
 import type { Jobs } from '../jobs/jobs.ts';
+import type { TokenUses } from '../usage/token-uses.ts';
 import type { FailedRequests } from '../usage/failed-requests.ts';
 import type { Quota } from '../usage/quota.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
@@ -26,6 +27,7 @@ import { sessionOperations } from './account/sessions.ts';
 import { searchOperations, type SearchSource } from './content/search.ts';
 import { explainOperations, type ExplainParts } from './upstreams/explain.ts';
 import { ownTokenOperations } from './account/own-tokens.ts';
+import { useOperations } from './account/uses.ts';
 import { tokenOperations } from './account/tokens.ts';
 import { upstreamOperations, type UpstreamOperationParts } from './upstreams/upstreams.ts';
 import { webhookOperations } from './webhooks/webhooks.ts';
@@ -36,6 +38,7 @@ interface OperationParts extends AccountParts, AuditParts, Pick<ExplainParts, 'p
   sessions: Sessions;
   publishers: PublisherParts;
   failures: FailedRequests;
+  uses: TokenUses;
   jobs: Jobs;
   instances: Instances;
   webhooks: OpenWebhooks;
@@ -62,6 +65,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...searchOperations(parts.searches),
     ...claimOperations(parts.claims),
     ...tokenOperations(parts.tokens),
+    ...useOperations(parts.uses, parts.tokens),
     ...ownTokenOperations(parts.tokens, parts.people, parts.now),
     ...publisherOperations(parts.publishers),
     ...sessionOperations(parts.sessions),

@@ -7,6 +7,7 @@ import type { ErrorName } from '../runtime/errors.ts';
 import { isBillable } from '../usage/counters.ts';
 import type { Limits } from '../limits/limits.ts';
 import type { FailedRequests } from '../usage/failed-requests.ts';
+import type { TokenUses } from '../usage/token-uses.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import { writeAccess, type AccessLine } from './access-log.ts';
 import { drain } from './drain.ts';
@@ -35,6 +36,7 @@ interface Observers {
   observe: Probes;
   usage: UsageRecord;
   failures: FailedRequests;
+  uses: TokenUses;
   limits: Limits;
   sending: Sending;
   now: () => number;
@@ -126,7 +128,7 @@ interface RequestFacts {
 
 /** Counts a finished request and writes one JSON line. It contains no `Authorization` header, so never a token. */
 function record(
-  { log, observe, usage, failures, now }: Observers,
+  { log, observe, usage, failures, uses, now }: Observers,
   request: IncomingMessage,
   response: AppResponse,
   facts: RequestFacts,
@@ -136,6 +138,10 @@ function record(
   const line = accessLine(request, response, facts, now());
   const { principal } = context;
   if (principal) usage.count(principal.accountId, line, context.version);
+  if (principal?.kind === 'token') {
+    const { accountId, tokenId, publisherId } = principal;
+    uses.note(accountId, publisherId ?? tokenId, line, `${line.remote} ${line.agent ?? ''}`);
+  }
   noteFailure(failures, line, context);
   const isProbe = line.method === 'GET' && line.status === 200 && probes.has(line.path);
   if (!isProbe || log.isLevelEnabled('debug')) writeAccess(log, line);

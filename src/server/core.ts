@@ -43,6 +43,7 @@ import { openUpstreams } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { SubjectKind } from '../usage/counters.ts';
 import { FailedRequests } from '../usage/failed-requests.ts';
+import { TokenUses } from '../usage/token-uses.ts';
 import { UsageRecord, type AddDownloads } from '../usage/record.ts';
 import { Unwritten } from '../usage/unwritten.ts';
 import type { ReceiverOptions } from '../webhooks/open.ts';
@@ -113,6 +114,7 @@ export interface Core {
   readonly limits: Limits;
   readonly usage: UsageRecord;
   readonly failures: FailedRequests;
+  readonly uses: TokenUses;
   readonly unwritten: Unwritten;
   readonly entries: Entries;
   readonly mirror: Mirror;
@@ -159,6 +161,7 @@ export async function openCore(
   const limits = new Limits({ settings: config.limits, cache, events: repeatedEvents, now: watch ?? now });
   const usage = new UsageRecord(database, now, downloads);
   const failures = new FailedRequests(database, now);
+  const uses = new TokenUses(database, now);
   const unwritten = new Unwritten({ usage, tokens, folder: paths.unwritten, log });
   // The mirror is closed before this, because its fetches count their bytes when they end.
   stack.defer(closing.part('usage', (milliseconds) => unwritten.close(milliseconds)));
@@ -219,6 +222,7 @@ export async function openCore(
     limits,
     usage,
     failures,
+    uses,
     unwritten,
     entries,
     mirror,

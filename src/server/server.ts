@@ -173,6 +173,7 @@ export async function startServer(
     observe: operations,
     usage: core.usage,
     failures: core.failures,
+    uses: core.uses,
     limits: core.limits,
     sending: new Sending(),
     now,
@@ -298,6 +299,7 @@ function mountAll(
     upstreams: { overview, use: new AllAccountsUse(database, () => accounts.list(), now) },
     usage,
     failures,
+    uses: core.uses,
     stored,
     limits,
     now,
@@ -354,7 +356,7 @@ function choresOf(
   quota: Quota,
   certificate: ServerCertificate | undefined,
 ): RepeatedWork[] {
-  const { tokens, sessions, identity, usage, failures, entries, repeatedEvents } = core;
+  const { tokens, sessions, identity, usage, failures, uses, entries, repeatedEvents } = core;
   const soon = 5000;
   return [
     { interval: soon, run: () => repeatedEvents.flush(), failure: 'repeated events were not written' },
@@ -366,6 +368,8 @@ function choresOf(
       failure: 'the times of the last use of mirrored content were not written',
     },
     { interval: soon, run: () => failures.flush(), failure: 'failed requests were not written, and are lost' },
+    { interval: soon, run: () => uses.flush(), failure: 'the uses of tokens were not written, and are lost' },
+    { interval: 600_000, run: () => uses.deleteOld(), failure: 'old uses of tokens were not deleted' },
     { interval: 600_000, run: () => failures.deleteOld(), failure: 'old failed requests were not deleted' },
     ...(certificate
       ? [{ interval: 2000, run: () => certificate.refresh(), failure: 'the certificate files were not read' }]

@@ -17,6 +17,7 @@ import { Visitor } from '../support/visitor.ts';
 const without = new Map([
   ['POST /me/tokens', 'no token may; console/person-sign-in'],
   ['DELETE /me/tokens/{id}', 'no token may; console/person-sign-in'],
+  ['POST /tokens/find', 'only searches'],
   ['POST /publishers/explain', 'shows what a rule would do'],
   ['POST /jobs/{name}/preview', 'a dry run'],
   ['POST /webhooks/{id}/test', 'only sends a request'],

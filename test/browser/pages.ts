@@ -80,6 +80,8 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/usage': { at: () => '/console/usage', scopes: ['read'] },
   '/tokens': { at: () => '/console/tokens', scopes: ['admin'] },
   '/tokens/new': { at: () => '/console/tokens/new', scopes: ['admin'] },
+  '/tokens/find': { at: () => '/console/tokens/find', scopes: ['admin'] },
+  '/tokens/:id': { at: ({ tokenId }) => `/console/tokens/${tokenId}`, scopes: ['admin'] },
   '/tokens/revoke': { at: ({ tokenId }) => `/console/tokens/revoke?id=${tokenId}`, scopes: ['admin'] },
   '/sessions/:id': { at: ({ sessionId }) => `/console/sessions/${sessionId}`, scopes: ['admin'] },
   '/jobs': { at: () => '/console/jobs', scopes: ['operate'] },

@@ -38,7 +38,10 @@ test('images are listed with their origin, and an image has a row for each tag, 
   t.regex(image, /same as v1, v10, v11/);
   t.regex(image, /<td>linux\/amd64<\/td>/);
   t.regex(image, /docker pull 127\.0\.0\.1:\d+\/team\/app:v55</);
-  t.regex(image, /What tags pointed to/);
+  t.regex(await visitor.page('/console/images/team%2Fapp?show=history'), /What tags pointed to/);
+  t.regex(await visitor.page('/console/images/team%2Fapp?show=used'), /Who uses it[^]*first token/);
+  const reader = await Visitor.signedIn(server, await tokenOf(server, ['read']));
+  t.regex(await reader.page('/console/images/team%2Fapp?show=used'), /Only an administrator/);
   const [, next] = /<a href="([^"]+)" rel="next">/.exec(image)!;
   t.deepEqual(order(await visitor.page(next!.replaceAll('&amp;', '&'))), ['v5', 'v4', 'v3', 'v2', 'v1']);
   t.deepEqual(order(await visitor.page('/console/images/team%2Fapp?order=asc')).slice(0, 3), ['v1', 'v2', 'v3']);

@@ -64,17 +64,26 @@ test('the page of a hosted package has install lines, README, dependencies, fact
   t.regex(page, /<h3>Hello<\/h3>/);
   t.regex(page, /<a href="https:\/\/docs\.test\/" rel="nofollow noopener">docs<\/a> logo/);
   t.notRegex(page, /<img/);
+  const tab = (show: string) => visitor.page(`/console/packages/Contoso.Json?show=${show}`);
   t.regex(
-    page,
+    await tab('dependencies'),
     /net8\.0[^]*<a href="\/console\/packages\/Contoso\.Core">Contoso\.Core<\/a>\s*<span class="quiet">\[1\.0\.0, 2\.0\.0\)/,
   );
   for (const text of ['Ada, Grace', 'json, serialiser', 'MIT', 'https://project.test/', 'abc123', 'Contoso JSON']) {
     t.true(page.includes(text), text);
   }
   t.regex(page, /<a href="https:\/\/source\.test\/repo" rel="nofollow noopener">/);
-  t.regex(page, /Who did what[^]*package\.unlisted/);
+  t.regex(await tab('history'), /Who did what[^]*package\.unlisted/);
+  t.regex(page, /Latest versions[^]*>2\.0\.0<[^]*>1\.59\.0<[^]*All 61 versions/);
+  t.notRegex(page, />1\.50\.0</);
+  await feed.publish({ id: 'Contoso.Web', dependencies: [{ id: 'Contoso.Json', version: '[1.0.0, )' }] });
+  t.regex(await tab('used'), /href="\/console\/packages\/Contoso\.Web"[^]*\[1\.0\.0, \)/);
+  t.regex(await tab('used'), /Who uses it[^]*<a href="\/console\/tokens\/[0-9a-f-]+">first token<\/a>/);
+  t.regex(await tab('versions&q=1.59'), />1\.59\.0<[^]*<\/table>/);
+  t.notRegex(await tab('versions&q=1.59'), />2\.0\.0<\/a><\/td>/);
+  t.regex(await tab('versions&q=7'), /No version begins with this text/);
   t.regex(page, /GET \/v1\/packages\/Contoso\.Json\/2\.0\.0/);
-  const [, next] = /<a href="([^"]+)" rel="next">/.exec(page)!;
+  const [, next] = /<a href="([^"]+)" rel="next">/.exec(await tab('versions'))!;
   const second = await visitor.page(next!.replaceAll('&amp;', '&'));
   t.regex(second, /packages\/Contoso\.Json\/1\.5\.0">1\.5\.0<\/a><\/td>\s*<td><span class="state warn">unlisted/);
   const old = await visitor.page('/console/packages/Contoso.Json/1.5');
@@ -83,7 +92,8 @@ test('the page of a hosted package has install lines, README, dependencies, fact
   t.is((await visitor.fetch('/console/packages/Contoso.Json/9.9.9')).status, 404);
   t.is((await visitor.fetch('/console/packages/Contoso.Json/%3Cscript%3E')).status, 404);
   const reader = await Visitor.signedIn(server, await tokenOf(server, ['read']));
-  t.notRegex(await reader.page('/console/packages/Contoso.Json'), /Who did what/);
+  t.notRegex(await reader.page('/console/packages/Contoso.Json?show=history'), /Who did what/);
+  t.notRegex(await reader.page('/console/packages/Contoso.Json?show=used'), /Who uses it/);
 });
 
 test('the page of a mirrored version shows what its upstream says, and says so if the upstream does not answer', async (t) => {
@@ -109,7 +119,7 @@ test('the page of a mirrored version shows what its upstream says, and says so i
   );
   t.regex(page, /1 known vulnerability:[^]*high: <a href="https:\/\/advisories\.test\/1" rel="nofollow noopener">/);
   t.regex(page, /<h3>From the nupkg<\/h3>/);
-  t.regex(page, /First seen here/);
+  t.regex(await visitor.page('/console/packages/Old.Lib?show=history'), /First seen here/);
   t.is((await visitor.fetch('/console/packages/Old.Lib/2.0.0')).status, 404, 'only stored versions');
   t.false(
     up.asked.some((path) => /readme|nuspec|2\.0\.0\.nupkg/.test(path)),
@@ -175,7 +185,10 @@ test('hostile texts of a package are only text on every page that shows them', a
     });
     const key = `mirrored${index}`;
     await (await feed.fetch(`/package/${key}/1.0.0/${key}.1.0.0.nupkg`)).arrayBuffer();
-    for (const path of [`/console/packages/${id}`, `/console/packages/Mirrored${index}`, '/console/search?q=hostile']) {
+    const parts = ['', 'versions', 'dependencies', 'used', 'history'].map(
+      (show) => `/console/packages/${id}?show=${show}`,
+    );
+    for (const path of [...parts, `/console/packages/Mirrored${index}`, '/console/search?q=hostile']) {
       const page = await visitor.page(path);
       t.deepEqual(dangers(page), [], `${path} ${text}`);
     }
@@ -196,7 +209,9 @@ test('long texts are cut on the page', async (t) => {
   });
   const visitor = await Visitor.signedIn(server);
   const page = await visitor.page('/console/packages/Long');
-  t.is(page.match(/packages\/Dependency\d+"/g)!.length, 300);
-  t.regex(page, /600 more are in the nuspec/);
   t.true(Buffer.byteLength(page) < 100_000, `${page.length}`);
+  const dependencies = await visitor.page('/console/packages/Long?show=dependencies');
+  t.is(dependencies.match(/packages\/Dependency\d+"/g)!.length, 300);
+  t.regex(dependencies, /600 more are in the nuspec/);
+  t.true(Buffer.byteLength(dependencies) < 100_000, `${dependencies.length}`);
 });

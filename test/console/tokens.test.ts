@@ -1,5 +1,7 @@
 import test from 'ava';
-import { createToken } from '../support/inside.ts';
+import { TestFeed } from '../support/feed.ts';
+import { createToken, usesOf } from '../support/inside.ts';
+import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer } from '../support/server.ts';
 import { Visitor } from '../support/visitor.ts';
 
@@ -18,7 +20,7 @@ test('a token is created by a form, shown once, works, and is revoked on a page 
   t.is((await server.fetch('/v1/account', { token: value })).status, 200);
 
   const list = await visitor.page('/console/tokens');
-  t.regex(list, /<th scope="row">ci &lt;b&gt;<\/th>/);
+  t.regex(list, /<th scope="row">\s*<a href="\/console\/tokens\/[0-9a-f-]{36}">ci &lt;b&gt;<\/a/);
   t.regex(list, /Contoso\.\*, Fabrikam/);
   t.regex(list, /in 29 days|in 30 days/);
   t.false(list.includes(value), 'the list never shows a value');
@@ -97,4 +99,98 @@ test('sessions are listed and ended; a limited token sees only its own', async (
   for (const { id } of all) t.is((await first.send(`/console/sessions/${id}`, {})).status, 303);
   t.is((await second.fetch('/console/connect')).status, 303, 'ended');
   t.is((await first.fetch('/console/connect')).status, 303);
+});
+
+const wordsOf = (page: string) => page.replace(/<[^>]+>/g, ' ').replace(/\s+/g, ' ');
+
+test('a token that was found is traced: who made it, from where it was used, and what it did', async (t) => {
+  const server = await startTestServer(t);
+  const document = await OpenDocument.of(server);
+  const { token, value } = await createToken(server, ['read', 'write']);
+  const { value: other } = await createToken(server, ['read', 'admin'], 'other');
+  const feed = new TestFeed(server, value);
+  await feed.publish({ id: 'Traced', version: '1.0.0' });
+  for (const agent of ['curl/8', 'NuGet/7', 'NuGet/7']) {
+    const path = '/v3/package/traced/1.0.0/traced.1.0.0.nupkg';
+    await (await server.fetch(path, { token: value, headers: { 'user-agent': agent } })).arrayBuffer();
+  }
+  t.is((await server.fetch('/v3/package/none/index.json', { token: value })).status, 404);
+  const session = await Visitor.signedIn(server, value);
+  t.is((await session.fetch('/console/')).status, 200);
+
+  const find = async (text: string, as = server.token) => {
+    const init = { method: 'POST', body: JSON.stringify({ token: text }), token: as };
+    const response = await server.fetch('/v1/tokens/find', {
+      ...init,
+      headers: { 'content-type': 'application/json' },
+    });
+    if (response.status !== 200) return response.status;
+    const list = await document.read('POST /tokens/find', response);
+    return (list as { items: { id: string }[] }).items.map(({ id }) => id);
+  };
+  t.deepEqual(await find(value), [token.id]);
+  t.deepEqual(await find(value.slice(0, 8)), [token.id]);
+  t.deepEqual(await find(` ${value.slice(0, 20)} `), [token.id]);
+  t.deepEqual(await find(`${value.slice(0, 39)}${value.endsWith('0') ? '1' : '0'}`), [], 'another whole token');
+  t.is(await find(value.slice(0, 7)), 400);
+  t.deepEqual(await find(value, other), [], 'of another account');
+  t.is(await find(value, value), 403);
+
+  const uses = await document.read('GET /uses', await server.fetch(`/v1/uses?token_id=${token.id}&kind=package`));
+  t.like((uses as { items: unknown[] }).items, [{ name: 'traced', downloads: 3, uploads: 1, token_name: token.name }]);
+  t.is((await server.fetch('/v1/uses?kind=package')).status, 400);
+  const limited = (await createToken(server, ['read', 'admin'], 'default', { packages: ['Ours.*'] })).value;
+  const seen = await server.fetch('/v1/uses?kind=package&name=TRACED', { token: limited });
+  t.deepEqual(((await seen.json()) as { items: unknown[] }).items, []);
+
+  const visitor = await Visitor.signedIn(server);
+  const found = await visitor.send('/console/tokens/find', { token: value });
+  t.is(found.headers.get('location'), `/console/tokens/${token.id}`);
+  const page = wordsOf(await visitor.page(`/console/tokens/${token.id}`));
+  t.regex(page, /State valid/);
+  t.regex(page, /Open sessions 1/);
+  t.regex(page, /From where, in the last 30 days[^]*127\.0\.0\.1 NuGet\/7/);
+  t.regex(page, /127\.0\.0\.1 curl\/8/);
+  t.regex(page, /traced package 3 1 just now/);
+  t.regex(page, /What it changed[^]*A version was published[^]*What happened to it[^]*A token was created/);
+  t.notRegex(page, /the token that you use now/);
+  t.regex(
+    wordsOf(await visitor.page(`/console/failures?token_id=${token.id}`)),
+    /none 404 The package none does not exist in this feed/,
+  );
+  t.regex(await (await visitor.send('/console/tokens/find', { token: 'ent_0000' })).text(), /No token of this account/);
+  t.is((await visitor.send('/console/tokens/find', { token: 'x' })).status, 422);
+  t.is((await visitor.fetch('/console/tokens/00000000-0000-4000-8000-000000000000')).status, 404);
+
+  const { items } = (await (await server.fetch('/v1/tokens?name=FIRST')).json()) as { items: { id: string }[] };
+  t.is(items.length, 1);
+  const own = await visitor.page(`/console/tokens/revoke?id=${items[0]!.id}`);
+  t.regex(own, /the token that you use now/);
+  t.regex(own, /No other token of this account has the scope admin/, 'a limited administrator is none');
+  t.notRegex(await visitor.page(`/console/tokens/revoke?id=${token.id}`), /No other token|that you use now/);
+  t.regex(await visitor.page('/console/tokens?name=nothing'), /Nothing matches/);
+});
+
+test('only the latest twenty clients of a token are kept, and its uses for 30 days', async (t) => {
+  const server = await startTestServer(t);
+  server.clock.now = Date.now();
+  const ask = (agent: string) => server.fetch('/v1/account', { headers: { 'user-agent': agent } });
+  const clients = async () => {
+    const { items } = (await (await server.fetch('/v1/tokens?limit=1')).json()) as { items: { id: string }[] };
+    const list = await server.fetch(`/v1/uses?kind=client&token_id=${items[0]!.id}`, {
+      headers: { 'user-agent': 'x' },
+    });
+    return ((await list.json()) as { items: { name: string }[] }).items.map(({ name }) => name.split(' ')[1]!);
+  };
+  for (let number = 0; number < 30; number += 1) {
+    server.clock.now += 1000;
+    await (await ask(`agent-${number}`)).arrayBuffer();
+    if (number % 10 === 0) await clients();
+  }
+  const kept = await clients();
+  t.true(kept.length <= 21, String(kept));
+  t.true(kept.includes('agent-29') && kept.includes('agent-15') && !kept.includes('agent-3'), String(kept));
+  server.clock.now += 30 * 86_400_000;
+  await usesOf(server).deleteOld();
+  t.false((await clients()).includes('agent-29'));
 });

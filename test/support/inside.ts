@@ -1,6 +1,7 @@
+import type { TokenUses } from '../../src/usage/token-uses.ts';
 import type { FailedRequests } from '../../src/usage/failed-requests.ts';
 import type { Patterns } from '../../src/accounts/names.ts';
-import type { Token } from '../../src/accounts/tokens.ts';
+import type { Token } from '../../src/accounts/token-rows.ts';
 import type { Core } from '../../src/server/core.ts';
 import type { Database, Row, Value } from '../../src/database/database.ts';
 import type { Events } from '../../src/events/events.ts';
@@ -18,6 +19,10 @@ type Server = Pick<TestServer, 'installation'>;
 
 function coreOf({ installation }: Server): Core {
   return installation.core;
+}
+
+export function usesOf(server: Server): TokenUses {
+  return coreOf(server).uses;
 }
 
 export function failuresOf(server: Server): FailedRequests {

@@ -2,11 +2,33 @@ import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
 import { allow, allowObject, allowToken, coversPatterns, endOfMade } from '../../accounts/allow.ts';
 import { tokenIdOf } from '../../accounts/principal.ts';
-import type { Token, Tokens } from '../../accounts/tokens.ts';
+import { prefixLength } from '../../accounts/token-value.ts';
+import type { Token } from '../../accounts/token-rows.ts';
+import type { Tokens } from '../../accounts/tokens.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
 import { shownPatterns, tokenList, newToken, token, tokenRequest } from '../framework/schemas.ts';
+
+const tokensQuery = pageQuery.extend({
+  name: z
+    .string('expected one text')
+    .max(200)
+    .optional()
+    .meta({ description: 'Only tokens whose name has this text, in any letter case' }),
+});
+
+/** The value is in the body: addresses are kept in the history of browsers and in logs. */
+const findRequest = z
+  .strictObject({
+    token: z
+      .string()
+      .trim()
+      .min(prefixLength, `expected a token, or at least its first ${prefixLength} characters`)
+      .max(200)
+      .meta({ description: 'The value of a token, or its beginning' }),
+  })
+  .meta({ id: 'FindTokens' });
 
 /**
  * `/tokens`. All operations need the scope `admin`, except that every token may revoke itself. A limited token creates,
@@ -20,16 +42,22 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       id: 'listTokens',
       summary: 'List all API tokens, including revoked ones, without their values, the latest first',
       action: 'admin',
-      query: pageQuery,
+      query: tokensQuery,
       status: 200,
       answer: tokenList,
       run: async ({ principal, query }) => {
+        const { name = '' } = query;
+        const wanted = name.toLowerCase();
+        const { names } = principal;
         const { entries, next_cursor } = await readPage(query, {
           name: 'tokens',
           key: z.tuple([z.int(), z.string()]),
           keyOf: (each: Token) => [each.createdAt, each.id] as [number, string],
           read: (limit, after) => tokens.list(principal.accountId, limit, after),
-          isVisible: principal.names && ((each) => coversPatterns(principal, each.patterns)),
+          isVisible:
+            wanted === '' && !names
+              ? undefined
+              : (each) => coversPatterns(principal, each.patterns) && each.name.toLowerCase().includes(wanted),
         });
         return { items: entries.map(toToken), next_cursor };
       },
@@ -59,6 +87,21 @@ export function tokenOperations(tokens: Tokens): Operation[] {
           personId,
         });
         return { ...toToken(created.token), token: created.value };
+      },
+    }),
+    operation({
+      method: 'post',
+      path: '/tokens/find',
+      id: 'findTokens',
+      summary: 'Find an API token by its value, or tokens by the beginning of their values, also revoked ones',
+      action: 'admin',
+      body: findRequest,
+      status: 200,
+      answer: tokenList,
+      run: async ({ principal, body }) => {
+        const found = await tokens.find(principal.accountId, body.token);
+        const items = found.filter(({ patterns }) => coversPatterns(principal, patterns)).map(toToken);
+        return { items, next_cursor: null };
       },
     }),
     operation({

@@ -38,6 +38,16 @@ export function pageLinks(
   </nav>`;
 }
 
+/** Links to the parts of a page, which `show` chooses. */
+export function tabLinks(path: string, tabs: Readonly<Record<string, string>>, current: string): Html {
+  return html`<nav class="pages" aria-label="Parts of this page">
+    ${Object.entries(tabs).map(
+      ([show, title]) =>
+        html`<a href="${withQuery(path, { show })}" ${show === current && html`aria-current="page"`}>${title}</a>`,
+    )}
+  </nav>`;
+}
+
 /** A choice of a filter form, as a labelled list. */
 export function choice(
   name: string,

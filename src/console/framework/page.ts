@@ -117,7 +117,10 @@ export const sections = [
     title: 'Tokens',
     path: '/console/tokens',
     actions: ['admin'],
-    pages: [{ title: 'Rules for a CI', path: '/console/publishers', actions: ['admin'] }],
+    pages: [
+      { title: 'Find a token', path: '/console/tokens/find', actions: ['admin'] },
+      { title: 'Rules for a CI', path: '/console/publishers', actions: ['admin'] },
+    ],
   },
   { key: 'jobs', title: 'Jobs', path: '/console/jobs', actions: ['operate'] },
   {

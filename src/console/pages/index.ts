@@ -16,6 +16,7 @@ import { searchPage } from './search.ts';
 import { auditPage } from './operations/audit.ts';
 import { ownTokenPage, ownTokensPage } from './account/own-tokens.ts';
 import { publisherPages } from './account/publishers.ts';
+import { findTokenPage, tokenPage } from './account/token.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './account/tokens.ts';
 import { uploadPage } from './packages/upload.ts';
 import { dropEntriesPage, upstreamPage } from './mirror/upstream.ts';
@@ -55,6 +56,9 @@ export const pages: readonly Page[] = [
   tokensPage,
   newTokenPage,
   revokePage,
+  findTokenPage,
+  // After the pages whose last segment is no ID.
+  tokenPage,
   sessionPage,
   ...publisherPages,
   jobsPage,

@@ -34,6 +34,7 @@ import { activeStorageMigrations } from './036-active-storage.ts';
 import { processes } from './037-processes.ts';
 import { newestTags } from './039-newest-tags.ts';
 import { failedRequests } from './040-failed-requests.ts';
+import { tokenUses } from './041-token-uses.ts';
 import { peopleMigrations } from './038-people.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -74,4 +75,5 @@ export const migrations: readonly Migration[] = [
   ...peopleMigrations,
   ...newestTags,
   ...failedRequests,
+  ...tokenUses,
 ];

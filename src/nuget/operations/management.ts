@@ -22,6 +22,13 @@ import {
 } from '../../api/framework/schemas.ts';
 import { versionDetails, type DetailsParts } from './version-details.ts';
 
+const versionsQuery = pageQuery.extend({
+  q: z
+    .string('expected one text')
+    .max(100)
+    .default('')
+    .meta({ description: 'Only versions that begin with this text' }),
+});
 const id = 'The package ID, in any letter case';
 
 type OrderedVersion = VersionSummary & { order: string };
@@ -100,13 +107,14 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       action: 'read',
       params: { id },
       subject: { kind: 'package', param: 'id', keyOf: packageKey },
-      query: pageQuery,
+      query: versionsQuery,
       status: 200,
       answer: packageVersionList,
       run: async ({ principal, owner, params, query }) => {
         const id = params['id']!;
         const reader = await readerOf(mirrored, principal, id);
         const stored = await mirrored.versions(owner, id);
+        const wanted = query.q.toLowerCase();
         const { entries, next_cursor } = await readPage<OrderedVersion, [string]>(query, {
           name: 'versions',
           key: z.tuple([z.string()]),
@@ -114,6 +122,7 @@ export function packageOperations(parts: DetailsParts): Operation[] {
           read: async (limit, after) =>
             stored?.filter(({ order }) => after === undefined || order < after[0]).slice(0, limit) ??
             listVersions(feed.database, reader, id, limit, after?.[0]),
+          isVisible: wanted === '' ? undefined : ({ version }) => version.toLowerCase().startsWith(wanted),
         });
         return { items: entries.map(toVersion), next_cursor };
       },

@@ -20,12 +20,20 @@ export const tokensPage: Page = {
   section: 'tokens',
   action: 'admin',
   show: async (call) => {
-    const list = await call.api.call('listTokens', tokenList, { query: given(call.query, 'cursor') });
+    const query = given(call.query, 'cursor', 'name');
+    const list = await call.api.call('listTokens', tokenList, { query });
     const sessions = await call.api.call('listSessions', sessionList, { query: { limit: '50' } });
     const body = html`<p>
         <a class="button" href="/console/tokens/new">Create a token</a>
-        <a class="button" href="/console/publishers">Rules for a CI</a>
+        <a class="button" href="/console/tokens/find">Find a token by its value</a>
       </p>
+      <form class="filter" action="/console/tokens">
+        <div>
+          <label for="name">Name contains</label>
+          <input id="name" name="name" maxlength="200" value="${query['name']}" />
+        </div>
+        <button>Filter</button>
+      </form>
       <form action="/console/tokens/revoke">
         ${table(
           [
@@ -40,6 +48,7 @@ export const tokensPage: Page = {
             'State',
           ],
           list.items.map((each) => tokenRow(each, call.now)),
+          { empty: html`Nothing matches. <a href="/console/tokens">Clear the filter</a>` },
         )}
         ${pageLinks('/console/tokens', call.query, list.next_cursor)}
         <button class="danger">Revoke the selected tokens…</button>
@@ -56,7 +65,8 @@ function tokenRow(each: Token, now: number): Cells {
   const { id, name, token_prefix: prefix, patterns, revoked_at: revoked, expires_at: expires } = each;
   return [
     revoked === null ? selectBox('id', id, name) : '',
-    html`${name}${each.publisher_id !== null && html` <span class="quiet">by a rule</span>`}${each.person_id !== null && html` <span class="quiet">personal</span>`}`,
+    html`<a href="/console/tokens/${id}">${name}</a
+      >${each.publisher_id !== null && html` <span class="quiet">by a rule</span>`}${each.person_id !== null && html` <span class="quiet">personal</span>`}`,
     prefix !== '' && html`<code>${prefix}…</code>`,
     each.scopes.join(', '),
     limitedTo(patterns),
@@ -67,7 +77,8 @@ function tokenRow(each: Token, now: number): Cells {
   ];
 }
 
-function makerOf({ created_by: maker }: Token): Html | string {
+/** Who made a token. */
+export function makerOf({ created_by: maker }: Token): Html | string {
   if (!maker) return html`<span class="quiet">unknown</span>`;
   return maker.name ?? html`<span class="quiet">${maker.kind}</span>`;
 }
@@ -83,8 +94,8 @@ export function tokenState({ revoked_at: revoked, expires_at: expires }: Token, 
 function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, now }: PageCall): Html {
   return table(
     ['Who', 'Browser', 'Address', 'Began', 'Last used', { unseen: 'Action' }],
-    sessions.map(({ id, person, agent, address, created_at: began, last_used_at: used }) => [
-      person ? person.name : html`<span class="quiet">a token</span>`,
+    sessions.map(({ id, person, token_id: tokenId, agent, address, created_at: began, last_used_at: used }) => [
+      person ? person.name : html`<a href="/console/tokens/${tokenId}">a token</a>`,
       html`${agent.slice(0, 120)} ${id === session && html`<strong>(this one)</strong>`}`,
       address,
       ago(began, now),
@@ -177,9 +188,15 @@ export const revokePage: Page = {
       </p>
       <ul>
         ${found.map(
-          ({ name, last_used_at: used }) => html`<li><strong>${name}</strong>, last used ${ago(used, call.now)}</li>`,
+          ({ id, name, last_used_at: used }) =>
+            html`<li>
+              <a href="/console/tokens/${id}"><strong>${name}</strong></a
+              >, last used ${ago(used, call.now)}
+            </li>`,
         )}
       </ul>
+      ${found.some(({ id }) => isOwnToken(call, id)) && html`<p class="warning">One of them is the token that you use now: you will be signed out.</p>`}
+      ${!(await hasOtherAdmin(call, chosen)) && html`<p class="warning">No other token of this account has the scope admin. Without one, only a command on the server makes tokens.</p>`}
       ${confirmForm(
         `Revoke ${found.length === 1 ? 'the token' : `${found.length} tokens`}`,
         'Keep them',
@@ -193,6 +210,28 @@ export const revokePage: Page = {
     return { to: '/console/tokens', done: 'tokens-revoked' };
   },
 };
+
+/** Whether the visitor has signed in with the token. */
+export function isOwnToken({ principal }: PageCall, id: string): boolean {
+  return principal.kind === 'token' && principal.tokenId === id;
+}
+
+/** Whether the account has a valid token with `admin` for all names besides these. */
+async function hasOtherAdmin({ api, now }: PageCall, ids: ReadonlySet<string>): Promise<boolean> {
+  for (let cursor: string | null | undefined; cursor !== null;) {
+    const query = { limit: '200', ...(cursor !== undefined && { cursor }) };
+    const { items, next_cursor } = await api.call('listTokens', tokenList, { query });
+    const isOther = ({ id, scopes, patterns, revoked_at: revoked, expires_at: end }: Token) =>
+      !ids.has(id) &&
+      scopes.includes('admin') &&
+      !patterns &&
+      revoked === null &&
+      (end === null || Date.parse(end) > now);
+    if (items.some(isOther)) return true;
+    cursor = next_cursor;
+  }
+  return false;
+}
 
 /** The tokens of the account with these IDs that are not revoked. */
 async function findTokens({ api }: PageCall, ids: ReadonlySet<string>): Promise<Token[]> {

@@ -8,11 +8,12 @@ import {
 } from '../../../api/content/content-schemas.ts';
 import { historySchema } from '../../../api/framework/schemas.ts';
 import { ago, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
-import { html, type Html } from '../../framework/html.ts';
+import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
-import { choice, given, imagePath, pageLinks, withQuery } from '../../framework/links.ts';
+import { choice, given, imagePath, pageLinks, tabLinks, withQuery } from '../../framework/links.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
 import { selectBox, table } from '../../framework/table.ts';
+import { userSection } from '../account/token.ts';
 import { explainMissing } from '../mirror/explain.ts';
 
 /** Most characters of a filter of tags; `/v1` refuses more. */
@@ -32,9 +33,8 @@ export const imagePage: Page = {
       .call('getContainer', containerDetails, { params: { name } })
       .catch(explainMissing('container', name));
     const path = imagePath(found.name);
-    const isUntagged = asked['show'] === 'untagged';
+    const show = Object.hasOwn(parts, asked['show'] ?? '') ? (asked['show'] ?? '') : '';
     const mayDelete = may(call.principal, 'delete') && (found.origin === 'hosted' || may(call.principal, 'operate'));
-    const content = await (isUntagged ? untagged : tags)(call, found.name, mayDelete);
     const body = html`<p>
         ${originOf(found)}
         <span class="quiet">
@@ -42,15 +42,23 @@ export const imagePage: Page = {
           pull ${ago(found.last_pulled_at, call.now)}
         </span>
       </p>
-      <nav class="pages" aria-label="Content">
-        <a href="${path}" ${!isUntagged && html`aria-current="page"`}>Tags</a>
-        <a href="${path}?show=untagged" ${isUntagged && html`aria-current="page"`}>Untagged manifests</a>
-      </nav>
-      ${content} ${await historyOf(call, found.name)}`;
-    const json = `/v1/containers/${encodeURIComponent(found.name)}/${isUntagged ? 'manifests' : 'tags'}`;
+      ${tabLinks(path, parts, show)} ${await partOf(show as keyof typeof parts, call, found.name, mayDelete)}`;
+    const json = `/v1/containers/${encodeURIComponent(found.name)}/${show === 'untagged' ? 'manifests' : 'tags'}`;
     return { title: short(found.name, 255), body, json };
   },
 };
+
+/** The parts of the page. Each has an address: `show`. */
+const parts = { '': 'Tags', untagged: 'Untagged manifests', used: 'Used by', history: 'History' } as const;
+
+async function partOf(show: keyof typeof parts, call: PageCall, name: string, mayDelete: boolean): Promise<HtmlPart> {
+  if (show === 'untagged') return untagged(call, name, mayDelete);
+  if (show === 'used') return (await userSection(call, 'container', name)) ?? notAllowed;
+  if (show === 'history') return (await historyOf(call, name)) ?? html`<p class="empty">Nothing is recorded yet.</p>`;
+  return tags(call, name, mayDelete);
+}
+
+const notAllowed = html`<p class="empty">Only an administrator of the account sees who uses an image.</p>`;
 
 async function tags({ api, query: asked, urls, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
   const query = {

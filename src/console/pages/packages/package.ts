@@ -1,18 +1,19 @@
 import type { z } from 'zod';
-import { packageVersionDetails, packageVersionList } from '../../../api/content/content-schemas.ts';
+import { dependentList, packageVersionDetails, packageVersionList } from '../../../api/content/content-schemas.ts';
 import { eventList, historySchema, packageDetails, type packageVersion } from '../../../api/framework/schemas.ts';
 import { ago, countText, counted, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
-import { given, packagePath, pageLinks, withQuery } from '../../framework/links.ts';
+import { given, packagePath, pageLinks, tabLinks, withQuery } from '../../framework/links.ts';
 import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { selectBox, table } from '../../framework/table.ts';
+import { userSection } from '../account/token.ts';
 import { explainMissing } from '../mirror/explain.ts';
 import { eventRows } from '../operations/event-rows.ts';
 import { dependencySection, installLines, readmeSection, versionFacts, warnings } from './package-version.ts';
 
 /** Most events and lines of the history on a page. */
-const shown = '10';
+const shown = '20';
 
 /** A package, with its newest listed version. */
 export const packagePage: Page = {
@@ -30,43 +31,136 @@ export const packageVersionPage: Page = {
   show: (call) => packageView(call, call.params['version']),
 };
 
+/** The parts of the page. Each has an address: `show`. */
+const tabs = {
+  '': 'Install and README',
+  versions: 'Versions',
+  dependencies: 'Dependencies',
+  used: 'Used by',
+  history: 'History',
+} as const;
+
 async function packageView(call: PageCall, asked: string | undefined): Promise<PageView> {
   const { api, params } = call;
   const id = params['id']!;
   const found = await api.call('getPackage', packageDetails, { params: { id } }).catch(explainMissing('package', id));
   const version = asked ?? found.latest_version ?? found.versions[0]!.version;
-  const query = given(call.query, 'cursor');
-  const [details, versions, events, past] = await Promise.all([
-    api.call('getPackageVersion', packageVersionDetails, { params: { id, version } }),
-    api.call('listPackageVersions', packageVersionList, { params: { id }, query }),
-    eventsOf(call, found.id),
-    historyOf(call, id),
-  ]);
+  const details = await api.call('getPackageVersion', packageVersionDetails, { params: { id, version } });
   const path = packagePath(found.id, asked === undefined ? undefined : version);
+  const show = Object.hasOwn(tabs, call.query['show'] ?? '') ? (call.query['show'] ?? '') : '';
   const body = html`<p>
       ${originOf(found)} ${details.title && details.title !== details.id && short(details.title, 200)}
       <span class="quiet"
         >${counted(found.version_count, 'version')}, ${counted(found.download_count, 'download')}</span
       >
     </p>
-    ${warnings(details)}
-    <div class="columns">
-      <div>${installLines(details, call)} ${await readmeSection(details)} ${dependencySection(details)}</div>
-      <section>
-        <h2>About ${short(details.version, 64)}</h2>
-        ${versionFacts(details, call)}
-      </section>
-    </div>
-    <section>
-      <h2>Versions</h2>
-      ${versionRows(found, versions.items, call)} ${pageLinks(path, query, versions.next_cursor)}
-    </section>
-    ${events} ${past}`;
+    ${warnings(details)} ${tabLinks(path, tabs, show)} ${await partOf(show as keyof typeof tabs, call, found, details)}`;
   const json = `/v1/packages/${encodeURIComponent(found.id)}/${encodeURIComponent(version)}`;
   return { title: short(`${found.id} ${asked === undefined ? '' : version}`.trim(), 200), body, json };
 }
 
+async function partOf(show: keyof typeof tabs, call: PageCall, found: Found, details: Details): Promise<Html> {
+  switch (show) {
+    case 'versions':
+      return versionsPart(call, found);
+    case 'dependencies':
+      return dependencySection(details);
+    case 'used':
+      return html`${await dependentSection(call, found.id)} ${await userSection(call, 'package', found.id)}`;
+    case 'history':
+      return html`${await eventsOf(call, found.id)} ${await historyOf(call, found.id)}`;
+    default:
+      return firstPart(call, found, details);
+  }
+}
+
+/** How to install the version, the latest versions, the README, and what describes it. */
+async function firstPart(call: PageCall, found: Found, details: Details): Promise<Html> {
+  const params = { id: found.id };
+  const latest = await call.api.call('listPackageVersions', packageVersionList, { params, query: { limit: '5' } });
+  return html`<div class="columns">
+    <div>
+      ${installLines(details, call)}
+      <section>
+        <h2>Latest versions</h2>
+        ${versionTable(found.id, latest.items, call.now)}
+        ${
+          found.version_count > latest.items.length &&
+          html`<p>
+            <a href="${packagePath(found.id)}?show=versions">All ${countText(found.version_count)} versions</a>
+          </p>`
+        }
+      </section>
+      ${await readmeSection(details)}
+    </div>
+    <section>
+      <h2>About ${short(details.version, 64)}</h2>
+      ${versionFacts(details, call)}
+    </section>
+  </div>`;
+}
+
+async function versionsPart(call: PageCall, found: Found): Promise<Html> {
+  const query = given(call.query, 'cursor', 'q');
+  const path = packagePath(found.id);
+  const { id } = found;
+  const { items, next_cursor: next } = await call.api.call('listPackageVersions', packageVersionList, {
+    params: { id },
+    query,
+  });
+  return html`<form class="filter" method="get" action="${path}">
+      <input type="hidden" name="show" value="versions" />
+      <div>
+        <label for="q">Versions that begin with</label>
+        <input id="q" name="q" type="search" maxlength="100" value="${query['q']}" />
+      </div>
+      <button>Filter</button>
+    </form>
+    ${versionRows(found, items, call)} ${pageLinks(path, { ...query, show: 'versions' }, next)}`;
+}
+
+async function dependentSection({ api }: PageCall, id: string): Promise<Html> {
+  const { items, next_cursor: next } = await api.call('listDependents', dependentList, {
+    params: { id },
+    query: { limit: '50' },
+  });
+  return html`<section>
+    <h2>Packages that depend on it</h2>
+    ${table(
+      [{ name: 'Package' }, 'Newest version', 'Needs'],
+      items.map((each) => [
+        html`<a href="${packagePath(each.id)}">${short(each.id, 128)}</a>`,
+        short(each.version, 64),
+        short(each.ranges.join(', '), 200),
+      ]),
+      { empty: 'No package of this account.' },
+    )}
+    ${next !== null && html`<p class="hint">There are more: <code>GET /v1/packages/${id}/dependents</code></p>`}
+  </section>`;
+}
+
+type Details = z.input<typeof packageVersionDetails>;
 type Found = z.input<typeof packageDetails>;
+
+function versionTable(
+  id: string,
+  versions: readonly z.input<typeof packageVersion>[],
+  now: number,
+  isForm = false,
+): Html {
+  return table(
+    [isForm && { unseen: 'Select' }, 'Version', 'State', 'Published', { number: 'Size' }, { number: 'Downloads' }],
+    versions.map((each) => [
+      isForm && selectBox('version', each.version, each.version),
+      html`<a href="${packagePath(id, each.version)}">${each.version}</a>`,
+      each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`,
+      ago(each.published_at, now),
+      sizeHtml(each.size_bytes),
+      countText(each.download_count),
+    ]),
+    { empty: 'No version begins with this text.' },
+  );
+}
 
 function versionRows(
   { id, origin }: Found,
@@ -77,17 +171,7 @@ function versionRows(
   const mayDelete = may(principal, 'delete') && (isHosted || may(principal, 'operate'));
   const mayRelist = isHosted && may(principal, 'write');
   const isForm = mayDelete || mayRelist;
-  const rows = table(
-    [isForm && { unseen: 'Select' }, 'Version', 'State', 'Published', { number: 'Size' }, { number: 'Downloads' }],
-    versions.map((each) => [
-      isForm && selectBox('version', each.version, each.version),
-      html`<a href="${packagePath(id, each.version)}">${each.version}</a>`,
-      each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`,
-      ago(each.published_at, now),
-      sizeHtml(each.size_bytes),
-      countText(each.download_count),
-    ]),
-  );
+  const rows = versionTable(id, versions, now, isForm);
   if (!isForm) return rows;
   const path = packagePath(id);
   return html`<form method="post" action="${path}/listing">
