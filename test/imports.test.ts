@@ -21,7 +21,7 @@ const rooms: Record<string, string> = {
   'nuget/prefetch':
     'nuget/source nuget/upstream nuget/hosted nuget/format prefetch mirror mirror/store storage/files database upstream',
   'nuget/operations':
-    'nuget/feed nuget/source nuget/upstream nuget/search nuget/hosted nuget/format api/account api/content api/framework http mirror mirror/store accounts storage/files',
+    'nuget/feed nuget/source nuget/upstream nuget/search nuget/hosted nuget/format api/account api/content api/framework http mirror mirror/store usage accounts database storage/files upstream',
   'nuget/feed':
     'nuget/source nuget/upstream nuget/search nuget/hosted nuget/format api/framework http usage accounts storage/blobs storage/files upstream',
   'nuget/source':
@@ -325,7 +325,8 @@ test('the owner of a name is asked for, and not taken from the principal', (t) =
     'nuget/feed/routes.ts': 1,
     'nuget/operations/change-operations.ts': 1,
     'nuget/operations/management-deprecation.ts': 3,
-    'nuget/operations/management.ts': 2,
+    'nuget/operations/finding-operations.ts': 1,
+    'nuget/operations/management.ts': 3,
     'nuget/operations/search-sources.ts': 1,
     'oci/http/content-routes.ts': 1,
     'oci/http/routes.ts': 1,

@@ -21,6 +21,8 @@ import { listPackages } from './hosted/summary.ts';
 import { packageChanges } from './operations/change-operations.ts';
 import { isPackageId } from './format/nuspec.ts';
 import { packageKey } from './hosted/packages.ts';
+import { findingOperations } from './operations/finding-operations.ts';
+import { Findings } from './operations/findings.ts';
 import { packageOperations } from './operations/management.ts';
 import { packageSearches } from './operations/search-sources.ts';
 import { noticeOperations } from './operations/management-deprecation.ts';
@@ -107,15 +109,17 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get operations() {
+    const findings = new Findings({ feed: this.#context, mirrored: this.#mirrored, views: this.views });
     const described = packageOperations({
       feed: this.#context,
       mirrored: this.#mirrored,
       source: this.source,
       views: this.views,
+      findings,
     });
     const publishing = { feed: this.#context, views: this.views, log: this.#core.log };
     const changes = [...noticeOperations(this.#context), ...packageChanges(this.#context)];
-    return [...changes, ...described, publishOperation(publishing)];
+    return [...changes, ...findingOperations(findings, this.#core.uses), ...described, publishOperation(publishing)];
   }
 
   get searches() {

@@ -1,4 +1,4 @@
-import type { Database, Value } from '../database/database.ts';
+import { placeholders, type Database, type Value } from '../database/database.ts';
 import { isBillable, isDownload, type Use } from './counters.ts';
 
 /** The kind of a use that says from where: its name is an address, a space and the `User-Agent`. */
@@ -25,6 +25,13 @@ const maxUnwritten = 5000;
 /** Clients whose rows are known to this process, so that old ones are looked for only when a new one comes. */
 const maxKnown = 10_000;
 const rowsPerStatement = 500;
+
+/** What was done under one name with all tokens. */
+export interface NameUse {
+  name: string;
+  downloads: number;
+  lastAt: number;
+}
 
 const columns = 'kind, name, user_id AS userId, downloads, uploads, last_at AS lastAt';
 
@@ -105,6 +112,22 @@ export class TokenUses {
   /** Up to `limit` uses of a name, the latest first. */
   async under(accountId: number, kind: string, name: string, limit: number): Promise<TokenUse[]> {
     return this.#read('account_id = ? AND kind = ? AND name = ?', [accountId, kind, name], limit);
+  }
+
+  /** The use of each of `names` with all tokens, if there was one. */
+  async totals(accountId: number, kind: string, names: readonly string[]): Promise<Map<string, NameUse>> {
+    await this.flush().catch(() => undefined);
+    const totals = new Map<string, NameUse>();
+    for (let start = 0; start < names.length; start += rowsPerStatement) {
+      const some = names.slice(start, start + rowsPerStatement);
+      const rows = await this.#database.select<Omit<NameUse, 'downloads'> & { downloads: number | string }>(
+        `SELECT name, SUM(downloads) AS downloads, MAX(last_at) AS lastAt FROM token_uses
+         WHERE account_id = ? AND kind = ? AND name IN (${placeholders(some)}) GROUP BY name`,
+        [accountId, kind, ...some],
+      );
+      for (const row of rows) totals.set(row.name, { ...row, downloads: Number(row.downloads) });
+    }
+    return totals;
   }
 
   /** With those of this process that are not written yet. */

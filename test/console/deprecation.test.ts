@@ -161,8 +161,11 @@ test('the page of a package shows its deprecation and advisories, and leads to t
   t.true((await send('/v1/packages/Contoso.Old/1.0.0/deprecation', 'PUT', deprecation)).ok);
   const advisory = { package: 'Contoso.Old', versions: '[1.0.0, 2.0.0)', severity: 2, url: 'https://a.test/1' };
   t.is((await send('/v1/advisories', 'POST', advisory)).status, 201);
-  const page = await (await Visitor.signedIn(server)).page('/console/packages/Contoso.Old');
+  const visitor = await Visitor.signedIn(server);
+  const page = await visitor.page('/console/packages/Contoso.Old');
   t.regex(page, /Use the other one/);
   t.regex(page, /1 known vulnerability[^]*https:\/\/a\.test\/1/);
-  t.true(page.includes(`href="${address}"`));
+  const versions = await visitor.page('/console/packages/Contoso.Old?show=versions');
+  t.true(versions.includes(`href="${address}"`));
+  t.regex(versions, /listed <span class="state bad">vulnerable: high<\/span> <span class="state warn">deprecated/);
 });

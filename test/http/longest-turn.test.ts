@@ -215,6 +215,7 @@ const pages = [
   '/console/prefetch',
   '/console/connect',
   '/console/failures',
+  '/console/vulnerable',
   '/console/explain?kind=package&name=a',
   '/console/search?q=app',
 ];

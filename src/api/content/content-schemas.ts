@@ -28,6 +28,7 @@ export const searchHit = z
   .meta({ id: 'SearchHit' });
 
 export const packageVersionDetails = packageVersion
+  .omit({ severity: true, deprecated: true })
   .extend({
     id: z.string().meta({ description: 'As this version writes it' }),
     origin,
@@ -152,6 +153,30 @@ export const dependentList = listOf(
     })
     .meta({ id: 'Dependent' }),
 );
+
+const severity = packageVersion.shape.severity.unwrap();
+
+export const findingList = listOf(
+  z
+    .strictObject({
+      id: z.string(),
+      version: z.string(),
+      origin,
+      upstream,
+      severity: severity
+        .nullable()
+        .meta({ description: 'The highest of its advisories; null if it is only deprecated' }),
+      advisories: z.array(z.strictObject({ severity, url: z.string() })),
+      deprecated: z.boolean(),
+      downloads_30_days: count.meta({ description: 'Of all versions of the package, with tokens' }),
+      last_used_at: time.nullable().meta({ description: 'When a version of the package was last used with a token' }),
+    })
+    .meta({ id: 'Finding' }),
+).extend({
+  vulnerable_count: count.meta({ description: 'Versions with an advisory, on all pages' }),
+  deprecated_count: count,
+  is_complete: z.boolean().meta({ description: 'false: an upstream did not send its vulnerability data' }),
+});
 
 export const claimList = listOf(
   z.strictObject({ kind: z.enum(nameKinds), name: z.string(), since: time }).meta({ id: 'Claim' }),

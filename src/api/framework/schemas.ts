@@ -94,7 +94,18 @@ export const tokenRequest = z
   })
   .meta({ id: 'TokenRequest' });
 
+/** What lists warn of. */
+const marks = {
+  severity: z.enum(['low', 'moderate', 'high', 'critical']).nullable().meta({
+    description: 'The highest severity of the known vulnerabilities of the stored versions; null without one',
+  }),
+  deprecated: z
+    .boolean()
+    .meta({ description: 'Whether a stored version is deprecated. Of a mirrored version only its own answer tells' }),
+};
+
 const packageFields = {
+  ...marks,
   id: z.string(),
   package_type: z.string().meta({ description: 'NuGet package type, such as Dependency or DotnetTool' }),
   origin,
@@ -140,6 +151,7 @@ export const packageVersion = z
     size_bytes: bytes,
     sha512: z.string().meta({ description: 'SHA-512 of the .nupkg, in Base64' }),
     download_count: count,
+    ...marks,
   })
   .meta({ id: 'PackageVersion' });
 
@@ -314,38 +326,6 @@ export const session = z
   })
   .meta({ id: 'Session' });
 
-export const jobRun = z
-  .strictObject({
-    id: z.string(),
-    scheduled_at: time.nullable().meta({ description: 'When it was due; null if a person started it' }),
-    started_at: time,
-    ended_at: time.nullable(),
-    outcome: z
-      .enum(['running', 'done', 'failed', 'interrupted', 'lost'])
-      .meta({ description: 'interrupted: its instance was closed; lost: its instance died' }),
-    counts: z.record(z.string(), z.number()).meta({ description: 'What it did, by name' }),
-    error: z.string().nullable(),
-  })
-  .meta({ id: 'JobRun' });
-
-export const job = z
-  .strictObject({
-    name: z.string(),
-    summary: z.string(),
-    next_run_at: time.nullable().meta({ description: 'null: the job is off' }),
-    can_preview: z.boolean(),
-    last_run: jobRun.nullable(),
-  })
-  .meta({ id: 'Job' });
-
-export const jobPreview = z
-  .strictObject({
-    counts: z.record(z.string(), z.number()),
-    actions: z.array(z.string()),
-    more: count.meta({ description: 'Further actions, which are not shown' }),
-  })
-  .meta({ id: 'JobPreview' });
-
 export const packageForm = z
   .object({ package: z.string().meta({ format: 'binary', description: 'A .nupkg file' }) })
   .meta({ id: 'PackageForm' });
@@ -358,8 +338,6 @@ export const publishedPackage = z
   })
   .meta({ id: 'PublishedPackage' });
 
-export const jobList = listOf(job);
-export const jobRunList = listOf(jobRun);
 export const tokenList = listOf(token);
 export const sessionList = listOf(session);
 export const packageList = listOf(packageSummary);

@@ -2,7 +2,8 @@ import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
 import type { JobRun, Jobs, JobStatus } from '../../jobs/jobs.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { jobList, jobPreview, jobRunList, timeOf, type job, type jobRun } from '../framework/schemas.ts';
+import { timeOf } from '../framework/schemas.ts';
+import { jobList, jobPreview, jobRunList, type job, type jobRun } from './job-schemas.ts';
 
 /** Lines that a preview shows. */
 const maxActions = 500;

@@ -89,6 +89,7 @@ export const sections = [
     path: '/console/packages',
     actions: ['read'],
     pages: [
+      { title: 'Vulnerable and deprecated', path: '/console/vulnerable', actions: ['read'] },
       { title: 'Upload', path: '/console/upload', actions: ['write'] },
       { title: 'Claims', path: '/console/claims', actions: ['admin'] },
     ],

@@ -9,6 +9,7 @@ import { imagesPage } from './images/images.ts';
 import { jobPage, jobsPage } from './operations/jobs.ts';
 import { mirrorPage } from './mirror/mirror.ts';
 import { overviewPage } from './overview.ts';
+import { findingsPage } from './packages/findings.ts';
 import { packageDeletePage, packageListingPage } from './packages/package-delete.ts';
 import { packagePage, packageVersionPage } from './packages/package.ts';
 import { packagesPage } from './packages/packages.ts';
@@ -33,6 +34,7 @@ export const pages: readonly Page[] = [
   overviewPage,
   searchPage,
   packagesPage,
+  findingsPage,
   packagePage,
   packageDeletePage,
   packageListingPage,

@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { findingList } from '../../api/content/content-schemas.ts';
 import { account, eventList, usageSchema } from '../../api/framework/schemas.ts';
 import { upstreamList } from '../../api/upstreams/upstream-schemas.ts';
 import { ago, bytesText, countText, counted, figure, ratio, sizeHtml } from '../framework/format.ts';
@@ -6,6 +7,7 @@ import { html, type Html } from '../framework/html.ts';
 import { may } from '../framework/layout.ts';
 import type { Page, PageCall, PageView } from '../framework/page.ts';
 import { facts } from '../framework/table.ts';
+import { marksOf } from './packages/findings.ts';
 import { connectLines, isConnected } from './connect.ts';
 import { eventRows } from './operations/event-rows.ts';
 import { addressOf, isInTrouble, stateOf } from './mirror/mirror.ts';
@@ -31,10 +33,11 @@ const anonymousBody = html`<p>
 
 async function accountBody({ api, now, principal }: PageCall, report: z.input<typeof usageSchema>): Promise<Html> {
   const seesEvents = may(principal, 'admin') || may(principal, 'operate');
-  const [{ name, limits }, recent, upstreams] = await Promise.all([
+  const [{ name, limits }, recent, upstreams, warned] = await Promise.all([
     api.call('getAccount', account),
     seesEvents ? api.call('listEvents', eventList, { query: { limit: '10' } }) : undefined,
     may(principal, 'operate') ? api.call('listUpstreams', upstreamList) : undefined,
+    api.call('listFindings', findingList, { query: { limit: '1' } }),
   ]);
   const { storage, bandwidth, requests, as_of: asOf } = report;
   const asked = requests.cache_hits + requests.cache_misses;
@@ -45,7 +48,7 @@ async function accountBody({ api, now, principal }: PageCall, report: z.input<ty
       ${figure('Answered without the upstream', ratio(requests.cache_hits, asked), `${countText(requests.cache_hits)} of ${countText(asked)} mirrored requests`)}
     </dl>
     <p class="quiet">Account ${name}, as of ${ago(asOf, now)}.</p>
-    ${upstreams && mirrorLine(upstreams.items)}
+    ${upstreams && mirrorLine(upstreams.items)} ${findingsLine(warned)}
     ${
       recent &&
       html`<section>
@@ -66,6 +69,20 @@ function mirrorLine(upstreams: z.input<typeof upstreamList>['items']): Html | un
       : html`${troubled.slice(0, 5).map((each) => html`<a href="${addressOf(each)}">${each.id}</a> ${stateOf(each)} `)}
         ${countText(troubled.length)} of ${counted(upstreams.length, 'upstream')}. What is stored of them is served.`;
   return html`<p><a href="/console/mirror">Mirror</a>: ${state}</p>`;
+}
+
+/** The vulnerable and deprecated versions in a sentence. */
+function findingsLine({
+  items: [worst],
+  vulnerable_count: vulnerable,
+  deprecated_count: deprecated,
+  is_complete: isComplete,
+}: z.input<typeof findingList>): Html {
+  const none = isComplete ? html`<span class="state good">none known</span>` : 'a feed did not send its data.';
+  const state = worst
+    ? html`${marksOf(worst)} ${counted(vulnerable, 'vulnerable version')}, ${countText(deprecated)} deprecated.`
+    : none;
+  return html`<p><a href="/console/vulnerable">Vulnerable and deprecated</a>: ${state}</p>`;
 }
 
 function storedFigure({

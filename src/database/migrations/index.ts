@@ -35,6 +35,7 @@ import { processes } from './037-processes.ts';
 import { newestTags } from './039-newest-tags.ts';
 import { failedRequests } from './040-failed-requests.ts';
 import { tokenUses } from './041-token-uses.ts';
+import { deprecatedPackages } from './042-deprecated-packages.ts';
 import { peopleMigrations } from './038-people.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -76,4 +77,5 @@ export const migrations: readonly Migration[] = [
   ...newestTags,
   ...failedRequests,
   ...tokenUses,
+  ...deprecatedPackages,
 ];

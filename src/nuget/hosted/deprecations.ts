@@ -1,4 +1,6 @@
 import { placeholders, type Database, type Transaction } from '../../database/database.ts';
+import { pause } from '../../runtime/event-loop.ts';
+import { pagesOf } from '../../runtime/pages.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { recordEvent } from '../../events/record.ts';
 import { storedDeprecation, wrong, type HostedDeprecation } from '../format/deprecation.ts';
@@ -158,6 +160,29 @@ async function changeBatch(
  * Writes the deprecation of these versions, the bytes of the versions and the package, and the revision. Search terms and
  * the newest versions of the package stay the same.
  */
+/** All deprecated versions that an account hosts, by package. */
+export async function* deprecatedVersions(
+  database: Database,
+  accountId: number,
+): AsyncGenerator<{ id: string; version: string }> {
+  const read = (after: string) =>
+    database.select<{ packageRow: number; packageKey: string; id: string }>(
+      `SELECT id AS packageRow, package_key AS packageKey, package_id AS id FROM packages
+       WHERE account_id = ? AND has_deprecated = 1 AND package_key > ? ORDER BY package_key LIMIT ?`,
+      [accountId, after, batch],
+    );
+  for await (const page of pagesOf('', batch, read, ({ packageKey: key }) => key)) {
+    for (const { packageRow, id } of page) {
+      const versions = await database.select<{ version: string }>(
+        'SELECT version FROM package_versions WHERE package_row = ? AND deprecation IS NOT NULL ORDER BY sort_key DESC LIMIT ?',
+        [packageRow, maxNamed],
+      );
+      for (const { version } of versions) yield { id, version };
+    }
+    await pause();
+  }
+}
+
 async function writeDeprecation(
   tx: Transaction,
   packageRow: number,
@@ -175,7 +200,7 @@ async function writeDeprecation(
     [bytesOf(text), text, ...ids],
   );
   await tx.run(
-    `UPDATE packages SET metadata_bytes = metadata_bytes + ?, revision = revision + 1, updated_at = ?,
+    `UPDATE packages SET metadata_bytes = metadata_bytes + ?, revision = revision + 1, updated_at = ?, has_deprecated = 1,
        largest_metadata = CASE WHEN largest_metadata < ? THEN ? ELSE largest_metadata END WHERE id = ?`,
     [added.reduce((sum, each) => sum + each, 0), now, largest, largest, packageRow],
   );

@@ -20,6 +20,7 @@ import {
   packageSummary,
   packageVersion,
 } from '../../api/framework/schemas.ts';
+import { marksOfPackage, marksOfVersion, type FindingsOfAccount } from './findings.ts';
 import { versionDetails, type DetailsParts } from './version-details.ts';
 
 const versionsQuery = pageQuery.extend({
@@ -29,13 +30,15 @@ const versionsQuery = pageQuery.extend({
     .default('')
     .meta({ description: 'Only versions that begin with this text' }),
 });
+/** How long a list waits for what is known of vulnerabilities; milliseconds. */
+const markPatience = 300;
 const id = 'The package ID, in any letter case';
 
 type OrderedVersion = VersionSummary & { order: string };
 
 /** `/packages`: the account's packages and their versions, and what was mirrored from upstreams. */
 export function packageOperations(parts: DetailsParts): Operation[] {
-  const { feed, mirrored } = parts;
+  const { feed, mirrored, findings } = parts;
   return [
     operation({
       method: 'get',
@@ -63,7 +66,8 @@ export function packageOperations(parts: DetailsParts): Operation[] {
             return [...hosted!, ...mirroredPage!].sort((a, b) => byBytes(a.key, b.key)).slice(0, limit);
           },
         });
-        return { items: entries.map(toPackage), next_cursor };
+        const known = await findings.within(markPatience, principal.accountId);
+        return { items: entries.map((each) => toPackage(each, known)), next_cursor };
       },
     }),
     operation({
@@ -80,7 +84,8 @@ export function packageOperations(parts: DetailsParts): Operation[] {
         const id = params['id']!;
         const reader = await readerOf(mirrored, principal, id);
         const found = (await mirrored.get(owner, id)) ?? (await getPackage(feed.database, reader, id));
-        return { ...toPackage(found), versions: found.versions.map(toVersion) };
+        const known = await findings.within(markPatience, owner);
+        return { ...toPackage(found, known), versions: found.versions.map((each) => toVersion(found.id, each, known)) };
       },
     }),
     operation({
@@ -124,7 +129,8 @@ export function packageOperations(parts: DetailsParts): Operation[] {
             listVersions(feed.database, reader, id, limit, after?.[0]),
           isVisible: wanted === '' ? undefined : ({ version }) => version.toLowerCase().startsWith(wanted),
         });
-        return { items: entries.map(toVersion), next_cursor };
+        const known = await findings.within(markPatience, owner);
+        return { items: entries.map((each) => toVersion(id, each, known)), next_cursor };
       },
     }),
     operation({
@@ -166,11 +172,19 @@ export function packageOperations(parts: DetailsParts): Operation[] {
   ];
 }
 
-function toPackage(summary: PackageSummary & { versions?: unknown }): z.input<typeof packageSummary> {
+function toPackage(
+  summary: PackageSummary & { versions?: unknown },
+  known: FindingsOfAccount,
+): z.input<typeof packageSummary> {
   const { key: _key, versions: _versions, packageTypes, upstream, ...row } = summary;
-  return { ...jsonItem(row), package_type: packageTypes[0] ?? 'Dependency', ...originFields(upstream) };
+  const marks = marksOfPackage(known, row.id);
+  return { ...jsonItem(row), package_type: packageTypes[0] ?? 'Dependency', ...originFields(upstream), ...marks };
 }
 
-function toVersion({ order: _order, ...version }: VersionSummary & { order?: string }): z.input<typeof packageVersion> {
-  return jsonItem(version);
+function toVersion(
+  id: string,
+  { order: _order, ...version }: VersionSummary & { order?: string },
+  known: FindingsOfAccount,
+): z.input<typeof packageVersion> {
+  return { ...jsonItem(version), ...marksOfVersion(known, id, version.version) };
 }

@@ -9,16 +9,15 @@ import { readAll } from '../../storage/files/content.ts';
 import { cut, metadataOf, type Deprecation, type VersionMetadata, type Vulnerability } from '../format/metadata.ts';
 import { readPart } from '../format/nupkg.ts';
 import { maxNuspecBytes, type Nuspec } from '../format/nuspec.ts';
-import { parseRange, satisfies } from '../format/range.ts';
-import { parseVersion } from '../format/version.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
 import { openFile } from '../hosted/files.ts';
-import { keyOfVersion, packageKey, versionNotFound } from '../hosted/packages.ts';
+import { keyOfVersion, versionNotFound } from '../hosted/packages.ts';
 import { getVersion, type VersionSummary } from '../hosted/summary.ts';
 import type { PackageSource } from '../source/package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import { readNuspec } from '../format/nuspec-reading.ts';
-import { objectOf } from '../upstream/upstream-metadata.ts';
+import { severities } from '../hosted/advisories.ts';
+import { vulnerabilitiesOf, type Findings } from './findings.ts';
 import type { MirroredPackages } from '../upstream/mirrored-packages.ts';
 
 export interface DetailsParts {
@@ -26,6 +25,7 @@ export interface DetailsParts {
   source: PackageSource;
   views: FeedViews;
   mirrored: MirroredPackages;
+  findings: Findings;
 }
 
 type Details = z.input<typeof packageVersionDetails>;
@@ -100,42 +100,24 @@ interface Advice {
   isKnown: boolean;
 }
 
-/** From the registration, else from the vulnerability data, else unknown. */
+/** From the registration and from the vulnerability data: a feed can have an advisory in one of them only. */
 async function adviceOf(parts: DetailsParts, accountId: number, id: string, key: string): Promise<Advice> {
-  const found = await ifAnswered(parts.source.versions(accountId, id, true, key, key));
+  const [found, known] = await Promise.all([
+    ifAnswered(parts.source.versions(accountId, id, true, key, key)),
+    ifAnswered(parts.findings.of(accountId)),
+  ]);
   const registered = found?.value.find((each) => keyOfVersion(each.version) === key);
-  if (registered) {
-    const { deprecation, vulnerabilities = [] } = registered.metadata;
-    return { listed: registered.listed, deprecation, vulnerabilities, isKnown: true };
+  const { deprecation, vulnerabilities = [] } = registered?.metadata ?? {};
+  const byUrl = new Map(vulnerabilities.map((each) => [each.advisoryUrl, each]));
+  for (const { url, severity } of vulnerabilitiesOf(known, id, key)) {
+    if (!byUrl.has(url)) byUrl.set(url, { advisoryUrl: url, severity: String(severity) });
   }
-  const vulnerabilities = await ifAnswered(knownVulnerabilities(parts.views, accountId, id, key));
-  return { vulnerabilities: vulnerabilities ?? [], isKnown: false };
-}
-
-/** Most vulnerabilities of an answer, and the names of their severities by number. */
-const maxVulnerabilities = 100;
-const severities = ['low', 'moderate', 'high', 'critical'];
-
-async function knownVulnerabilities(
-  views: FeedViews,
-  accountId: number,
-  id: string,
-  key: string,
-): Promise<Vulnerability[]> {
-  const { vulnerabilities } = await views.of(accountId);
-  const version = parseVersion(key)!;
-  const found: Vulnerability[] = [];
-  for (const { upstream, name } of await vulnerabilities.pages()) {
-    const page = await vulnerabilities.page(upstream, name);
-    const list: unknown = JSON.parse(page?.value.get(packageKey(id)) ?? '[]');
-    for (const each of (Array.isArray(list) ? list : []).slice(0, maxVulnerabilities)) {
-      const { severity, url, versions } = objectOf(each);
-      const range = typeof versions === 'string' ? parseRange(versions) : undefined;
-      if (typeof url !== 'string' || url.length > 2048 || !range || !satisfies(range, version)) continue;
-      found.push({ advisoryUrl: url, severity: String(severity).slice(0, 20) });
-    }
-  }
-  return found.slice(0, maxVulnerabilities);
+  return {
+    ...(registered && { listed: registered.listed }),
+    deprecation,
+    vulnerabilities: [...byUrl.values()],
+    isKnown: registered !== undefined,
+  };
 }
 
 /** Undefined if the upstream fails or does not answer in time. Its answer is stored for the next request. */

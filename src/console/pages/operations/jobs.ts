@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { jobList, jobPreview, jobRunList, type job, type jobRun } from '../../../api/framework/schemas.ts';
+import { jobList, jobPreview, jobRunList, type job, type jobRun } from '../../../api/server/job-schemas.ts';
 import { ago, bytesText, countText, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, Redirect, PageView } from '../../framework/page.ts';

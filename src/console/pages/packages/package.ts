@@ -10,6 +10,7 @@ import { selectBox, table } from '../../framework/table.ts';
 import { userSection } from '../account/token.ts';
 import { explainMissing } from '../mirror/explain.ts';
 import { eventRows } from '../operations/event-rows.ts';
+import { marksOf } from './findings.ts';
 import { dependencySection, installLines, readmeSection, versionFacts, warnings } from './package-version.ts';
 
 /** Most events and lines of the history on a page. */
@@ -153,7 +154,7 @@ function versionTable(
     versions.map((each) => [
       isForm && selectBox('version', each.version, each.version),
       html`<a href="${packagePath(id, each.version)}">${each.version}</a>`,
-      each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`,
+      html`${each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`} ${marksOf(each)}`,
       ago(each.published_at, now),
       sizeHtml(each.size_bytes),
       countText(each.download_count),

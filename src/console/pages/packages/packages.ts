@@ -5,6 +5,7 @@ import { may } from '../../framework/layout.ts';
 import { given, originChoice, packagePath, pageLinks, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
+import { marksOf } from './findings.ts';
 
 const path = '/console/packages';
 
@@ -23,7 +24,7 @@ export const packagesPage: Page = {
       ${table(
         ['Package', 'Origin', 'Newest version', 'Versions', { number: 'Size' }, { number: 'Downloads' }, 'Updated'],
         items.map((each) => [
-          html`<a href="${packagePath(each.id)}">${each.id}</a>`,
+          html`<a href="${packagePath(each.id)}">${each.id}</a> ${marksOf(each)}`,
           originOf(each),
           each.latest_version ?? html`<span class="quiet">all unlisted</span>`,
           counted(each.version_count, 'version'),
@@ -33,8 +34,7 @@ export const packagesPage: Page = {
         ]),
         { empty: empty(query) },
       )}
-      ${pageLinks(path, query, next)}
-      ${may(principal, 'admin') && html`<p><a href="/console/claims">Claims without content</a></p>`}`;
+      ${pageLinks(path, query, next)}`;
     return { title: 'Packages', body, json: withQuery('/v1/packages', query) };
   },
 };

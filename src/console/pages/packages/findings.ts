@@ -1,0 +1,60 @@
+import { findingList } from '../../../api/content/content-schemas.ts';
+import { ago, countText, counted, originOf, short } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import { choice, given, originChoice, packagePath, pageLinks, withQuery } from '../../framework/links.ts';
+import type { Page } from '../../framework/page.ts';
+import { table } from '../../framework/table.ts';
+import { external } from './package-version.ts';
+
+const path = '/console/vulnerable';
+
+/** What lists warn of. */
+interface ShownMarks {
+  severity: string | null;
+  deprecated: boolean;
+}
+
+/** What a list warns of, in words; nothing without a warning. */
+export function marksOf({ severity, deprecated }: ShownMarks): Html {
+  const mark = severity === 'high' || severity === 'critical' ? 'bad' : 'warn';
+  return html`${severity && html`<span class="state ${mark}">vulnerable: ${severity}</span> `}${
+    deprecated && html`<span class="state warn">deprecated</span>`
+  }`;
+}
+
+/** The versions with known vulnerabilities, and the deprecated ones, the worst first. */
+export const findingsPage: Page = {
+  path: '/vulnerable',
+  section: 'packages',
+  action: 'read',
+  show: async ({ api, query: asked, now }) => {
+    const query = given(asked, 'kind', 'origin', 'cursor');
+    const list = await api.call('listFindings', findingList, { query });
+    const body = html`<p>
+        ${counted(list.vulnerable_count, 'version')} with a known vulnerability, ${countText(list.deprecated_count)}
+        deprecated. They come from the advisories of this server and the vulnerability data of the feeds; the
+        deprecation of a mirrored version is on its own page.
+      </p>
+      ${!list.is_complete && html`<p class="warning">A feed did not send its vulnerability data, so that this list may lack some. See the <a href="/console/mirror">mirror</a>.</p>`}
+      <form class="filter" method="get" action="${path}">
+        ${choice('kind', 'Kind', { '': 'Vulnerable and deprecated', vulnerable: 'Vulnerable', deprecated: 'Deprecated' }, query['kind'])}
+        ${originChoice(query['origin'])} <button>Show</button>
+      </form>
+      ${table(
+        [{ name: 'Version' }, 'Origin', 'Warning', 'Advisories', { number: 'Downloads in 30 days' }, 'Last used'],
+        list.items.map((each) => [
+          html`<a href="${packagePath(each.id, each.version)}">${each.id} ${each.version}</a>`,
+          originOf(each),
+          marksOf(each),
+          each.advisories
+            .slice(0, 5)
+            .map(({ url }) => html`<div>${external(url, short(url.replace(/^https?:\/\//, ''), 60))}</div>`),
+          html`<a href="${packagePath(each.id)}?show=used">${countText(each.downloads_30_days)}</a>`,
+          ago(each.last_used_at, now),
+        ]),
+        { empty: 'No hosted or stored version is known to be vulnerable, and none is deprecated.' },
+      )}
+      ${pageLinks(path, query, list.next_cursor)}`;
+    return { title: 'Vulnerable and deprecated', body, json: withQuery('/v1/findings', query) };
+  },
+};

@@ -1,0 +1,95 @@
+import { z } from 'zod';
+import { readsHosted } from '../../accounts/principal.ts';
+import { findingList } from '../../api/content/content-schemas.ts';
+import { operation, type Operation } from '../../api/framework/operation.ts';
+import { pageQuery, readPage } from '../../api/framework/paging.ts';
+import { originFields, timeOrNull } from '../../api/framework/schemas.ts';
+import { byBytes } from '../../mirror/store/words.ts';
+import type { NameUse, TokenUses } from '../../usage/token-uses.ts';
+import { severities } from '../hosted/advisories.ts';
+import type { Finding, Findings } from './findings.ts';
+
+const findingsQuery = pageQuery.extend({
+  origin: z
+    .enum(['hosted', 'mirrored'], 'expected hosted or mirrored')
+    .optional()
+    .meta({ description: 'Only content of this origin' }),
+  kind: z
+    .enum(['vulnerable', 'deprecated'], 'expected vulnerable or deprecated')
+    .optional()
+    .meta({ description: 'Only these versions' }),
+});
+
+/** How long an answer waits for the data of upstreams; milliseconds. */
+const patience = 1500;
+
+/** A finding, with its place in the list. */
+type Ranked = Finding & { rank: string; use: NameUse | undefined };
+
+/** `/findings`: the versions with known vulnerabilities, and the deprecated ones. */
+export function findingOperations(findings: Findings, uses: TokenUses): Operation[] {
+  return [
+    operation({
+      method: 'get',
+      path: '/findings',
+      id: 'listFindings',
+      summary:
+        'List the hosted and stored versions that have known vulnerabilities or are deprecated: the highest severity first, then the most used package',
+      action: 'read',
+      query: findingsQuery,
+      status: 200,
+      answer: findingList,
+      run: async ({ principal, query }) => {
+        const { accountId, names } = principal;
+        const { byPackage, isComplete } = await findings.within(patience, accountId);
+        const only = names?.of('package');
+        const isVisible = ({ key, upstream, vulnerabilities, isDeprecated }: Finding) =>
+          (upstream !== null || readsHosted(principal)) &&
+          (only?.includes(key) ?? true) &&
+          (query.origin === undefined || (query.origin === 'hosted') === (upstream === null)) &&
+          (query.kind === undefined || (query.kind === 'deprecated' ? isDeprecated : vulnerabilities.length > 0));
+        const all = [...byPackage.values()].flatMap((versions) => [...versions.values()]).filter(isVisible);
+        const used = await uses.totals(accountId, 'package', [...new Set(all.map(({ key }) => key))]);
+        const ranked = all
+          .map((each): Ranked => ({ ...each, use: used.get(each.key), rank: rankOf(each, used.get(each.key)) }))
+          .sort((one, other) => byBytes(one.rank, other.rank));
+        const { entries, next_cursor } = await readPage<Ranked, [string]>(query, {
+          name: 'findings',
+          key: z.tuple([z.string()]),
+          keyOf: ({ rank }) => [rank],
+          read: (limit, after) =>
+            Promise.resolve(ranked.filter(({ rank }) => !after || byBytes(rank, after[0]) > 0).slice(0, limit)),
+        });
+        const count = (which: (each: Finding) => boolean) => ranked.filter(which).length;
+        return {
+          items: entries.map(itemOf),
+          next_cursor,
+          vulnerable_count: count(({ vulnerabilities }) => vulnerabilities.length > 0),
+          deprecated_count: count(({ isDeprecated }) => isDeprecated),
+          is_complete: isComplete,
+        };
+      },
+    }),
+  ];
+}
+
+/** Sorts by severity and by use, both from the highest, then by name and version. */
+function rankOf({ key, version, vulnerabilities: [highest] }: Finding, use: NameUse | undefined): string {
+  const severity = String(severities.length - (highest?.severity ?? -1));
+  const downloads = String(Number.MAX_SAFE_INTEGER - (use?.downloads ?? 0)).padStart(16, '0');
+  return `${severity} ${downloads} ${key} ${version}`;
+}
+
+function itemOf({ id, version, upstream, vulnerabilities, isDeprecated, use }: Ranked) {
+  const [highest] = vulnerabilities;
+  return {
+    id,
+    version,
+    ...originFields(upstream),
+    severity: highest ? severities[highest.severity]! : null,
+    advisories: vulnerabilities.map(({ severity, url }) => ({ severity: severities[severity]!, url })),
+    deprecated: isDeprecated,
+    downloads_30_days: use?.downloads ?? 0,
+    last_used_at: timeOrNull(use?.lastAt ?? null),
+  };
+}

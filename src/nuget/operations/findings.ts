@@ -1,0 +1,212 @@
+import { LRUCache } from 'lru-cache';
+import { inTime } from '../../runtime/in-time.ts';
+import { pause } from '../../runtime/event-loop.ts';
+import { pagesOf } from '../../runtime/pages.ts';
+import { entryNames } from '../../mirror/store/listing.ts';
+import { isUpstreamFailure } from '../../mirror/mirror.ts';
+import { placeholders } from '../../database/database.ts';
+import { BackgroundTask } from '../../upstream/background-task.ts';
+import { parseRange, satisfies, type VersionRange } from '../format/range.ts';
+import { parseVersion } from '../format/version.ts';
+import { listAdvisories, maxOfAccount, severities } from '../hosted/advisories.ts';
+import { deprecatedVersions } from '../hosted/deprecations.ts';
+import type { FeedContext } from '../hosted/feed-context.ts';
+import { keyOfVersion, packageKey } from '../hosted/packages.ts';
+import { listVersions } from '../hosted/summary.ts';
+import type { FeedViews } from '../upstream/feed-view.ts';
+import type { MirroredPackages } from '../upstream/mirrored-packages.ts';
+import { objectOf } from '../upstream/upstream-metadata.ts';
+
+/** A version with a known vulnerability, or a deprecated one. */
+export interface Finding {
+  key: string;
+  id: string;
+  version: string;
+  /** The name of the upstream of a mirrored version; null for a hosted one. */
+  upstream: string | null;
+  /** The highest first; `severity` is an index of `severities`. */
+  vulnerabilities: readonly { severity: number; url: string }[];
+  isDeprecated: boolean;
+}
+
+/** The findings of an account. */
+export interface FindingsOfAccount {
+  /** By package key, then by version. */
+  byPackage: ReadonlyMap<string, ReadonlyMap<string, Finding>>;
+  /** Whether the vulnerability data of all upstreams is in it. */
+  isComplete: boolean;
+}
+
+/** What is warned of in a list: the highest severity of the versions, and whether one is deprecated. */
+interface Marks {
+  severity: (typeof severities)[number] | null;
+  deprecated: boolean;
+}
+
+/** How long findings are used before they are collected again; milliseconds. Meanwhile the old ones are shown. */
+const freshFor = 10_000;
+/** Accounts whose findings are in memory. */
+const maxAccounts = 100;
+/** Most versions of a hosted package that are compared with its advisories, the newest. */
+const maxVersions = 10_000;
+const atATime = 500;
+/** Most vulnerabilities of a package that are read. */
+const maxVulnerabilities = 100;
+
+const unknown: FindingsOfAccount = { byPackage: new Map(), isComplete: false };
+
+interface FindingsParts {
+  feed: FeedContext;
+  mirrored: MirroredPackages;
+  views: FeedViews;
+}
+
+/** The hosted and stored versions that are vulnerable or deprecated. */
+export class Findings {
+  readonly #parts: FindingsParts;
+  readonly #known: LRUCache<number, FindingsOfAccount>;
+
+  constructor(parts: FindingsParts) {
+    this.#parts = parts;
+    this.#known = new LRUCache({
+      max: maxAccounts,
+      ttl: freshFor,
+      allowStale: true,
+      noDeleteOnFetchRejection: true,
+      allowStaleOnFetchRejection: true,
+      // No client waits for it as for a download: it does not count as a use of what it reads.
+      fetchMethod: (accountId, _known, { signal }) => new BackgroundTask(signal).run(() => this.#collect(accountId)),
+    });
+  }
+
+  /** The findings of an account: those of a moment ago, if they were collected before. */
+  async of(accountId: number): Promise<FindingsOfAccount> {
+    return (await this.#known.fetch(accountId))!;
+  }
+
+  /** As `of`; none if they are not collected within `milliseconds`. Those of upstreams may have to be fetched. */
+  within(milliseconds: number, accountId: number): Promise<FindingsOfAccount> {
+    return inTime(() => this.of(accountId), milliseconds, { late: () => unknown, ref: false });
+  }
+
+  async #collect(accountId: number): Promise<FindingsOfAccount> {
+    const found = new Collected();
+    await this.#addHosted(accountId, found);
+    const isComplete = await this.#addMirrored(accountId, found);
+    return { byPackage: found.byPackage, isComplete };
+  }
+
+  async #addHosted(accountId: number, found: Collected): Promise<void> {
+    const { database } = this.#parts.feed;
+    const advisories = await listAdvisories(database, accountId, maxOfAccount, undefined);
+    for (const [id, known] of Map.groupBy(advisories, ({ packageId }) => packageId)) {
+      const ranges = known.map((each) => ({ ...each, range: parseRange(each.versions)! }));
+      const read = (after: string | undefined) => listVersions(database, accountId, id, atATime, after).catch(() => []);
+      let count = 0;
+      for await (const page of pagesOf(undefined as string | undefined, atATime, read, ({ order }) => order)) {
+        for (const { version } of page) {
+          const vulnerabilities = matching(ranges, version);
+          if (vulnerabilities.length > 0) found.at(id, version, null).vulnerabilities.push(...vulnerabilities);
+        }
+        count += page.length;
+        if (count >= maxVersions) break;
+        await pause();
+      }
+    }
+    for await (const { id, version } of deprecatedVersions(database, accountId)) {
+      found.at(id, version, null).isDeprecated = true;
+    }
+  }
+
+  /** Resolves to whether all upstreams gave their data. */
+  async #addMirrored(accountId: number, found: Collected): Promise<boolean> {
+    const { mirror, vulnerabilities } = await this.#parts.views.of(accountId);
+    let isComplete = true;
+    try {
+      for (const { upstream, name } of await vulnerabilities.pages()) {
+        const page = await vulnerabilities.page(upstream, name);
+        const lists = new Map([...(page?.value ?? [])].map(([id, list]) => [packageKey(id), list]));
+        const selection = { kind: 'nupkg', upstreams: mirror.origin.idsIfLimited };
+        const keys = [...lists.keys()];
+        for (let start = 0; start < keys.length; start += atATime) {
+          const some = keys.slice(start, start + atATime);
+          const among = { sql: `name IN (${placeholders(some)})`, values: some };
+          const stored = await entryNames(this.#parts.feed.database, { ...selection, among }, '', atATime);
+          for (const key of stored) await this.#addStored(accountId, key, lists.get(key)!, found);
+          await pause();
+        }
+      }
+    } catch (error) {
+      if (!isUpstreamFailure(error)) throw error;
+      isComplete = false;
+    }
+    return isComplete;
+  }
+
+  async #addStored(accountId: number, key: string, list: string, found: Collected): Promise<void> {
+    const known: unknown = JSON.parse(list);
+    const ranges = (Array.isArray(known) ? known : []).slice(0, maxVulnerabilities).flatMap((each: unknown) => {
+      const { severity, url, versions } = objectOf(each);
+      const range = typeof versions === 'string' ? parseRange(versions) : undefined;
+      if (typeof url !== 'string' || url.length > 2048 || !range) return [];
+      return [{ severity: Math.min(Math.max(Number(severity) || 0, 0), severities.length - 1), url, range }];
+    });
+    const stored = await this.#parts.mirrored.get(accountId, key);
+    for (const { version } of stored?.versions ?? []) {
+      const vulnerabilities = matching(ranges, version);
+      if (vulnerabilities.length === 0) continue;
+      found.at(stored!.id, version, stored!.upstream).vulnerabilities.push(...vulnerabilities);
+    }
+  }
+}
+
+/** The known vulnerabilities of a version, which is a key. */
+export function vulnerabilitiesOf(
+  known: FindingsOfAccount | undefined,
+  id: string,
+  versionKey: string,
+): Finding['vulnerabilities'] {
+  const versions = [...(known?.byPackage.get(packageKey(id))?.values() ?? [])];
+  return versions.find(({ version }) => keyOfVersion(version) === versionKey)?.vulnerabilities ?? [];
+}
+
+/** What is warned of at one version. */
+export function marksOfVersion({ byPackage }: FindingsOfAccount, id: string, version: string): Marks {
+  const found = byPackage.get(packageKey(id))?.get(version);
+  return marksOf(found ? [found] : []);
+}
+
+/** What is warned of at the versions of a package. */
+export function marksOfPackage({ byPackage }: FindingsOfAccount, id: string): Marks {
+  return marksOf([...(byPackage.get(packageKey(id))?.values() ?? [])]);
+}
+
+function marksOf(findings: readonly Finding[]): Marks {
+  const highest = Math.max(-1, ...findings.map(({ vulnerabilities: [first] }) => first?.severity ?? -1));
+  return { severity: severities[highest] ?? null, deprecated: findings.some(({ isDeprecated }) => isDeprecated) };
+}
+
+type Growing = Finding & { vulnerabilities: { severity: number; url: string }[] };
+
+class Collected {
+  readonly byPackage = new Map<string, Map<string, Growing>>();
+
+  /** The finding of a version, which is made if it is new. */
+  at(id: string, version: string, upstream: string | null): Growing {
+    const key = packageKey(id);
+    const versions = this.byPackage.get(key) ?? new Map<string, Growing>();
+    this.byPackage.set(key, versions);
+    const finding = versions.get(version) ?? { key, id, version, upstream, vulnerabilities: [], isDeprecated: false };
+    versions.set(version, finding);
+    return finding;
+  }
+}
+
+function matching(
+  ranges: readonly { range: VersionRange; severity: number; url: string }[],
+  version: string,
+): { severity: number; url: string }[] {
+  const parsed = parseVersion(version)!;
+  const found = ranges.filter(({ range }) => satisfies(range, parsed));
+  return found.map(({ severity, url }) => ({ severity, url })).toSorted((one, other) => other.severity - one.severity);
+}
