@@ -7,6 +7,7 @@ import { internal } from './internal.ts';
 import { limits } from './limits.ts';
 import { data, database, redis } from './place.ts';
 import { checkStorageSettings, storage } from './storage.ts';
+import { retention } from './retention.ts';
 import { duration, schedule, sizeSetting, whole } from './units.ts';
 import { hasNoUser, publicUpstreams, upstreams } from './upstreams.ts';
 
@@ -84,6 +85,7 @@ function isReceiver(text: string): boolean {
  * Every setting with its type, default and description. The environment name follows from the path
  * (`environmentName`). A test compares the table in docs/settings.md with this file.
  */
+
 export const schema = z.strictObject({
   server: z
     .strictObject({
@@ -223,27 +225,7 @@ export const schema = z.strictObject({
         .describe('Keep the received part of an unfinished download for this long, so that it can resume'),
     })
     .prefault({}),
-  retention: z
-    .strictObject({
-      packages: z
-        .strictObject({
-          keepVersions: whole(1, 1_000_000)
-            .optional()
-            .describe('Newest releases to keep of each hosted package, and as many prereleases; all by default'),
-        })
-        .prefault({}),
-      containers: z
-        .strictObject({
-          untaggedAfter: duration
-            .optional()
-            .describe('Delete hosted manifests that had no tag and no reference for this long; never by default'),
-        })
-        .prefault({}),
-      protect: patterns
-        .default([])
-        .describe('Package IDs, `id:version` pairs and repository names that retention never deletes'),
-    })
-    .prefault({}),
+  retention,
   gc: z
     .strictObject({
       grace: duration.prefault('24h').describe('Keep unreferenced bytes for this long after they were stored'),

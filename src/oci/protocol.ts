@@ -1,4 +1,5 @@
 import { pluralOf } from '../config/protocols.ts';
+import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import type { Core } from '../server/core.ts';
@@ -36,6 +37,7 @@ import { isRepositoryName } from './format/reference.ts';
 import { addPulls, claimsAmong } from './hosted/repositories.ts';
 import { correctCounts } from './hosted/repository-counts.ts';
 import { retainImages } from './hosted/retention.ts';
+import { retainTags, type TagRule } from './hosted/tag-retention.ts';
 import { createRegistry } from './http/routes.ts';
 import { imageSearches } from './operations/search-sources.ts';
 import { StoredImages } from './catalog/stored-images.ts';
@@ -163,11 +165,18 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   async retain(work: Work): Promise<Counts> {
-    const { config, database, deletionTime } = this.#core;
+    const { config, database, accounts, deletionTime } = this.#core;
     const { containers, protect } = config.retention;
-    if (containers.untaggedAfter === undefined) return {};
-    const rules = { now: deletionTime(), untaggedAfter: containers.untaggedAfter, isProtected: matcher(protect) };
-    return { manifests: await retainImages(database, { ...work, ...rules }) };
+    const common = { ...work, now: deletionTime(), isProtected: matcher(protect) };
+    const counts: Counts = {};
+    if (containers.tags.length > 0) {
+      const names = new Map((await accounts.list()).map(({ id, name }) => [id, name]));
+      const rules = containers.tags.map((rule) => tagRuleOf(rule, (accountId) => names.get(accountId)));
+      counts['tags'] = await retainTags(database, { ...common, rules });
+    }
+    const { untaggedAfter } = containers;
+    if (untaggedAfter !== undefined) counts['manifests'] = await retainImages(database, { ...common, untaggedAfter });
+    return counts;
   }
 
   async release(work: Work, before: number): Promise<Counts> {
@@ -232,6 +241,17 @@ export class ContainerRegistry implements OpenProtocol {
         for (const name of page) if (mirror.names.locate(name, undefined).place) yield name;
     }
   }
+}
+
+/** A rule of the settings about tags. */
+function tagRuleOf(
+  { images, tags, accounts, ...rest }: Config['retention']['containers']['tags'][number],
+  nameOf: (accountId: number) => string | undefined,
+): TagRule {
+  const isImage = matcher(images);
+  const isFor = (accountId: number, name: string) =>
+    isImage(name) && (accounts === undefined || accounts.includes(nameOf(accountId) ?? ''));
+  return { isFor, matches: matcher(tags), keepNewest: rest.keepNewest, keepUsedFor: rest.keepUsedFor };
 }
 
 /** Docker Hub announces its limit in the headers of a manifest; a HEAD request does not count against it. */

@@ -134,6 +134,7 @@ test('every setting can come from the environment', (t) => {
     'storage.reserve': '10GiB',
     'retention.packages.keepVersions': '5',
     'retention.containers.untaggedAfter': '30d',
+    'retention.containers.tags': '[{"tags": ["ci-*"], "keepNewest": 5, "keepUsedFor": "30d"}]',
     'retention.protect': '["Contoso.Core", "team/base"]',
     'gc.grace': '1h',
     'audit.keep': '30d',
@@ -268,7 +269,10 @@ test('every setting can come from the environment', (t) => {
     },
     retention: {
       packages: { keepVersions: 5 },
-      containers: { untaggedAfter: 30 * 86_400_000 },
+      containers: {
+        untaggedAfter: 30 * 86_400_000,
+        tags: [{ images: ['*'], tags: ['ci-*'], keepNewest: 5, keepUsedFor: 30 * 86_400_000 }],
+      },
       protect: ['Contoso.Core', 'team/base'],
     },
     gc: { grace: 3_600_000 },

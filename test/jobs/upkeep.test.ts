@@ -2,13 +2,14 @@ import { open, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { Dialect } from '../../src/database/database.ts';
+import { auditOf } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { errorOf, ociIndex, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
-import { flushUses, rowsOf, runJob } from '../support/inside.ts';
+import { flushUsage, flushUses, rowsOf, runJob, tokenOf } from '../support/inside.ts';
 
 const day = 86_400_000;
 const off = { uploads: 'off', retention: 'off', evict: 'off', gc: 'off', scrub: 'off' };
@@ -31,6 +32,10 @@ async function run(server: TestServer, name: string, dryRun = false) {
 
 const has = async (repository: TestRepository, { digest }: { digest: string }, kind = 'blobs') =>
   (await repository.fetch(`${kind}/${digest}`, { method: 'HEAD' })).status === 200;
+
+async function tagsOf(repository: TestRepository): Promise<string[]> {
+  return ((await (await repository.fetch('tags/list')).json()) as { tags: string[] }).tags;
+}
 
 async function bytesOnDisk(server: TestServer): Promise<number> {
   const entries = await readdir(join(server.data, 'blobs'), { recursive: true, withFileTypes: true });
@@ -157,6 +162,47 @@ for (const dialect of dialects) {
     const { layers } = JSON.parse(one.bytes) as { layers: Descriptor[] };
     t.true(await has(app, layers[0]!));
     t.false(await has(app, (JSON.parse(two.bytes) as { layers: Descriptor[] }).layers[0]!), 'gc deletes their bytes');
+  });
+
+  test(`${dialect}: old tags are deleted by the first rule that matches, except the newest and what is used`, async (t) => {
+    const tags = [
+      { tags: ['keep-*'], keepNewest: 1000 },
+      { images: ['team/*'], tags: ['ci-*'], keepNewest: 2, keepUsedFor: '10d', accounts: ['default'] },
+      { images: ['team/app'], keepNewest: 1 },
+    ];
+    const server = await start(t, dialect, { retention: { containers: { tags }, protect: ['team/safe'] } });
+    server.clock.now = Date.now();
+    const [app, safe, tool] = ['team/app', 'team/safe', 'tool'].map((name) => new TestRepository(server, name));
+    const other = new TestRepository(server, 'team/lib', await tokenOf(server, ['read', 'write'], 'other'));
+    // The oldest, which is pulled through the index that it is in.
+    const child = await app!.image('ci-child');
+    const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [child] };
+    await app!.put('ci-0-index', JSON.stringify(index), ociIndex);
+    await app!.fetch('manifests/ci-child', { method: 'DELETE' });
+    for (const repository of [app!, safe!, tool!, other]) {
+      for (const tag of ['ci-1', 'ci-2', 'ci-3', 'ci-4', 'ci-5', 'keep-1', 'v1', 'v2']) {
+        pass(server, 1000);
+        await repository.image(tag);
+      }
+    }
+    const signature = `sha256-${'a'.repeat(64)}.sig`;
+    await app!.image(signature);
+    t.deepEqual((await run(server, 'retention', true)).said, ['tag team/app:v1'], 'all others are new');
+    pass(server, 11 * day);
+    await (await app!.fetch('manifests/ci-2')).arrayBuffer();
+    await (await app!.fetch(`manifests/${child.digest}`)).arrayBuffer();
+    await flushUsage(server);
+    const expected = ['tag team/app:ci-1', 'tag team/app:ci-3', 'tag team/app:v1'];
+    const dry = await run(server, 'retention', true);
+    t.deepEqual(dry.said, expected);
+    const { said, counts } = await run(server, 'retention');
+    t.deepEqual([said, counts], [expected, { tags: 3 }]);
+    t.is((await run(server, 'retention')).counts['tags'], 0);
+    t.deepEqual(await tagsOf(app!), ['ci-0-index', 'ci-2', 'ci-4', 'ci-5', 'keep-1', signature, 'v2']);
+    for (const repository of [safe!, tool!, other]) t.is((await tagsOf(repository)).length, 8);
+    const events = await auditOf(server, 'type=tag.deleted');
+    t.true(events.some(({ actor, subject }) => actor.kind === 'system' && subject.reference === 'ci-3'));
+    t.true(await has(app!, child, 'manifests'));
   });
 
   test(`${dialect}: old versions are deleted, releases and prereleases separately; protected ones stay`, async (t) => {
