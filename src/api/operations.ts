@@ -27,12 +27,14 @@ import { sessionOperations } from './account/sessions.ts';
 import { searchOperations, type SearchSource } from './content/search.ts';
 import { explainOperations, type ExplainParts } from './upstreams/explain.ts';
 import { ownTokenOperations } from './account/own-tokens.ts';
+import { storageOperations, type StorageParts } from './account/storage.ts';
 import { useOperations } from './account/uses.ts';
 import { tokenOperations } from './account/tokens.ts';
 import { upstreamOperations, type UpstreamOperationParts } from './upstreams/upstreams.ts';
 import { webhookOperations } from './webhooks/webhooks.ts';
 
-interface OperationParts extends AccountParts, AuditParts, Pick<ExplainParts, 'protocols' | 'isAbsent'> {
+interface OperationParts extends AccountParts, AuditParts, StorageParts, Pick<ExplainParts, 'isAbsent'> {
+  protocols: StorageParts['protocols'] & ExplainParts['protocols'];
   tokens: Tokens;
   people: People;
   sessions: Sessions;
@@ -70,6 +72,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...publisherOperations(parts.publishers),
     ...sessionOperations(parts.sessions),
     ...accountOperations(parts),
+    ...storageOperations(parts),
     ...auditOperations(parts),
     ...failedRequestOperations(parts.failures, (id) => parts.accounts.nameOf(id)),
     ...jobOperations(parts.jobs),

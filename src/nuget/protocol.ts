@@ -17,7 +17,7 @@ import type { FeedContext } from './hosted/feed-context.ts';
 import { packageReferences, packageRowBytes } from './hosted/references.ts';
 import { retainPackages } from './hosted/retention.ts';
 import { packageNotices } from './hosted/notices.ts';
-import { listPackages } from './hosted/summary.ts';
+import { largestPackages, listPackages } from './hosted/summary.ts';
 import { packageChanges } from './operations/change-operations.ts';
 import { isPackageId } from './format/nuspec.ts';
 import { packageKey } from './hosted/packages.ts';
@@ -190,6 +190,10 @@ export class PackageFeed implements OpenProtocol {
       nameThere: packageKey(id),
       document: { kind: 'flat', reference: '' },
     };
+  }
+
+  largest(accountId: number, limit: number) {
+    return largestPackages(this.#core.database, accountId, limit);
   }
 
   get privateNames(): PrivateNames {

@@ -34,7 +34,7 @@ import { dropLostUploads, dropStagedFiles } from './uploads/lost-uploads.ts';
 import { Pushes } from './catalog/pushes.ts';
 import { imageReferences, imageRowBytes } from './hosted/references.ts';
 import { isRepositoryName } from './format/reference.ts';
-import { addPulls, claimsAmong } from './hosted/repositories.ts';
+import { addPulls, claimsAmong, largestRepositories } from './hosted/repositories.ts';
 import { correctCounts } from './hosted/repository-counts.ts';
 import { retainImages } from './hosted/retention.ts';
 import { retainTags, type TagRule } from './hosted/tag-retention.ts';
@@ -212,6 +212,10 @@ export class ContainerRegistry implements OpenProtocol {
       spellings: hosted,
       nameThere: meant?.name ?? asked,
     };
+  }
+
+  largest(accountId: number, limit: number) {
+    return largestRepositories(this.#core.database, accountId, limit);
   }
 
   get privateNames(): PrivateNames {

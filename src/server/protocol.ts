@@ -19,7 +19,7 @@ import type { BlobReferences } from '../storage/blobs/references.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { Quota } from '../usage/quota.ts';
 import type { AddDownloads } from '../usage/record.ts';
-import type { MeasureRows } from '../usage/stored.ts';
+import type { MeasureRows, SizedName } from '../usage/stored.ts';
 
 /**
  * A protocol: one value in the list in `server/server.ts`. Other folders use a protocol only through this interface.
@@ -67,6 +67,8 @@ export interface OpenProtocol extends Prefetchable, JobParts {
   /** Short work that each instance repeats. */
   readonly chores?: readonly RepeatedWork[];
   readonly privateNames: PrivateNames;
+  /** Up to `limit` names that an account hosts, the largest first. */
+  largest(accountId: number, limit: number): Promise<SizedName[]>;
   /** What decides from where an account gets a name. Throws `Invalid` for a text that is no name. */
   explain(accountId: number, name: string): Promise<NameStory>;
   readonly upstreams: UpstreamSupport;

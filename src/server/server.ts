@@ -284,6 +284,8 @@ function mountAll(
     searches: opened.flatMap((each) => each.searches),
     claims: opened,
     protocols: opened,
+    mirror: config.mirror,
+    room: core.room,
     isAbsent: (key) => core.mirror.isAbsent(key),
     database,
     accounts,

@@ -12,6 +12,14 @@ export interface Stored {
   mirrored: number;
 }
 
+/** A hosted name with the bytes of its content. Times are in milliseconds since 1970 UTC. */
+export interface SizedName {
+  name: string;
+  sizeBytes: number;
+  changedAt: number;
+  lastUsedAt: number | null;
+}
+
 /** Stored bytes, and when they were measured, in milliseconds since 1970; for an hourly sample, the start of its hour. */
 interface MeasuredBytes extends Stored {
   asOf: number;
@@ -87,6 +95,18 @@ export class StorageMeter {
       const some = rows.slice(start, start + samplesPerStatement);
       await this.#database.transaction((tx) => tx.insertNew('storage_samples', some));
     }
+  }
+
+  /** The mean of the samples of each day since a time, by day; milliseconds since 1970 UTC. Days without samples are left out. */
+  async history(accountId: number, since: number): Promise<(Stored & { day: number })[]> {
+    const rows = await this.#database.select<{ day: number; hosted: number | string; mirrored: number | string }>(
+      `SELECT hour - hour % 86400000 AS day, AVG(hosted_bytes) AS hosted, AVG(mirrored_bytes) AS mirrored
+       FROM storage_samples WHERE account_id = ? AND hour >= ? GROUP BY hour - hour % 86400000 ORDER BY day`,
+      [accountId, since],
+    );
+    return rows.map(({ day, hosted, mirrored }) => {
+      return { day, hosted: Math.round(Number(hosted)), mirrored: Math.round(Number(mirrored)) };
+    });
   }
 
   /** The bytes of all accounts by the latest sample; undefined if there is none. */

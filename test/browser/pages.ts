@@ -78,6 +78,7 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   },
   '/claims': { at: () => '/console/claims', scopes: ['admin'] },
   '/claims/release': { at: () => '/console/claims/release?kind=package&name=contoso.legacy', scopes: ['admin'] },
+  '/storage': { at: () => '/console/storage', scopes: ['read'] },
   '/usage': { at: () => '/console/usage', scopes: ['read'] },
   '/tokens': { at: () => '/console/tokens', scopes: ['admin'] },
   '/tokens/new': { at: () => '/console/tokens/new', scopes: ['admin'] },

@@ -208,6 +208,7 @@ const pages = [
   '/console/webhooks',
   '/console/audit',
   '/console/usage',
+  '/console/storage?days=365',
   '/console/mirror',
   '/console/jobs',
   '/console/publishers',

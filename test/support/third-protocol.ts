@@ -136,6 +136,10 @@ class Notes implements OpenProtocol {
     return { isHosted: false, ...this.#policy.explain(name), spellings: [name], nameThere: name };
   }
 
+  async largest() {
+    return [];
+  }
+
   async retain() {
     return {};
   }

@@ -112,7 +112,13 @@ export const sections = [
       { title: 'Failed requests', path: '/console/failures', actions: ['operate'] },
     ],
   },
-  { key: 'usage', title: 'Usage', path: '/console/usage', actions: ['account'] },
+  {
+    key: 'usage',
+    title: 'Usage',
+    path: '/console/usage',
+    actions: ['account'],
+    pages: [{ title: 'Storage', path: '/console/storage', actions: ['account'] }],
+  },
   {
     key: 'tokens',
     title: 'Tokens',

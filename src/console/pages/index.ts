@@ -21,6 +21,7 @@ import { findTokenPage, tokenPage } from './account/token.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './account/tokens.ts';
 import { uploadPage } from './packages/upload.ts';
 import { dropEntriesPage, upstreamPage } from './mirror/upstream.ts';
+import { storagePage } from './account/storage.ts';
 import { usagePage } from './account/usage.ts';
 import { explainPage } from './mirror/explain.ts';
 import { failedRequestsPage } from './mirror/failed-requests.ts';
@@ -55,6 +56,7 @@ export const pages: readonly Page[] = [
   prefetchPage,
   prefetchRunPage,
   usagePage,
+  storagePage,
   tokensPage,
   newTokenPage,
   revokePage,

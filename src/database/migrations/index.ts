@@ -36,6 +36,7 @@ import { newestTags } from './039-newest-tags.ts';
 import { failedRequests } from './040-failed-requests.ts';
 import { tokenUses } from './041-token-uses.ts';
 import { deprecatedPackages } from './042-deprecated-packages.ts';
+import { largest } from './043-largest.ts';
 import { peopleMigrations } from './038-people.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -78,4 +79,5 @@ export const migrations: readonly Migration[] = [
   ...failedRequests,
   ...tokenUses,
   ...deprecatedPackages,
+  ...largest,
 ];

@@ -4,6 +4,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import { storedDeprecation } from '../format/deprecation.ts';
 import { parseMetadata, type VersionMetadata } from '../format/metadata.ts';
 import { advisoriesOf } from './advisories.ts';
+import type { SizedName } from '../../usage/stored.ts';
 import { packageKey } from './packages.ts';
 
 /** A package as the management API shows it. Times are milliseconds since 1970 UTC. */
@@ -82,6 +83,15 @@ export async function getPackage(database: Database, accountId: number, id: stri
   );
   if (!row) throw packageNotFound(id);
   return { ...summaryOf(row), versions: await listVersions(database, accountId, id, shownVersions, undefined) };
+}
+
+/** Up to `limit` packages that the account hosts, the largest first. */
+export function largestPackages(database: Database, accountId: number, limit: number): Promise<SizedName[]> {
+  return database.select<SizedName>(
+    `SELECT package_id AS name, size_bytes AS sizeBytes, updated_at AS changedAt, last_downloaded_at AS lastUsedAt
+     FROM packages WHERE account_id = ? AND size_bytes > 0 ORDER BY size_bytes DESC LIMIT ?`,
+    [accountId, limit],
+  );
 }
 
 /**

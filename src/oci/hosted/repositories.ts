@@ -4,6 +4,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import { matchingNames, placeOf, suffixesOf, type NameQuery } from '../../mirror/store/words.ts';
 import { addMirrored } from '../../usage/mirrored.ts';
 import type { Downloads } from '../../usage/record.ts';
+import type { SizedName } from '../../usage/stored.ts';
 
 /** A page of a list in byte order, and whether there is a further page. */
 export interface NamePage {
@@ -32,6 +33,15 @@ export async function claimsAmong(
     [accountId, ...names],
   );
   return new Map(rows.map((row) => [row.name, row.claimed_at !== null]));
+}
+
+/** Up to `limit` repositories of the account, the largest first. */
+export function largestRepositories(database: Database, accountId: number, limit: number): Promise<SizedName[]> {
+  return database.select<SizedName>(
+    `SELECT name, size_bytes AS sizeBytes, updated_at AS changedAt, last_pulled_at AS lastUsedAt
+     FROM repositories WHERE account_id = ? AND size_bytes > 0 ORDER BY size_bytes DESC LIMIT ?`,
+    [accountId, limit],
+  );
 }
 
 /** The key of an account's repository; creates the row if there is none. */

@@ -53,7 +53,7 @@ export const usagePage: Page = {
         ],
       )}
       <section>
-        <h2>Bytes sent, by day</h2>
+        <h2>By day</h2>
         ${daysOf(days.items, period)}
       </section>
       <section>
@@ -86,27 +86,82 @@ function monthLinks(month: string, grouping: string, now: number): Html {
     <strong>${month}</strong> ${next <= new Date(now).toISOString().slice(0, 7) && link(next, `${next} ›`)}`;
 }
 
+/** What each plot shows of a day. With `part`, the share of it that is drawn darker. */
+const plots: readonly {
+  title: string;
+  value: (each: Item) => number;
+  part?: (each: Item) => number;
+  text: (each: Item) => string;
+}[] = [
+  { title: 'Bytes sent', value: (each) => each.egress_bytes, text: (each) => bytesText(each.egress_bytes) },
+  {
+    title: 'Mirrored requests, without the upstream below',
+    value: (each) => each.cache_hits + each.cache_misses,
+    part: (each) => each.cache_hits,
+    text: (each) =>
+      `${countText(each.cache_hits)} of ${countText(each.cache_hits + each.cache_misses)} without the upstream`,
+  },
+  {
+    title: 'Bytes from upstreams',
+    value: (each) => each.upstream_bytes,
+    text: (each) => bytesText(each.upstream_bytes),
+  },
+  { title: 'Uploads', value: (each) => each.uploads, text: (each) => countText(each.uploads) },
+];
+
 function daysOf(items: readonly Item[], period: { start: string; end: string }): Html {
   if (items.length === 0) return html`<p class="empty">No client used this account in this month.</p>`;
   const byDay = new Map(items.map((each) => [each.date, each]));
-  const bars = [];
+  const dates: string[] = [];
   for (let day = Date.parse(period.start); day < Date.parse(period.end); day += 86_400_000) {
-    const date = new Date(day).toISOString().slice(0, 10);
-    const value = byDay.get(date)?.egress_bytes ?? 0;
-    bars.push({ label: date.slice(8), value, text: bytesText(value) });
+    dates.push(new Date(day).toISOString().slice(0, 10));
   }
-  return html`${barChart(bars, 'Bytes sent on each day of the month')}
+  const barOf = ({ value, part, text }: (typeof plots)[number], date: string) => {
+    const each = byDay.get(date);
+    return {
+      label: date.slice(8),
+      value: each ? value(each) : 0,
+      part: each && part ? part(each) : 0,
+      text: each ? text(each) : '0',
+    };
+  };
+  return html`<div class="plots">
+      ${plots.map(
+        (plot) =>
+          html`<div>
+            <h3>${plot.title}</h3>
+            ${barChart(
+              dates.map((date) => barOf(plot, date)),
+              `${plot.title} on each day of the month`,
+              'plot small',
+            )}
+          </div>`,
+      )}
+    </div>
     <details>
       <summary>As a table</summary>
       ${table(
-        [{ name: 'Day' }, { number: 'Sent' }, { number: 'Received' }, { number: 'Downloads' }, { number: 'Uploads' }],
+        [
+          { name: 'Day' },
+          { number: 'Sent' },
+          { number: 'Received' },
+          { number: 'From upstreams' },
+          { number: 'Hits' },
+          { number: 'Misses' },
+          { number: 'Downloads' },
+          { number: 'Uploads' },
+        ],
         items.map((each) => [
           each.date,
           sizeHtml(each.egress_bytes),
           sizeHtml(each.ingress_bytes),
+          sizeHtml(each.upstream_bytes),
+          countText(each.cache_hits),
+          countText(each.cache_misses),
           countText(each.downloads),
           countText(each.uploads),
         ]),
+        { label: 'the days of the month' },
       )}
     </details>`;
 }
