@@ -10,6 +10,9 @@ Entrepot serves at ${base}. This is its first token; it is not shown again:
 
   ${token}
 
+Console, which takes the token too:
+  ${base}/console/
+
 Container images:
   echo ${token} | docker login ${host} --username api --password-stdin
 

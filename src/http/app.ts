@@ -138,7 +138,8 @@ function record(
   const line = accessLine(request, response, facts, now());
   const { principal } = context;
   if (principal) usage.count(principal.accountId, line, context.version);
-  if (principal?.kind === 'token') {
+  // The console uses a token in the place of its visitor; its sessions are listed by themselves.
+  if (principal?.kind === 'token' && !isUnder(line.path, '/console')) {
     const { accountId, tokenId, publisherId } = principal;
     uses.note(accountId, publisherId ?? tokenId, line, `${line.remote} ${line.agent ?? ''}`);
   }

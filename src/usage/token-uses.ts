@@ -114,6 +114,13 @@ export class TokenUses {
     return this.#read('account_id = ? AND kind = ? AND name = ?', [accountId, kind, name], limit);
   }
 
+  /** When a client last used a token of the account, in the last 30 days; null if none did. */
+  async latestClient(accountId: number): Promise<number | null> {
+    await this.flush().catch(() => undefined);
+    const sql = 'SELECT MAX(last_at) AS lastAt FROM token_uses WHERE account_id = ? AND kind = ?';
+    return (await this.#database.get<{ lastAt: number | null }>(sql, [accountId, clientKind]))!.lastAt;
+  }
+
   /** The use of each of `names` with all tokens, if there was one. */
   async totals(accountId: number, kind: string, names: readonly string[]): Promise<Map<string, NameUse>> {
     await this.flush().catch(() => undefined);

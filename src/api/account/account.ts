@@ -8,6 +8,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import { isClosed, parsePeriod, periodAt, type Period } from '../../usage/period.ts';
 import type { UsageRecord } from '../../usage/record.ts';
 import { itemsOf, storageOf, totalsOf, type Grouping, type UsageItem } from '../../usage/report.ts';
+import type { TokenUses } from '../../usage/token-uses.ts';
 import type { StorageMeter } from '../../usage/stored.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
@@ -18,6 +19,7 @@ export interface AccountParts {
   accounts: Accounts;
   usage: UsageRecord;
   stored: StorageMeter;
+  uses: TokenUses;
   limits: Config['limits'];
   now: () => number;
 }
@@ -38,7 +40,7 @@ export function accountOperations(parts: AccountParts): Operation[] {
   return [getAccount(parts), getUsage(parts)];
 }
 
-function getAccount({ database, accounts, stored, limits, now }: AccountParts): Operation {
+function getAccount({ database, accounts, stored, uses, limits, now }: AccountParts): Operation {
   return operation({
     method: 'get',
     path: '/account',
@@ -64,6 +66,7 @@ function getAccount({ database, accounts, stored, limits, now }: AccountParts): 
           ingress_bytes: totals.ingress_bytes,
           requests: totals.requests,
           downloads: totals.downloads,
+          last_client_at: timeOrNull(await uses.latestClient(found.id)),
         },
         limits: [
           { name: 'package', unit: 'bytes', limit: limits.nupkg },

@@ -207,6 +207,9 @@ export const account = z
       ingress_bytes: bytes,
       requests: count,
       downloads: count,
+      last_client_at: time
+        .nullable()
+        .meta({ description: 'When a client, not the console, last used a token of the account, in the last 30 days' }),
     }),
     limits: z.array(
       z.strictObject({

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { newToken, usageSchema } from '../../api/framework/schemas.ts';
+import { account, newToken, usageSchema } from '../../api/framework/schemas.ts';
 import { sourceLines, whyOnlySource } from '../../runtime/source-lines.ts';
 import { fieldErrors, Form } from '../framework/form.ts';
 import { lines } from '../framework/format.ts';
@@ -70,11 +70,12 @@ function tokenForm({ principal }: PageCall, sent: Form | undefined): Html {
 }
 
 /**
- * Whether a client of the account has used the server: this month, whose report is `thisMonth`, or the month before, or ever,
- * if the account stores anything. The console itself does not count.
+ * Whether a client has used the server: this month, whose report is `thisMonth`, or the month before, or ever, if the account
+ * stores anything; or with any request in the last 30 days. The console itself does not count.
  */
 export async function isConnected({ api }: PageCall, thisMonth: z.input<typeof usageSchema>): Promise<boolean> {
   if (hasRequests(thisMonth) || thisMonth.storage.current_bytes > 0) return true;
+  if ((await api.call('getAccount', account)).usage.last_client_at !== null) return true;
   const period = new Date(Date.parse(thisMonth.period.start) - 1).toISOString().slice(0, 7);
   return hasRequests(await api.call('getUsage', usageSchema, { query: { period } }));
 }
@@ -93,7 +94,7 @@ export function connectLines(
   const { base, feed, registry } = urls;
   const host = new URL(registry).host;
   const isPlain = registry.startsWith('http:');
-  const insecure = feed.startsWith('http:') ? ' \\\n  --allow-insecure-connections' : '';
+  const insecure = feed.startsWith('http:') ? ' --allow-insecure-connections' : '';
   const index = `${feed}/v3/index.json`;
   return html`${seen(connected)}
     ${
@@ -104,6 +105,7 @@ export function connectLines(
           </p>`
     }
     <section>
+      <p class="hint">The lines work in bash, PowerShell and cmd.</p>
       <h2>dotnet and NuGet</h2>
       <p>${whyOnlySource} These lines remove it, and add this feed:</p>
       ${lines(sourceLines(index, token).join('\n'), 'the lines that make this feed the only source')}
@@ -111,13 +113,24 @@ export function connectLines(
       ${lines(`dotnet nuget push PACKAGE.nupkg --source entrepot --api-key ${token}${insecure}`, 'the line that publishes')}
       <details>
         <summary>nuget.config of a repository</summary>
-        ${lines(nugetConfig(index), 'the file nuget.config')}
+        ${lines(nugetConfig(index, true), 'the file nuget.config')}
+        <p>NuGet replaces <code>%NUGET_TOKEN%</code> by the environment variable of this name, on each system.</p>
       </details>
     </section>
     <section>
+      <h2>Visual Studio and Rider</h2>
+      <p>
+        Both read the <code>nuget.config</code> above. Or, in Visual Studio:
+        <em>Tools › Options › NuGet Package Manager › Package Sources</em>; in Rider:
+        <em>Settings › Build, Execution, Deployment › NuGet › Sources</em>. Add this address, and remove nuget.org. The
+        user name is <code>api</code>, the password is a token.
+      </p>
+      ${lines(index, 'the address of the feed')}
+    </section>
+    <section>
       <h2>docker</h2>
-      ${lines(`echo ${token} | docker login ${host} --username api --password-stdin`, 'the line that signs docker in')}
-      ${lines(`docker pull ${host}/alpine\ndocker push ${host}/team/app:1.0`, 'a pull and a push')}
+      ${lines(`echo ${token}| docker login ${host} --username api --password-stdin`, 'the line that signs docker in')}
+      ${lines(`docker pull ${host}/alpine\ndocker tag alpine ${host}/team/app:1.0\ndocker push ${host}/team/app:1.0`, 'a pull, a name for an image, and a push')}
       ${
         isPlain &&
         html`<p class="hint">
@@ -129,9 +142,22 @@ export function connectLines(
     <section>
       <h2>podman, buildah, skopeo</h2>
       ${lines(
-        `echo ${token} | podman login ${host} --username api --password-stdin${isPlain ? ' --tls-verify=false' : ''}\npodman pull ${isPlain ? '--tls-verify=false ' : ''}${host}/alpine`,
+        `echo ${token}| podman login ${host} --username api --password-stdin${isPlain ? ' --tls-verify=false' : ''}\npodman pull ${isPlain ? '--tls-verify=false ' : ''}${host}/alpine`,
         'the lines for podman',
       )}
+    </section>
+    <section>
+      <h2>GitHub Actions</h2>
+      <p>
+        Without a secret: <a href="/console/publishers">a rule for a CI</a> lets a workflow exchange its identity for a
+        token. With a secret <code>ENTREPOT_TOKEN</code>:
+      </p>
+      ${lines(actionsSteps(index, host), 'steps of a workflow')}
+    </section>
+    <section>
+      <h2>GitLab CI</h2>
+      <p>With a masked variable <code>ENTREPOT_TOKEN</code>, or with a rule for a CI as above:</p>
+      ${lines(gitlabJob(index, host), 'a job of .gitlab-ci.yml')}
     </section>
     <section>
       <h2>containerd and Kubernetes</h2>
@@ -149,7 +175,7 @@ export function connectLines(
       )}
       <p>A secret for <code>imagePullSecrets</code>, for images whose name begins with <code>${host}/</code>:</p>
       ${lines(
-        `kubectl create secret docker-registry entrepot --docker-server=${host} \\\n  --docker-username=api --docker-password=${token}`,
+        `kubectl create secret docker-registry entrepot --docker-server=${host} --docker-username=api --docker-password=${token}`,
         'the line that creates a pull secret',
       )}
     </section>
@@ -164,7 +190,7 @@ export function connectLines(
     </section>
     <section>
       <h2>curl</h2>
-      ${lines(`curl -H "Authorization: Bearer ${token}" ${base}/v1/packages`, 'a request to the API')}
+      ${lines(`curl --header "Authorization: Bearer ${token}" ${base}/v1/packages`, 'a request to the API')}
     </section>`;
 }
 
@@ -196,8 +222,30 @@ export function hostsToml(registry: string, token = 'TOKEN'): string {
     ${authorization}`;
 }
 
-/** A `nuget.config` with the feed at `index` only. */
-export function nugetConfig(index: string): string {
+function actionsSteps(index: string, host: string): string {
+  return `- run: |
+    ${sourceLines(index, '${{ secrets.ENTREPOT_TOKEN }}').join(' || true\n    ')}
+- run: dotnet restore
+- run: echo "\${{ secrets.ENTREPOT_TOKEN }}" | docker login ${host} --username api --password-stdin`;
+}
+
+function gitlabJob(index: string, host: string): string {
+  return `build:
+  script:
+    - ${sourceLines(index, '$ENTREPOT_TOKEN').join(' || true\n    - ')}
+    - dotnet restore
+    - echo "$ENTREPOT_TOKEN" | docker login ${host} --username api --password-stdin`;
+}
+
+/** A \`nuget.config\` with the feed at \`index\` only; with \`withCredentials\`, the token comes from the environment. */
+export function nugetConfig(index: string, withCredentials = false): string {
+  const credentials = `
+  <packageSourceCredentials>
+    <entrepot>
+      <add key="Username" value="api" />
+      <add key="ClearTextPassword" value="%NUGET_TOKEN%" />
+    </entrepot>
+  </packageSourceCredentials>`;
   const insecure = index.startsWith('http:') ? ' allowInsecureConnections="true"' : '';
   return `<?xml version="1.0" encoding="utf-8"?>
 <configuration>
@@ -208,6 +256,6 @@ export function nugetConfig(index: string): string {
   <auditSources>
     <clear />
     <add key="entrepot" value="${index}"${insecure} />
-  </auditSources>
+  </auditSources>${withCredentials ? credentials : ''}
 </configuration>`;
 }
