@@ -41,6 +41,16 @@ test('versions are chosen, previewed with what depends on them, and deleted; the
   t.regex(text, /<h1>Delete 2 versions of Contoso\.Core<\/h1>/);
   t.regex(text, /Contoso\.App<\/a>\s*1\.0\.0\s*<span class="quiet">needs \[1\.0\.0, 2\.0\.0\)/);
   t.notRegex(text, /Contoso\.Old/);
+  // 2.0.0 stays for those that accept it.
+  await feed.publish({ id: 'Contoso.Any', dependencies: [{ id: 'Contoso.Core', version: '[1.0.0, )' }] });
+  const first = await visitor.page(`${path}/delete?version=1.0.0`);
+  t.regex(first, /find no other[^]*Contoso\.App/);
+  t.notRegex(first, /Contoso\.Any/);
+  t.regex(await visitor.page(`${path}/delete?version=2.0.0`), /No package of this account loses a version/);
+  const all = await (await visitor.send(`${path}/delete`, { range: '[1.0.0, 3.0.0]' })).text();
+  t.regex(all, /Delete 3 versions[^]*Contoso\.Any/);
+  t.regex(await (await visitor.send(`${path}/delete`, { range: '(1.0.0, 3.0.0)' })).text(), /Delete 1 version of/);
+  t.is((await visitor.send(`${path}/delete`, { range: 'x' })).status, 400);
   t.deepEqual(await versionsOf(server, 'Contoso.Core'), ['3.0.0', '2.0.0', '1.0.0'], 'a preview deletes nothing');
   t.regex(await visitor.page(`${path}/delete?version=1.0.0`), /Delete 1 version of/);
   t.is((await visitor.send(`${path}/delete`, [confirmed])).status, 422, 'nothing is chosen');

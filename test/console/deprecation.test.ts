@@ -169,3 +169,21 @@ test('the page of a package shows its deprecation and advisories, and leads to t
   t.true(versions.includes(`href="${address}"`));
   t.regex(versions, /listed <span class="state bad">vulnerable: high<\/span> <span class="state warn">deprecated/);
 });
+
+test('versions are deprecated by a range, and a wrong range is said beside its field', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  for (const version of ['1.0.0', '1.5.0', '2.0.0']) await feed.publish({ id: 'Contoso.Old', version });
+  const visitor = await Visitor.signedIn(server);
+  const path = '/console/packages/Contoso.Old/deprecation';
+  const form = { which: 'selected', act: 'deprecate', reason: 'Legacy', within: '[1.0.0, 2.0.0)' };
+  t.is((await visitor.send(path, form)).status, 303);
+  const { items } = (await (await server.fetch('/v1/packages/Contoso.Old/deprecations')).json()) as {
+    items: { version: string; deprecation: object | null }[];
+  };
+  const deprecated = items.filter(({ deprecation }) => deprecation).map(({ version }) => version);
+  t.deepEqual(deprecated.toSorted(), ['1.0.0', '1.5.0']);
+  const wrong = await visitor.send(path, { ...form, within: '1.0 to 2.0' });
+  t.is(wrong.status, 422);
+  t.regex(await wrong.text(), /id="within-error"[^>]*>expected a range/);
+});

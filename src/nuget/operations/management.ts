@@ -4,6 +4,8 @@ import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
 import { readsHosted } from '../../accounts/principal.ts';
 import { isDomainError } from '../../runtime/errors.ts';
+import { parseRange, satisfies } from '../format/range.ts';
+import { parseVersion } from '../format/version.ts';
 import { deleteVersion } from '../hosted/publish.ts';
 import { getPackage, listPackages, listVersions, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
 import { packageKey } from '../hosted/packages.ts';
@@ -29,6 +31,12 @@ const versionsQuery = pageQuery.extend({
     .max(100)
     .default('')
     .meta({ description: 'Only versions that begin with this text' }),
+  range: z
+    .string('expected one range')
+    .max(255)
+    .optional()
+    .refine((text) => text === undefined || parseRange(text), 'expected a range such as [1.0.0, 2.0.0)')
+    .meta({ description: 'Only versions in this range, such as `[1.0.0, 2.0.0)`' }),
 });
 /** How long a list waits for what is known of vulnerabilities; milliseconds. */
 const markPatience = 300;
@@ -120,6 +128,7 @@ export function packageOperations(parts: DetailsParts): Operation[] {
         const reader = await readerOf(mirrored, principal, id);
         const stored = await mirrored.versions(owner, id);
         const wanted = query.q.toLowerCase();
+        const range = query.range === undefined ? undefined : parseRange(query.range);
         const { entries, next_cursor } = await readPage<OrderedVersion, [string]>(query, {
           name: 'versions',
           key: z.tuple([z.string()]),
@@ -127,7 +136,11 @@ export function packageOperations(parts: DetailsParts): Operation[] {
           read: async (limit, after) =>
             stored?.filter(({ order }) => after === undefined || order < after[0]).slice(0, limit) ??
             listVersions(feed.database, reader, id, limit, after?.[0]),
-          isVisible: wanted === '' ? undefined : ({ version }) => version.toLowerCase().startsWith(wanted),
+          isVisible:
+            wanted === '' && !range
+              ? undefined
+              : ({ version }) =>
+                  version.toLowerCase().startsWith(wanted) && (!range || satisfies(range, parseVersion(version)!)),
         });
         const known = await findings.within(markPatience, owner);
         return { items: entries.map((each) => toVersion(id, each, known)), next_cursor };

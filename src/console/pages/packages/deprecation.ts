@@ -7,6 +7,7 @@ import { html, webAddress, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
 import { selectBox, table } from '../../framework/table.ts';
+import { versionsOfRange } from './package-delete.ts';
 
 type Advisory = z.input<typeof advisory>;
 type Version = z.input<typeof versionDeprecationList>['items'][number];
@@ -54,8 +55,13 @@ function errorsOf(error: unknown): Errors {
 }
 
 /** Deprecates the chosen versions, or ends their deprecation. Resolves to the notice. */
-async function change({ form, api }: FormCall, id: string): Promise<string> {
-  const versions = form.get('which') === 'all' ? 'all' : form.getAll('version');
+async function change(call: FormCall, id: string): Promise<string> {
+  const { form, api } = call;
+  const inRange = await versionsOfRange(call, id, form.get('within')).catch((error: unknown) => {
+    const message = fieldErrors(error)['range']!;
+    throw new DomainError('Invalid', message, { detail: { errors: [{ field: 'within', message }] } });
+  });
+  const versions = form.get('which') === 'all' ? 'all' : [...new Set([...form.getAll('version'), ...inRange])];
   const params = { id };
   if (form.get('act') === 'undeprecate') {
     const query = { versions: versions === 'all' ? versions : versions.join(',') };
@@ -144,6 +150,7 @@ function deprecationFields(form: Form): Html {
   const explained = reasons.map((each) => [each, each, reasonTexts[each]] as const);
   return html`${form.error('form')}
   ${form.choices('Versions', 'which', whichVersions, { errorOf: 'versions', type: 'radio' })}
+  ${form.input('within', 'And the versions in the range', { attributes: html`maxlength="255" placeholder="[1.0.0, 2.0.0)"` })}
   ${form.choices('Reasons', 'reason', explained, { errorOf: 'reasons' })}
   ${form.area('message', 'Message', { attributes: html`rows="3" maxlength="1000"` })}
   ${form.input('alternative', 'Package to use instead', { attributes: html`maxlength="100"` })}

@@ -1,4 +1,4 @@
-import { dependentList, packageVersionDetails } from '../../../api/content/content-schemas.ts';
+import { dependentList, packageVersionDetails, packageVersionList } from '../../../api/content/content-schemas.ts';
 import { packageDetails } from '../../../api/framework/schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { counted, short } from '../../framework/format.ts';
@@ -19,7 +19,7 @@ export const packageDeletePage: Page = {
   action: 'delete',
   show: (call) => preview(call, call.query['version'] ? [call.query['version']] : []),
   send: async (call): Promise<PageView | Redirect> => {
-    const versions = chosen(call);
+    const versions = await chosen(call);
     if (versions.length === 0 || call.form.get('confirmed') !== 'yes') return preview(call, versions);
     const id = call.params['id']!;
     for (const version of versions) await unlessGone(call.api.do('deletePackageVersion', { params: { id, version } }));
@@ -38,16 +38,27 @@ export const packageListingPage: Page = {
     const id = call.params['id']!;
     const isRelisted = call.form.get('change') === 'relist';
     const operation = isRelisted ? 'relistPackageVersion' : 'unlistPackageVersion';
-    const versions = chosen(call);
+    const versions = await chosen(call);
     if (versions.length === 0) return preview(call, versions);
     for (const version of versions) await call.api.do(operation, { params: { id, version } });
     return { to: packagePath(id), done: isRelisted ? 'relisted' : 'unlisted' };
   },
 };
 
-/** The versions in a form, each once. */
-function chosen({ form }: FormCall): string[] {
-  return [...new Set(form.getAll('version'))].slice(0, maxAtOnce);
+/** The versions in a form, each once: the selected ones, and those in its range. */
+async function chosen(call: FormCall): Promise<string[]> {
+  const selected = call.form.getAll('version');
+  return [
+    ...new Set([...selected, ...(await versionsOfRange(call, call.params['id']!, call.form.get('range')))]),
+  ].slice(0, maxAtOnce);
+}
+
+/** Up to 200 versions of a package in a range; none without one. Throws `Invalid` for a text that is no range. */
+export async function versionsOfRange({ api }: PageCall, id: string, range: string | null): Promise<string[]> {
+  if (!range?.trim()) return [];
+  const query = { range: range.trim(), limit: String(maxAtOnce) };
+  const { items } = await api.call('listPackageVersions', packageVersionList, { params: { id }, query });
+  return items.map(({ version }) => version);
 }
 
 /** Does nothing if the version was deleted meanwhile. */
@@ -68,7 +79,7 @@ async function preview({ api, params }: PageCall, versions: readonly string[]): 
       <p><a href="${packagePath(found.id)}">Back to ${short(found.id, 128)}</a></p>`;
     return { title: `Change ${short(found.id, 128)}`, body, status: 422 };
   }
-  const query = { limit: String(shownDependents) };
+  const query = { limit: String(shownDependents), without: versions.join(',') };
   const [dependents, details] = await Promise.all([
     api.call('listDependents', dependentList, { params: { id }, query }),
     versions.length === 1
@@ -107,9 +118,9 @@ async function preview({ api, params }: PageCall, versions: readonly string[]): 
 }
 
 function dependentRows(items: readonly { id: string; version: string; ranges: string[] }[], isMore: boolean): Html {
-  if (items.length === 0) return html`<p class="quiet">No package of this account depends on it.</p>`;
+  if (items.length === 0) return html`<p class="quiet">No package of this account loses a version that it needs.</p>`;
   return html`<div class="warning">
-    <strong>Packages of this account that depend on it:</strong>
+    <strong>Packages of this account that need one of these versions, and find no other:</strong>
     <ul>
       ${items.map(
         (each) =>

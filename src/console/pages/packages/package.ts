@@ -178,6 +178,10 @@ function versionRows(
   return html`<form method="post" action="${path}/listing">
     ${rows}
     <p>
+      <label for="range">And the versions in the range</label>
+      <input id="range" name="range" maxlength="255" placeholder="[1.0.0, 2.0.0)" />
+    </p>
+    <p>
       ${mayDelete && isHosted && html`<button name="change" value="unlist">Unlist</button>`}
       ${mayRelist && html`<button name="change" value="relist">List again</button>`}
       ${
