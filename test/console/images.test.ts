@@ -1,7 +1,7 @@
 import test from 'ava';
 import { dangers, hostile } from '../support/hostile.ts';
 import { createToken, tokenOf } from '../support/inside.ts';
-import { ociIndex, TestRepository } from '../support/registry.ts';
+import { ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { Visitor } from '../support/visitor.ts';
@@ -167,4 +167,94 @@ test('hostile texts of an image are only text on every page that shows them', as
     }
     t.deepEqual(dangers(await (await visitor.fetch(`/console/images/${encodeURIComponent(text)}`)).text()), []);
   }
+});
+
+test('the page of an index has its images with their sizes first, then what attests them; of an image how it runs', async (t) => {
+  const server = await startTestServer(t);
+  const repository = new TestRepository(server, 'team/multi');
+  const layer = await repository.blob('x'.repeat(5000));
+  const config = await repository.blob(
+    JSON.stringify({
+      os: 'linux',
+      architecture: 'arm64',
+      config: {
+        Entrypoint: ['/app', '--serve'],
+        Cmd: ['--port', '8080'],
+        Env: ['PATH=/bin', 'SECRET=<b>'],
+        User: 'app',
+        WorkingDir: '/srv',
+        ExposedPorts: { '8080/tcp': {} },
+      },
+      history: [{ created_by: `RUN ${'a'.repeat(600)}END`, created: '2026-01-02T03:04:05.678Z' }],
+    }),
+    'application/vnd.oci.image.config.v1+json',
+  );
+  const put = async (reference: string, manifest: object, type: string) => {
+    const response = await repository.put(reference, JSON.stringify(manifest), type);
+    t.is(response.status, 201);
+    return { mediaType: type, digest: response.headers.get('docker-content-digest')!, size: 500 };
+  };
+  const image = await put('arm', { schemaVersion: 2, mediaType: ociManifest, config, layers: [layer] }, ociManifest);
+  const attestation = await put(
+    'attestation',
+    { schemaVersion: 2, mediaType: ociManifest, config, layers: [], annotations: { of: 'arm' } },
+    ociManifest,
+  );
+  const attests = {
+    'vnd.docker.reference.type': 'attestation-manifest',
+    'vnd.docker.reference.digest': image.digest,
+  };
+  const index = await put(
+    'v1',
+    {
+      schemaVersion: 2,
+      mediaType: ociIndex,
+      manifests: [
+        { ...attestation, platform: { os: 'unknown', architecture: 'unknown' }, annotations: attests },
+        { ...image, platform: { os: 'linux', architecture: 'arm64' } },
+      ],
+    },
+    ociIndex,
+  );
+  const visitor = await Visitor.signedIn(server);
+  const page = async (digest: string) =>
+    (await visitor.page(`/console/images/team%2Fmulti/${encodeURIComponent(digest)}`)).replace(/\s+/g, ' ');
+  const ofIndex = await page(index.digest);
+  t.regex(ofIndex, /title="application\/vnd\.oci\.image\.index\.v1\+json">Index of platforms</);
+  t.regex(ofIndex, /<td>linux\/arm64<\/td>.*6\.\d kB.*<td>Build attestation for linux\/arm64<\/td>/);
+  const ofImage = await page(image.digest);
+  t.regex(ofImage, /Entrypoint<\/dt> <dd><code>\/app --serve<\/code>/);
+  t.regex(ofImage, /Command<\/dt> <dd><code>--port 8080<\/code>/);
+  t.regex(ofImage, /User<\/dt> <dd>app<.*Working directory<\/dt> <dd>\/srv<.*Ports<\/dt> <dd>8080\/tcp</);
+  t.regex(ofImage, /2 variables.*<code>SECRET=&lt;b&gt;<\/code>/);
+  t.regex(ofImage, /<details> <summary><code>RUN a+…<\/code><\/summary> <code>RUN a+END<\/code>/);
+  t.regex(ofImage, /2026-01-02 03:04</);
+});
+
+test('a chart is pulled with helm, another artifact with oras, and an image with docker', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = await Visitor.signedIn(server);
+  const lineOf = async (name: string, configType: string, artifactType?: string) => {
+    const repository = new TestRepository(server, name);
+    const config = await repository.blob('{}', configType);
+    const manifest = {
+      schemaVersion: 2,
+      mediaType: ociManifest,
+      ...(artifactType && { artifactType }),
+      config,
+      layers: [],
+    };
+    t.is((await repository.put('1.2.3', JSON.stringify(manifest), ociManifest)).status, 201);
+    const page = await visitor.page(`/console/images/${encodeURIComponent(name)}`);
+    return /<code>((?:helm|oras|docker) pull [^<]*)<\/code>/.exec(page)?.[1]?.replace(/127\.0\.0\.1:\d+/, 'HOST');
+  };
+  t.is(
+    await lineOf('charts/app', 'application/vnd.cncf.helm.config.v1+json'),
+    'helm pull oci://HOST/charts/app --version 1.2.3',
+  );
+  t.is(
+    await lineOf('files/a', 'application/vnd.oci.empty.v1+json', 'application/x.test'),
+    'oras pull HOST/files/a:1.2.3',
+  );
+  t.is(await lineOf('team/a', 'application/vnd.oci.image.config.v1+json'), 'docker pull HOST/team/a:1.2.3');
 });

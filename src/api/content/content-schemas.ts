@@ -128,12 +128,28 @@ export const manifestDetails = z
         created: text,
         author: text,
         labels: pairs,
+        entrypoint: z.array(z.string()),
+        command: z.array(z.string()),
+        environment: z.array(z.string()),
+        user: text,
+        working_directory: text,
+        ports: z.array(z.string()).meta({ description: 'Such as 8080/tcp' }),
       })
       .nullable()
       .meta({ description: 'null for an index' }),
     layers: z.array(z.strictObject({ ...described })).meta({ description: 'Up to 500' }),
     history: z.array(z.strictObject({ created: text, created_by: text, comment: text, is_empty: z.boolean() })),
-    children: z.array(z.strictObject({ ...described, platform: text, is_stored: z.boolean() })),
+    children: z.array(
+      z.strictObject({
+        ...described,
+        platform: text,
+        is_stored: z.boolean(),
+        content_bytes: bytes
+          .nullable()
+          .meta({ description: 'With everything that it refers to; null if it is not stored here' }),
+        attests: text.meta({ description: 'The digest of the child whose build it attests; null for an image' }),
+      }),
+    ),
     referrers: z.array(z.strictObject({ ...described, artifact_type: text, annotations: pairs })),
     are_referrers_known: z.boolean().meta({ description: 'false for a mirrored image whose referrers are not stored' }),
   })

@@ -35,6 +35,11 @@ export async function describeManifest(stored: StoredImages, at: StoredRepositor
   const config = configOf && (await stored.json(at, 'blob', configOf.digest, budget));
   const present = await at.storedAmong(childDigests);
   const referrers = await at.referrers(digest, max.referrers);
+  const sizes = new Map(
+    await Promise.all(
+      [...present].map(async (each) => [each, (await at.manifest(each as Digest))?.sizeBytes] as const),
+    ),
+  );
   return {
     name: at.name,
     ...originFields(at.upstream),
@@ -49,6 +54,8 @@ export async function describeManifest(stored: StoredImages, at: StoredRepositor
       ...describe(each),
       platform: platformOf(platformIn(manifest, each.digest)) ?? null,
       is_stored: present.has(each.digest),
+      content_bytes: sizes.get(each.digest) ?? null,
+      attests: attestedBy(manifest, each.digest),
     })),
     referrers: (referrers ?? []).slice(0, max.referrers).map((each) => ({
       ...describe(each),
@@ -72,6 +79,12 @@ function configDetails(descriptor: Descriptor, config: Json | undefined): NonNul
     created: word(config?.['created']),
     author: word(config?.['author']),
     labels: pairsIn(inner['Labels']),
+    entrypoint: wordsIn(inner['Entrypoint']),
+    command: wordsIn(inner['Cmd']),
+    environment: wordsIn(inner['Env']),
+    user: word(inner['User']) || null,
+    working_directory: word(inner['WorkingDir']) || null,
+    ports: wordsIn(Object.keys(objectIn(inner['ExposedPorts']))),
   };
 }
 
@@ -94,10 +107,28 @@ function historyIn(config: Json | undefined): Details['history'] {
     });
 }
 
-function platformIn({ manifests }: Json, digest: Digest): unknown {
+function platformIn(index: Json, digest: Digest): unknown {
+  return childIn(index, digest)?.['platform'];
+}
+
+function childIn({ manifests }: Json, digest: Digest): Json | undefined {
   return listIn(manifests)
     .map(objectIn)
-    .find((each) => each['digest'] === digest)?.['platform'];
+    .find((each) => each['digest'] === digest);
+}
+
+/** The child whose build another one attests, as BuildKit writes it. */
+function attestedBy(index: Json, digest: Digest): string | null {
+  const annotations = objectIn(childIn(index, digest)?.['annotations']);
+  return annotations['vnd.docker.reference.type'] === 'attestation-manifest'
+    ? word(annotations['vnd.docker.reference.digest'])
+    : null;
+}
+
+function wordsIn(list: unknown): string[] {
+  return listIn(list)
+    .slice(0, max.pairs)
+    .flatMap((each) => value(each) ?? []);
 }
 
 function pairsIn(map: unknown): { name: string; value: string }[] {

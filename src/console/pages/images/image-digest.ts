@@ -1,12 +1,13 @@
 import type { z } from 'zod';
 import { manifestDetails } from '../../../api/content/content-schemas.ts';
-import { ago, copyable, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
+import { ago, copyable, countText, counted, exact, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { imagePath, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
 import { facts, type Cells, table } from '../../framework/table.ts';
-import { digestLink, pullLine, shownDigest } from './image.ts';
+import { digestLink, shownDigest } from './image.ts';
+import { artifactKind, pullLine } from './image-kinds.ts';
 
 type Details = z.input<typeof manifestDetails>;
 
@@ -27,7 +28,7 @@ export const imageDigestPage: Page = {
     const body = html`<p><a href="${imagePath(found.name)}">${short(found.name, 255)}</a> ${originOf(found)}</p>
       ${facts(
         ['Digest', copyable(found.digest)],
-        ['Kind', short(found.artifact_type ?? found.media_type, 200)],
+        ['Kind', kindHtml(config?.media_type ?? '', found.artifact_type ?? found.media_type)],
         ['Tags', found.tags.length > 0 ? short(found.tags.join(', '), 400) : html`<span class="quiet">none</span>`],
         ['Size', sizeHtml(found.size_bytes)],
         ['Pulls', html`${countText(found.pull_count)}, the last ${ago(found.last_pulled_at, now)}`],
@@ -37,8 +38,9 @@ export const imageDigestPage: Page = {
         config?.platform && ['Platform', short(config.platform, 60)],
         config?.created && ['Created', short(config.created, 40)],
         config?.author && ['Author', short(config.author, 200)],
+        ...runFacts(config),
       )}
-      ${lines(pullLine(urls.registry, found.name, `@${found.digest}`), 'the line that pulls this digest')}
+      ${lines(pullLine(urls.registry, found.name, `@${found.digest}`, found), 'the line that pulls this digest')}
       ${mayDelete && html`<p><a href="${withQuery(`${imagePath(found.name)}/delete`, { digest: found.digest })}">Delete…</a></p>`}
       ${children.length > 0 && childSection(found)} ${layers.length > 0 && layerSection(found)} ${historySection(found)}
       ${referrerSection(found)} ${pairSection('Annotations', found.annotations)}
@@ -48,15 +50,51 @@ export const imageDigestPage: Page = {
   },
 };
 
+function wordsHtml(words: readonly string[]): Html | false {
+  return words.length > 0 && html`<code>${short(words.join(' '), maxCommandLength)}</code>`;
+}
+
+/** How a container of the image runs. */
+function runFacts(config: Details['config']) {
+  if (!config) return [];
+  const rows: readonly (readonly [string, Html | string | false | null])[] = [
+    ['Entrypoint', wordsHtml(config.entrypoint)],
+    ['Command', wordsHtml(config.command)],
+    ['User', config.user],
+    ['Working directory', config.working_directory],
+    ['Ports', config.ports.join(', ')],
+    [
+      'Environment',
+      config.environment.length > 0 &&
+        html`<details>
+          <summary>${counted(config.environment.length, 'variable')}</summary>
+          ${config.environment.map((each) => html`<div><code>${short(each, maxValueLength)}</code></div>`)}
+        </details>`,
+    ],
+  ];
+  return rows.filter(([, shown]) => shown).map(([name, shown]) => [name, shown] as const);
+}
+
+/** A type in words, with the type itself on hover. */
+function kindHtml(...types: readonly string[]): Html {
+  const known = types.find((each) => artifactKind(each) !== undefined) ?? types.at(-1)!;
+  return exact(artifactKind(known) ?? short(known, 200), short(known, 200));
+}
+
+/** The images of an index in its order, then what attests their builds. */
 function childSection({ name, children }: Details): Html {
+  const platformOf = new Map(children.map((each) => [each.digest, each.platform]));
+  const sorted = children.toSorted((one, other) => Number(one.attests !== null) - Number(other.attests !== null));
   return html`<section>
     <h2>${counted(children.length, 'manifest')} of this index</h2>
     ${textTable(
       ['Platform', 'Digest', 'Size', 'Here'],
-      children.map((each) => [
-        each.platform ?? html`<span class="quiet">none</span>`,
+      sorted.map((each) => [
+        each.attests === null
+          ? (each.platform ?? html`<span class="quiet">none</span>`)
+          : `Build attestation for ${platformOf.get(each.attests) ?? short(each.attests, shownDigest)}`,
         each.is_stored ? digestLink(name, each.digest) : html`<code>${short(each.digest, 19)}</code>`,
-        sizeHtml(each.size_bytes),
+        each.content_bytes === null ? html`<span class="quiet">not known</span>` : sizeHtml(each.content_bytes),
         each.is_stored ? 'stored' : 'not stored here',
       ]),
     )}
@@ -94,13 +132,22 @@ function historySection({ config, history, origin }: Details): Html | undefined 
       textTable(
         ['Command', 'When', 'Layer'],
         history.map((each) => [
-          html`<code>${short(each.created_by ?? each.comment ?? '', maxCommandLength)}</code>`,
-          short(each.created ?? '', 40),
+          commandHtml(each.created_by ?? each.comment ?? ''),
+          (each.created ?? '').slice(0, 16).replace('T', ' '),
           each.is_empty ? 'no layer' : 'layer',
         ]),
       )
     }
   </section>`;
+}
+
+/** A command, whose rest is folded if it is long. */
+function commandHtml(command: string): Html {
+  if (command.length <= maxCommandLength) return html`<code>${command}</code>`;
+  return html`<details>
+    <summary><code>${short(command, 120)}</code></summary>
+    <code>${command}</code>
+  </details>`;
 }
 
 function referrerSection({ name, referrers, are_referrers_known: isKnown }: Details): Html {
@@ -113,7 +160,7 @@ function referrerSection({ name, referrers, are_referrers_known: isKnown }: Deta
       textTable(
         ['Kind', 'Digest', 'Size', 'Annotations'],
         referrers.map((each) => [
-          short(each.artifact_type ?? each.media_type, 100),
+          kindHtml(each.artifact_type ?? each.media_type),
           digestLink(name, each.digest),
           sizeHtml(each.size_bytes),
           short(each.annotations.map((pair) => `${pair.name}: ${pair.value}`).join(', '), maxValueLength),

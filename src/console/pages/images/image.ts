@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import {
   containerDetails,
+  manifestDetails,
   manifestList,
   tagList,
   type manifestRow,
@@ -14,6 +15,8 @@ import { choice, given, imagePath, pageLinks, tabLinks, withQuery } from '../../
 import type { Page, PageCall } from '../../framework/page.ts';
 import { selectBox, table } from '../../framework/table.ts';
 import { userSection } from '../account/token.ts';
+import { undefinedIfGone } from '../packages/package-delete.ts';
+import { pullLine } from './image-kinds.ts';
 import { explainMissing } from '../mirror/explain.ts';
 
 /** Most characters of a filter of tags; `/v1` refuses more. */
@@ -70,7 +73,10 @@ async function tags({ api, query: asked, urls, now }: PageCall, name: string, ma
   const latest = await api.call('listTags', tagList, { params: { name }, query: { order: 'newest', limit: '50' } });
   const path = imagePath(name);
   const newest = tagToPull(latest.items.map((each) => each.name));
-  return html`${newest !== undefined && lines(pullLine(urls.registry, name, `:${newest}`), 'the line that pulls this image')}
+  const digest = latest.items.find((each) => each.name === newest)?.digest;
+  const params = { name, reference: digest ?? '' };
+  const pulled = digest && (await api.call('getManifest', manifestDetails, { params }).catch(undefinedIfGone));
+  return html`${pulled && lines(pullLine(urls.registry, name, `:${newest}`, pulled), 'the line that pulls this image')}
     <form class="filter" method="get" action="${path}">
       <div>
         <label for="q">Tags that contain</label>
@@ -172,11 +178,6 @@ function deletable(name: string, mayDelete: boolean, rows: Html): Html {
 /** A link to the page of a digest, whose beginning is shown. */
 export function digestLink(name: string, digest: string): Html {
   return html`<a href="${imagePath(name, digest)}" title="${digest}"><code>${short(digest, shownDigest)}</code></a>`;
-}
-
-/** The line that pulls a tag (`:tag`) or a digest (`@digest`). */
-export function pullLine(registry: string, name: string, reference: string): string {
-  return `docker pull ${new URL(registry).host}/${name}${reference}`;
 }
 
 async function historyOf({ api, principal, now }: PageCall, name: string): Promise<Html | undefined> {

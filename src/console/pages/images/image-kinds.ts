@@ -1,0 +1,43 @@
+// What media types and artifact types mean to people, and by which tool each is pulled.
+
+const kinds: readonly (readonly [pattern: RegExp, text: string])[] = [
+  [/^application\/vnd\.dev\.sigstore\.bundle/, 'Signature (Sigstore)'],
+  [/^application\/vnd\.dev\.cosign\./, 'Signature (cosign)'],
+  [/^application\/vnd\.cncf\.notary\.signature$/, 'Signature (Notary)'],
+  [/spdx/, 'SBOM (SPDX)'],
+  [/cyclonedx/, 'SBOM (CycloneDX)'],
+  [/in-toto/, 'Attestation (in-toto)'],
+  [/^application\/vnd\.cncf\.helm\./, 'Helm chart'],
+  [/^application\/vnd\.(?:oci\.image\.index|docker\.distribution\.manifest\.list)\./, 'Index of platforms'],
+  [/^application\/vnd\.(?:oci\.image\.manifest|docker\.distribution\.manifest)\./, 'Image'],
+];
+
+/** The kind of an artifact in words; undefined for one that is not known here. */
+export function artifactKind(type: string): string | undefined {
+  return kinds.find(([pattern]) => pattern.test(type))?.[1];
+}
+
+/** What decides which tool pulls a manifest. */
+interface Pulled {
+  artifact_type: string | null;
+  media_type: string;
+  config: { media_type: string } | null;
+}
+
+/** The line that pulls a tag (`:tag`) or a digest (`@digest`), with the tool for its kind. */
+export function pullLine(
+  registry: string,
+  name: string,
+  reference: string,
+  { artifact_type: type, config }: Pulled,
+): string {
+  const host = new URL(registry).host;
+  const configType = config?.media_type ?? '';
+  if (configType.startsWith('application/vnd.cncf.helm.')) {
+    const version = reference.startsWith(':') ? ` --version ${reference.slice(1)}` : '';
+    return `helm pull oci://${host}/${name}${version}`;
+  }
+  const isImage =
+    config === null || /^application\/vnd\.(?:oci\.image\.config|docker\.container\.image)\./.test(configType);
+  return `${isImage && type === null ? 'docker' : 'oras'} pull ${host}/${name}${reference}`;
+}
