@@ -69,7 +69,7 @@ const rooms: Record<string, string> = {
   'api/account': 'api/framework usage accounts history database config',
   'api/content': 'api/framework mirror/policy accounts config',
   'api/prefetch': 'api/framework jobs prefetch http',
-  'api/publishers': 'api/framework http limits identity accounts config',
+  'api/publishers': 'api/framework http limits identity usage accounts config',
   'api/server': 'api/framework jobs instances usage accounts events config',
   'api/upstreams': 'api/framework mirror mirror/policy mirror/store usage accounts metrics config',
   'api/webhooks': 'api/framework webhooks accounts',

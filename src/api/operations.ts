@@ -38,7 +38,7 @@ interface OperationParts extends AccountParts, AuditParts, StorageParts, Pick<Ex
   tokens: Tokens;
   people: People;
   sessions: Sessions;
-  publishers: PublisherParts;
+  publishers: Omit<PublisherParts, 'uses'>;
   failures: FailedRequests;
   uses: TokenUses;
   jobs: Jobs;
@@ -69,7 +69,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...tokenOperations(parts.tokens),
     ...useOperations(parts.uses, parts.tokens),
     ...ownTokenOperations(parts.tokens, parts.people, parts.now),
-    ...publisherOperations(parts.publishers),
+    ...publisherOperations({ ...parts.publishers, uses: parts.uses }),
     ...sessionOperations(parts.sessions),
     ...accountOperations(parts),
     ...storageOperations(parts),

@@ -34,6 +34,12 @@ const identifying: Record<IssuerKind, readonly string[]> = {
   other: [],
 };
 
+/** IDs that are numbers. */
+const numbered: Partial<Record<IssuerKind, readonly string[]>> = {
+  github: identifying.github,
+  gitlab: identifying.gitlab,
+};
+
 /** Claims that every token has, and that are checked without a rule. */
 const ownClaims = new Set(['iss', 'aud', 'exp', 'nbf', 'iat', 'jti']);
 
@@ -68,6 +74,9 @@ function valuesOf(name: string, given: unknown, kind: IssuerKind): readonly stri
     }
     if (value.includes('*') && identifying[kind].includes(name)) {
       throw invalid(`The claim "${name}" is an ID: give its whole value, without "*".`);
+    }
+    if (numbered[kind]?.includes(name) && !/^\d+$/.test(value)) {
+      throw invalid(`The claim "${name}" is a number, such as 123456: "${value.slice(0, 100)}" never matches.`);
     }
     if (/^\*+$/.test(value)) throw invalid(`The claim "${name}" accepts every value with "*": leave it out instead.`);
   }

@@ -121,6 +121,18 @@ export class TokenUses {
     return (await this.#database.get<{ lastAt: number | null }>(sql, [accountId, clientKind]))!.lastAt;
   }
 
+  /** When each of these tokens and rules was last used by a client, in the last 30 days. */
+  async lastOf(userIds: readonly string[]): Promise<Map<string, number>> {
+    if (userIds.length === 0) return new Map();
+    await this.flush().catch(() => undefined);
+    const rows = await this.#database.select<{ userId: string; lastAt: number }>(
+      `SELECT user_id AS userId, MAX(last_at) AS lastAt FROM token_uses
+       WHERE user_id IN (${placeholders(userIds)}) AND kind = ? GROUP BY user_id`,
+      [...userIds, clientKind],
+    );
+    return new Map(rows.map(({ userId, lastAt }) => [userId, lastAt]));
+  }
+
   /** The use of each of `names` with all tokens, if there was one. */
   async totals(accountId: number, kind: string, names: readonly string[]): Promise<Map<string, NameUse>> {
     await this.flush().catch(() => undefined);

@@ -65,6 +65,7 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/publishers/new': { at: () => '/console/publishers/new', scopes: ['admin'] },
   '/publishers/explain': { at: () => '/console/publishers/explain', scopes: ['admin'] },
   '/publishers/:id': { at: ({ ruleId }) => `/console/publishers/${ruleId}`, scopes: ['admin'] },
+  '/publishers/:id/use': { at: ({ ruleId }) => `/console/publishers/${ruleId}/use`, scopes: ['admin'] },
   '/publishers/:id/delete': { at: ({ ruleId }) => `/console/publishers/${ruleId}/delete`, scopes: ['admin'] },
   '/images': { at: () => '/console/images', scopes: ['read'] },
   '/images/:name': { at: ({ image }) => `/console/images/${encodeURIComponent(image)}`, scopes: ['read'] },

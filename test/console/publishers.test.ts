@@ -11,7 +11,8 @@ test('rules are created, changed, explained and deleted in the console', async (
   const fields: [string, string][] = [
     ['name', 'releases <of> app'],
     ['issuer', 'github'],
-    ['claims', 'repository_id = 100\r\nref=refs/tags/*\r\n\r\nref = refs/heads/a=b'],
+    ['claim:repository_id', '100'],
+    ['claims', 'ref=refs/tags/*\r\n\r\nref = refs/heads/a=b'],
     ['scope', 'read'],
     ['scope', 'write'],
     ['packages', 'Contoso.*'],
@@ -19,7 +20,11 @@ test('rules are created, changed, explained and deleted in the console', async (
   ];
   const made = await visitor.send('/console/publishers/new', fields);
   t.is(made.status, 303);
-  t.is(made.headers.get('location'), '/console/publishers?done=rule-saved');
+  const address = made.headers.get('location')!;
+  t.regex(address, /^\/console\/publishers\/[0-9a-f-]{36}\/use\?done=rule-saved$/);
+  const use = await visitor.page(address);
+  t.regex(use, /Last used: <span class="quiet">never/);
+  t.regex(use, /\.github\/workflows\/publish\.yml[^]*id-token: write[^]*&amp;audience=https[^]*\/v1\/token-exchange/);
   const list = await visitor.page('/console/publishers?done=rule-saved');
   t.regex(list, /role="status">The rule is saved/);
   t.regex(list, /releases &lt;of&gt; app/);
@@ -28,9 +33,9 @@ test('rules are created, changed, explained and deleted in the console', async (
   const [, id] = /\/console\/publishers\/([0-9a-f-]{36})"/.exec(list)!;
 
   const edit = await visitor.page(`/console/publishers/${id}`);
-  t.regex(edit, /repository_id = 100\nref = refs\/tags\/\*\nref = refs\/heads\/a=b<\/textarea/);
+  t.regex(edit, /name="claim:repository_id"[^>]*value="100"/);
+  t.regex(edit, />ref = refs\/tags\/\*\nref = refs\/heads\/a=b<\/textarea/);
   const changed = fields.filter(([name, value]) => name !== 'claims' && value !== 'write');
-  changed.push(['claims', 'repository_id = 100']);
   t.is((await visitor.send(`/console/publishers/${id}`, changed)).status, 303);
 
   const token = await issuer.sign({ ...fromRepository, html: '<b>' });
@@ -41,8 +46,18 @@ test('rules are created, changed, explained and deleted in the console', async (
   t.regex(page, /releases &lt;of&gt; app<\/strong>:\s*matches/);
   t.regex(page, /&lt;b&gt;/);
   t.false(page.includes(token), 'the token is not shown again');
+  const [, from] = /href="(\/console\/publishers\/new\?[^"]*)">Create a rule from this token/.exec(page)!;
+  const filled = await visitor.page(from!.replaceAll('&amp;', '&'));
+  t.regex(filled, /name="claim:repository_id"[^>]*value="100"/);
   t.is((await exchange(server, token)).body['scope'], 'read');
 
+  t.regex(await visitor.page('/console/publishers'), /<td>\s*<span class="quiet">never[^]*Workflow/);
+  await (
+    await server.fetch('/v1/packages', {
+      token: (await exchange(server, await issuer.sign(fromRepository))).body['access_token'] as string,
+    })
+  ).arrayBuffer();
+  t.regex(await visitor.page(`/console/publishers/${id}/use`), /Last used: <time[^>]*>just now/);
   t.regex(await visitor.page(`/console/publishers/${id}/delete`), /releases &lt;of&gt; app/);
   const deleted = await visitor.send(`/console/publishers/${id}/delete`, {});
   t.is(deleted.headers.get('location'), '/console/publishers?done=rule-deleted');
@@ -58,6 +73,7 @@ test('errors are shown beside their fields, and the input is kept', async (t) =>
     [{ name: 'taken' }, 'name'],
     [{ issuer: 'gone' }, 'issuer'],
     [{ claims: 'repository = team/app' }, 'claims'],
+    [{ claims: 'repository_id = abc' }, 'claims'],
     [{ claims: 'repository_id' }, 'claims'],
     [{ claims: '' }, 'claims'],
     [{ scope: 'root' }, 'scopes'],

@@ -24,6 +24,7 @@ export const publisher = z
     source: z.enum(['settings', 'api']).meta({ description: 'settings: it can be changed only in the settings' }),
     created_at: time.nullable(),
     updated_at: time.nullable(),
+    last_used_at: time.nullable().meta({ description: 'When a token that it gave was last used, in the last 30 days' }),
     warnings: z.array(z.string()).meta({ description: 'What is unsafe or without effect, in sentences' }),
   })
   .meta({ id: 'Publisher' });

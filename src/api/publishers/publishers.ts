@@ -4,6 +4,7 @@ import { allowObject, allowToken, coversPatterns } from '../../accounts/allow.ts
 import type { Principal } from '../../accounts/principal.ts';
 import type { TokenExchange } from '../../identity/exchange.ts';
 import type { Publisher } from '../../identity/publisher.ts';
+import type { TokenUses } from '../../usage/token-uses.ts';
 import type { Publishers } from '../../identity/publishers.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import {
@@ -14,11 +15,12 @@ import {
   publisherRequest,
   trustedIssuerList,
 } from './publisher-schemas.ts';
-import { shownPatterns } from '../framework/schemas.ts';
+import { shownPatterns, timeOrNull } from '../framework/schemas.ts';
 
 export interface PublisherParts {
   publishers: Publishers;
   exchange: TokenExchange;
+  uses: TokenUses;
 }
 
 /**
@@ -26,8 +28,12 @@ export interface PublisherParts {
  * and changes only rules within its own patterns, and no rule gives more than its author may give.
  * A rule that gives `operate` is changed and deleted only with that scope.
  */
-export function publisherOperations({ publishers, exchange }: PublisherParts): Operation[] {
-  const shown = (each: Publisher) => toPublisher(each, publishers);
+export function publisherOperations({ publishers, exchange, uses }: PublisherParts): Operation[] {
+  const shownAll = async (some: readonly Publisher[]) => {
+    const last = await uses.lastOf(some.map((each) => each.id));
+    return some.map((each) => toPublisher(each, publishers, last.get(each.id)));
+  };
+  const shown = async (each: Publisher) => (await shownAll([each]))[0]!;
   const id = { id: 'The ID of the rule' };
   return [
     operation({
@@ -40,7 +46,7 @@ export function publisherOperations({ publishers, exchange }: PublisherParts): O
       answer: publisherList,
       run: async ({ principal }) => {
         const all = await publishers.list(principal.accountId);
-        return { items: all.filter((each) => sees(principal, each)).map(shown), next_cursor: null };
+        return { items: await shownAll(all.filter((each) => sees(principal, each))), next_cursor: null };
       },
     }),
     operation({
@@ -149,12 +155,17 @@ function sees(principal: Principal, { patterns }: Publisher): boolean {
   return !principal.names || coversPatterns(principal, patterns);
 }
 
-function toPublisher(each: Publisher, publishers: Publishers): z.input<typeof publisher> {
+function toPublisher(
+  each: Publisher,
+  publishers: Publishers,
+  lastUsedAt: number | undefined,
+): z.input<typeof publisher> {
   const { accountId: _accountId, claims, ...rest } = each;
   return {
     ...jsonItem(rest),
     claims: Object.fromEntries(Object.entries(claims).map(([claim, values]) => [claim, [...values]])),
     patterns: shownPatterns(each.patterns),
+    last_used_at: timeOrNull(lastUsedAt ?? null),
     warnings: publishers.warningsOf(each),
   };
 }

@@ -8,11 +8,13 @@ import {
 } from '../../../api/publishers/publisher-schemas.ts';
 import type { DomainError } from '../../../runtime/errors.ts';
 import { confirmForm, fieldErrors, Form, type Errors } from '../../framework/form.ts';
-import { copyable, lines } from '../../framework/format.ts';
+import { ago, copyable, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
+import { withQuery } from '../../framework/links.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../../framework/rights.ts';
 import { facts, type Cells, table } from '../../framework/table.ts';
+import { claimField, claimFields, namedClaims, workflowOf } from './publisher-claims.ts';
 
 type Publisher = z.input<typeof publisher>;
 type Issuer = z.input<typeof trustedIssuer>;
@@ -40,7 +42,7 @@ const listPage: Page = {
               <a class="button" href="/console/publishers/explain">Explain a token</a>
             </p>`
       }
-      ${items.length > 0 && ruleTable(items)}
+      ${items.length > 0 && ruleTable(items, call.now)}
       ${
         issuers.length > 0 &&
         html`<section>
@@ -65,22 +67,29 @@ function exchangeLines({ urls, principal }: PageCall): string {
   ].join('\n');
 }
 
-function ruleTable(items: readonly Publisher[]): Html {
+function ruleTable(items: readonly Publisher[], now: number): Html {
   return table(
-    [{ name: 'Name' }, 'Issuer', 'Claims', 'Scopes', 'Limited to', { unseen: 'Action' }],
-    items.map(ruleRow),
+    [{ name: 'Name' }, 'Issuer', 'Claims', 'Scopes', 'Limited to', 'Last used', { unseen: 'Action' }],
+    items.map((each) => ruleRow(each, now)),
   );
 }
 
-function ruleRow({ id, name, issuer, claims, scopes, patterns, source, warnings }: Publisher): Cells {
-  const actions = html`<a class="button" href="/console/publishers/${id}">Change<span class="unseen"> ${name}</span></a>
+function ruleRow(
+  { id, name, issuer, claims, scopes, patterns, source, warnings, ...each }: Publisher,
+  now: number,
+): Cells {
+  const actions = html`<a class="button" href="/console/publishers/${id}/use"
+      >Workflow<span class="unseen"> of ${name}</span></a
+    >
+    <a class="button" href="/console/publishers/${id}">Change<span class="unseen"> ${name}</span></a>
     <a class="button" href="/console/publishers/${id}/delete">Delete…<span class="unseen"> ${name}</span></a>`;
   return [
-    html`${name} ${warnings.map((each) => html`<p class="quiet"><span class="state warn">Check</span> ${each}</p>`)}`,
+    html`${name} ${warnings.map((text) => html`<p class="quiet"><span class="state warn">Check</span> ${text}</p>`)}`,
     issuer,
     Object.entries(claims).map(([claim, values]) => html`<div><code>${claim}</code> ${values.join(' or ')}</div>`),
     scopes.join(', '),
     limitedTo(patterns),
+    ago(each.last_used_at, now),
     source === 'settings' ? html`<span class="quiet">in the settings</span>` : actions,
   ];
 }
@@ -89,30 +98,92 @@ const newPage: Page = {
   path: '/publishers/new',
   section: 'tokens',
   action: 'admin',
-  show: (call) => formView(call, 'Create a rule', new Form({ scope: 'read' })),
+  show: async (call) => {
+    const issuers = await issuersOf(call);
+    const issuer =
+      issuers.find(({ name }) => name === call.query['issuer']) ?? (issuers.length === 1 ? issuers[0] : undefined);
+    if (!issuer) return chooseView(issuers);
+    // From the explanation of a token, with its claims.
+    const given = Object.entries(call.query).filter(([name]) => name.startsWith(claimField('')));
+    const defaults = issuer.kind === 'gitlab' ? { [claimField('ref_protected')]: 'true' } : {};
+    return formView(
+      'Create a rule',
+      call,
+      new Form({ scope: 'read', ...defaults, ...Object.fromEntries(given) }),
+      issuer,
+    );
+  },
   send: async (call) => {
+    const issuer = await issuerNamed(call, call.form.get('issuer'));
     try {
-      await call.api.call('createPublisher', publisher, { body: bodyOf(call.form) });
-      return { to: '/console/publishers', done: 'rule-saved' };
+      const { id } = await call.api.call('createPublisher', publisher, { body: bodyOf(call.form, issuer) });
+      return { to: `/console/publishers/${id}/use`, done: 'rule-saved' };
     } catch (error) {
-      return formView(call, 'Create a rule', new Form(call.form, ruleErrors(error)));
+      return formView('Create a rule', call, new Form(call.form, ruleErrors(error)), issuer);
     }
   },
 };
+
+/** The choice of the issuer, which decides about the fields. */
+function chooseView(issuers: readonly Issuer[]): PageView {
+  const body = html`<p>Which CI is the rule for?</p>
+    <ul>
+      ${issuers.map(
+        ({ name, issuer }) =>
+          html`<li>
+            <a href="${withQuery('/console/publishers/new', { issuer: name })}">${name}</a>
+            <span class="quiet">${issuer}</span>
+          </li>`,
+      )}
+    </ul>`;
+  return { title: 'Create a rule', body };
+}
+
+/** The trusted issuer with this name; one of the kind `other` if there is none, so that the API refuses the name. */
+async function issuerNamed(call: PageCall, name: string | null): Promise<Issuer> {
+  const issuers = await issuersOf(call);
+  return issuers.find((each) => each.name === name) ?? { name: name ?? '', issuer: '', audience: '', kind: 'other' };
+}
 
 const editPage: Page = {
   path: '/publishers/:id',
   section: 'tokens',
   action: 'admin',
-  show: async (call) => formView(call, 'Change a rule', formOf(await ruleOf(call))),
+  show: async (call) => {
+    const rule = await ruleOf(call);
+    const issuer = await issuerNamed(call, rule.issuer);
+    return formView('Change a rule', call, formOf(rule, issuer), issuer);
+  },
   send: async (call) => {
     const { api, params, form } = call;
+    const issuer = await issuerNamed(call, form.get('issuer'));
     try {
-      await api.call('updatePublisher', publisher, { params: { id: params['id']! }, body: bodyOf(form) });
+      await api.call('updatePublisher', publisher, { params: { id: params['id']! }, body: bodyOf(form, issuer) });
       return { to: '/console/publishers', done: 'rule-saved' };
     } catch (error) {
-      return formView(call, 'Change a rule', new Form(form, ruleErrors(error)));
+      return formView('Change a rule', call, new Form(form, ruleErrors(error)), issuer);
     }
+  },
+};
+
+/** What the CI of a rule has to do. */
+const usePage: Page = {
+  path: '/publishers/:id/use',
+  section: 'tokens',
+  action: 'admin',
+  show: async (call) => {
+    const { name, issuer, last_used_at: used } = await ruleOf(call);
+    const { file, text } = workflowOf(await issuerNamed(call, issuer), call.urls, call.principal.accountName);
+    const body = html`<p>
+        The rule <strong>${name}</strong> accepts identity tokens of ${issuer}. Last used: ${ago(used, call.now)}.
+      </p>
+      <p>Paste this into <code>${file}</code>:</p>
+      ${lines(text, 'what the CI runs')}
+      <p>
+        If it is refused, <a href="/console/publishers/explain">explain a token</a> says which claim does not match.
+        <a href="/console/publishers">All rules</a>
+      </p>`;
+    return { title: 'Use a rule in a CI', body };
   },
 };
 
@@ -129,10 +200,12 @@ async function issuersOf({ api }: PageCall): Promise<Issuer[]> {
   return (await api.call('listTrustedIssuers', trustedIssuerList)).items;
 }
 
-/** A claim in several lines has several values. */
-function bodyOf(form: URLSearchParams): Record<string, unknown> {
+/** The claims of the fields, and those of the lines. A claim in several lines has several values. */
+function bodyOf(form: URLSearchParams, { kind }: Issuer): Record<string, unknown> {
   const claims = new Map<string, string[]>();
-  for (const line of (form.get('claims') ?? '').split('\n').map((each) => each.trim())) {
+  const own = namedClaims(kind).map((claim) => `${claim} = ${form.get(claimField(claim)) ?? ''}`);
+  const given = own.filter((line) => !line.endsWith(' = '));
+  for (const line of [...given, ...(form.get('claims') ?? '').split('\n')].map((each) => each.trim())) {
     if (line === '') continue;
     const at = line.indexOf('=');
     const name = (at < 0 ? line : line.slice(0, at)).trim();
@@ -147,31 +220,30 @@ function bodyOf(form: URLSearchParams): Record<string, unknown> {
   };
 }
 
-function formOf({ name, issuer, claims, scopes, patterns }: Publisher): Form {
-  const pairs = Object.entries(claims).flatMap(([claim, values]) => values.map((value) => `${claim} = ${value}`));
-  const form = new URLSearchParams({ name, issuer, claims: pairs.join('\n') });
+function formOf({ name, issuer, claims, scopes, patterns }: Publisher, { kind }: Issuer): Form {
+  const form = new URLSearchParams({ name, issuer });
+  const named = new Set(namedClaims(kind));
+  const further: string[] = [];
+  for (const [claim, values] of Object.entries(claims)) {
+    if (named.has(claim) && values.length === 1) form.set(claimField(claim), values[0]!);
+    else further.push(...values.map((value) => `${claim} = ${value}`));
+  }
+  form.set('claims', further.join('\n'));
   for (const scope of scopes) form.append('scope', scope);
   for (const [plural, some] of Object.entries(patterns ?? {})) form.set(plural, some.join(' '));
   return new Form(form);
 }
 
-async function formView(call: PageCall, title: string, form: Form): Promise<PageView> {
-  const issuers = await issuersOf(call);
-  const options = issuers.map(({ name, issuer }) => [name, `${name}: ${issuer}`] as const);
+function formView(title: string, { principal }: PageCall, form: Form, issuer: Issuer): PageView {
   const body = html`<form method="post" class="panel narrow">
-    ${form.error('form')}
+    ${form.error('form')} ${form.error('issuer')}
+    <input type="hidden" name="issuer" value="${issuer.name}" />
+    <p>For tokens of <strong>${issuer.name}</strong> <span class="quiet">${issuer.issuer}</span></p>
     ${form.input('name', 'Name', {
       attributes: html`required maxlength="200"`,
       hint: 'The tokens that the rule gives have the same name. The audit shows it.',
     })}
-    ${form.select('issuer', 'Issuer', options)}
-    ${form.area('claims', 'Claims', {
-      attributes: html`rows="5" spellcheck="false" required`,
-      hint: html`One in each line, such as <code>repository_id = 123456</code> and <code>ref = refs/tags/*</code>. All
-        claims must match. A claim in several lines may have any of these values. IDs never go to another project, names
-        can.`,
-    })}
-    ${scopeFields(call.principal, form)} ${patternFields(form)}
+    ${claimFields(form, issuer.kind)} ${scopeFields(principal, form)} ${patternFields(form)}
     <button class="primary">Save</button>
     <a href="/console/publishers">Cancel</a>
   </form>`;
@@ -202,10 +274,11 @@ const explainPage: Page = {
   section: 'tokens',
   action: 'admin',
   show: () => Promise.resolve(explainView(undefined)),
-  send: async ({ api, form }: FormCall) => {
+  send: async (call: FormCall) => {
     try {
-      const body = { token: (form.get('token') ?? '').trim() };
-      return explainView(await api.call('explainPublishers', explanation, { body }));
+      const body = { token: (call.form.get('token') ?? '').trim() };
+      const found = await call.api.call('explainPublishers', explanation, { body });
+      return explainView(found, undefined, found.issuer === null ? undefined : await issuerNamed(call, found.issuer));
     } catch (error) {
       return explainView(undefined, fieldErrors(error));
     }
@@ -213,9 +286,9 @@ const explainPage: Page = {
 };
 
 /** The token is not shown again: it may still be valid. */
-function explainView(found: Explanation | undefined, errors?: Errors): PageView {
+function explainView(found: Explanation | undefined, errors?: Errors, issuer?: Issuer): PageView {
   const form = new Form({}, errors);
-  const body = html`${found && resultOf(found)}
+  const body = html`${found && resultOf(found)} ${found && issuer && ruleFrom(found, issuer)}
     <form method="post" class="panel narrow">
       ${form.area('token', 'Identity token', {
         attributes: html`rows="5" spellcheck="false" required`,
@@ -225,6 +298,18 @@ function explainView(found: Explanation | undefined, errors?: Errors): PageView 
       <a href="/console/publishers">Back to the rules</a>
     </form>`;
   return form.view('Explain a token', body);
+}
+
+/** Leads to the form of a rule, with the claims of the token that have a field there. */
+function ruleFrom({ claims }: Explanation, { name, kind }: Issuer): Html {
+  const named = namedClaims(kind).flatMap((claim) => {
+    const value = claims[claim];
+    return typeof value === 'string' || typeof value === 'number'
+      ? [[claimField(claim), String(value).slice(0, 500)]]
+      : [];
+  });
+  const address = withQuery('/console/publishers/new', { issuer: name, ...Object.fromEntries(named) });
+  return html`<p><a class="button" href="${address}">Create a rule from this token</a></p>`;
 }
 
 function resultOf({ issuer, problem, claims, rules }: Explanation): Html {
@@ -273,4 +358,4 @@ function verdictOf(matches: boolean, mismatches: readonly unknown[] | null): str
 }
 
 /** In the order of routing: fixed paths before those with an ID. */
-export const publisherPages: readonly Page[] = [listPage, newPage, explainPage, editPage, deletePage];
+export const publisherPages: readonly Page[] = [listPage, newPage, explainPage, editPage, usePage, deletePage];
