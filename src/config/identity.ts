@@ -101,6 +101,12 @@ const personRule = z.strictObject({
 export const oidc = z
   .strictObject({
     issuer: issuerUrl.optional().describe('OpenID Connect provider that people sign in to the console with'),
+    name: z
+      .string()
+      .min(1)
+      .max(60)
+      .optional()
+      .describe('Name of the provider on the sign-in page; its host by default'),
     clientId: z.string().min(1).max(500).optional().describe('Client ID of this server at the provider'),
     clientSecret: z
       .string()

@@ -262,7 +262,8 @@ function addPersonSignIn(get: AddRoute, parts: ConsoleParts, signIn: PersonSignI
     const next = localPath(queryOf(request)['next']);
     if (session !== undefined) return redirect(response, { to: next });
     // Only the visitor begins a sign-in, not a link of another site.
-    if (isLinkFromElsewhere(request, base)) return respond(assets, visit, signInView({ next, host: signIn.host }));
+    if (isLinkFromElsewhere(request, base))
+      return respond(assets, visit, signInView({ next, provider: signIn.providerName }));
     const begun = await beginPersonSignIn(signIn, { ...placeOf(visit), next });
     if ('body' in begun) return respond(assets, visit, begun);
     response.setHeader('Set-Cookie', begun.cookie);
@@ -296,7 +297,7 @@ async function useAccount(parts: ConsoleParts, visit: Visit): Promise<void> {
 async function showSignIn({ signIn: person }: ConsoleParts, assets: Assets, visit: Visit): Promise<void> {
   const next = localPath(queryOf(visit.request)['next']);
   if (visit.session !== undefined) redirect(visit.response, { to: next });
-  else respond(assets, visit, signInView({ next, host: person?.host }));
+  else respond(assets, visit, signInView({ next, provider: person?.providerName }));
   return Promise.resolve();
 }
 
@@ -312,7 +313,7 @@ async function signIn(parts: ConsoleParts, assets: Assets, visit: Visit): Promis
   } catch (error) {
     if (!(error instanceof DomainError) || error.name !== 'Unauthorized') throw error;
     const message = token === '' ? 'Paste an API token.' : error.message;
-    respond(assets, visit, signInView({ next, error: message, host: parts.signIn?.host }));
+    respond(assets, visit, signInView({ next, error: message, provider: parts.signIn?.providerName }));
     return;
   }
   contextOf(response).principal = principal;

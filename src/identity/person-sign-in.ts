@@ -52,12 +52,12 @@ export class PersonSignIn {
     this.#fetch = fetch;
     this.#people = people;
     this.#now = now;
-    this.#failures = new FailureLog(log, this.host, now);
+    this.#failures = new FailureLog(log, this.providerName, now);
   }
 
-  /** The host of the provider, for the sign-in page. */
-  get host(): string {
-    return new URL(this.#settings.issuer!).host;
+  /** The name of the provider for people: by default its host. */
+  get providerName(): string {
+    return this.#settings.name ?? new URL(this.#settings.issuer!).host;
   }
 
   /** A new secret for the cookie of one sign-in: 43 characters of base64url. */

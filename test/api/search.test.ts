@@ -4,12 +4,13 @@ import { migrate } from '../../src/database/migrate.ts';
 import { migrations } from '../../src/database/migrations/index.ts';
 import { dialects, emptyDatabase, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import { createToken, databaseOf } from '../support/inside.ts';
+import { createToken, databaseOf, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { Visitor } from '../support/visitor.ts';
 
 interface Page {
   items: { kind: string; name: string; origin: string; upstream: string | null; description: string | null }[];
@@ -187,3 +188,39 @@ test('a search reads a bounded number of names', async (t) => {
   t.deepEqual(names(await search(server, 'q=gone&kind=package')), []);
   t.is(rows, 5000);
 });
+
+for (const dialect of dialects) {
+  test(`${dialect}: a digest finds the images that have it, hosted and mirrored, of the account alone`, async (t) => {
+    const upstream = await startUpstreamRegistry(t);
+    const { manifest } = upstream.image('app', 'v1');
+    const server = await startTestServer(t, {
+      upstreams: [upstream.settings('up.test')],
+      database: { url: await temporaryDatabase(t, dialect) },
+    });
+    const repository = new TestRepository(server, 'team/app');
+    const image = await repository.image('v1');
+    const other = new TestRepository(server, 'team/secret', await tokenOf(server, ['read', 'write'], 'other'));
+    const hidden = await other.image('v1', { layers: [await other.blob('of another')] });
+    await (await server.fetch('/v2/up.test/app/manifests/v1')).arrayBuffer();
+    const find = async (digest: string, token = server.token) => {
+      const response = await server.fetch(`/v1/search?q=${encodeURIComponent(digest)}`, { token });
+      return ((await response.json()) as { items: { name: string }[] }).items.map(({ name }) => name);
+    };
+    t.deepEqual(await find(image.digest), ['team/app']);
+    t.deepEqual(await find(manifest.digest), ['up.test/app']);
+    t.deepEqual(await find(hidden.digest), []);
+    t.deepEqual(await find(`sha256:${'0'.repeat(64)}`), []);
+    const limited = (await createToken(server, ['read'], 'default', { containers: ['other/*'] })).value;
+    t.deepEqual(await find(image.digest, limited), []);
+    const visitor = await Visitor.signedIn(server);
+    const page = await visitor.page(`/console/search?q=${image.digest}`);
+    t.true(page.includes(`href="/console/images/team%2Fapp/${encodeURIComponent(image.digest)}"`));
+    for (const [text, address] of [
+      ['team/api:1.5.0', '/console/images/team%2Fapi?q=1.5.0'],
+      ['Contoso.Core@2.1.1', '/console/packages/Contoso.Core/2.1.1'],
+      ['ent_abcd', '/console/tokens/find'],
+    ] as const) {
+      t.true((await visitor.page(`/console/search?q=${encodeURIComponent(text)}`)).includes(`href="${address}"`), text);
+    }
+  });
+}

@@ -157,6 +157,7 @@ test('every setting can come from the environment', (t) => {
     'signIn.tokens.idle': '2d',
     'signIn.tokens.absolute': '3d',
     'signIn.oidc.issuer': 'https://login.example',
+    'signIn.oidc.name': 'Contoso',
     'signIn.oidc.clientId': 'entrepot',
     'signIn.oidc.clientSecret': 'secret',
     'signIn.oidc.scopes': '["openid", "groups"]',
@@ -210,6 +211,7 @@ test('every setting can come from the environment', (t) => {
       tokens: { idle: 172_800_000, absolute: 259_200_000 },
       oidc: {
         issuer: 'https://login.example',
+        name: 'Contoso',
         clientId: 'entrepot',
         clientSecret: 'secret',
         scopes: ['openid', 'groups'],

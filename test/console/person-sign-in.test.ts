@@ -91,7 +91,7 @@ for (const dialect of dialects) {
     await tokenOf(server, ['admin'], 'other');
     t.regex(
       await page(new Browser(), server, '/console/sign-in'),
-      /<a class="button" href="\/console\/sign-in\/oidc\?next=/,
+      /<a class="button primary" href="\/console\/sign-in\/oidc\?next=[^]*<details[^]*API token/,
     );
     const browser = await signedIn(server);
     t.deepEqual([...browser.cookies(server.url).keys()], ['entrepot-session'], 'the cookie of the sign-in is gone');

@@ -37,7 +37,7 @@ export const publisherRequest = z
     claims: z
       .record(z.string(), z.union([claimValue, z.array(claimValue)]))
       .meta({ description: claimsDescription, example: { repository_id: '123456' } }),
-    scopes: z.array(scope).min(1),
+    scopes: z.array(scope).min(1, 'Choose one or more scopes.'),
     patterns: givenPatterns,
   })
   .meta({ id: 'PublisherRequest' });

@@ -40,10 +40,25 @@ function offerCopy(button) {
   button.addEventListener('click', async () => {
     const copied = await copy(button.dataset['copy'] ?? '');
     if (label) label.textContent = copied ? 'Copied' : 'Select and copy';
+    announce(copied ? 'Copied' : 'Not copied. Select the text and copy it.');
     setTimeout(() => {
       if (label) label.textContent = text;
     }, 2000);
   });
+}
+
+const status = document.createElement('p');
+status.className = 'unseen';
+status.setAttribute('role', 'status');
+document.body.append(status);
+
+/**
+ * Tells screen readers.
+ *
+ * @param {string} text
+ */
+function announce(text) {
+  status.textContent = text;
 }
 
 /**

@@ -22,7 +22,8 @@ export const searchPage: Page = {
     const { items, next_cursor: next } = await api.call('search', searchResults, { query });
     return {
       title: 'Search',
-      body: html`${filters(query)} ${items.length > 0 ? hitTable(items) : empty(query)} ${pageLinks(path, query, next)}`,
+      body: html`${filters(query)} ${placeOf(text)} ${items.length > 0 ? hitTable(items, text) : empty(query)}
+      ${pageLinks(path, query, next)}`,
       json: withQuery('/v1/search', query),
     };
   },
@@ -30,7 +31,8 @@ export const searchPage: Page = {
 
 const hint = html`<p class="empty">
   Type a part of a name: the beginning of a word in it, such as <code>json</code> for Newtonsoft.Json, or
-  <code>library/alp</code>. The search finds what is hosted here and what was mirrored; it sends nothing to an upstream.
+  <code>library/alp</code>; or a digest, <code>name:tag</code> or <code>id@version</code>. The search finds what is
+  hosted here and what was mirrored; it sends nothing to an upstream.
 </p>`;
 
 function filters(query: Readonly<Record<string, string>>): Html {
@@ -55,11 +57,25 @@ function empty({ kind, origin, cursor, q }: Record<string, string>): Html {
   </p>`;
 }
 
-function hitTable(items: readonly z.input<typeof searchHit>[]): Html {
+/** A link to what a text names: a tag, a version, or a token by its beginning. */
+function placeOf(text: string): Html | undefined {
+  if (text.startsWith('ent_')) {
+    return html`<p><a href="/console/tokens/find">Find a token</a> by its value, which no address should have.</p>`;
+  }
+  const [, id, version] = /^([\w.-]{1,100})[@ ](\d[\w.+-]{0,60})$/.exec(text) ?? [];
+  if (id !== undefined) return html`<p>Go to <a href="${packagePath(id, version)}">${id} ${version}</a></p>`;
+  const [, name, tag] = /^([a-z0-9._/-]{1,255}):([\w][\w.-]{0,127})$/.exec(text) ?? [];
+  if (name === undefined || name === 'sha256') return undefined;
+  return html`<p>Go to <a href="${withQuery(imagePath(name), { q: tag })}">${name}, tags with ${tag}</a></p>`;
+}
+
+/** With a digest as the text, images lead to it. */
+function hitTable(items: readonly z.input<typeof searchHit>[], text: string): Html {
+  const digest = /^sha\d{3}:[0-9a-f]+$/.test(text) ? text : undefined;
   return table(
     ['Name', 'Kind', 'Origin', 'Newest version', { number: 'Downloads' }],
     items.map((each) => [
-      html`<a href="${each.kind === 'package' ? packagePath(each.name) : imagePath(each.name)}">${each.name}</a>
+      html`<a href="${each.kind === 'package' ? packagePath(each.name) : imagePath(each.name, digest)}">${each.name}</a>
         ${each.description && html`<br /><span class="quiet">${short(each.description, 160)}</span>`}`,
       each.kind === 'package' ? 'package' : 'image',
       originOf(each),

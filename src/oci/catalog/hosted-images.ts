@@ -1,6 +1,6 @@
 import type { NameSet } from '../../accounts/names.ts';
 import { placeholders, type Database } from '../../database/database.ts';
-import type { Digest } from '../../runtime/digest.ts';
+import { isDigest, type Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { nameQuery } from '../../mirror/store/words.ts';
 import type { Content } from '../../storage/files/content.ts';
@@ -65,10 +65,22 @@ export class HostedImages implements ImageList {
     after: string,
     only?: NameSet,
   ): Promise<FoundRepository[]> {
+    if (isDigest(text.trim())) return this.#withDigest(accountId, text.trim(), limit, after, only);
     const query = nameQuery(text);
     if (!query) return [];
     const found = await this.#images.repositories.find(accountId, query, limit, after, only);
     return found.map((each) => ({ ...each, upstream: null }));
+  }
+
+  /** The repositories with this manifest, by name. */
+  async #withDigest(accountId: number, digest: string, limit: number, after: string, only?: NameSet) {
+    const among = only?.where('r.name');
+    const rows = await this.#database.select<{ name: string; pulls: number }>(
+      `SELECT r.name, r.pull_count AS pulls FROM manifests m JOIN repositories r ON r.id = m.repository_id
+       WHERE m.digest = ? AND r.account_id = ? AND r.name > ? ${among ? `AND ${among.sql}` : ''} ORDER BY r.name LIMIT ?`,
+      [digest, accountId, after, ...(among?.values ?? []), limit],
+    );
+    return rows.map((each) => ({ ...each, position: each.name, upstream: null }));
   }
 
   repository(accountId: number, name: string, id: number): StoredRepository {

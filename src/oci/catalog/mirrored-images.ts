@@ -5,7 +5,7 @@ import { ownerOf } from '../../accounts/owner.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import type { MirroredOwner, NameOwner } from '../../history/history.ts';
 import type { Database, Transaction } from '../../database/database.ts';
-import type { Digest } from '../../runtime/digest.ts';
+import { isDigest, type Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { recordEvent } from '../../events/record.ts';
 import type { AccountViews } from '../../mirror/policy/account-views.ts';
@@ -95,6 +95,7 @@ export class MirroredImages implements ImageList {
   ): Promise<FoundRepository[]> {
     const { database, mirrors } = this.#parts;
     const mirror = await mirrors.of(accountId);
+    if (isDigest(text.trim())) return this.#withDigest(accountId, mirror, text.trim() as Digest, after, only);
     const named = mirror.upstreams.find(({ name }) => text.trim().toLowerCase().startsWith(`${name}/`));
     const query = nameQuery(named ? text.trim().slice(named.name.length + 1) : text);
     if (!query) return [];
@@ -143,6 +144,25 @@ export class MirroredImages implements ImageList {
 
   repository(accountId: number, mirror: ImageMirror, place: UpstreamRepository): MirroredRepository {
     return new MirroredRepository(this.#parts, accountId, mirror, place);
+  }
+
+  /** The stored repositories with this manifest, on one page: few have the same. */
+  async #withDigest(accountId: number, mirror: ImageMirror, digest: Digest, after: string, only?: NameSet) {
+    if (after !== '') return [];
+    const found: FoundRepository[] = [];
+    for (const upstream of mirror.upstreams) {
+      const rows = await this.#parts.database.select<{ name: string }>(
+        `SELECT DISTINCT name FROM mirror_entries WHERE digest = ? AND kind = 'manifest' AND upstream = ? ORDER BY name LIMIT 50`,
+        [digest, upstream.id],
+      );
+      const names = rows.map(({ name }) => name);
+      for (const name of await this.#visible(mirror, accountId, `${upstream.name}/`, names, only)) {
+        if ((await mirror.listed({ upstream, name }, [digest], String)).length === 0) continue;
+        const listed = listedName({ upstream, name });
+        found.push({ position: listed, name: listed, upstream: upstream.name, pulls: 0 });
+      }
+    }
+    return found;
   }
 
   /** Names that the account can pull: not hosted by it under any spelling, and allowed at the upstream by the settings. */

@@ -17,31 +17,39 @@ interface SignInPage {
   /** Where it leads then. */
   next: string;
   error?: string;
-  /** The host of the OpenID Connect provider; undefined without one. */
-  host?: string | undefined;
+  /** The name of the OpenID Connect provider; undefined without one. */
+  provider?: string | undefined;
 }
 
 /** The page that asks for an API token, and leads to the provider if there is one. */
-export function signInView({ next, error, host }: SignInPage): PageView {
+export function signInView({ next, error, provider }: SignInPage): PageView {
   const form = new Form({}, error === undefined ? {} : { token: error });
-  const focus = host === undefined && html`autofocus`;
-  const body = html`${host !== undefined && personLink(next, host)}
-    <form method="post" action="/console/sign-in" class="panel narrow">
-      <input type="hidden" name="next" value="${next}" />
-      ${form.input('token', 'API token', {
-        attributes: html`type="password" autocomplete="current-password" required ${focus} spellcheck="false"`,
-        hint: html`It begins with <code>ent_</code>. The first start of the server prints the first token; the command
-          <code>${typed('token create')}</code> makes more.`,
-      })}
-      <button class="primary">Sign in</button>
-    </form>`;
-  return form.view('Sign in', body);
+  const fields = tokenForm(form, next, provider === undefined);
+  const isOpen = error !== undefined && html`open`;
+  const folded = html`<details ${isOpen}>
+    <summary>Sign in with an API token</summary>
+    ${fields}
+  </details>`;
+  return form.view('Sign in', provider === undefined ? fields : html`${personLink(next, provider)} ${folded}`);
+}
+
+function tokenForm(form: Form, next: string, isOnly: boolean): Html {
+  return html`<form method="post" action="/console/sign-in" class="panel narrow">
+    <input type="hidden" name="next" value="${next}" />
+    ${form.input('token', 'API token', {
+      attributes: html`type="password" autocomplete="current-password" required ${isOnly && html`autofocus`}
+      spellcheck="false"`,
+      hint: html`It begins with <code>ent_</code>. The first start of the server prints the first token; the command
+        <code>${typed('token create')}</code> makes more.`,
+    })}
+    <button class="primary">Sign in</button>
+  </form>`;
 }
 
 /** A link: the policy `form-action` would stop a form that leads to the provider. */
-function personLink(next: string, host: string): Html {
+function personLink(next: string, provider: string): Html {
   const address = `/console/sign-in/oidc?next=${encodeURIComponent(next)}`;
-  return html`<p class="panel narrow"><a class="button" href="${address}">Sign in with ${host}</a></p>`;
+  return html`<p class="panel narrow"><a class="button primary" href="${address}">Sign in with ${provider}</a></p>`;
 }
 
 /** The page for a sign-in with the provider that failed. */

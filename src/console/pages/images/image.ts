@@ -21,6 +21,8 @@ import { explainMissing } from '../mirror/explain.ts';
 
 /** Most characters of a filter of tags; `/v1` refuses more. */
 const maxFilterLength = 128;
+/** Most lines of the history of tags. */
+const maxHistory = 50;
 /** Characters of a digest in a table. */
 export const shownDigest = 19;
 
@@ -182,16 +184,17 @@ export function digestLink(name: string, digest: string): Html {
 
 async function historyOf({ api, principal, now }: PageCall, name: string): Promise<Html | undefined> {
   if (principal.kind === 'anonymous') return undefined;
-  const query = { limit: '10' };
-  const { items } = await api.call('getContainerHistory', historySchema, { params: { name }, query });
+  const query = { limit: '200' };
+  const all = await api.call('getContainerHistory', historySchema, { params: { name }, query });
+  const items = all.items.filter(({ kind }) => kind === 'tag').slice(0, maxHistory);
   if (items.length === 0) return undefined;
   return html`<section>
     <h2>What tags pointed to</h2>
     ${table(
-      ['When', 'What', 'Digest from then on'],
+      ['When', 'Tag', 'Digest from then on'],
       items.map((each) => [
         ago(each.seen_at, now),
-        html`${each.kind} ${each.kind === 'tag' && short(each.reference, 128)}`,
+        short(each.reference, 128),
         each.digest === null ? 'deleted' : digestLink(name, each.digest),
       ]),
     )}

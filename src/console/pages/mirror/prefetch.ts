@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { prefetchList, prefetchRun } from '../../../api/prefetch/prefetch-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { Form } from '../../framework/form.ts';
-import { ago, countText, counted, sizeHtml } from '../../framework/format.ts';
+import { ago, countText, counted, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { facts, table } from '../../framework/table.ts';
@@ -95,7 +95,8 @@ const states = { running: 'warn', done: 'good', failed: 'bad', cancelled: 'warn'
 
 function stateOf({ state, dry_run: isDry, result }: Run): Html {
   const missing = result?.missing_total ?? 0;
-  return html`<span class="state ${states[state]}">${state}</span> ${isDry && 'dry run'}
+  const mark = state === 'done' && missing > 0 ? 'warn' : states[state];
+  return html`<span class="state ${mark}">${state}</span> ${isDry && 'dry run'}
     ${missing > 0 && `${countText(missing)} not found or failed`}`;
 }
 
@@ -106,7 +107,8 @@ export const prefetchRunPage: Page = {
   action: 'operate',
   show: async ({ api, params, now }) => {
     const run = await api.call('getPrefetch', prefetchRun, { params });
-    const title = run.dry_run ? 'What a prefetch would fetch' : 'Prefetch';
+    const files = short(run.files.join(', '), 60);
+    const title = `${run.dry_run ? 'What a prefetch would fetch' : 'Prefetch'} of ${files}`;
     const body = html`${facts(
         ['State', html`${stateOf(run)} ${run.error}`],
         ['Files', run.files.join(', ')],

@@ -42,8 +42,13 @@ const outcomes: Record<Run['outcome'], string> = {
   lost: 'bad',
 };
 
+/** Counts of what a run could not do. */
+const troubles = ['missing', 'failed', 'damaged_hosted'];
+
 function resultOf({ outcome, counts, error }: Run): Html {
-  return html`<span class="state ${outcomes[outcome]}">${outcome}</span> ${error ?? inWords(counts)}`;
+  const isTroubled = outcome === 'done' && troubles.some((name) => (counts[name] ?? 0) > 0);
+  const text = outcome === 'running' && Object.keys(counts).length === 0 ? '' : inWords(counts);
+  return html`<span class="state ${isTroubled ? 'warn' : outcomes[outcome]}">${outcome}</span> ${error ?? text}`;
 }
 
 function inWords(counts: Record<string, number>): string {
@@ -82,7 +87,7 @@ async function jobView(api: FormCall['api'], name: string, now: number, preview?
     </p>
     <form method="post" class="filter">
       ${canPreview && html`<button name="act" value="preview">Preview</button>`}
-      ${isRunning ? html`<p role="status">It is running.</p>` : html`<button name="act" value="run">Run now</button>`}
+      ${isRunning ? html`<p role="status" data-refresh="2000" data-version="${runs[0]!.id}">It is running.</p>` : html`<button name="act" value="run">Run now</button>`}
     </form>
     ${preview}
     <h2>Runs</h2>
@@ -94,7 +99,7 @@ async function previewOf({ api }: FormCall, name: string): Promise<Html> {
   const { counts, actions, more } = await api.call('previewJob', jobPreview, { params: { name } });
   return html`<section class="panel">
     <h2>Preview: nothing was changed</h2>
-    <p>A run now would do: ${inWords(counts)}.</p>
+    <p>A run now would delete or change: ${inWords(counts)}.</p>
     ${
       actions.length > 0 &&
       html`<ul>

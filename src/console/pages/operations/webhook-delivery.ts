@@ -67,7 +67,7 @@ export const deliveryPage: Page = {
         <h2>Body of the request</h2>
         ${block(found.request_body, 'the body of the request')}
       </section>`;
-    return { title: 'Delivery', body, json: `/v1/webhooks/${params['id']!}/deliveries/${found.id}` };
+    return { title: `Delivery ${found.id}`, body, json: `/v1/webhooks/${params['id']!}/deliveries/${found.id}` };
   },
   send: async ({ api, params }): Promise<Redirect> => {
     await api.call('redeliverWebhookDelivery', delivery, { params });

@@ -33,7 +33,7 @@ export function warnings(details: Details): Html {
         deprecation.alternate_package &&
         html`Use
           <a href="${packagePath(deprecation.alternate_package.id)}">${short(deprecation.alternate_package.id, 128)}</a>
-          instead.`
+          ${deprecation.alternate_package.range !== '*' && short(deprecation.alternate_package.range, 80)} instead.`
       }
     </p>`
   }
