@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { inTurn } from '../runtime/in-turn.ts';
 import { placeholders, type Database, type Value } from '../database/database.ts';
 import type { SubjectKind } from './counters.ts';
 
@@ -80,7 +81,9 @@ export class FailedRequests {
   }
 
   /** Writes what was counted. What cannot be written is lost. */
-  async flush(): Promise<void> {
+  readonly flush = inTurn(() => this.#write());
+
+  async #write(): Promise<void> {
     const rows = [...this.#unwritten.values()].map((each) => ({
       id: each.id,
       account_id: each.accountId,

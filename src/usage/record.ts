@@ -1,4 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
+import { inTurn } from '../runtime/in-turn.ts';
 import type { Database, Row, Transaction } from '../database/database.ts';
 import { addCounts, countUse, counterNames, isBillable, isDownload, noCounts } from './counters.ts';
 import type { Counters, SubjectKind, Use } from './counters.ts';
@@ -69,7 +70,6 @@ export class UsageRecord {
   #last: UnwrittenCounts | undefined;
   #batches: Batch[] = [];
   #batchCount = 0;
-  #flushing: Promise<void> | undefined;
   #writtenAt: number;
   #isTaken = false;
 
@@ -102,14 +102,7 @@ export class UsageRecord {
   }
 
   /** Writes all counts so far; called every few seconds. Counts that could not be written are kept. */
-  flush(): Promise<void> {
-    const turn = (this.#flushing ?? Promise.resolve()).catch(() => undefined).then(() => this.#write());
-    const flushing = turn.finally(() => {
-      if (this.#flushing === flushing) this.#flushing = undefined;
-    });
-    this.#flushing = flushing;
-    return flushing;
-  }
+  readonly flush = inTurn(() => this.#write());
 
   /** The last flush. */
   async close(): Promise<void> {

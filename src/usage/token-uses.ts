@@ -1,3 +1,4 @@
+import { inTurn } from '../runtime/in-turn.ts';
 import { placeholders, type Database, type Value } from '../database/database.ts';
 import { isBillable, isDownload, type Use } from './counters.ts';
 
@@ -72,7 +73,9 @@ export class TokenUses {
   }
 
   /** Writes what was counted. What cannot be written is lost. */
-  async flush(): Promise<void> {
+  readonly flush = inTurn(() => this.#write());
+
+  async #write(): Promise<void> {
     const uses = [...this.#unwritten];
     this.#unwritten = new Map();
     uses.sort(([one], [other]) => (one < other ? -1 : 1));

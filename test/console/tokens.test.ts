@@ -194,3 +194,16 @@ test('only the latest twenty clients of a token are kept, and its uses for 30 da
   await usesOf(server).deleteOld();
   t.false((await clients()).includes('agent-29'));
 });
+
+test('what was counted a moment ago is in each of several answers at the same time', async (t) => {
+  const server = await startTestServer(t);
+  const { token, value } = await createToken(server, ['read', 'write']);
+  await new TestFeed(server, value).publish({ id: 'Traced', version: '1.0.0' });
+  const answers = await Promise.all(
+    ['package', 'client', 'package'].map(async (kind) => {
+      const response = await server.fetch(`/v1/uses?kind=${kind}&token_id=${token.id}`);
+      return ((await response.json()) as { items: object[] }).items.length;
+    }),
+  );
+  t.deepEqual(answers, [1, 1, 1]);
+});

@@ -95,7 +95,7 @@ const plots: readonly {
 }[] = [
   { title: 'Bytes sent', value: (each) => each.egress_bytes, text: (each) => bytesText(each.egress_bytes) },
   {
-    title: 'Mirrored requests, without the upstream below',
+    title: 'Mirrored requests: hits below, misses above',
     value: (each) => each.cache_hits + each.cache_misses,
     part: (each) => each.cache_hits,
     text: (each) =>

@@ -1,0 +1,11 @@
+/**
+ * A function that runs `work` once for each call, one after another: when a call has ended, so have those before it. A run that
+ * fails does not stop the next.
+ */
+export function inTurn(work: () => Promise<void>): () => Promise<void> {
+  let last: Promise<void> = Promise.resolve();
+  return () => {
+    last = last.catch(() => undefined).then(work);
+    return last;
+  };
+}
