@@ -103,7 +103,7 @@ for (const dialect of dialects) {
     const [session] = sessions['items'] as { id: string; token_id: null; person: { id: string; name: string } }[];
     t.like(session, { token_id: null, person: { name: 'Ann <A>' } });
     t.regex(session!.person.id, /^[0-9a-f]{32}$/, 'no part of the subject');
-    t.regex(await page(browser, server, '/console/tokens'), /<td>Ann &lt;A&gt;<\/td>/);
+    t.regex(await page(browser, server, '/console/tokens'), /<td[^>]*>Ann &lt;A&gt;<\/td>/);
 
     const made = await browser.send(`${server.url}/console/tokens/new`, { name: 'mine', scope: 'read', days: '7' });
     t.is(made.status, 201);

@@ -51,7 +51,7 @@ test('rules are created, changed, explained and deleted in the console', async (
   t.regex(filled, /name="claim:repository_id"[^>]*value="100"/);
   t.is((await exchange(server, token)).body['scope'], 'read');
 
-  t.regex(await visitor.page('/console/publishers'), /<td>\s*<span class="quiet">never[^]*Workflow/);
+  t.regex(await visitor.page('/console/publishers'), /<td[^>]*>\s*<span class="quiet">never[^]*Workflow/);
   await (
     await server.fetch('/v1/packages', {
       token: (await exchange(server, await issuer.sign(fromRepository))).body['access_token'] as string,

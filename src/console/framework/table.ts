@@ -7,7 +7,8 @@ type Column = string | { name: string } | { number: string } | { unseen: string 
 export type Cells = readonly HtmlPart[];
 
 /**
- * A table. Columns that are false are left out with their cells. It scrolls by itself in a narrow window. A table without
+ * A table. Columns that are false are left out with their cells. In a narrow window each row is a block of lines, which have the
+ * titles of their columns; the roles keep it a table for screen readers. It scrolls by itself otherwise. A table without
  * links or fields needs `label`: it then takes the focus itself, because no key scrolls it otherwise. Without rows, it is the
  * sentence `empty`, if that is given.
  */
@@ -20,16 +21,16 @@ export function table(
   const focus = label !== undefined && html` tabindex="0" role="group" aria-label="${label}"`;
   const cells = (row: Cells) => columns.map((column, index) => column !== false && cellOf(column, row[index]));
   return html`<div class="table" ${focus}>
-    <table>
-      <thead>
-        <tr>
+    <table role="table">
+      <thead role="rowgroup">
+        <tr role="row">
           ${columns.map((each) => each !== false && heading(each))}
         </tr>
       </thead>
-      <tbody>
+      <tbody role="rowgroup">
         ${rows.map(
           (row) =>
-            html`<tr>
+            html`<tr role="row">
               ${cells(row)}
             </tr>`,
         )}
@@ -39,10 +40,11 @@ export function table(
 }
 
 function cellOf(column: Column, cell: HtmlPart): Html {
-  if (typeof column === 'object' && 'name' in column) return html`<th scope="row">${cell}</th>`;
-  return typeof column === 'object' && 'number' in column
-    ? html`<td class="number">${cell}</td>`
-    : html`<td>${cell}</td>`;
+  if (typeof column === 'object' && 'name' in column) return html`<th scope="row" role="rowheader">${cell}</th>`;
+  if (typeof column === 'object' && 'unseen' in column) return html`<td role="cell">${cell}</td>`;
+  return typeof column === 'object'
+    ? html`<td role="cell" class="number" data-label="${column.number}">${cell}</td>`
+    : html`<td role="cell" data-label="${column}">${cell}</td>`;
 }
 
 /** Names with their values. One that does not apply is left out. */
@@ -60,10 +62,11 @@ export function facts(
 }
 
 function heading(column: Column): Html {
-  if (typeof column === 'string') return html`<th scope="col">${column}</th>`;
-  if ('name' in column) return html`<th scope="col">${column.name}</th>`;
-  if ('unseen' in column) return html`<th scope="col"><span class="unseen">${column.unseen}</span></th>`;
-  return html`<th scope="col" class="number">${column.number}</th>`;
+  if (typeof column === 'string') return html`<th scope="col" role="columnheader">${column}</th>`;
+  if ('name' in column) return html`<th scope="col" role="columnheader">${column.name}</th>`;
+  if ('unseen' in column)
+    return html`<th scope="col" role="columnheader"><span class="unseen">${column.unseen}</span></th>`;
+  return html`<th scope="col" role="columnheader" class="number">${column.number}</th>`;
 }
 
 /** The box that selects a row. `label` says which row it is. */
