@@ -57,6 +57,9 @@ const formLimit = 64 * 1024;
 /** A page that is not ready by then shows a notice instead; milliseconds. */
 const maxWait = 8000;
 
+/** How long the sign-in page waits for the provider; milliseconds. */
+const patience = 1000;
+
 const policy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -296,9 +299,19 @@ async function useAccount(parts: ConsoleParts, visit: Visit): Promise<void> {
 
 async function showSignIn({ signIn: person }: ConsoleParts, assets: Assets, visit: Visit): Promise<void> {
   const next = localPath(queryOf(visit.request)['next']);
-  if (visit.session !== undefined) redirect(visit.response, { to: next });
-  else respond(assets, visit, signInView({ next, provider: person?.providerName }));
-  return Promise.resolve();
+  if (visit.session !== undefined) {
+    redirect(visit.response, { to: next });
+    return;
+  }
+  const hasLeft = queryOf(visit.request)['done'] === 'signed-out';
+  const signOut = hasLeft && person ? await signOutAddressOf(person) : undefined;
+  respond(assets, visit, signInView({ next, provider: person?.providerName, signOut }));
+}
+
+/** Undefined if the provider has none, or does not answer soon. */
+function signOutAddressOf(person: PersonSignIn): Promise<string | undefined> {
+  const known = () => person.signOutAddress().catch(() => undefined);
+  return inTime(known, patience, { late: () => undefined, ref: false });
 }
 
 async function signIn(parts: ConsoleParts, assets: Assets, visit: Visit): Promise<void> {

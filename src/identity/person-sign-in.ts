@@ -79,6 +79,13 @@ export class PersonSignIn {
     return address.href;
   }
 
+  /** Where people sign out at the provider, too (OpenID Connect RP-Initiated Logout 1.0); undefined if it has no such address. */
+  async signOutAddress(): Promise<string | undefined> {
+    const configuration = await this.#configuration();
+    if (configuration.serverMetadata().end_session_endpoint === undefined) return undefined;
+    return client.buildEndSessionUrl(configuration, {}).href;
+  }
+
   /**
    * Completes a sign-in with the answer of the provider: `callback` is the redirect URI with its query. Rejects with
    * `Unauthorized` if the answer does not belong to `secret`, or is not valid, and with `UpstreamUnavailable`.

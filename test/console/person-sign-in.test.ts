@@ -148,6 +148,9 @@ test('a person with several accounts chooses one, and only one of the rules', as
   t.is((await listed(foreign!)).length, 0);
   t.is((await browser.send(`${server.url}/console/sign-out`, {})).status, 303);
   t.is((await listed(admin!)).length, 0, 'a session is signed out in each account');
+  const left = await page(new Browser(), server, '/console/sign-in?done=signed-out');
+  t.regex(left, /<a href="http:\/\/127\.0\.0\.1:\d+\/session\/end\?client_id=[^"]+">Sign out at 127\.0\.0\.1:\d+, too/);
+  t.notRegex(await page(new Browser(), server, '/console/sign-in'), /Sign out at/);
   const again = await signedIn(server);
   await again.send(`${server.url}/console/account`, { account: 'other' });
   const [session] = await listed(admin!);

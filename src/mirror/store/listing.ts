@@ -74,6 +74,19 @@ export async function entryNames(
   return rows.map(({ name }) => name);
 }
 
+/** Up to 50 names under which an upstream's content with this digest is stored, in byte order. */
+export async function namesWithDigest(
+  database: Database,
+  { upstream, kind }: { upstream: string; kind: string },
+  digest: Digest,
+): Promise<string[]> {
+  const rows = await database.select<{ name: string }>(
+    'SELECT DISTINCT name FROM mirror_entries WHERE digest = ? AND kind = ? AND upstream = ? ORDER BY name LIMIT 50',
+    [digest, kind, upstream],
+  );
+  return rows.map(({ name }) => name);
+}
+
 /** All names that a selection has, each once, read page by page. */
 export async function* allNames(database: Database, selection: Selection): AsyncGenerator<string> {
   const read = (after: string) => entryNames(database, selection, after, page);

@@ -43,13 +43,15 @@ interface Marks {
   deprecated: boolean;
 }
 
-/** How long findings are used before they are collected again; milliseconds. Meanwhile the old ones are shown. */
+/** How long findings are used at least before they are collected again; milliseconds. Meanwhile the old ones are shown. */
 const freshFor = 10_000;
 /** Accounts whose findings are in memory. */
 const maxAccounts = 100;
 /** Most versions of a hosted package that are compared with its advisories, the newest. */
 const maxVersions = 10_000;
 const atATime = 500;
+/** Most characters of the list of a package. */
+const maxList = 262_144;
 /** Most vulnerabilities of a package that are read. */
 const maxVulnerabilities = 100;
 
@@ -75,7 +77,13 @@ export class Findings {
       noDeleteOnFetchRejection: true,
       allowStaleOnFetchRejection: true,
       // No client waits for it as for a download: it does not count as a use of what it reads.
-      fetchMethod: (accountId, _known, { signal }) => new BackgroundTask(signal).run(() => this.#collect(accountId)),
+      fetchMethod: async (accountId, _known, { signal, options }) => {
+        const began = performance.now();
+        const found = await new BackgroundTask(signal).run(() => this.#collect(accountId));
+        // What takes long is used for longer.
+        options.ttl = Math.max(freshFor, 20 * (performance.now() - began));
+        return found;
+      },
     });
   }
 
@@ -125,22 +133,38 @@ export class Findings {
     try {
       for (const { upstream, name } of await vulnerabilities.pages()) {
         const page = await vulnerabilities.page(upstream, name);
-        const lists = new Map([...(page?.value ?? [])].map(([id, list]) => [packageKey(id), list]));
-        const selection = { kind: 'nupkg', upstreams: mirror.origin.idsIfLimited };
-        const keys = [...lists.keys()];
-        for (let start = 0; start < keys.length; start += atATime) {
-          const some = keys.slice(start, start + atATime);
-          const among = { sql: `name IN (${placeholders(some)})`, values: some };
-          const stored = await entryNames(this.#parts.feed.database, { ...selection, among }, '', atATime);
-          for (const key of stored) await this.#addStored(accountId, key, lists.get(key)!, found);
+        let some = new Map<string, string>();
+        const addSome = async () => {
+          isComplete = (await this.#addAmong(accountId, some, mirror.origin.idsIfLimited, found)) && isComplete;
+          some = new Map();
           await pause();
+        };
+        for (const [id, list] of page?.value ?? []) {
+          some.set(packageKey(id), list);
+          if (some.size === atATime) await addSome();
         }
+        if (some.size > 0) await addSome();
       }
     } catch (error) {
       if (!isUpstreamFailure(error)) throw error;
       isComplete = false;
     }
     return isComplete;
+  }
+
+  /** Adds those of the packages in `lists` that are stored. Resolves to whether no list is too long. */
+  async #addAmong(
+    accountId: number,
+    lists: ReadonlyMap<string, string>,
+    upstreams: readonly string[] | undefined,
+    found: Collected,
+  ): Promise<boolean> {
+    const keys = [...lists.keys()];
+    const among = { sql: `name IN (${placeholders(keys)})`, values: keys };
+    const stored = await entryNames(this.#parts.feed.database, { kind: 'nupkg', upstreams, among }, '', atATime);
+    const short = stored.filter((key) => lists.get(key)!.length <= maxList);
+    for (const key of short) await this.#addStored(accountId, key, lists.get(key)!, found);
+    return short.length === stored.length;
   }
 
   async #addStored(accountId: number, key: string, list: string, found: Collected): Promise<void> {

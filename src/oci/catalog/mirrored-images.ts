@@ -12,6 +12,7 @@ import type { AccountViews } from '../../mirror/policy/account-views.ts';
 import {
   entriesOfName,
   entryNames,
+  namesWithDigest,
   taggedEntries,
   totalsOfName,
   type ListedEntry,
@@ -151,11 +152,7 @@ export class MirroredImages implements ImageList {
     if (after !== '') return [];
     const found: FoundRepository[] = [];
     for (const upstream of mirror.upstreams) {
-      const rows = await this.#parts.database.select<{ name: string }>(
-        `SELECT DISTINCT name FROM mirror_entries WHERE digest = ? AND kind = 'manifest' AND upstream = ? ORDER BY name LIMIT 50`,
-        [digest, upstream.id],
-      );
-      const names = rows.map(({ name }) => name);
+      const names = await namesWithDigest(this.#parts.database, { upstream: upstream.id, kind: 'manifest' }, digest);
       for (const name of await this.#visible(mirror, accountId, `${upstream.name}/`, names, only)) {
         if ((await mirror.listed({ upstream, name }, [digest], String)).length === 0) continue;
         const listed = listedName({ upstream, name });

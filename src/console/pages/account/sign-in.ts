@@ -1,7 +1,7 @@
 import { typed } from '../../../runtime/command-name.ts';
 import { Form } from '../../framework/form.ts';
 import { copyable } from '../../framework/format.ts';
-import { html, type Html } from '../../framework/html.ts';
+import { html, webAddress, type Html } from '../../framework/html.ts';
 import type { PageView } from '../../framework/page.ts';
 import { facts } from '../../framework/table.ts';
 
@@ -19,10 +19,12 @@ interface SignInPage {
   error?: string;
   /** The name of the OpenID Connect provider; undefined without one. */
   provider?: string | undefined;
+  /** Where somebody who has just signed out does so at the provider, too. */
+  signOut?: string | undefined;
 }
 
 /** The page that asks for an API token, and leads to the provider if there is one. */
-export function signInView({ next, error, provider }: SignInPage): PageView {
+export function signInView({ next, error, provider, signOut }: SignInPage): PageView {
   const form = new Form({}, error === undefined ? {} : { token: error });
   const fields = tokenForm(form, next, provider === undefined);
   const isOpen = error !== undefined && html`open`;
@@ -30,7 +32,10 @@ export function signInView({ next, error, provider }: SignInPage): PageView {
     <summary>Sign in with an API token</summary>
     ${fields}
   </details>`;
-  return form.view('Sign in', provider === undefined ? fields : html`${personLink(next, provider)} ${folded}`);
+  return form.view(
+    'Sign in',
+    provider === undefined ? fields : html`${personLink(next, provider)} ${folded} ${signOutLink(provider, signOut)}`,
+  );
 }
 
 function tokenForm(form: Form, next: string, isOnly: boolean): Html {
@@ -50,6 +55,13 @@ function tokenForm(form: Form, next: string, isOnly: boolean): Html {
 function personLink(next: string, provider: string): Html {
   const address = `/console/sign-in/oidc?next=${encodeURIComponent(next)}`;
   return html`<p class="panel narrow"><a class="button primary" href="${address}">Sign in with ${provider}</a></p>`;
+}
+
+function signOutLink(provider: string, address: string | undefined): Html | undefined {
+  const target = webAddress(address);
+  return target === undefined
+    ? undefined
+    : html`<p>You are still signed in at ${provider}. <a href="${target}">Sign out at ${provider}, too</a></p>`;
 }
 
 /** The page for a sign-in with the provider that failed. */
