@@ -37,6 +37,7 @@ const owners: Record<string, string> = {
   uploads: 'oci',
   mirror_entries: 'mirror',
   mirror_words: 'mirror',
+  upstream_samples: 'mirror',
   usage_counts: 'usage',
   usage_writers: 'usage',
   storage_samples: 'usage',

@@ -7,6 +7,7 @@ import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { ListedKinds } from './store/entry-kinds.ts';
 import type { Mirror } from './mirror.ts';
+import { UpstreamSamples } from './upstream-samples.ts';
 import type { CachedTotals, MirrorTotals } from './store/totals.ts';
 
 /** An upstream as an operator sees it. */
@@ -62,9 +63,20 @@ const lastCharacter = '\u{10FFFF}';
 /** The upstreams of this server and what is stored of them, for its operator. */
 export class MirrorOverview {
   readonly #parts: OverviewParts;
+  readonly samples: UpstreamSamples;
 
   constructor(parts: OverviewParts) {
     this.#parts = parts;
+    this.samples = new UpstreamSamples(parts.database, parts.now);
+  }
+
+  /** Short work that each process repeats. `own` returns the figures of this process alone. */
+  chores(own: () => readonly UpstreamFigures[]) {
+    const failure = 'the samples of upstreams were not written; the next attempt includes them';
+    return [
+      { interval: 60_000, run: () => this.samples.add(own()), failure },
+      { interval: 3_600_000, run: () => this.samples.deleteOld(), failure: 'old samples were not deleted' },
+    ];
   }
 
   /** All upstreams, in the order of the settings. */

@@ -122,7 +122,8 @@ function addUpstreams(operations: Probes, { mirror, upstreams, now }: Core): voi
 }
 
 /** What this process knows about each upstream. */
-function figuresOf({ mirror, upstreams, now }: Core, startedAt: number): UpstreamFigures[] {
+/** What this process knows about each upstream. */
+export function figuresOf({ mirror, upstreams, now }: Core, startedAt: number): UpstreamFigures[] {
   return upstreams.map(({ id, config, counts, pause }) => {
     const { requests, saved, sent } = mirror.counts.of(config.kind, id);
     const { statuses, times, received, succeededAt, lastFailure, failures, auditsWithout } = counts;

@@ -27,7 +27,7 @@ import { Jobs } from '../jobs/jobs.ts';
 import { openPrefetches } from '../jobs/open-prefetch.ts';
 import { Runs } from '../jobs/runs.ts';
 import { jobTable } from '../jobs/table.ts';
-import { addMetrics } from './register-metrics.ts';
+import { addMetrics, figuresOf } from './register-metrics.ts';
 import { openOverview } from '../mirror/open.ts';
 import type { MirrorOverview } from '../mirror/overview.ts';
 import { mirrorReferences } from '../mirror/store/references.ts';
@@ -230,7 +230,8 @@ export async function startServer(
   const firstToken = isChosen ? chosenToken : await createFirstToken(core);
   // Also those of processes that were killed, and of the first token.
   await core.events.dispatch();
-  stack.use(new Chores([...choresOf(installation, quota, certificate), ...requirements.chores], log));
+  const chores = [...choresOf(installation, quota, certificate), ...overview.chores(() => figuresOf(core, 0))];
+  stack.use(new Chores([...chores, ...requirements.chores], log));
   jobs.start((...run) => operations.countJob(...run));
   const { port } = http.address() as AddressInfo;
   const { host, shutdownDelay } = config.server;
@@ -298,7 +299,7 @@ function mountAll(
     events,
     webhooks,
     prefetches,
-    upstreams: { overview, use: new AllAccountsUse(database, () => accounts.list(), now) },
+    upstreams: { overview, use: new AllAccountsUse(database, () => accounts.list(), now), now },
     usage,
     failures,
     uses: core.uses,
@@ -364,11 +365,7 @@ function choresOf(
     { interval: soon, run: () => repeatedEvents.flush(), failure: 'repeated events were not written' },
     { interval: soon, run: () => tokens.flush(), failure: 'the times of the last use of tokens were not written' },
     { interval: soon, run: () => usage.flush(), failure: 'usage was not written; the next attempt includes it' },
-    {
-      interval: soon,
-      run: () => entries.flushUses(),
-      failure: 'the times of the last use of mirrored content were not written',
-    },
+    { interval: soon, run: () => entries.flushUses(), failure: 'the last uses of mirrored content were not written' },
     { interval: soon, run: () => failures.flush(), failure: 'failed requests were not written, and are lost' },
     { interval: soon, run: () => uses.flush(), failure: 'the uses of tokens were not written, and are lost' },
     { interval: 600_000, run: () => uses.deleteOld(), failure: 'old uses of tokens were not deleted' },

@@ -22,6 +22,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'PUT /packages/{id}/deprecations',
       'PUT /packages/{id}/{version}/deprecation',
       'GET /explain',
+      'GET /upstreams/{id}/history',
       'GET /account/storage',
       'GET /findings',
       'GET /uses',

@@ -25,6 +25,7 @@ const unknown = new Set([
   'GET /v1/prefetch/{id}',
   'GET /v1/upstreams/{id}',
   'GET /v1/upstreams/{id}/entries',
+  'GET /v1/upstreams/{id}/history',
   'GET /v1/upstreams/{id}/entries/{entry}',
   'DELETE /v1/upstreams/{id}/entries/{entry}',
   'DELETE /v1/advisories/{id}',

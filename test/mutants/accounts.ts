@@ -66,8 +66,12 @@ export const accounts = [
     ['test/accounts/token-value.test.ts'],
     [
       ['a checksum is not of the prefix', 'checksum(`ent_${random}`)', 'checksum(random)'],
-      ['a longer prefix of tokens is shown', 'value.slice(0, 8)', 'value.slice(0, 18)'],
-      ['the prefix of a chosen token is shown', "value.slice(0, 8) : ''", 'value.slice(0, 8) : value.slice(0, 8)'],
+      ['a longer prefix of tokens is shown', 'value.slice(0, prefixLength)', 'value.slice(0, 18)'],
+      [
+        'the prefix of a chosen token is shown',
+        "value.slice(0, prefixLength) : ''",
+        'value.slice(0, prefixLength) : value.slice(0, prefixLength)',
+      ],
     ],
   ),
   ...mutantsOf(

@@ -47,9 +47,17 @@ export const pages = [
   ...mutantsOf(
     'src/nuget/operations/version-details.ts',
     ['test/console/packages.test.ts', 'test/api/package-details.test.ts'],
+    [['a page waits for a silent upstream', 'const patience = 1500;', 'const patience = 60_000;']],
+  ),
+  ...mutantsOf(
+    'src/nuget/operations/findings.ts',
+    ['test/api/findings.test.ts'],
     [
-      ['a page waits for a silent upstream', 'const patience = 1500;', 'const patience = 60_000;'],
-      ['a vulnerability of other versions is shown', '|| !satisfies(range, version)', ''],
+      [
+        'a vulnerability of other versions is shown',
+        'ranges.filter(({ range }) => satisfies(range, parsed))',
+        'ranges',
+      ],
     ],
   ),
   ...mutantsOf(

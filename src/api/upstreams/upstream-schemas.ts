@@ -109,6 +109,27 @@ export const upstreamList = listOf(upstreamItem)
   })
   .meta({ id: 'UpstreamList' });
 
+export const upstreamHistory = z
+  .strictObject({
+    step_seconds: count.meta({ description: 'The length of the time of each item' }),
+    items: z.array(
+      z.strictObject({
+        start: time,
+        requests: count.meta({ description: 'Requests that were sent' }),
+        failures: count.meta({ description: 'Those without an answer that can be used' }),
+        mean_ms: z
+          .number()
+          .min(0)
+          .nullable()
+          .meta({ description: 'Mean time until it began to answer; null without requests' }),
+        needed: count.meta({ description: 'Documents and files that clients needed' }),
+        hits: count.meta({ description: 'Those of them that needed no request' }),
+        received_bytes: bytes,
+      }),
+    ),
+  })
+  .meta({ id: 'UpstreamHistory' });
+
 export const upstreamEntry = z
   .strictObject({
     id: z.string().meta({ description: '64 hexadecimal digits' }),

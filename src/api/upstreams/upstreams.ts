@@ -8,12 +8,21 @@ import type { AllAccountsUse } from '../../usage/all-accounts.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
 import { timeOf, timeOrNull } from '../framework/schemas.ts';
-import { upstreamEntry, upstreamEntryList, upstreamItem, upstreamList } from './upstream-schemas.ts';
+import { upstreamEntry, upstreamEntryList, upstreamHistory, upstreamItem, upstreamList } from './upstream-schemas.ts';
 
 export interface UpstreamOperationParts {
   overview: MirrorOverview;
   use: AllAccountsUse;
+  now: () => number;
 }
+
+const day = 86_400_000;
+/** What a history shows, and the time of each of its items in milliseconds. */
+const periods = {
+  day: { days: 1, step: day / 24 },
+  month: { days: 30, step: day },
+  year: { days: 365, step: day },
+};
 
 const id = 'The ID of the upstream in the settings';
 const kindQuery = z.object({
@@ -33,7 +42,7 @@ const entriesQuery = pageQuery.extend({
 });
 
 /** `/upstreams`: they concern all accounts. What is stored of them needs a token without name patterns, too. */
-export function upstreamOperations({ overview, use }: UpstreamOperationParts): Operation[] {
+export function upstreamOperations({ overview, use, now }: UpstreamOperationParts): Operation[] {
   const action = 'operate';
   const allNames = 'A token with name patterns cannot see what is stored of an upstream.';
   const shown = async (upstream: UpstreamView['upstream']) =>
@@ -71,6 +80,39 @@ export function upstreamOperations({ overview, use }: UpstreamOperationParts): O
       status: 200,
       answer: upstreamItem,
       run: ({ params, query }) => shown(overview.find(params['id']!, query.kind)),
+    }),
+    operation({
+      method: 'get',
+      path: '/upstreams/:id/history',
+      id: 'getUpstreamHistory',
+      summary:
+        'Show what was asked of an upstream, by all instances: of a day by the hour, of a month or a year by the day',
+      action,
+      params: { id },
+      query: kindQuery.extend({
+        period: z
+          .enum(['day', 'month', 'year'], 'expected day, month or year')
+          .default('day')
+          .meta({ description: 'The last 24 hours, 30 days or 365 days' }),
+      }),
+      status: 200,
+      answer: upstreamHistory,
+      run: async ({ params, query }) => {
+        const upstream = overview.find(params['id']!, query.kind);
+        const { days, step } = periods[query.period];
+        const from = now() - days * day;
+        const samples = await overview.samples.list(
+          { kind: upstream.config.kind, id: upstream.id },
+          from - (from % step),
+          step,
+        );
+        const items = samples.map(({ start, milliseconds: sum, ...each }) => ({
+          ...each,
+          start: timeOf(start),
+          mean_ms: each.requests === 0 ? null : Math.round((10 * sum) / each.requests) / 10,
+        }));
+        return { step_seconds: step / 1000, items };
+      },
     }),
     operation({
       method: 'post',

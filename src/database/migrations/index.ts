@@ -37,6 +37,7 @@ import { failedRequests } from './040-failed-requests.ts';
 import { tokenUses } from './041-token-uses.ts';
 import { deprecatedPackages } from './042-deprecated-packages.ts';
 import { largest } from './043-largest.ts';
+import { upstreamSamples } from './044-upstream-samples.ts';
 import { peopleMigrations } from './038-people.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -80,4 +81,5 @@ export const migrations: readonly Migration[] = [
   ...tokenUses,
   ...deprecatedPackages,
   ...largest,
+  ...upstreamSamples,
 ];

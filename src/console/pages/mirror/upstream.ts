@@ -1,12 +1,18 @@
 import type { z } from 'zod';
-import { upstreamEntry, upstreamEntryList, upstreamItem } from '../../../api/upstreams/upstream-schemas.ts';
+import {
+  upstreamEntry,
+  upstreamEntryList,
+  upstreamHistory,
+  upstreamItem,
+} from '../../../api/upstreams/upstream-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { ago, copyable, countText, counted, short, sizeHtml } from '../../framework/format.ts';
+import { ago, bytesText, copyable, countText, counted, short, sizeHtml } from '../../framework/format.ts';
 import { confirmForm } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import type { Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
+import { barChart } from '../../framework/plot.ts';
 import { facts, type Cells, selectBox, table } from '../../framework/table.ts';
 import {
   addressOf,
@@ -45,7 +51,7 @@ export const upstreamPage: Page = {
       params,
       query: given(call.query, 'cursor', 'kind', 'name', 'entry_kind'),
     });
-    const body = html`${factsOf(upstream, call.now)}
+    const body = html`${factsOf(upstream, call.now)} ${await historySection(call, upstream)}
       <section>
         <h2>What is stored</h2>
         ${filter(call, upstream)} ${entriesForm(call, upstream, list.items)}
@@ -101,6 +107,82 @@ function factsOf(upstream: UpstreamItem, now: number): Html {
       ],
       ['Works offline', offlineText(upstream)],
     )}`;
+}
+
+const periods = { day: '24 hours', month: '30 days', year: '365 days' } as const;
+
+type Sample = z.input<typeof upstreamHistory>['items'][number];
+
+/** What each plot shows of a time. With `part`, the share of it that is drawn darker. */
+const plots: readonly {
+  title: string;
+  value: (each: Sample) => number;
+  part?: (each: Sample) => number;
+  text: (each: Sample) => string;
+}[] = [
+  {
+    title: 'Requests to it: failed ones below',
+    value: (each) => each.requests,
+    part: (each) => each.failures,
+    text: (each) => `${countText(each.requests)}, ${countText(each.failures)} failed`,
+  },
+  { title: 'Mean time until an answer', value: (each) => each.mean_ms ?? 0, text: (each) => `${each.mean_ms ?? 0} ms` },
+  {
+    title: 'Needed from it: without a request below',
+    value: (each) => each.needed,
+    part: (each) => each.hits,
+    text: (each) => `${countText(each.needed)}, ${countText(each.hits)} without a request`,
+  },
+  { title: 'Bytes from it', value: (each) => each.received_bytes, text: (each) => bytesText(each.received_bytes) },
+];
+
+/** What was asked of the upstream over time, by all instances. */
+async function historySection(call: PageCall, upstream: UpstreamItem): Promise<Html> {
+  const period = Object.hasOwn(periods, call.query['period'] ?? '')
+    ? (call.query['period'] as keyof typeof periods)
+    : 'day';
+  const params = { id: upstream.id };
+  const query = { kind: upstream.kind, period };
+  const { items } = await call.api.call('getUpstreamHistory', upstreamHistory, { params, query });
+  const labelOf = ({ start }: Sample) => (period === 'day' ? start.slice(11, 16) : start.slice(5, 10));
+  const charts = plots.map(({ title, value, part = () => 0, text }) => {
+    const bars = items.map((each) => ({
+      label: labelOf(each),
+      value: value(each),
+      part: part(each),
+      text: text(each),
+    }));
+    return html`<div>
+      <h3>${title}</h3>
+      ${barChart(bars, title, 'plot small')}
+    </div>`;
+  });
+  return html`<section>
+    <h2>Over time</h2>
+    <p class="choices">
+      ${Object.entries(periods).map(
+        ([key, text]) =>
+          html`<a href="${addressOf(upstream)}&amp;period=${key}" ${key === period && html`aria-current="true"`}
+            >${text}</a
+          > `,
+      )}
+    </p>
+    ${items.length === 0 ? html`<p class="empty">Nothing was asked of it in this time.</p>` : html`<div class="plots">${charts}</div>`}
+    ${
+      items.length > 0 &&
+      html`<details>
+        <summary>As a table</summary>
+        ${table(
+          [{ name: 'From' }, ...plots.map(({ title }) => title)],
+          items.map((each) => [
+            `${each.start.slice(0, 16).replace('T', ' ')} UTC`,
+            ...plots.map(({ text }) => text(each)),
+          ]),
+          { label: 'what was asked of the upstream' },
+        )}
+      </details>`
+    }
+  </section>`;
 }
 
 /** The address of the page names the kind, if a feed and a registry have the ID. */
