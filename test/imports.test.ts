@@ -326,7 +326,7 @@ test('the owner of a name is asked for, and not taken from the principal', (t) =
     'nuget/operations/change-operations.ts': 1,
     'nuget/operations/management-deprecation.ts': 3,
     'nuget/operations/finding-operations.ts': 1,
-    'nuget/operations/management.ts': 3,
+    'nuget/operations/management.ts': 4,
     'nuget/operations/search-sources.ts': 1,
     'oci/http/content-routes.ts': 1,
     'oci/http/routes.ts': 1,

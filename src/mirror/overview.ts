@@ -1,4 +1,6 @@
 import { placeholders, type Database, type Value } from '../database/database.ts';
+import { rankedRows } from '../database/ranked-rows.ts';
+import { compareRanks, type Rank, type Ranked } from '../runtime/ranked.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { recordEvent } from '../events/record.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
@@ -57,6 +59,10 @@ interface OverviewParts {
 
 const columns = `id, kind, name, reference, digest, content_type AS contentType, size_bytes AS sizeBytes,
   stored_at AS storedAt, validated_at AS validatedAt, used_at AS lastUsedAt`;
+/** The numbers by which entries are sorted. */
+const entryOrders = { size: 'size_bytes', used: 'used_at', stored: 'stored_at' } as const;
+/** Most entries with one prefix that are sorted. */
+const maxSorted = 10_000;
 /** Sorts after every name that begins with the text before it. */
 const lastCharacter = '\u{10FFFF}';
 
@@ -143,6 +149,41 @@ export class MirrorOverview {
     return found;
   }
 
+  /**
+   * Up to `limit` entries of an upstream, the largest or latest first, after `after`. Throws `Invalid` if more than 10,000
+   * begin with the prefix.
+   */
+  async sortedEntries(
+    upstream: Upstream,
+    sort: keyof typeof entryOrders,
+    { kind, prefix = '' }: EntryFilter,
+    limit: number,
+    after: Rank | undefined,
+  ): Promise<Ranked<StoredEntry>[]> {
+    const { database } = this.#parts;
+    const found: Ranked<StoredEntry>[] = [];
+    for (const each of this.#kindsOf(upstream).filter((name) => kind === undefined || name === kind)) {
+      const values: Value[] = [upstream.id, each];
+      let table = 'mirror_entries e';
+      if (prefix !== '') {
+        const begins = 'SELECT * FROM mirror_entries WHERE upstream = ? AND kind = ? AND name >= ? AND name < ?';
+        values.unshift(upstream.id, each, prefix, prefix + lastCharacter);
+        const beyond = await database.get(`${begins} LIMIT 1 OFFSET ${maxSorted}`, values.slice(0, 4));
+        if (beyond) throw tooManyToSort();
+        table = `(${begins}) e`;
+      }
+      const statement = {
+        columns,
+        from: `${table} WHERE e.upstream = ? AND e.kind = ?`,
+        values,
+        value: `e.${entryOrders[sort]}`,
+        name: 'e.id',
+      };
+      found.push(...(await rankedRows<StoredEntry>(database, statement, limit, after)));
+    }
+    return found.sort((one, other) => compareRanks(one.rank, other.rank)).slice(0, limit);
+  }
+
   /** What is stored of an upstream under a name: up to 1,000 entries, and when the upstream last confirmed one of them. */
   async storedUnder(upstream: Upstream, name: string): Promise<{ entries: number; validatedAt: number | null }> {
     const kinds = this.#kindsOf(upstream);
@@ -182,4 +223,11 @@ export class MirrorOverview {
   #kindsOf({ config }: Upstream): readonly string[] {
     return Object.keys(this.#parts.kinds.get(config.kind)!.kinds);
   }
+}
+
+function tooManyToSort(): DomainError {
+  const detail = { parameter: 'name' };
+  return new DomainError('Invalid', `name: more than ${maxSorted} entries begin with this text. Send a longer one.`, {
+    detail,
+  });
 }

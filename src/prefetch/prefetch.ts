@@ -1,4 +1,4 @@
-import { BackgroundTask } from '../upstream/background-task.ts';
+import { BackgroundTask } from '../runtime/background-task.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { Platform } from './platform.ts';
 import type { PrefetchReport } from './report.ts';

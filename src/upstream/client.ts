@@ -7,7 +7,7 @@ import { checkedAgents, type AgentOptions } from './addresses.ts';
 import type { UpstreamAnswer } from './answer.ts';
 import { decode } from './body.ts';
 import { HostConnections } from './connections.ts';
-import { BackgroundTask } from './background-task.ts';
+import { BackgroundTask } from '../runtime/background-task.ts';
 import { addressRefusal, NotConnected } from './failures.ts';
 import { mayReleaseInput, releaseInput } from './release-input.ts';
 import { cutSlowBody, minSpeed } from './slow-body.ts';

@@ -9,7 +9,7 @@ import { Breaker, type Attempt, type BreakerRequest, type OnBreakerChange, type 
 import { UpstreamClient, type RequestOptions } from './client.ts';
 import type { CredentialSource } from './credential-source.ts';
 import { Credentials, parseChallenges, withheldFrom } from './credentials.ts';
-import { BackgroundTask } from './background-task.ts';
+import { BackgroundTask } from '../runtime/background-task.ts';
 import { UpstreamCounts } from './counts.ts';
 import { FailureLog } from './failure-log.ts';
 import {

@@ -1,5 +1,7 @@
 import type { NameKind } from '../accounts/names.ts';
 import type { Database, Value } from '../database/database.ts';
+import { pause } from '../runtime/event-loop.ts';
+import { pagesOf } from '../runtime/pages.ts';
 import { counterNames, noCounts, type Counters } from './counters.ts';
 import type { Period } from './period.ts';
 import type { Stored, StorageMeter } from './stored.ts';
@@ -40,6 +42,10 @@ export async function totalsOf(database: Database, accountId: number, { start }:
   return countersIn(row);
 }
 
+/** Names that are summed together, and in all. */
+const summedAtATime = 500;
+const maxSummed = 100_000;
+
 /** The lines of a report; without a day and a group it has none. */
 interface Division {
   byDay: boolean;
@@ -72,6 +78,30 @@ export async function itemsOf(
     [...values, name, limit],
   );
   return rows.map((row) => ({ day: null, name: row.name, counters: countersIn(row) }));
+}
+
+/** The sums of the names of a group in a month, for reports that are sorted by one of them. */
+export interface NameSums {
+  names: readonly { name: string; counters: Counters }[];
+}
+
+/** The sums of each name of a group in a period, read page by page; of 100,000 names at most. */
+export async function sumsOf(
+  database: Database,
+  accountId: number,
+  period: Period,
+  groupBy: Grouping,
+): Promise<NameSums> {
+  const names: { name: string; counters: Counters }[] = [];
+  const division = { byDay: false, groupBy };
+  const read = (after: string | undefined) =>
+    itemsOf(database, accountId, period, division, summedAtATime, after === undefined ? undefined : [after, 0]);
+  for await (const page of pagesOf(undefined as string | undefined, summedAtATime, read, ({ name }) => name!)) {
+    names.push(...page.map(({ name, counters }) => ({ name: name!, counters })));
+    if (names.length >= maxSummed) break;
+    await pause();
+  }
+  return { names };
 }
 
 /**

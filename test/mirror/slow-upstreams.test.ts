@@ -7,7 +7,7 @@ import { fetchFrom } from '../../src/mirror/fetch/fetch.ts';
 import type { MirrorResource } from '../../src/mirror/fetch/resource.ts';
 import type { EntryKey } from '../../src/mirror/store/entries.ts';
 import { FetchPlaces } from '../../src/mirror/fetch/fetch-places.ts';
-import { BackgroundTask } from '../../src/upstream/background-task.ts';
+import { BackgroundTask } from '../../src/runtime/background-task.ts';
 import { openMirror, readEntry, type MirrorSetup } from '../support/mirror.ts';
 import { DiskReserve } from '../../src/storage/files/disk-reserve.ts';
 import { serve, startFaultyUpstream, type Behaviour } from '../support/upstreams/faulty-upstream.ts';

@@ -7,7 +7,19 @@ import type { Database } from '../../database/database.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { isClosed, parsePeriod, periodAt, type Period } from '../../usage/period.ts';
 import type { UsageRecord } from '../../usage/record.ts';
-import { itemsOf, storageOf, totalsOf, type Grouping, type UsageItem } from '../../usage/report.ts';
+import { counterNames } from '../../usage/counters.ts';
+import { Collected } from '../../runtime/collected.ts';
+import { firstRanked, type Rank, type Ranked } from '../../runtime/ranked.ts';
+import { sortedPage } from '../framework/sorted.ts';
+import {
+  itemsOf,
+  storageOf,
+  sumsOf,
+  totalsOf,
+  type Grouping,
+  type NameSums,
+  type UsageItem,
+} from '../../usage/report.ts';
 import type { TokenUses } from '../../usage/token-uses.ts';
 import type { StorageMeter } from '../../usage/stored.ts';
 import { operation, type Operation } from '../framework/operation.ts';
@@ -32,12 +44,31 @@ const usageQuery = pageQuery.extend({
     .enum(groupings, `expected ${alternatives(groupings)}`)
     .optional()
     .meta({ description: `One item per ${alternatives(groupings)}` }),
+  sort: z
+    .enum(counterNames, `expected ${alternatives(counterNames)}`)
+    .optional()
+    .meta({
+      description:
+        'With `group_by` and without `granularity`: the largest first, as counted a moment ago; by name without it',
+    }),
 });
 type UsageQuery = z.output<typeof usageQuery>;
+/** Names whose sums are in memory, and how long they are used at least; milliseconds. */
+const maxSums = 300_000;
+const sumsFreshFor = 5000;
 
 /** `/account`: the account of the token, and its usage. */
 export function accountOperations(parts: AccountParts): Operation[] {
-  return [getAccount(parts), getUsage(parts)];
+  const sums = new Collected({
+    collect: (key: string) => {
+      const [accountId, start, groupBy] = JSON.parse(key) as [number, number, Grouping];
+      return sumsOf(parts.database, accountId, periodAt(start), groupBy);
+    },
+    sizeOf: ({ names }) => names.length + 1,
+    maxSize: maxSums,
+    freshFor: sumsFreshFor,
+  });
+  return [getAccount(parts), getUsage(parts, sums)];
 }
 
 function getAccount({ database, accounts, stored, uses, limits, now }: AccountParts): Operation {
@@ -80,7 +111,10 @@ function getAccount({ database, accounts, stored, uses, limits, now }: AccountPa
   });
 }
 
-function getUsage({ database, usage: record, stored, now }: AccountParts): Operation {
+function getUsage(
+  { database, usage: record, stored, now }: AccountParts,
+  sums: Collected<string, NameSums>,
+): Operation {
   return operation({
     method: 'get',
     path: '/account/usage',
@@ -94,7 +128,7 @@ function getUsage({ database, usage: record, stored, now }: AccountParts): Opera
       const { accountId } = principal;
       const time = now();
       const period = periodOf(query, time);
-      const { entries, next_cursor } = await readItems(database, principal, query, period);
+      const { entries, next_cursor } = await readItems(database, sums, principal, query, period);
       const storage = await storageOf(database, stored, accountId, period, time);
       const totals = await totalsOf(database, accountId, period);
       const { requests: total, egress_bytes, ingress_bytes, upstream_bytes, ...requests } = totals;
@@ -133,12 +167,38 @@ function periodOf(query: UsageQuery, now: number): Period {
 }
 
 /** One page of the period's items, divided as `query` asks. */
-function readItems(database: Database, principal: Principal, query: UsageQuery, period: Period) {
+function readItems(
+  database: Database,
+  sums: Collected<string, NameSums>,
+  principal: Principal,
+  query: UsageQuery,
+  period: Period,
+): Promise<{ entries: readonly UsageItem[]; next_cursor: string | null }> {
   const division = { byDay: query.granularity === 'day', groupBy: query.group_by };
   if (query.cursor !== undefined && !division.byDay && !division.groupBy) {
     throw new DomainError('Invalid', 'cursor: without granularity and group_by there is only one page', {
       detail: { parameter: 'cursor' },
     });
+  }
+  const { sort, group_by: groupBy } = query;
+  if (sort !== undefined) {
+    if (division.byDay || !groupBy) {
+      throw new DomainError('Invalid', 'sort: works with group_by and without granularity', {
+        detail: { parameter: 'sort' },
+      });
+    }
+    const isVisible = visibleTo(principal, groupBy) ?? (() => true);
+    const ranked = async (limit: number, after: Rank | undefined): Promise<Ranked<UsageItem>[]> => {
+      const { names } = await sums.of(JSON.stringify([principal.accountId, period.start, groupBy]));
+      const items = await firstRanked(names, {
+        rankOf: ({ name, counters }) => [counters[sort], name],
+        isShown: (each) => isVisible({ day: null, ...each }),
+        after,
+        limit,
+      });
+      return items.map(({ rank, item }) => ({ rank, item: { day: null, ...item } }));
+    };
+    return sortedPage(query, `usage/${period.start}/${groupBy}`, [{ ranked }]);
   }
   return readPage(query, {
     name: `usage/${period.start}/${query.granularity ?? ''}/${query.group_by ?? ''}`,

@@ -30,7 +30,7 @@ export const originQuery = pageQuery.extend({
 export type PageQuery = z.output<typeof pageQuery>;
 
 /** A list that is read page by page, in the order of a key that never changes. */
-interface PagedList<Entry, Key extends readonly (string | number)[]> {
+interface PagedList<Entry, Key extends readonly (string | number | null)[]> {
   /** Identifies the list, so that its cursors are not valid for other lists. */
   name: string;
   key: z.ZodType<Key>;
@@ -42,7 +42,7 @@ interface PagedList<Entry, Key extends readonly (string | number)[]> {
 }
 
 /** Reads one page and the cursor of the next. Reads one more entry, to know whether there is a next page. */
-export async function readPage<Entry, Key extends readonly (string | number)[]>(
+export async function readPage<Entry, Key extends readonly (string | number | null)[]>(
   { limit, cursor }: PageQuery,
   list: PagedList<Entry, Key>,
 ): Promise<{ entries: readonly Entry[]; next_cursor: string | null }> {
@@ -56,7 +56,7 @@ export async function readPage<Entry, Key extends readonly (string | number)[]>(
 }
 
 /** The cursor of a list called `name` for the entries after `key`. */
-export function cursorOf(name: string, key: readonly (string | number)[]): string {
+export function cursorOf(name: string, key: readonly (string | number | null)[]): string {
   return Buffer.from(JSON.stringify([name, ...key])).toString('base64url');
 }
 
@@ -68,7 +68,7 @@ export function readCursor<Key>(
   return cursor === undefined ? undefined : decode(cursor, list);
 }
 
-async function readVisible<Entry, Key extends readonly (string | number)[]>(
+async function readVisible<Entry, Key extends readonly (string | number | null)[]>(
   { read, isVisible, keyOf }: PagedList<Entry, Key>,
   limit: number,
   after: Key | undefined,

@@ -343,8 +343,13 @@ export const publishedPackage = z
 
 export const tokenList = listOf(token);
 export const sessionList = listOf(session);
-export const packageList = listOf(packageSummary);
-export const containerList = listOf(container);
+/** What a list has in all, if it was asked for. */
+const total = z.strictObject({ count, size_bytes: bytes }).nullable().optional().meta({
+  description:
+    'With `total=1`: the names on all pages and their bytes; of mirrored ones as counted a moment ago. Null while they are counted for the first time',
+});
+export const packageList = listOf(packageSummary).extend({ total });
+export const containerList = listOf(container).extend({ total });
 export const eventList = listOf(event);
 
 /** A page of a list. */

@@ -1,3 +1,4 @@
+import type { Rank } from '../../runtime/ranked.ts';
 import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
@@ -7,6 +8,7 @@ import type { MirrorOverview, StoredEntry, UpstreamView } from '../../mirror/ove
 import type { AllAccountsUse } from '../../usage/all-accounts.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
+import { sortedPage } from '../framework/sorted.ts';
 import { timeOf, timeOrNull } from '../framework/schemas.ts';
 import { upstreamEntry, upstreamEntryList, upstreamHistory, upstreamItem, upstreamList } from './upstream-schemas.ts';
 
@@ -38,6 +40,10 @@ const entriesQuery = pageQuery.extend({
     .max(255)
     .optional()
     .meta({ description: 'Only names that begin with this text, in any letter case' }),
+  sort: z
+    .enum(['size', 'used', 'stored'], 'expected size, used, stored, or no order')
+    .optional()
+    .meta({ description: 'The largest, or those that were used or stored last, first; by kind and name without it' }),
   entry_kind: z.string('expected one kind').max(32).optional().meta({ description: 'Only entries of this kind' }),
 });
 
@@ -134,7 +140,7 @@ export function upstreamOperations({ overview, use, now }: UpstreamOperationPart
       method: 'get',
       path: '/upstreams/:id/entries',
       id: 'listUpstreamEntries',
-      summary: 'List what is stored of an upstream, by kind and name',
+      summary: 'List what is stored of an upstream, by kind and name, or the largest or latest first',
       action,
       allNames,
       params: { id },
@@ -144,6 +150,14 @@ export function upstreamOperations({ overview, use, now }: UpstreamOperationPart
       run: async ({ params, query }) => {
         const upstream = overview.find(params['id']!, query.kind);
         const filter = { kind: query.entry_kind, prefix: query.name?.trim().toLowerCase() };
+        const { sort } = query;
+        if (sort !== undefined) {
+          const read = (limit: number, after: Rank | undefined) =>
+            overview.sortedEntries(upstream, sort, filter, limit, after);
+          const name = `upstreams/${upstream.config.kind}/${upstream.id}`;
+          const { entries, next_cursor } = await sortedPage(query, name, [{ ranked: read }]);
+          return { items: entries.map(jsonItem), next_cursor };
+        }
         const { entries, next_cursor } = await readPage<StoredEntry, [string, string, string]>(query, {
           name: `upstreams/${upstream.config.kind}/${upstream.id}`,
           key: z.tuple([z.string(), z.string(), z.string()]),

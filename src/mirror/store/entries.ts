@@ -3,7 +3,7 @@ import type { Cache } from '../../cache/cache.ts';
 import { placeholders, type Database, type Transaction } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import { record, type NameOwner, type SeenReference } from '../../history/history.ts';
-import { BackgroundTask } from '../../upstream/background-task.ts';
+import { BackgroundTask } from '../../runtime/background-task.ts';
 import { addWords } from './words.ts';
 
 /** The key of an entry. `kind`, `name` and `reference` are defined by the protocol. */

@@ -29,11 +29,16 @@ interface Selection {
 }
 
 /** The totals of the entries under one name of an upstream. */
-interface NameTotals {
+export interface NameTotals {
+  /** The upstream's ID. */
+  upstream: string;
+  name: string;
   /** References other than digests. */
-  tags: number;
+  refs: number;
   /** Each content counted once. */
   bytes: number;
+  /** The last time; milliseconds since 1970 UTC. */
+  storedAt: number;
   usedAt: number;
 }
 
@@ -161,26 +166,33 @@ export async function entriesOfName(
   return rows.map(({ tagged, ...row }) => ({ ...listed(row), isTagged: tagged !== null }));
 }
 
-/** The totals of a name: tags and last use of the first of `kinds`, bytes of all of them. */
-export async function totalsOfName(
+/** The totals of each of `names` at each upstream: references and times of the first of `kinds`, bytes of all of them. */
+export async function totalsOfNames(
   database: Database,
-  upstream: string,
   kinds: readonly [string, ...string[]],
-  name: string,
-): Promise<NameTotals> {
-  const uses = await database.get<{ tags: number | null; used_at: number | null }>(
-    `SELECT SUM(CASE WHEN ${isTag} THEN 1 ELSE 0 END) AS tags, MAX(used_at) AS used_at FROM mirror_entries
-     WHERE kind = ? AND name = ? AND upstream = ?`,
-    [kinds[0], name, upstream],
-  );
-  const stored = await database.get<{ bytes: number | null }>(
-    `SELECT SUM(size_bytes) AS bytes FROM (
-       SELECT DISTINCT digest, size_bytes FROM mirror_entries
-       WHERE kind IN (${placeholders(kinds)}) AND name = ? AND upstream = ?
-     ) AS stored`,
-    [...kinds, name, upstream],
-  );
-  return { tags: uses?.tags ?? 0, bytes: stored?.bytes ?? 0, usedAt: uses?.used_at ?? 0 };
+  names: readonly string[],
+): Promise<NameTotals[]> {
+  const totals: NameTotals[] = [];
+  for (let start = 0; start < names.length; start += namesTogether) {
+    const some = names.slice(start, start + namesTogether);
+    const among = `name IN (${placeholders(some)})`;
+    const rows = await database.select<NameTotals>(
+      `SELECT upstream, name, SUM(CASE WHEN ${isTag} THEN 1 ELSE 0 END) AS refs, MAX(stored_at) AS storedAt,
+         MAX(used_at) AS usedAt, 0 AS bytes
+       FROM mirror_entries WHERE kind = ? AND ${among} GROUP BY upstream, name`,
+      [kinds[0], ...some],
+    );
+    const stored = await database.select<Pick<NameTotals, 'upstream' | 'name' | 'bytes'>>(
+      `SELECT upstream, name, SUM(size_bytes) AS bytes FROM (
+         SELECT DISTINCT upstream, name, digest, size_bytes FROM mirror_entries
+         WHERE kind IN (${placeholders(kinds)}) AND ${among}
+       ) AS stored GROUP BY upstream, name`,
+      [...kinds, ...some],
+    );
+    const bytes = new Map(stored.map((each) => [`${each.upstream}/${each.name}`, each.bytes]));
+    totals.push(...rows.map((each) => ({ ...each, bytes: bytes.get(`${each.upstream}/${each.name}`) ?? 0 })));
+  }
+  return totals;
 }
 
 /** The tags of a kind that were used after `since` (milliseconds since 1970 UTC), read page by page. */

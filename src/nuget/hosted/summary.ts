@@ -1,5 +1,7 @@
 import type { NameSet } from '../../accounts/names.ts';
-import type { Database } from '../../database/database.ts';
+import type { Database, Value } from '../../database/database.ts';
+import { rankedRows } from '../../database/ranked-rows.ts';
+import { type Rank, type Ranked } from '../../runtime/ranked.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { storedDeprecation } from '../format/deprecation.ts';
 import { parseMetadata, type VersionMetadata } from '../format/metadata.ts';
@@ -73,6 +75,59 @@ export async function listPackages(
     [accountId, after, ...(among?.values ?? []), limit],
   );
   return rows.map(summaryOf);
+}
+
+/** The numbers by which packages are sorted, the largest first. */
+export const packageOrders = {
+  versions: { column: 'version_count', counted: 'refs' },
+  size: { column: 'size_bytes', counted: 'bytes' },
+  downloads: { column: 'download_count', counted: 'downloads' },
+  updated: { column: 'updated_at', counted: 'storedAt' },
+  used: { column: 'last_downloaded_at', counted: 'usedAt' },
+} as const;
+
+/** Packages whose ID contains `text`, which is in lower case; with `only`, those that it allows. */
+interface PackageFilter {
+  text: string;
+  only: NameSet | undefined;
+}
+
+function filtered(accountId: number, { text, only }: PackageFilter): { sql: string; values: Value[] } {
+  const among = only?.where('p.package_key');
+  return {
+    sql: `p.account_id = ? AND p.size_bytes > 0 ${text === '' ? '' : 'AND INSTR(p.package_key, ?) > 0'}
+      ${among ? `AND ${among.sql}` : ''}`,
+    values: [accountId, ...(text === '' ? [] : [text]), ...(among?.values ?? [])],
+  };
+}
+
+/** Up to `limit` packages of the account that have a version, sorted by a number or by key, after `after`. */
+export async function rankedPackages(
+  database: Database,
+  accountId: number,
+  { sort, ...filter }: PackageFilter & { sort: keyof typeof packageOrders | undefined },
+  limit: number,
+  after: Rank | undefined,
+): Promise<Ranked<PackageSummary>[]> {
+  const { sql, values } = filtered(accountId, filter);
+  const statement = {
+    columns,
+    from: `${newest} WHERE ${sql}`,
+    values,
+    value: sort && `p.${packageOrders[sort].column}`,
+    name: 'p.package_key',
+  };
+  const rows = await rankedRows<SummaryRow>(database, statement, limit, after);
+  return rows.map(({ rank, item }) => ({ rank, item: summaryOf(item) }));
+}
+
+/** How many packages of the account have a version, and their bytes. */
+export async function totalOfPackages(database: Database, accountId: number, filter: PackageFilter) {
+  const { sql, values } = filtered(accountId, filter);
+  return (await database.get<{ count: number; bytes: number }>(
+    `SELECT COUNT(*) AS count, COALESCE(SUM(p.size_bytes), 0) AS bytes FROM packages p WHERE ${sql}`,
+    values,
+  ))!;
 }
 
 /** One package with its versions. Throws `NotFound` if the account has no version of it. */

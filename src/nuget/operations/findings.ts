@@ -1,11 +1,9 @@
-import { LRUCache } from 'lru-cache';
-import { inTime } from '../../runtime/in-time.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { pagesOf } from '../../runtime/pages.ts';
 import { entryNames } from '../../mirror/store/listing.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import { placeholders } from '../../database/database.ts';
-import { BackgroundTask } from '../../upstream/background-task.ts';
+import { Collected } from '../../runtime/collected.ts';
 import { parseRange, satisfies, type VersionRange } from '../format/range.ts';
 import { parseVersion } from '../format/version.ts';
 import { listAdvisories, maxOfAccount, severities } from '../hosted/advisories.ts';
@@ -66,45 +64,35 @@ interface FindingsParts {
 /** The hosted and stored versions that are vulnerable or deprecated. */
 export class Findings {
   readonly #parts: FindingsParts;
-  readonly #known: LRUCache<number, FindingsOfAccount>;
+  readonly #known: Collected<number, FindingsOfAccount>;
 
   constructor(parts: FindingsParts) {
     this.#parts = parts;
-    this.#known = new LRUCache({
-      max: maxAccounts,
-      ttl: freshFor,
-      allowStale: true,
-      noDeleteOnFetchRejection: true,
-      allowStaleOnFetchRejection: true,
-      // No client waits for it as for a download: it does not count as a use of what it reads.
-      fetchMethod: async (accountId, _known, { signal, options }) => {
-        const began = performance.now();
-        const found = await new BackgroundTask(signal).run(() => this.#collect(accountId));
-        // What takes long is used for longer.
-        options.ttl = Math.max(freshFor, 20 * (performance.now() - began));
-        return found;
-      },
+    this.#known = new Collected({
+      collect: (accountId) => this.#collect(accountId),
+      maxSize: maxAccounts,
+      freshFor,
     });
   }
 
   /** The findings of an account: those of a moment ago, if they were collected before. */
-  async of(accountId: number): Promise<FindingsOfAccount> {
-    return (await this.#known.fetch(accountId))!;
+  of(accountId: number): Promise<FindingsOfAccount> {
+    return this.#known.of(accountId);
   }
 
   /** As `of`; none if they are not collected within `milliseconds`. Those of upstreams may have to be fetched. */
-  within(milliseconds: number, accountId: number): Promise<FindingsOfAccount> {
-    return inTime(() => this.of(accountId), milliseconds, { late: () => unknown, ref: false });
+  async within(milliseconds: number, accountId: number): Promise<FindingsOfAccount> {
+    return (await this.#known.within(milliseconds, accountId)) ?? unknown;
   }
 
   async #collect(accountId: number): Promise<FindingsOfAccount> {
-    const found = new Collected();
+    const found = new FoundVersions();
     await this.#addHosted(accountId, found);
     const isComplete = await this.#addMirrored(accountId, found);
     return { byPackage: found.byPackage, isComplete };
   }
 
-  async #addHosted(accountId: number, found: Collected): Promise<void> {
+  async #addHosted(accountId: number, found: FoundVersions): Promise<void> {
     const { database } = this.#parts.feed;
     const advisories = await listAdvisories(database, accountId, maxOfAccount, undefined);
     for (const [id, known] of Map.groupBy(advisories, ({ packageId }) => packageId)) {
@@ -127,7 +115,7 @@ export class Findings {
   }
 
   /** Resolves to whether all upstreams gave their data. */
-  async #addMirrored(accountId: number, found: Collected): Promise<boolean> {
+  async #addMirrored(accountId: number, found: FoundVersions): Promise<boolean> {
     const { mirror, vulnerabilities } = await this.#parts.views.of(accountId);
     let isComplete = true;
     try {
@@ -157,7 +145,7 @@ export class Findings {
     accountId: number,
     lists: ReadonlyMap<string, string>,
     upstreams: readonly string[] | undefined,
-    found: Collected,
+    found: FoundVersions,
   ): Promise<boolean> {
     const keys = [...lists.keys()];
     const among = { sql: `name IN (${placeholders(keys)})`, values: keys };
@@ -167,7 +155,7 @@ export class Findings {
     return short.length === stored.length;
   }
 
-  async #addStored(accountId: number, key: string, list: string, found: Collected): Promise<void> {
+  async #addStored(accountId: number, key: string, list: string, found: FoundVersions): Promise<void> {
     const known: unknown = JSON.parse(list);
     const ranges = (Array.isArray(known) ? known : []).slice(0, maxVulnerabilities).flatMap((each: unknown) => {
       const { severity, url, versions } = objectOf(each);
@@ -212,7 +200,7 @@ function marksOf(findings: readonly Finding[]): Marks {
 
 type Growing = Finding & { vulnerabilities: { severity: number; url: string }[] };
 
-class Collected {
+class FoundVersions {
   readonly byPackage = new Map<string, Map<string, Growing>>();
 
   /** The finding of a version, which is made if it is new. */

@@ -2,17 +2,27 @@ import { jsonItem } from '../../runtime/json-item.ts';
 import { readerOf } from '../source/reader.ts';
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
-import { readsHosted } from '../../accounts/principal.ts';
+import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { parseRange, satisfies } from '../format/range.ts';
 import { parseVersion } from '../format/version.ts';
 import { deleteVersion } from '../hosted/publish.ts';
-import { getPackage, listPackages, listVersions, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
+import {
+  getPackage,
+  listPackages,
+  listVersions,
+  packageOrders,
+  rankedPackages,
+  totalOfPackages,
+  type PackageSummary,
+  type VersionSummary,
+} from '../hosted/summary.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { byBytes } from '../../mirror/store/words.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage } from '../../api/account/history.ts';
-import { originQuery, pageQuery, readPage } from '../../api/framework/paging.ts';
+import { pageQuery, readPage } from '../../api/framework/paging.ts';
+import { sortedPage, sortedQuery, totalOf, type SortedSource } from '../../api/framework/sorted.ts';
 import { packageVersionDetails, packageVersionList } from '../../api/content/content-schemas.ts';
 import {
   historySchema,
@@ -25,6 +35,7 @@ import {
 import { marksOfPackage, marksOfVersion, type FindingsOfAccount } from './findings.ts';
 import { versionDetails, type DetailsParts } from './version-details.ts';
 
+const packagesQuery = sortedQuery(['versions', 'size', 'downloads', 'updated', 'used']);
 const versionsQuery = pageQuery.extend({
   q: z
     .string('expected one text')
@@ -52,12 +63,19 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       method: 'get',
       path: '/packages',
       id: 'listPackages',
-      summary: 'List all packages of the account and all mirrored packages, by ID',
+      summary: 'List all packages of the account and all mirrored packages, by ID or by a number',
       action: 'read',
-      query: originQuery,
+      query: packagesQuery,
       status: 200,
       answer: packageList,
       run: async ({ principal, query }) => {
+        const known = await findings.within(markPatience, principal.accountId);
+        const sources = sourcesOf(parts, principal, query);
+        const total = await totalOf(query, sources);
+        if (query.sort !== undefined || query.q !== '') {
+          const { entries, next_cursor } = await sortedPage(query, 'packages', sources);
+          return { items: entries.map((each) => toPackage(each, known)), next_cursor, ...total };
+        }
         const { entries, next_cursor } = await readPage(query, {
           name: 'packages',
           key: z.tuple([z.string()]),
@@ -74,8 +92,7 @@ export function packageOperations(parts: DetailsParts): Operation[] {
             return [...hosted!, ...mirroredPage!].sort((a, b) => byBytes(a.key, b.key)).slice(0, limit);
           },
         });
-        const known = await findings.within(markPatience, principal.accountId);
-        return { items: entries.map((each) => toPackage(each, known)), next_cursor };
+        return { items: entries.map((each) => toPackage(each, known)), next_cursor, ...total };
       },
     }),
     operation({
@@ -183,6 +200,31 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       },
     }),
   ];
+}
+
+/** The hosted and the mirrored packages that a request for a list may see. */
+function sourcesOf(
+  { feed: { database }, mirrored }: DetailsParts,
+  principal: Principal,
+  { origin, q: text, sort }: z.output<typeof packagesQuery>,
+): SortedSource<PackageSummary>[] {
+  const { accountId } = principal;
+  const only = principal.names?.of('package');
+  const order = { by: sort && packageOrders[sort].counted, text, only };
+  const sources: SortedSource<PackageSummary>[] = [];
+  if (origin !== 'mirrored' && readsHosted(principal)) {
+    sources.push({
+      ranked: (limit, after) => rankedPackages(database, accountId, { sort, text, only }, limit, after),
+      total: () => totalOfPackages(database, accountId, { text, only }),
+    });
+  }
+  if (origin !== 'hosted') {
+    sources.push({
+      ranked: (limit, after) => mirrored.ranked(accountId, order, limit, after),
+      total: () => mirrored.total(accountId, text, only),
+    });
+  }
+  return sources;
 }
 
 function toPackage(

@@ -2,10 +2,12 @@ import { pagesOf } from '../../runtime/pages.ts';
 import type { NameSet } from '../../accounts/names.ts';
 import type { MirroredOwner } from '../../history/history.ts';
 import type { Database } from '../../database/database.ts';
+import type { Rank, Ranked } from '../../runtime/ranked.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { recordEvent } from '../../events/record.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
-import { entriesUnder, entryNames, type ListedEntry } from '../../mirror/store/listing.ts';
+import { CountedNames, type CountedName, type NameOrder } from '../../mirror/store/counted-names.ts';
+import { entriesUnder, entryNames, totalsOfNames, type ListedEntry } from '../../mirror/store/listing.ts';
 import { placeOf, storedNames, takeFrom, type NameQuery } from '../../mirror/store/words.ts';
 import { mirroredDownloads, type MirroredDownloads } from '../../usage/mirrored.ts';
 import { claimedAmong } from '../hosted/claims.ts';
@@ -34,11 +36,13 @@ export class MirroredPackages {
   readonly #database: Database;
   readonly #views: FeedViews;
   readonly #now: () => number;
+  readonly #counted: CountedNames;
 
   constructor(database: Database, views: FeedViews, now: () => number) {
     this.#database = database;
     this.#views = views;
     this.#now = now;
+    this.#counted = new CountedNames((accountId) => this.#countNames(accountId), now);
   }
 
   /** Up to `limit` packages that the account gets from upstreams, by key, after key `cursor`. `only` limits the ids. */
@@ -54,6 +58,48 @@ export class MirroredPackages {
       if (found.length >= limit) break;
     }
     return found.slice(0, limit);
+  }
+
+  /** As `list`, in an order. None while the names are counted for the first time. */
+  ranked(
+    accountId: number,
+    { by, text, only }: Pick<NameOrder, 'by' | 'text'> & { only: NameSet | undefined },
+    limit: number,
+    after: Rank | undefined,
+  ): Promise<Ranked<PackageSummary>[]> {
+    const order = { by, text, isShown: among(only) };
+    return this.#counted.page(accountId, order, limit, after, async (counted) => {
+      const names = counted.map(({ name }) => name);
+      const claimed = await claimedAmong(this.#database, accountId, names);
+      const packages = await this.#packages(
+        accountId,
+        names.filter((name) => !claimed.has(name)),
+      );
+      const byKey = new Map(packages.map((each) => [each.key, each]));
+      return new Map(counted.flatMap((each) => (byKey.has(each.name) ? [[each, byKey.get(each.name)!]] : [])));
+    });
+  }
+
+  /** How many packages the account gets from upstreams, and their bytes; undefined while they are counted for the first time. */
+  total(accountId: number, text: string, only: NameSet | undefined) {
+    return this.#counted.total(accountId, { text, isShown: among(only) });
+  }
+
+  async *#countNames(accountId: number): AsyncGenerator<CountedName[]> {
+    const { origin } = (await this.#views.of(accountId)).mirror;
+    const selection = { kind: 'nupkg', upstreams: origin.idsIfLimited };
+    const read = (after: string) => entryNames(this.#database, selection, after, namesAtATime);
+    for await (const names of pagesOf('', namesAtATime, read, String)) {
+      const claimed = await claimedAmong(this.#database, accountId, names);
+      const visible = names.filter((name) => !claimed.has(name));
+      const totals = Map.groupBy(await totalsOfNames(this.#database, ['nupkg'], visible), ({ name }) => name);
+      const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', visible);
+      yield visible.flatMap((name) => {
+        const stored = totals.get(name) ?? [];
+        const [first] = origin.candidates(name).flatMap(({ id }) => stored.filter(({ upstream }) => upstream === id));
+        return first ? [{ ...first, listed: name, downloads: downloadsOf(name).total }] : [];
+      });
+    }
   }
 
   /** Up to `limit` packages that `query` finds and the account gets from upstreams, after a position. `only` limits the ids. */
@@ -218,4 +264,8 @@ function versionOf(
     sha512: attributes['sha512'] ?? '',
     downloadCount: downloads.versions.get(reference) ?? 0,
   };
+}
+
+function among(only: NameSet | undefined): NameOrder['isShown'] {
+  return ({ name }) => only?.includes(name) ?? true;
 }

@@ -1,5 +1,7 @@
 import type { NameSet } from '../../accounts/names.ts';
-import { placeholders, type Database } from '../../database/database.ts';
+import { placeholders, type Database, type Value } from '../../database/database.ts';
+import { rankedRows } from '../../database/ranked-rows.ts';
+import { type Rank } from '../../runtime/ranked.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { nameQuery } from '../../mirror/store/words.ts';
@@ -9,6 +11,7 @@ import { naturalKey } from '../hosted/natural-order.ts';
 import { hasManifest } from '../hosted/repositories.ts';
 import type { Images } from './images.ts';
 import {
+  imageOrders,
   maxAliases,
   tagsShown,
   type DescribedManifest,
@@ -16,6 +19,8 @@ import {
   type ImageList,
   type ListedManifest,
   type ListedTag,
+  type RepositoryFilter,
+  type RepositoryOrder,
   type RepositorySummary,
   type StoredRepository,
   type TagQuery,
@@ -56,6 +61,27 @@ export class HostedImages implements ImageList {
       found.push({ ...row, upstream: null, tags: shown });
     }
     return found;
+  }
+
+  async ranked(accountId: number, { sort, ...filter }: RepositoryOrder, limit: number, after: Rank | undefined) {
+    const { sql, values } = filtered(accountId, filter);
+    const statement = {
+      columns: summaryColumns,
+      from: `repositories r WHERE ${sql}`,
+      values,
+      value: sort && `r.${imageOrders[sort].column}`,
+      name: 'r.name',
+    };
+    const rows = await rankedRows<SummaryRow>(this.#database, statement, limit, after);
+    return rows.map(({ rank, item: { id: _id, ...row } }) => ({ rank, item: { ...row, upstream: null, tags: [] } }));
+  }
+
+  async total(accountId: number, filter: RepositoryFilter) {
+    const { sql, values } = filtered(accountId, filter);
+    return (await this.#database.get<{ count: number; bytes: number }>(
+      `SELECT COUNT(*) AS count, COALESCE(SUM(r.size_bytes), 0) AS bytes FROM repositories r WHERE ${sql}`,
+      values,
+    ))!;
   }
 
   async find(
@@ -265,12 +291,22 @@ class HostedRepository implements StoredRepository {
 
 type SummaryRow = Omit<RepositorySummary, 'tags' | 'upstream'> & { id: number };
 
+const summaryColumns = `r.id, r.name, r.size_bytes AS sizeBytes, r.tag_count AS tagCount, r.pull_count AS pullCount,
+  r.last_pulled_at AS lastPulledAt`;
+
+function filtered(accountId: number, { text, only }: RepositoryFilter): { sql: string; values: Value[] } {
+  const among = only?.where('r.name');
+  return {
+    sql: `r.account_id = ? AND ${hasManifest} ${text === '' ? '' : 'AND INSTR(r.name, ?) > 0'}
+      ${among ? `AND ${among.sql}` : ''}`,
+    values: [accountId, ...(text === '' ? [] : [text]), ...(among?.values ?? [])],
+  };
+}
+
 /** Repositories with a manifest, by name; `values` ends with the limit. */
 function summaries(database: Database, condition: string, values: readonly (string | number | null)[]) {
   return database.select<SummaryRow>(
-    `SELECT r.id, r.name, r.size_bytes AS sizeBytes, r.tag_count AS tagCount, r.pull_count AS pullCount,
-       r.last_pulled_at AS lastPulledAt
-     FROM repositories r WHERE ${condition} AND ${hasManifest} ORDER BY r.name LIMIT ?`,
+    `SELECT ${summaryColumns} FROM repositories r WHERE ${condition} AND ${hasManifest} ORDER BY r.name LIMIT ?`,
     values,
   );
 }

@@ -4,65 +4,38 @@ import type { NameSet } from '../../accounts/names.ts';
 import { ownerOf } from '../../accounts/owner.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import type { MirroredOwner, NameOwner } from '../../history/history.ts';
-import type { Database, Transaction } from '../../database/database.ts';
+import type { Rank } from '../../runtime/ranked.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
-import { isDomainError } from '../../runtime/errors.ts';
-import { recordEvent } from '../../events/record.ts';
-import type { AccountViews } from '../../mirror/policy/account-views.ts';
-import {
-  entriesOfName,
-  entryNames,
-  namesWithDigest,
-  taggedEntries,
-  totalsOfName,
-  type ListedEntry,
-} from '../../mirror/store/listing.ts';
-import type { BlobStore } from '../../storage/blobs/blob-store.ts';
-import type { Content } from '../../storage/files/content.ts';
+import { entryNames, namesWithDigest, totalsOfNames } from '../../mirror/store/listing.ts';
+import { CountedNames, type CountedName } from '../../mirror/store/counted-names.ts';
 import { nameQuery, placeOf, storedNames, takeFrom } from '../../mirror/store/words.ts';
 import { mirroredDownloads } from '../../usage/mirrored.ts';
-import type { Descriptor } from '../format/manifest.ts';
-import { manifestUnknown } from '../hosted/manifests.ts';
-import { naturalKey } from '../hosted/natural-order.ts';
 import { claimsAmong } from '../hosted/repositories.ts';
-import { imageBytesOf, manifestTypeOf } from '../mirrored/image-entries.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
-import { readParsedList, referrerLists } from '../mirrored/parsed-lists.ts';
 import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
 import {
-  maxAliases,
+  imageOrders,
   tagsShown,
-  type DescribedManifest,
   type FoundRepository,
   type ImageList,
-  type ListedManifest,
-  type ListedTag,
+  type RepositoryFilter,
+  type RepositoryOrder,
   type RepositorySummary,
-  type StoredRepository,
-  type TagQuery,
 } from './repository.ts';
+import { countedKinds, MirroredRepository, type MirroredParts } from './mirrored-repository.ts';
 
 /** Names read in one query; some of them may be hidden because the account hosts them. */
 const namesAtATime = 200;
-/** Most tags of a repository that are sorted; further ones are not listed. */
-const maxTags = 10_000;
-/** Most tags of one manifest that are shown. */
-const maxTagsOfManifest = 100;
-
-interface MirroredParts {
-  database: Database;
-  blobs: BlobStore;
-  mirrors: AccountViews<ImageMirror>;
-  now: () => number;
-}
 
 /** The stored images of the mirror. An account sees those of the upstreams that serve it. */
 export class MirroredImages implements ImageList {
   readonly origin = 'mirrored';
   readonly #parts: MirroredParts;
+  readonly #counted: CountedNames;
 
   constructor(parts: MirroredParts) {
     this.#parts = parts;
+    this.#counted = new CountedNames((accountId) => this.#countNames(accountId), parts.now);
   }
 
   async list(accountId: number, limit: number, after: string, only?: NameSet, tags = tagsShown) {
@@ -84,6 +57,50 @@ export class MirroredImages implements ImageList {
       }
     }
     return found;
+  }
+
+  async ranked(accountId: number, { sort, text, only }: RepositoryOrder, limit: number, after: Rank | undefined) {
+    const mirror = await this.#parts.mirrors.of(accountId);
+    const upstreams = new Map(mirror.upstreams.map((each) => [each.id, each]));
+    const order = { by: sort && imageOrders[sort].counted, text, isShown: among(mirror, only) };
+    return this.#counted.page(accountId, order, limit, after, async (counted) => {
+      const shown = new Map<CountedName, RepositorySummary>();
+      for (const [id, some] of Map.groupBy(counted, (each) => each.upstream)) {
+        const upstream = upstreams.get(id)!;
+        const names = some.map(({ name }) => name);
+        const visible = new Set(await this.#visible(mirror, accountId, `${upstream.name}/`, names, undefined));
+        for (const each of some.filter(({ name }) => visible.has(name))) {
+          const summary = await this.repository(accountId, mirror, { upstream, name: each.name }).summary();
+          if (summary) shown.set(each, summary);
+        }
+      }
+      return shown;
+    });
+  }
+
+  async total(accountId: number, { text, only }: RepositoryFilter) {
+    const mirror = await this.#parts.mirrors.of(accountId);
+    return this.#counted.total(accountId, { text, isShown: among(mirror, only) });
+  }
+
+  async *#countNames(accountId: number): AsyncGenerator<CountedName[]> {
+    const { database, mirrors } = this.#parts;
+    const mirror = await mirrors.of(accountId);
+    for (const upstream of mirror.upstreams) {
+      const selection = { kind: 'manifest', upstreams: [upstream.id] };
+      const read = (after: string) => entryNames(database, selection, after, namesAtATime);
+      for await (const names of pagesOf('', namesAtATime, read, String)) {
+        const visible = await this.#visible(mirror, accountId, `${upstream.name}/`, names, undefined);
+        const totals = await totalsOfNames(database, countedKinds, visible);
+        const own = totals.filter((each) => each.upstream === upstream.id);
+        const listed = new Map(own.map(({ name }) => [name, listedName({ upstream, name })]));
+        const downloadsOf = await mirroredDownloads(database, accountId, 'container', [...listed.values()]);
+        yield own.map((each) => {
+          const name = listed.get(each.name)!;
+          return { ...each, listed: name, downloads: downloadsOf(name).total };
+        });
+      }
+    }
   }
 
   /** A text that begins with an upstream's name and a slash finds only what is mirrored from it. */
@@ -183,179 +200,12 @@ export class MirroredImages implements ImageList {
   }
 }
 
-class MirroredRepository implements StoredRepository {
-  readonly name: string;
-  readonly upstream: string;
-  readonly #parts: MirroredParts;
-  readonly #accountId: number;
-  readonly #mirror: ImageMirror;
-  readonly #place: UpstreamRepository;
-
-  constructor(parts: MirroredParts, accountId: number, mirror: ImageMirror, place: UpstreamRepository) {
-    this.#parts = parts;
-    this.#accountId = accountId;
-    this.#mirror = mirror;
-    this.#place = place;
-    this.name = listedName(place);
-    this.upstream = place.upstream.name;
-  }
-
-  async summary(): Promise<RepositorySummary | undefined> {
-    const { upstream, name } = this.#place;
-    const among = { sql: 'name = ?', values: [name] };
-    const selection = { kind: 'manifest', upstreams: [upstream.id], among };
-    const names = await entryNames(this.#parts.database, selection, '', 1);
-    return names.length === 0 ? undefined : this.withTags(0);
-  }
-
-  /** The summary of a repository with a manifest, with up to `limit` tags. */
-  async withTags(limit: number): Promise<RepositorySummary> {
-    const { database } = this.#parts;
-    const { upstream, name } = this.#place;
-    const tagged = limit > 0 ? await this.#tagged(limit) : [];
-    const totals = await totalsOfName(database, upstream.id, ['manifest', 'blob'], name);
-    return {
-      name: this.name,
-      upstream: this.upstream,
-      sizeBytes: totals.bytes,
-      tagCount: totals.tags,
-      pullCount: (await this.#downloads()).total,
-      lastPulledAt: totals.usedAt,
-      tags: tagged.map((entry) => {
-        const { pullCount: _pullCount, lastPulledAt: _lastPulledAt, ...row } = rowOf(entry);
-        return { ...row, name: entry.reference };
-      }),
-    };
-  }
-
-  async #tagged(limit: number): Promise<readonly ListedEntry[]> {
-    const { upstream, name } = this.#place;
-    const selection = { kind: 'manifest', upstream: upstream.id };
-    return this.#mirror.listedEntries(this.#place, await taggedEntries(this.#parts.database, selection, name, limit));
-  }
-
-  async #downloads() {
-    return (await mirroredDownloads(this.#parts.database, this.#accountId, 'container', [this.name]))(this.name);
-  }
-
-  async digestOf(tag: string): Promise<Digest | undefined> {
-    return (await this.#mirror.stored(this.#place, 'manifest', tag))?.digest;
-  }
-
-  async open(kind: 'manifest' | 'blob', digest: Digest): Promise<Content | undefined> {
-    const entry = await this.#mirror.stored(this.#place, kind, digest);
-    return entry && this.#parts.blobs.open(entry.digest, entry.size);
-  }
-
-  async tags({ text, order }: TagQuery, limit: number, after: ListedTag['key'] | undefined): Promise<ListedTag[]> {
-    const sign = order === 'asc' ? 1 : -1;
-    const sortKey = ({ reference, storedAt }: ListedEntry) => (order === 'newest' ? storedAt : naturalKey(reference));
-    const tagged = await this.#tagged(maxTags);
-    const byDigest = Map.groupBy(tagged, ({ digest }) => digest);
-    return tagged
-      .map((entry) => ({ entry, key: [sortKey(entry), entry.reference] as const }))
-      .filter(({ key }) => key[1].toLowerCase().includes(text) && (!after || sign * compare(key, after) > 0))
-      .sort((a, b) => sign * compare(a.key, b.key))
-      .slice(0, limit)
-      .map(({ entry, key }) => ({
-        ...rowOf(entry),
-        key,
-        name: entry.reference,
-        aliases: byDigest
-          .get(entry.digest)!
-          .map(({ reference }) => reference)
-          .filter((name) => name !== entry.reference)
-          .slice(0, maxAliases),
-      }));
-  }
-
-  /** What a mirrored manifest belongs to is not stored: it is shown as one that no index lists. */
-  async manifests(limit: number, after: string) {
-    const { upstream, name } = this.#place;
-    const selection = { kind: 'manifest', upstream: upstream.id };
-    const entries = await entriesOfName(this.#parts.database, selection, name, after, limit);
-    const shown = await this.#mirror.listed(this.#place, entries, ({ digest }) => digest);
-    const items = shown.map((entry) => ({
-      ...rowOf(entry),
-      artifactType: null,
-      subject: null,
-      isChild: false,
-      isTagged: entry.isTagged,
-    }));
-    return { items, next: entries.length < limit ? undefined : entries.at(-1)!.digest };
-  }
-
-  async manifest(digest: Digest): Promise<DescribedManifest | undefined> {
-    const entry = await this.#mirror.stored(this.#place, 'manifest', digest);
-    if (!entry) return undefined;
-    const tags = (await this.#mirror.tagsOf(this.#place, digest)).slice(0, maxTagsOfManifest);
-    return { ...rowOf({ ...entry, usedAt: null }), tags, indexes: [] };
-  }
-
-  /** The pulls by this account. */
-  async withPulls<T extends ListedManifest>(rows: readonly T[], childrenOf: (digest: Digest) => readonly Digest[]) {
-    const { versions } = await this.#downloads();
-    return rows.map((row) => {
-      const images = [row.digest, ...childrenOf(row.digest)];
-      return { ...row, pullCount: images.reduce((sum, digest) => sum + (versions.get(digest) ?? 0), 0) };
-    });
-  }
-
-  storedAmong(digests: readonly Digest[]): Promise<Set<string>> {
-    return this.#mirror.storedAmong(this.#place, 'manifest', digests);
-  }
-
-  async referrers(digest: Digest): Promise<readonly Descriptor[] | undefined> {
-    try {
-      const metadata = await this.#mirror.stored(this.#place, 'referrers', digest);
-      if (!metadata) return undefined;
-      const content = await this.#parts.blobs.open(metadata.digest, metadata.size);
-      const list = await readParsedList({ metadata, content, complete: Promise.resolve(metadata) }, referrerLists);
-      return await this.#mirror.listed(this.#place, list, (each) => each.digest);
-    } catch (error) {
-      if (isDomainError(error)) return undefined;
-      throw error;
-    }
-  }
-
-  async deleteTag(tag: string, mayDeleteShared: () => void): Promise<boolean> {
-    if (!(await this.#mirror.isStored(this.#place, 'manifest', tag))) return false;
-    mayDeleteShared();
-    return this.#mirror.forgetTag(this.#place, tag, (tx) => this.#record(tx, 'tag.deleted', tag));
-  }
-
-  async deleteManifest(digest: Digest, mayDeleteShared: () => void): Promise<void> {
-    const mirror = this.#mirror;
-    const place = this.#place;
-    if (!(await mirror.isStored(place, 'manifest', digest))) throw manifestUnknown({ digest });
-    mayDeleteShared();
-    for (const tag of await mirror.tagsOf(place, digest)) await mirror.forgetTag(place, tag, async () => undefined);
-    const isDeleted = await mirror.forgetTag(place, digest, (tx) => this.#record(tx, 'manifest.deleted', digest));
-    if (!isDeleted) throw manifestUnknown({ digest });
-  }
-
-  #record(tx: Transaction, type: 'tag.deleted' | 'manifest.deleted', reference: string): Promise<void> {
-    const subject = { kind: 'container', name: this.name, reference } as const;
-    const details = { origin: 'mirrored', upstream: this.upstream };
-    return recordEvent(tx, { type, accountId: this.#accountId, subject, details }, this.#parts.now());
-  }
-}
-
-function rowOf(
-  entry: Pick<ListedEntry, 'digest' | 'type' | 'size' | 'attributes' | 'storedAt'> & { usedAt: number | null },
-) {
-  return {
-    digest: entry.digest,
-    mediaType: manifestTypeOf(entry),
-    sizeBytes: imageBytesOf(entry),
-    updatedAt: entry.storedAt,
-    pullCount: 0,
-    lastPulledAt: entry.usedAt,
+/** Which counted names of a mirror a reader may see. An upstream that the settings no longer have has none. */
+function among({ upstreams, names }: ImageMirror, only: NameSet | undefined): (name: CountedName) => boolean {
+  const byId = new Map(upstreams.map((each) => [each.id, each]));
+  return ({ upstream: id, name }) => {
+    const upstream = byId.get(id);
+    if (!upstream) return false;
+    return !only || names.namesOf({ upstream, name }).some((each) => only.includes(each));
   };
-}
-
-function compare(a: ListedTag['key'], b: ListedTag['key']): number {
-  if (a[0] !== b[0]) return a[0] < b[0] ? -1 : 1;
-  if (a[1] === b[1]) return 0;
-  return a[1] < b[1] ? -1 : 1;
 }

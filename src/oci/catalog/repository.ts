@@ -1,4 +1,5 @@
 import type { NameSet } from '../../accounts/names.ts';
+import type { ListTotal, Rank, Ranked } from '../../runtime/ranked.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import type { Content } from '../../storage/files/content.ts';
 import type { Descriptor } from '../format/manifest.ts';
@@ -67,11 +68,39 @@ export const tagsShown = 1000;
 /** Most other tags of a digest that are shown. */
 export const maxAliases = 10;
 
+/** The numbers by which repositories are sorted, the largest first. */
+export const imageOrders = {
+  tags: { column: 'tag_count', counted: 'refs' },
+  size: { column: 'size_bytes', counted: 'bytes' },
+  pulls: { column: 'pull_count', counted: 'downloads' },
+  used: { column: 'last_pulled_at', counted: 'usedAt' },
+} as const;
+
+/** Repositories whose name contains `text`, which is in lower case; with `only`, those that it allows. */
+export interface RepositoryFilter {
+  text: string;
+  only: NameSet | undefined;
+}
+
+export interface RepositoryOrder extends RepositoryFilter {
+  /** Undefined for the order of names. */
+  sort: keyof typeof imageOrders | undefined;
+}
+
 /** The images that an account can pull, hosted or mirrored, by name. With `only`, those with one of these names. */
 export interface ImageList {
   readonly origin: 'hosted' | 'mirrored';
   /** Up to `limit` repositories by name, after the name `after`, with up to `tags` tags each. */
   list(accountId: number, limit: number, after: string, only?: NameSet, tags?: number): Promise<RepositorySummary[]>;
+  /** Up to `limit` repositories without tags, in an order, after `after`. Mirrored ones are sorted as they were counted. */
+  ranked(
+    accountId: number,
+    order: RepositoryOrder,
+    limit: number,
+    after: Rank | undefined,
+  ): Promise<Ranked<RepositorySummary>[]>;
+  /** Undefined while they are counted for the first time. */
+  total(accountId: number, filter: RepositoryFilter): Promise<ListTotal | undefined>;
   /** Up to `limit` repositories whose name matches `text`, after a position. */
   find(accountId: number, text: string, limit: number, after: string, only?: NameSet): Promise<FoundRepository[]>;
 }

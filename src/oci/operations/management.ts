@@ -2,24 +2,26 @@ import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
 import { readsHosted } from '../../accounts/principal.ts';
 import type { Database } from '../../database/database.ts';
+import type { Rank } from '../../runtime/ranked.ts';
 import type { MirroredImages } from '../catalog/mirrored-images.ts';
 import { tagsShown, type ImageList, type RepositorySummary } from '../catalog/repository.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage } from '../../api/account/history.ts';
-import { originQuery, pageQuery, readPage } from '../../api/framework/paging.ts';
+import { pageQuery, readPage } from '../../api/framework/paging.ts';
+import { sortedPage, sortedQuery, totalOf } from '../../api/framework/sorted.ts';
 import { container, historySchema, containerList, originFields } from '../../api/framework/schemas.ts';
 
 /** The most tags on a page of images. */
 const tagsOnPage = 5000;
 
-const listQuery = originQuery.extend({
+const listQuery = sortedQuery(['tags', 'size', 'pulls', 'used']).extend({
   tags: z
     .string(`expected one whole number from 0 to ${tagsShown}`)
     .regex(/^(?:0|[1-9]\d{0,2}|1000)$/, `expected a whole number from 0 to ${tagsShown}`)
     .transform(Number)
     .default(tagsShown)
     .meta({
-      description: `Most tags of each image, by name, and at most ${tagsOnPage} divided by the limit; the list is much faster with 0. tag_count is the number of all, and /containers/{name}/tags lists them`,
+      description: `Most tags of each image, by name, and at most ${tagsOnPage} divided by the limit; none in a list that is sorted or filtered. The list is much faster with 0. tag_count is the number of all, and /containers/{name}/tags lists them`,
       type: 'integer',
       minimum: 0,
       maximum: tagsShown,
@@ -38,30 +40,41 @@ export function containerOperations(
       method: 'get',
       path: '/containers',
       id: 'listContainers',
-      summary: 'List all container images of the account and all mirrored images, by name',
+      summary: 'List all container images of the account and all mirrored images, by name or by a number',
       action: 'read',
       query: listQuery,
       status: 200,
       answer: containerList,
       run: async ({ principal, query }) => {
         const { accountId, names } = principal;
+        const only = names?.of('container');
+        const shown = lists.filter(
+          ({ origin }) => (query.origin ?? origin) === origin && (origin === 'mirrored' || readsHosted(principal)),
+        );
+        const order = { sort: query.sort, text: query.q, only };
+        const sources = shown.map((list) => ({
+          ranked: (limit: number, after: Rank | undefined) => list.ranked(accountId, order, limit, after),
+          total: () => list.total(accountId, order),
+        }));
+        const total = await totalOf(query, sources);
+        if (query.sort !== undefined || query.q !== '') {
+          const { entries, next_cursor } = await sortedPage(query, 'containers', sources);
+          return { items: entries.map(toContainer), next_cursor, ...total };
+        }
         const tags = Math.min(query.tags, Math.floor(tagsOnPage / query.limit));
         const { entries, next_cursor } = await readPage(query, {
           name: 'containers',
           key: z.tuple([z.string()]),
           keyOf: (each: RepositorySummary) => [each.name] as [string],
           read: async (limit, after) => {
-            const only = names?.of('container');
             const found: RepositorySummary[] = [];
-            for (const list of lists) {
-              if (query.origin !== undefined && query.origin !== list.origin) continue;
-              if (list.origin === 'hosted' && !readsHosted(principal)) continue;
+            for (const list of shown) {
               found.push(...(await list.list(accountId, limit, after?.[0] ?? '', only, tags)));
             }
             return found.sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
           },
         });
-        return { items: entries.map(toContainer), next_cursor };
+        return { items: entries.map(toContainer), next_cursor, ...total };
       },
     }),
     operation({

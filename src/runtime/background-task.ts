@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Duplex, pipeline, type Readable } from 'node:stream';
-import { Throttle } from '../runtime/incoming.ts';
+import { Throttle } from './incoming.ts';
 
 const current = new AsyncLocalStorage<BackgroundTask>();
 /** Pieces a second of a slowed body, so that the reader's check for silence does not cut it. */

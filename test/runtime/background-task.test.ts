@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { isDomainError } from '../../src/runtime/errors.ts';
-import { BackgroundTask } from '../../src/upstream/background-task.ts';
+import { BackgroundTask } from '../../src/runtime/background-task.ts';
 import { serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { folderUntilEnd, inMemory } from '../support/folder.ts';
 import { openMirror, readEntry } from '../support/mirror.ts';

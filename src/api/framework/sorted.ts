@@ -1,0 +1,63 @@
+import { z } from 'zod';
+import { compareRanks, type ListTotal, type Rank, type Ranked } from '../../runtime/ranked.ts';
+import { originQuery, readPage, type PageQuery } from './paging.ts';
+
+/** The query parameters of a list of hosted and mirrored names that can be sorted by the numbers `sorts`. */
+export function sortedQuery<Sort extends string>(sorts: readonly [Sort, ...Sort[]]) {
+  return originQuery.extend({
+    sort: z
+      .enum(sorts, `expected ${sorts.join(', ')}, or no order`)
+      .optional()
+      .meta({
+        description:
+          'By a number or a time, the largest or latest first; by name without it. Mirrored names are then sorted as they were counted a moment ago; while they are counted for the first time, the list has only hosted ones',
+      }),
+    q: z
+      .string('expected one text')
+      .max(100)
+      .default('')
+      .transform((text) => text.toLowerCase())
+      .meta({ description: 'Only names that contain this text, in any letter case' }),
+    total: z.enum(['0', '1'], 'expected 0 or 1').default('0').meta({ description: 'With 1, the answer has `total`' }),
+  });
+}
+
+/** The names of one origin. */
+export interface SortedSource<Item> {
+  ranked(limit: number, after: Rank | undefined): Promise<Ranked<Item>[]>;
+  /** Undefined while they are counted for the first time. */
+  total(): Promise<ListTotal | undefined>;
+}
+
+/** A page of the names of all `sources` in one order. */
+export async function sortedPage<Item>(
+  query: PageQuery & { sort?: string | undefined },
+  name: string,
+  sources: readonly Pick<SortedSource<Item>, 'ranked'>[],
+): Promise<{ entries: readonly Item[]; next_cursor: string | null }> {
+  const { entries, next_cursor } = await readPage<Ranked<Item>, [number | null, string]>(query, {
+    name: `${name} by ${query.sort ?? 'name'}`,
+    key: z.tuple([z.number().nullable(), z.string()]),
+    keyOf: ({ rank }) => [...rank],
+    read: async (limit, after) => {
+      const lists = await Promise.all(sources.map((each) => each.ranked(limit, after)));
+      return lists
+        .flat()
+        .sort((one, other) => compareRanks(one.rank, other.rank))
+        .slice(0, limit);
+    },
+  });
+  return { entries: entries.map(({ item }) => item), next_cursor };
+}
+
+/** `total` of an answer: of all `sources`; null while one is counted for the first time. */
+export async function totalOf(
+  query: { total: '0' | '1' },
+  sources: readonly SortedSource<unknown>[],
+): Promise<{ total?: { count: number; size_bytes: number } | null }> {
+  if (query.total === '0') return {};
+  const totals = await Promise.all(sources.map((each) => each.total()));
+  if (totals.includes(undefined)) return { total: null };
+  const sum = (of: (total: ListTotal) => number) => totals.reduce((all, each) => all + of(each!), 0);
+  return { total: { count: sum(({ count }) => count), size_bytes: sum(({ bytes }) => bytes) } };
+}

@@ -1,0 +1,51 @@
+import { LRUCache } from 'lru-cache';
+import { inTime } from './in-time.ts';
+import { BackgroundTask } from './background-task.ts';
+
+interface CollectedParts<Key extends string | number, Value extends object> {
+  collect: (key: Key) => Promise<Value>;
+  /** How large a value is; 1 by default. */
+  sizeOf?: (value: Value) => number;
+  /** The size of all values that stay in memory. */
+  maxSize: number;
+  /** How long a value is used at least; milliseconds. */
+  freshFor: number;
+}
+
+/** Collecting takes at most this share of the time. */
+const share = 1 / 20;
+
+/**
+ * What is collected from many rows for a key, such as an account, and then used for a while: for longer, if it takes long. It is collected
+ * again when somebody asks for it. It does not count as a use of what it reads.
+ */
+export class Collected<Key extends string | number, Value extends object> {
+  readonly #values: LRUCache<Key, Value>;
+
+  constructor({ collect, sizeOf = () => 1, maxSize, freshFor }: CollectedParts<Key, Value>) {
+    this.#values = new LRUCache({
+      maxSize,
+      sizeCalculation: sizeOf,
+      ttl: freshFor,
+      allowStale: true,
+      noDeleteOnFetchRejection: true,
+      allowStaleOnFetchRejection: true,
+      fetchMethod: async (key, _known, { signal, options }) => {
+        const began = performance.now();
+        const value = await new BackgroundTask(signal).run(() => collect(key));
+        options.ttl = Math.max(freshFor, (performance.now() - began) / share);
+        return value;
+      },
+    });
+  }
+
+  /** The value of a key: the one of a moment ago, if there is one. */
+  async of(key: Key): Promise<Value> {
+    return (await this.#values.fetch(key))!;
+  }
+
+  /** As `of`; undefined if it is not collected within `milliseconds`. */
+  within(milliseconds: number, key: Key): Promise<Value | undefined> {
+    return inTime(() => this.of(key), milliseconds, { late: () => undefined, ref: false });
+  }
+}
