@@ -148,6 +148,12 @@ export class PackageMirror {
     return this.#admission.isLimited(nameOf(upstream, key));
   }
 
+  /** All versions of an id at an upstream, in order, also those that lists do not show. Undefined if it has none. */
+  allVersions(owner: Owner, key: string): Promise<UpstreamDocument<readonly string[]> | undefined> {
+    const locate = async () => urlBelow(await this.flat(owner.upstream), key, 'index.json');
+    return this.document(owner, 'flat', key, '', locate, flatIndex);
+  }
+
   /** The versions of an id that lists show, in order, from the upstream that owns it. Undefined and throws as `#owned`. */
   async versions(id: string): Promise<UpstreamDocument<readonly string[]> | undefined> {
     const found = await this.#owned(id);
@@ -163,7 +169,7 @@ export class PackageMirror {
     for (const upstream of this.#origin.candidates(id)) {
       const owner: Owner = { upstream, ...(silence && { silence }) };
       try {
-        const found = await this.#flatIndex(owner, packageKey(id));
+        const found = await this.allVersions(owner, packageKey(id));
         if (found && found.value.length > 0) return { ...found, owner };
       } catch (error) {
         if (!isUpstreamFailure(error)) throw error;
@@ -311,11 +317,6 @@ export class PackageMirror {
   async #stored(upstream: Upstream, name: string, version: string): Promise<EntryMetadata | undefined> {
     const stored = await this.#mirror.stored({ upstream: upstream.id, kind: 'nupkg', name, reference: version });
     return stored && (await this.listed(upstream, name, [stored], () => version))[0];
-  }
-
-  #flatIndex(owner: Owner, key: string): Promise<UpstreamDocument<readonly string[]> | undefined> {
-    const locate = async () => urlBelow(await this.flat(owner.upstream), key, 'index.json');
-    return this.document(owner, 'flat', key, '', locate, flatIndex);
   }
 }
 

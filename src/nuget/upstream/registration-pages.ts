@@ -6,6 +6,8 @@ import type { Made } from './documents.ts';
 
 /** A version of a registration, whose metadata is read only where it is shown. */
 export interface ListedVersion extends SizedVersion {
+  /** When the upstream says that it was published; undefined if it does not say so. */
+  publishedAt: number | undefined;
   /** A `RegisteredVersion`. */
   json: string;
 }
@@ -17,6 +19,8 @@ export interface ListedPage {
   first: Version;
   last: Version;
   count: number;
+  /** When the page was changed last; undefined if it does not say so. */
+  changedAt?: number;
   /** Of a page that is a document of its own. */
   address?: string;
   /** In order. */
@@ -55,12 +59,14 @@ async function listed(lines: readonly string[], from: number, to: number): Promi
   const versions: ListedVersion[] = [];
   for (let at = from; at < to; at += 1) {
     const line = lines[at]!;
-    const end = line.indexOf(' ');
-    const start = line.indexOf(' ', end + 1);
+    const bytes = line.indexOf(' ');
+    const version = line.indexOf(' ', bytes + 1);
+    const published = line.indexOf(' ', version + 1);
     versions.push({
-      bytes: Number(line.slice(0, end)),
-      version: line.slice(end + 1, start),
-      json: line.slice(start + 1),
+      bytes: Number(line.slice(0, bytes)),
+      version: line.slice(bytes + 1, version),
+      publishedAt: published === version + 1 ? undefined : Number(line.slice(version + 1, published)),
+      json: line.slice(published + 1),
     });
     if (at % step === 0) await pause();
   }

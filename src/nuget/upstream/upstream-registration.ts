@@ -2,6 +2,7 @@ import { pause } from '../../runtime/event-loop.ts';
 import { unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
+import type { Upstream } from '../../upstream/upstream.ts';
 import { urlBelow } from '../../upstream/url.ts';
 import {
   fitIndex,
@@ -48,7 +49,7 @@ export class UpstreamRegistrations {
    * page of the upstream that is too long for this feed is split into several.
    */
   async pages(owner: Owner, key: string, semVer2: boolean): Promise<UpstreamDocument<RegisteredPage[]> | undefined> {
-    const index = await this.#index(owner, key, semVer2);
+    const index = await this.index(owner, key, semVer2);
     if (!index) return undefined;
     // The bounds of a page are versions, too.
     const isLimited = await this.#packages.isLimited(owner.upstream, key);
@@ -89,7 +90,7 @@ export class UpstreamRegistrations {
     lower: Version | undefined,
     upper: Version | undefined,
   ): Promise<UpstreamDocument<RegisteredVersion[]> | undefined> {
-    const index = await this.#index(owner, key, semVer2);
+    const index = await this.index(owner, key, semVer2);
     if (!index) return undefined;
     const touched = index.value.filter(
       ({ first, last }) =>
@@ -113,7 +114,7 @@ export class UpstreamRegistrations {
 
   /** All versions, without their metadata. */
   async sizes(owner: Owner, key: string, semVer2: boolean): Promise<UpstreamDocument<SizedVersion[]> | undefined> {
-    const index = await this.#index(owner, key, semVer2);
+    const index = await this.index(owner, key, semVer2);
     if (!index) return undefined;
     const sizes: SizedVersion[] = [];
     for (const page of index.value) {
@@ -138,19 +139,21 @@ export class UpstreamRegistrations {
     return undefined;
   }
 
-  #index(owner: Owner, key: string, semVer2: boolean): Promise<UpstreamDocument<readonly ListedPage[]> | undefined> {
+  /** Whether an upstream has registrations at all. */
+  async areOffered(upstream: Upstream): Promise<boolean> {
+    const resources = await this.#packages.resources(upstream);
+    return [...hives.semVer2, ...plain].some((type) => resources.has(type));
+  }
+
+  /** The pages of an id as the upstream has them, with versions that lists do not show. */
+  index(owner: Owner, key: string, semVer2: boolean): Promise<UpstreamDocument<readonly ListedPage[]> | undefined> {
     const locate = async () => urlBelow(await this.#hive(owner, semVer2), key, 'index.json');
     const reading = this.#reading(owner, key, semVer2, true, pagesIn);
     return this.#packages.document(owner, hiveName(semVer2), key, 'index', locate, reading);
   }
 
-  /** The versions of a page that lists show. */
-  async #versions(owner: Owner, key: string, semVer2: boolean, page: ListedPage): Promise<readonly ListedVersion[]> {
-    const versions = await this.#allVersions(owner, key, semVer2, page);
-    return this.#packages.listed(owner.upstream, key, versions, ({ version }) => keyOfVersion(version) ?? version);
-  }
-
-  async #allVersions(owner: Owner, key: string, semVer2: boolean, page: ListedPage): Promise<readonly ListedVersion[]> {
+  /** All versions of a page, also those that lists do not show. */
+  async allVersions(owner: Owner, key: string, semVer2: boolean, page: ListedPage): Promise<readonly ListedVersion[]> {
     if (page.versions) return page.versions;
     const document = await this.#packages.document(
       owner,
@@ -163,6 +166,12 @@ export class UpstreamRegistrations {
     // The index names this page, so "not found" is a failure of the upstream: the versions exist.
     if (!document) throw unusable(owner.upstream, `has no page that its registration of ${key} names`);
     return document.value;
+  }
+
+  /** The versions of a page that lists show. */
+  async #versions(owner: Owner, key: string, semVer2: boolean, page: ListedPage): Promise<readonly ListedVersion[]> {
+    const versions = await this.allVersions(owner, key, semVer2, page);
+    return this.#packages.listed(owner.upstream, key, versions, ({ version }) => keyOfVersion(version) ?? version);
   }
 
   #reading<T>(

@@ -15,6 +15,8 @@ export interface FeedVersion {
   /** If absent, one is made, unless the package has many versions. */
   nupkg?: Buffer;
   published?: string;
+  /** When its leaf was changed last. */
+  changed?: string;
   /** Fields that are added to the catalog entry, or replace its fields. */
   entry?: Json;
 }
@@ -101,13 +103,18 @@ export class UpstreamFeed {
     this.upstream.on(`/registration/${key}/index.json`, json({ '@id': index, count: pages.length, items: pages }));
   }
 
-  #leaf(id: string, { version, published = '2021-03-04T05:06:07.1234567+00:00', entry }: FeedVersion, index: string) {
+  #leaf(
+    id: string,
+    { version, published = '2021-03-04T05:06:07.1234567+00:00', changed, entry }: FeedVersion,
+    index: string,
+  ) {
     const key = id.toLowerCase();
     const packageContent = `${this.url}/flat/${key}/${version}/${key}.${version}.nupkg`;
     const leaf = `${this.url}/registration/${key}/${version}.json`;
     return {
       '@id': leaf,
       '@type': 'Package',
+      commitTimeStamp: changed,
       catalogEntry: {
         '@id': `${this.url}/catalog0/data/${key}.${version}.json`,
         '@type': 'PackageDetails',

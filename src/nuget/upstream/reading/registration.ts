@@ -22,6 +22,8 @@ export interface PageLine {
   count: number;
   address?: string;
   versions?: number;
+  /** When the page was changed last; undefined if it does not say so. */
+  changedAt?: number;
 }
 
 /** Most pages of an index. The public gallery has 64 versions on each. */
@@ -29,7 +31,8 @@ const maxPages = 2000;
 
 /**
  * The pages of a registration's index, or one page: a line with a `PageLine`, and for each of its versions, in order, a line with
- * the bytes of its metadata, a space, its version, a space, and the `RegisteredVersion`.
+ * the bytes of its metadata, its version, when it was published (nothing if that is unknown), and the `RegisteredVersion`, each
+ * separated by a space.
  */
 export function readRegistration(bytes: Buffer, options: RegistrationOptions): string {
   const document = jsonIn(bytes);
@@ -43,12 +46,14 @@ export function readRegistration(bytes: Buffer, options: RegistrationOptions): s
     const json = objectOf(each);
     const [lower, upper] = [parseVersion(textOf(json['lower']) ?? ''), parseVersion(textOf(json['upper']) ?? '')];
     const { items: inside, '@id': address } = json;
+    const changedAt = timeOf(json['commitTimeStamp']);
     if (!lower || !upper || (!Array.isArray(inside) && typeof address !== 'string')) continue;
     const versions = Array.isArray(inside) ? versionLines(inside, options, own) : undefined;
     const page: PageLine = {
       lower: normalize(lower),
       upper: normalize(upper),
       count: typeof json['count'] === 'number' ? json['count'] : 0,
+      ...(changedAt !== undefined && { changedAt }),
       ...(versions ? { versions: versions.length } : { address: address as string }),
     };
     lines.push(JSON.stringify(page));
@@ -65,30 +70,50 @@ function versionsIn(pages: readonly unknown[]): number {
 }
 
 function versionLines(items: readonly unknown[], { key, semVer2 }: RegistrationOptions, own: OwnLinks): string[] {
-  const versions: [Version, RegisteredVersion][] = [];
+  const versions: [Version, RegisteredVersion, number | undefined][] = [];
   for (const item of items) {
-    const entry = objectOf(objectOf(item)['catalogEntry']);
+    const leaf = objectOf(item);
+    const entry = objectOf(leaf['catalogEntry']);
     const version = parseVersion(textOf(entry['version']) ?? '');
     if (!version || textOf(entry['id'])?.toLowerCase() !== key || (!semVer2 && isSemVer2(version))) continue;
-    versions.push([version, registered(entry, version, own)]);
+    versions.push([version, registered(entry, version, own), publishedAt(leaf, entry)]);
   }
   return versions
     .sort(([a], [b]) => compareVersions(a, b))
-    .map(([, each]) => `${each.bytes} ${each.version} ${JSON.stringify(each)}`);
+    .map(([, each, at]) => `${each.bytes} ${each.version} ${at ?? ''} ${JSON.stringify(each)}`);
+}
+
+/**
+ * When a version was published. Without a date, as for an unlisted version, whose date is in 1900: when its leaf was changed
+ * last, because it was published before.
+ */
+function publishedAt(leaf: Json, entry: Json): number | undefined {
+  const published = timeOf(entry['published']) ?? 0;
+  return published > 0 ? published : (timeOf(leaf['commitTimeStamp']) ?? timeOf(entry['commitTimeStamp']));
+}
+
+function isUnlisted(published: string): boolean {
+  return published.startsWith('1900-');
+}
+
+/** The time in RFC 3339 text, without an offset in UTC; milliseconds since 1970. */
+function timeOf(value: unknown): number | undefined {
+  const text = textOf(value) ?? '';
+  const time = Date.parse(/T[\d:.]+$/.test(text) ? `${text}Z` : text);
+  return Number.isNaN(time) ? undefined : time;
 }
 
 function registered(entry: Json, version: Version, own: OwnLinks): RegisteredVersion {
   const published = textOf(entry['published']) ?? '';
-  const time = Date.parse(published);
-  const isKnown = !Number.isNaN(time);
+  const time = timeOf(published);
   const metadata = metadataIn(entry, own);
   const sha512 = entry['packageHashAlgorithm'] === 'SHA512' ? textOf(entry['packageHash']) : undefined;
   return {
     version: normalize(version),
     fullVersion: fullString(version),
-    listed: entry['listed'] !== false && !published.startsWith('1900-'),
-    publishedAt: isKnown ? time : 0,
-    ...(isKnown && { published }),
+    listed: entry['listed'] !== false && !isUnlisted(published),
+    publishedAt: time ?? 0,
+    ...(time !== undefined && { published }),
     ...(sha512 !== undefined && { sha512 }),
     hasIcon: own.isFlat(entry['iconUrl']),
     hasReadme: textOf(entry['readmeUrl']) !== undefined,
