@@ -13,9 +13,9 @@ const src = join(import.meta.dirname, '../src');
  */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'server/server.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config',
+  cli: 'policy server/server.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config',
   'server/server.ts':
-    'nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs tls config',
+    'policy nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs tls config',
   'nuget/protocol.ts':
     'nuget/prefetch nuget/operations nuget/feed nuget/source nuget/upstream nuget/search nuget/hosted nuget/format server/protocol.ts server/core.ts jobs mirror/policy accounts upstream config',
   'nuget/prefetch':
@@ -47,7 +47,7 @@ const rooms: Record<string, string> = {
     'oci/format mirror mirror/policy mirror/store usage accounts history events storage/upkeep storage/blobs storage/files database',
   'oci/format': '',
   'server/protocol.ts':
-    'server/core.ts api/content api/framework jobs prefetch instances http mirror/policy mirror/store usage accounts storage/blobs upstream config',
+    'policy server/core.ts api/content api/framework jobs prefetch instances http mirror/policy mirror/store usage accounts storage/blobs upstream config',
   'server/first-token.ts': 'server/core.ts config',
   'server/register-metrics.ts': 'server/core.ts jobs http mirror/store usage tls upstream metrics',
   'server/checks.ts': 'server/core.ts webhooks http tls',
@@ -56,7 +56,7 @@ const rooms: Record<string, string> = {
   'server/preflight.ts':
     'server/core.ts server/command-place.ts webhooks jobs instances storage/upkeep storage/files database cache config',
   'server/core.ts':
-    'server/place.ts webhooks instances http limits identity mirror mirror/policy mirror/store usage accounts events storage/upkeep storage/blobs storage/drivers storage/files database upstream cache metrics config',
+    'policy server/place.ts webhooks instances http limits identity mirror mirror/policy mirror/store usage accounts events storage/upkeep storage/blobs storage/drivers storage/files database upstream cache metrics config',
   'server/place.ts':
     'server/command-place.ts instances events storage/upkeep storage/blobs storage/drivers storage/files database cache config',
   'server/command-place.ts': 'storage/upkeep storage/drivers storage/files database config',
@@ -65,9 +65,10 @@ const rooms: Record<string, string> = {
   'console/pages':
     'console/framework api/account api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework events config',
   'console/framework': 'api api/framework http limits accounts config',
-  api: 'api/account api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config',
+  api: 'policy api/account api/policy api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config',
   'api/account': 'api/framework usage accounts history database config',
   'api/content': 'api/framework mirror/policy accounts config',
+  'api/policy': 'api/framework policy accounts',
   'api/prefetch': 'api/framework jobs prefetch http',
   'api/publishers': 'api/framework http limits identity usage accounts config',
   'api/server': 'api/framework jobs instances usage accounts events config',
@@ -81,6 +82,7 @@ const rooms: Record<string, string> = {
   http: 'limits usage accounts storage/blobs storage/files tls metrics config',
   limits: 'events cache config',
   identity: 'accounts events database upstream config',
+  policy: 'mirror/policy accounts events database config',
   mirror: 'mirror/fetch mirror/store events storage/files database upstream metrics',
   'mirror/policy': 'upstream',
   'mirror/fetch': 'mirror/store history storage/blobs storage/files upstream',
@@ -114,7 +116,7 @@ const packages: Record<string, string> = {
   '@keyv/redis': 'cache',
   '@redis/client': 'cache',
   commander: 'cli',
-  yaml: 'config oci',
+  yaml: 'config oci policy',
   'node-cron': 'jobs config',
   jose: 'identity',
   'openid-client': 'identity',
@@ -304,6 +306,9 @@ test('the names of the protocols are spelled in one file', (t) => {
     'config/upstreams.ts': 8,
     'events/event.ts': 1,
     'mirror/policy/admission.ts': 1,
+    'policy/decide.ts': 3,
+    'policy/document.ts': 1,
+    'policy/gate.ts': 4,
     'prefetch/report.ts': 1,
     'upstream/configured.ts': 2,
     'upstream/upstream.ts': 1,

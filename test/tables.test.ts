@@ -9,6 +9,7 @@ const src = join(import.meta.dirname, '../src');
 
 const owners: Record<string, string> = {
   accounts: 'accounts',
+  policies: 'policy',
   tokens: 'accounts',
   people: 'accounts',
   sessions: 'accounts',

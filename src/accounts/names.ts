@@ -63,6 +63,12 @@ export class NameSet {
   }
 }
 
+/** Whether a text matches `pattern`, in which `*` stands for any characters. Letter case counts. */
+export function textMatcher(pattern: string): (text: string) => boolean {
+  const parts = pattern.split('*');
+  return parts.length === 1 ? (text) => text === pattern : (text) => matches(parts, text);
+}
+
 /** Tries only the leftmost position of each part: if any position leads to a match, the leftmost one does too. */
 function matches(parts: readonly string[], name: string): boolean {
   const first = parts[0]!;

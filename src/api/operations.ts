@@ -22,6 +22,8 @@ import { jobOperations } from './server/jobs.ts';
 import type { Instances } from '../instances/instances.ts';
 import { instanceOperations } from './server/instances.ts';
 import { prefetchOperations, type PrefetchOperationParts } from './prefetch/prefetch.ts';
+import type { Policies } from '../policy/policies.ts';
+import { policyOperations } from './policy/policy.ts';
 import { publisherOperations, type PublisherParts } from './publishers/publishers.ts';
 import { sessionOperations } from './account/sessions.ts';
 import { searchOperations, type SearchSource } from './content/search.ts';
@@ -46,6 +48,7 @@ interface OperationParts extends AccountParts, AuditParts, StorageParts, Pick<Ex
   webhooks: OpenWebhooks;
   upstreams: UpstreamOperationParts;
   prefetches: PrefetchOperationParts;
+  policies: Policies;
   /** Operations of the protocols. */
   operations: readonly Operation[];
   searches: readonly SearchSource[];
@@ -81,6 +84,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...upstreamOperations(parts.upstreams),
     ...explainOperations({ ...parts, ...parts.upstreams }),
     ...prefetchOperations(parts.prefetches),
+    ...policyOperations(parts.policies),
   ];
 }
 

@@ -14,6 +14,7 @@ import { addHealth } from './health.ts';
 import { addInstances } from './instances.ts';
 import { addJobs } from './jobs.ts';
 import { lineOfOwner } from './other-user.ts';
+import { addPolicy } from './policy.ts';
 import { addPrefetch } from './prefetch.ts';
 import { runProgram } from './program.ts';
 import { addPublisher } from './publisher.ts';
@@ -45,6 +46,7 @@ export function run(words: readonly string[], environment: Environment, outside:
     addDoctor(program, environment, terminal);
     addCert(program, environment, terminal);
     addPrefetch(program, environment, terminal);
+    addPolicy(program, environment, terminal);
     addJobs(program, environment, terminal);
     addInstances(program, environment, terminal);
     addHealth(program, environment, terminal);

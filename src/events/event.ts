@@ -36,6 +36,7 @@ export const eventTexts = {
   'upstream.digest_mismatch': 'an upstream sent content with a wrong digest',
   'upstream.entry_dropped': 'a stored entry of an upstream was dropped',
   'limit.reached': 'a limit was reached',
+  'policy.changed': 'the policy for mirrored content was changed',
 } as const;
 export type EventType = keyof typeof eventTexts;
 export const eventTypes = Object.keys(eventTexts) as EventType[];

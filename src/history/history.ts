@@ -1,10 +1,13 @@
-import { placeholders, type Database, type Transaction } from '../database/database.ts';
+import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
 
 /** References in one statement. */
 const batch = 500;
 
-/** What a reference of a history is: a mirrored package version, a manifest by its digest, or a tag. */
-type ReferenceKind = 'version' | 'manifest' | 'tag';
+/**
+ * What a reference of a history is: a mirrored package version, a manifest by its digest, or a tag. `listed` is a version that an
+ * upstream offered without a date, before its content was stored; lists do not show it.
+ */
+export type ReferenceKind = 'version' | 'manifest' | 'tag' | 'listed';
 
 /** Whose name it is: of an account, or of an upstream and so of all accounts. */
 export interface NameOwner {
@@ -33,6 +36,7 @@ export interface SeenReference {
 
 /** A line of a history. */
 export interface HistoryEntry extends SeenReference {
+  kind: Exclude<ReferenceKind, 'listed'>;
   id: number;
   upstream: string;
   /** Milliseconds since 1970 UTC. */
@@ -69,6 +73,62 @@ export async function record(
   }
 }
 
+/** When each of `references` of a name was first recorded, in milliseconds since 1970 UTC. */
+export async function firstSeen(
+  database: Queryable,
+  { accountId, upstream, name }: NameOwner,
+  kind: ReferenceKind,
+  references: readonly string[],
+): Promise<Map<string, number>> {
+  const found = new Map<string, number>();
+  for (let start = 0; start < references.length; start += batch) {
+    const some = references.slice(start, start + batch);
+    const rows = await database.select<{ reference: string; seenAt: number }>(
+      `SELECT reference, MIN(seen_at) AS seenAt FROM history
+       WHERE account_id = ? AND upstream = ? AND name = ? AND kind = ? AND reference IN (${placeholders(some)})
+       AND digest <> '' GROUP BY reference`,
+      [accountId, upstream, name, kind, ...some],
+    );
+    for (const { reference, seenAt } of rows) found.set(reference, seenAt);
+  }
+  return found;
+}
+
+/** Up to `limit` digests that a tag of a name has had, the latest first. */
+export async function digestsOf(
+  database: Queryable,
+  { accountId, upstream, name }: NameOwner,
+  tag: string,
+  limit: number,
+): Promise<string[]> {
+  const rows = await database.select<{ digest: string }>(
+    `SELECT digest FROM history WHERE account_id = ? AND upstream = ? AND name = ? AND kind = 'tag' AND reference = ?
+     ORDER BY id DESC LIMIT ?`,
+    [accountId, upstream, name, tag, limit],
+  );
+  return rows.map(({ digest }) => digest).filter((digest) => digest !== '');
+}
+
+/** The digest that each of `tags` of a name had last. */
+export async function latestDigests(
+  database: Queryable,
+  { accountId, upstream, name }: NameOwner,
+  tags: readonly string[],
+): Promise<Map<string, string>> {
+  const found = new Map<string, string>();
+  for (let start = 0; start < tags.length; start += batch) {
+    const some = tags.slice(start, start + batch);
+    const rows = await database.select<{ reference: string; digest: string }>(
+      `SELECT reference, digest FROM history WHERE id IN (
+         SELECT MAX(id) FROM history WHERE account_id = ? AND upstream = ? AND name = ? AND kind = 'tag'
+         AND reference IN (${placeholders(some)}) GROUP BY reference)`,
+      [accountId, upstream, name, ...some],
+    );
+    for (const { reference, digest } of rows) if (digest !== '') found.set(reference, digest);
+  }
+  return found;
+}
+
 /** Statements that count the lines of accounts page by page, by `id`; each line has `bytes`. */
 export function lineSums(bytes: number): { last: string; sum: string } {
   return {
@@ -89,7 +149,7 @@ export async function readHistory(
   // For each name its own index range: with OR, a database may read the whole table backwards.
   const ofOwner = `SELECT * FROM (
     SELECT id, upstream, kind, reference, digest, seen_at FROM history
-    WHERE account_id = ? AND upstream = ? AND name = ? AND id < ? ORDER BY id DESC LIMIT ?) AS some`;
+    WHERE account_id = ? AND upstream = ? AND name = ? AND id < ? AND kind <> 'listed' ORDER BY id DESC LIMIT ?) AS some`;
   const rows = await database.select<Omit<HistoryEntry, 'seenAt'> & { seen_at: number }>(
     `${owners.map(() => ofOwner).join(' UNION ALL ')} ORDER BY id DESC LIMIT ?`,
     [...owners.flatMap(({ accountId, upstream, name }) => [accountId, upstream, name, before, limit]), limit],

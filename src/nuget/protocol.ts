@@ -30,6 +30,7 @@ import { publishOperation } from './operations/publish-operation.ts';
 import { createFeed } from './feed/routes.ts';
 import { otherFeedPaths, wrongAddress } from './feed/wrong-address.ts';
 import { PackageSource } from './source/package-source.ts';
+import { versionTest } from './format/range.ts';
 import { packageInputs } from './prefetch/inputs.ts';
 import { prefetchPackages } from './prefetch/packages.ts';
 import { MergedSearch } from './source/merged-search.ts';
@@ -37,7 +38,8 @@ import { Reindexing } from './search/reindex.ts';
 import { MirroredPackages } from './upstream/mirrored-packages.ts';
 import { packageEntries } from './upstream/entries.ts';
 import type { FeedViews } from './upstream/feed-view.ts';
-import { PackageMirror } from './upstream/package-mirror.ts';
+import { datesOf } from './upstream/package-dates.ts';
+import { PackageMirror, type PackageGate } from './upstream/package-mirror.ts';
 import { UpstreamRegistrations } from './upstream/upstream-registration.ts';
 import { UpstreamSearch } from './upstream/upstream-search.ts';
 import { UpstreamSymbols } from './source/symbols.ts';
@@ -50,6 +52,7 @@ export const nuget: Protocol = {
   rowBytes: packageRowBytes,
   addDownloads,
   inputs: packageInputs,
+  readRange: versionTest,
   open: (core, stack) => {
     const feed = new PackageFeed(core);
     stack.defer(() => feed.reindexing.close());
@@ -69,7 +72,7 @@ export class PackageFeed implements OpenProtocol {
   readonly #mirrored: MirroredPackages;
 
   constructor(core: Core) {
-    const { config, database, blobs, accounts, cache, mirror, admission, upstreams, log, now } = core;
+    const { config, database, blobs, accounts, cache, mirror, admission, sightings, upstreams, log, now } = core;
     const { limits, reserved, merge } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
@@ -80,11 +83,15 @@ export class PackageFeed implements OpenProtocol {
     // Anonymous readers of mirrored content have no hosted packages, and the upstreams of the default account.
     const nameOf = async (accountId: number) =>
       accountId === noAccount ? core.defaultAccount.name : (await accounts.get(accountId))?.name;
-    this.views = new AccountViews(ours, nameOf, (account) => {
-      const packages = new PackageMirror(mirror, policyOf(account), admission, limits);
+    this.views = new AccountViews(ours, nameOf, (account, accountId) => {
+      const dates: PackageGate['datesOf'] = (owner, key, settled) =>
+        datesOf(packages, registrations, owner, key, settled);
+      const gate = { admission, sightings, accountId, datesOf: dates };
+      const packages = new PackageMirror(mirror, policyOf(account), gate, limits);
+      const registrations = new UpstreamRegistrations(packages);
       return {
         mirror: packages,
-        registrations: new UpstreamRegistrations(packages),
+        registrations,
         search: new UpstreamSearch(packages, cache, log),
         vulnerabilities: new UpstreamVulnerabilities(packages),
       };

@@ -68,7 +68,7 @@ export class ContainerRegistry implements OpenProtocol {
   readonly #mirrored: MirroredImages;
 
   constructor(core: Core) {
-    const { config, database, blobs, accounts, mirror, admission, upstreams, instances, now } = core;
+    const { config, database, blobs, accounts, mirror, admission, sightings, upstreams, instances, now } = core;
     const { limits, reserved } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
@@ -76,9 +76,9 @@ export class ContainerRegistry implements OpenProtocol {
     this.#mirrors = new AccountViews(
       ours,
       async (accountId) => (await accounts.get(accountId))?.name,
-      (account) => {
+      (account, accountId) => {
         const policy = new UpstreamPolicy(ours, account, reserved[pluralOf(this.kind)] ?? []);
-        return new ImageMirror(mirror, policy, admission, limits);
+        return new ImageMirror(mirror, policy, { admission, sightings, accountId }, limits);
       },
     );
     this.#hosted = new HostedImages(database, this.images);

@@ -26,6 +26,7 @@ import { addressKey } from '../limits/address.ts';
 import { Limits } from '../limits/limits.ts';
 import { Entries, type EntryKey } from '../mirror/store/entries.ts';
 import type { ReportExchange } from '../metrics/report.ts';
+import { Sightings } from '../mirror/store/sightings.ts';
 import { Mirror } from '../mirror/mirror.ts';
 import { mirrorReferences } from '../mirror/store/references.ts';
 import { BlobStore } from '../storage/blobs/blob-store.ts';
@@ -39,6 +40,9 @@ import { deletionTimes, type DeletionTimes } from '../storage/blobs/states.ts';
 import type { ProxyEnvironment } from '../upstream/addresses.ts';
 import { named, nameSides, nameStorage, notWritable, openData, type DataSurroundings } from './place.ts';
 import { Admission, type Judge } from '../mirror/policy/admission.ts';
+import type { RangeReader } from '../policy/compile.ts';
+import { PolicyGate } from '../policy/gate.ts';
+import { Policies } from '../policy/policies.ts';
 import { openUpstreams } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { SubjectKind } from '../usage/counters.ts';
@@ -81,6 +85,8 @@ interface ProtocolTables {
   downloads: CountDownloads;
   /** How those tables refer to blobs. */
   references: readonly BlobReferences[];
+  /** Reads ranges of versions in policies. */
+  readRange: RangeReader;
 }
 
 /** The parts that all protocols share. */
@@ -119,6 +125,9 @@ export interface Core {
   readonly entries: Entries;
   readonly mirror: Mirror;
   readonly admission: Admission;
+  readonly sightings: Sightings;
+  readonly policies: Policies;
+  readonly gate: PolicyGate;
   readonly upstreams: readonly Upstream[];
 }
 
@@ -129,7 +138,7 @@ export interface Core {
 export async function openCore(
   config: Config,
   surroundings: Surroundings,
-  { downloads, references }: ProtocolTables,
+  { downloads, references, readRange }: ProtocolTables,
   stack: AsyncDisposableStack,
 ): Promise<Core> {
   const { now, watch, log, proxy } = surroundings;
@@ -196,6 +205,9 @@ export async function openCore(
     for (const upstream of upstreams) upstream.close();
   };
   stack.defer(closing.part('the upstreams', closeUpstreams));
+  const accountName = (id: number) => accounts.nameOf(id);
+  const policies = new Policies({ database, readRange, accountName, now });
+  const gate = new PolicyGate({ policies, accountName, now });
   return {
     config,
     log,
@@ -226,7 +238,10 @@ export async function openCore(
     unwritten,
     entries,
     mirror,
-    admission: new Admission(surroundings.judge),
+    admission: new Admission(surroundings.judge ?? gate.judge),
+    sightings: new Sightings(database, now),
+    policies,
+    gate,
     upstreams,
   };
 }

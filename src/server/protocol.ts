@@ -13,6 +13,7 @@ import type { JobParts } from '../jobs/table.ts';
 import type { ListedKinds } from '../mirror/store/entry-kinds.ts';
 import type { NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { EmptyClaims } from '../mirror/policy/claims.ts';
+import type { RangeReader } from '../policy/compile.ts';
 import type { Prefetchable } from '../prefetch/prefetch.ts';
 import type { ProtocolInputs } from '../prefetch/inputs.ts';
 import type { BlobReferences } from '../storage/blobs/references.ts';
@@ -35,6 +36,8 @@ export interface Protocol {
   readonly addDownloads: AddDownloads;
   /** The files that can list what to prefetch. */
   readonly inputs: ProtocolInputs;
+  /** Reads a range of versions in a policy, if its names have versions. */
+  readonly readRange?: RangeReader;
   /** Opens the protocol on the core; `stack` closes what it opens. */
   open(core: Core, stack: AsyncDisposableStack): OpenProtocol;
 }
@@ -127,4 +130,9 @@ interface UpstreamSupport {
   consequence?(upstream: Upstream): Promise<string | undefined>;
   /** Requests the rate limit of the upstream, if that needs a separate request. */
   askRateLimit?(upstream: Upstream): Promise<void>;
+}
+
+/** Reads a range as the first protocol whose names have versions does. */
+export function rangeReader(protocols: readonly Protocol[]): RangeReader {
+  return protocols.find(({ readRange }) => readRange)?.readRange ?? (() => undefined);
 }

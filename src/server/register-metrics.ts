@@ -29,6 +29,7 @@ export function addMetrics(operations: Probes, parts: Measured, stack: AsyncDisp
   const { core, certificate } = parts;
   addMirror(operations, core, parts.protocols);
   addUpstreams(operations, core);
+  addPolicy(operations, core);
   const startedAt = core.now();
   operations.observeUpstreams(() => figuresOf(core, startedAt));
   addStorage(operations, parts);
@@ -44,6 +45,13 @@ export function addMetrics(operations: Probes, parts: Measured, stack: AsyncDisp
     const read = (): [[Record<string, string>, number]] => [[{}, certificate.expires / 1000]];
     operations.gauge('entrepot_certificate_expires_seconds', help, [], read, 'min');
   }
+}
+
+function addPolicy(operations: Probes, { gate }: Core): void {
+  const help = 'Requests for mirrored content that a policy refused, or would refuse in audit mode';
+  operations.counter('entrepot_policy_refusals_total', help, ['kind', 'verdict', 'mode'], () =>
+    [...gate.refusals.values()].map(({ count, ...labels }) => [labels, count]),
+  );
 }
 
 function addMirror(operations: Probes, { mirror, upstreams }: Core, protocols: readonly MirroringProtocol[]): void {

@@ -34,7 +34,7 @@ import { mirrorReferences } from '../mirror/store/references.ts';
 import { nuget } from '../nuget/protocol.ts';
 import { oci } from '../oci/protocol.ts';
 import { Inputs } from '../prefetch/inputs.ts';
-import type { OpenProtocol, Protocol, Web } from './protocol.ts';
+import { rangeReader, type OpenProtocol, type Protocol, type Web } from './protocol.ts';
 import { openRequirements } from './preflight.ts';
 import { Collector } from '../storage/upkeep/collector.ts';
 import { FilesWithoutRow } from '../storage/upkeep/files-without-row.ts';
@@ -77,7 +77,8 @@ export async function openInstallation(
   await using stack = new AsyncDisposableStack();
   const downloads = Object.fromEntries(protocols.map((each) => [each.kind, each.addDownloads]));
   const hosted = protocols.map((each) => each.references);
-  const core = await openCore(config, surroundings, { downloads, references: hosted }, stack);
+  const tables = { downloads, references: hosted, readRange: rangeReader(protocols) };
+  const core = await openCore(config, surroundings, tables, stack);
   const { database, driver, entries, upstreams, defaultAccount, log, now } = core;
   const opened = protocols.map((each) => each.open(core, stack));
   const accounts = new Map((await core.accounts.list()).map(({ name, id }) => [name, id]));
@@ -305,6 +306,7 @@ function mountAll(
     uses: core.uses,
     stored,
     limits,
+    policies: core.policies,
     now,
   });
   const api = new Api(operations, quota);

@@ -22,6 +22,8 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'PUT /packages/{id}/deprecations',
       'PUT /packages/{id}/{version}/deprecation',
       'GET /explain',
+      'GET /policy',
+      'PUT /policy',
       'GET /upstreams/{id}/history',
       'GET /account/storage',
       'GET /findings',

@@ -175,6 +175,7 @@ test('every operation of /v1 that changes something records an event of its clie
       () => call('PUT', `/publishers/${String(made['id'])}`, { ...rule, name: 'changed' }),
     ],
     ['DELETE /publishers/{id}', 'publisher.deleted', () => call('DELETE', `/publishers/${String(made['id'])}`)],
+    ['PUT /policy', 'policy.changed', () => call('PUT', '/policy', { mode: 'audit' })],
     ['POST /jobs/{name}/runs', 'job.started', () => call('POST', '/jobs/sample/runs')],
     [
       'POST /prefetch',

@@ -23,6 +23,7 @@ interface Gate {
 
 interface Setup {
   server: TestServer;
+  registry: Awaited<ReturnType<typeof startUpstreamRegistry>>;
   gate: Gate;
   /** References that are held, and refused. */
   held: string[];
@@ -79,6 +80,7 @@ async function start(t: ExecutionContext): Promise<Setup> {
   };
   return {
     server,
+    registry,
     gate,
     held: [hidden, 'hidden-tag', digests.hidden, digests.layer, digests.subject, key],
     refused: [denied, 'denied-tag', digests.denied],
@@ -241,8 +243,8 @@ test('held versions do not pass the ownership of an id to another upstream', asy
   );
 });
 
-test('a prefetch stores nothing that is held', async (t) => {
-  const { server, gate, held } = await start(t);
+test('a prefetch stores nothing that is held, except a manifest, whose age counts from then on', async (t) => {
+  const { server, gate, held, registry, digests } = await start(t);
   gate.verdicts = new Map(held.map((each) => [each, 'hold']));
   const text = `lib@${open}\nlib@${hidden}\nregistry.test/team/app:open-tag\nregistry.test/team/app:hidden-tag\n`;
   const body = new FormData();
@@ -260,5 +262,7 @@ test('a prefetch stores nothing that is held', async (t) => {
     stored.versions.map(({ version }) => version),
     [open],
   );
-  t.is((await server.fetch('/v1/containers/registry.test/team/app/manifests/hidden-tag')).status, 404);
+  const asked = registry.requests();
+  t.true(asked.includes('GET /v2/team/app/manifests/hidden-tag'));
+  t.false(asked.includes(`GET /v2/team/app/blobs/${digests.layer}`));
 });

@@ -24,6 +24,7 @@ export const needed = (folder: string): Record<string, string> => ({
   restore: `${folder}/x.tar`,
   'storage copy': '--to s3',
   cert: '--self-signed',
+  'policy apply': `${folder}/list.txt`,
   prefetch: `${folder}/list.txt`,
   'jobs run': 'gc',
 });

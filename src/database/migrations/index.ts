@@ -39,6 +39,7 @@ import { deprecatedPackages } from './042-deprecated-packages.ts';
 import { largest } from './043-largest.ts';
 import { upstreamSamples } from './044-upstream-samples.ts';
 import { peopleMigrations } from './038-people.ts';
+import { policies } from './047-policies.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -82,4 +83,5 @@ export const migrations: readonly Migration[] = [
   ...deprecatedPackages,
   ...largest,
   ...upstreamSamples,
+  ...policies,
 ];

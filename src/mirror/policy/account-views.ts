@@ -1,46 +1,52 @@
 import { LRUCache } from 'lru-cache';
 import type { Upstream } from '../../upstream/upstream.ts';
 
-/** Names of accounts that are kept in memory. The name of an account never changes. */
-const maxNames = 10_000;
+/** Views of accounts that are kept in memory. The name of an account never changes. */
+const maxViews = 10_000;
 
 /**
- * One view of the mirror for each account that the settings name at an upstream, and one for all other accounts. A view
- * has only the upstreams that serve the account, so content of other upstreams cannot be reached through it.
+ * A view of the mirror for each account. It has only the upstreams that serve the account, so content of other upstreams cannot
+ * be reached through it, and only what the policies let the account have.
  */
-export class AccountViews<View> {
-  readonly #byName = new Map<string, View>();
-  readonly #others: View;
+export class AccountViews<View extends object> {
+  readonly #named: ReadonlySet<string>;
   readonly #nameOf: (accountId: number) => Promise<string | undefined>;
-  readonly #names = new LRUCache<number, string>({ max: maxNames });
+  readonly #open: (account: string | undefined, accountId: number) => View;
+  readonly #views = new LRUCache<number, View>({ max: maxViews });
 
   /**
-   * `nameOf` resolves to the name of an account, undefined if there is no such account. `open` opens the view of the account
-   * with this name; undefined stands for accounts that no upstream names.
+   * `nameOf` resolves to the name of an account, undefined if there is no such account. `open` opens the view of an account; its
+   * name is undefined if no upstream names it. A view keeps no state: it may be opened again at any time.
    */
   constructor(
     upstreams: readonly Upstream[],
     nameOf: (accountId: number) => Promise<string | undefined>,
-    open: (account: string | undefined) => View,
+    open: (account: string | undefined, accountId: number) => View,
   ) {
     this.#nameOf = nameOf;
-    this.#others = open(undefined);
-    for (const name of upstreams.flatMap(({ config }) => config.accounts ?? [])) {
-      if (!this.#byName.has(name)) this.#byName.set(name, open(name));
-    }
+    this.#open = open;
+    this.#named = new Set(upstreams.flatMap(({ config }) => config.accounts ?? []));
   }
 
-  /** The view of an account; at once if no upstream names an account, so that a request costs nothing more. */
+  /** The view of an account; at once if it is known, so that a request costs nothing more. */
   of(accountId: number): View | Promise<View> {
-    return this.#byName.size === 0 ? this.#others : this.#find(accountId);
+    const known = this.#views.get(accountId);
+    if (known) return known;
+    return this.#named.size === 0 ? this.#keep(accountId, undefined) : this.#find(accountId);
   }
 
   async #find(accountId: number): Promise<View> {
-    let name = this.#names.get(accountId);
-    if (name === undefined) {
-      name = await this.#nameOf(accountId);
-      if (name !== undefined) this.#names.set(accountId, name);
-    }
-    return (name !== undefined && this.#byName.get(name)) || this.#others;
+    const name = await this.#nameOf(accountId);
+    const isNamed = name !== undefined && this.#named.has(name);
+    const view = this.#open(isNamed ? name : undefined, accountId);
+    // An account that does not exist yet may be created with this name.
+    if (name !== undefined) this.#views.set(accountId, view);
+    return view;
+  }
+
+  #keep(accountId: number, name: string | undefined): View {
+    const view = this.#open(name, accountId);
+    this.#views.set(accountId, view);
+    return view;
   }
 }

@@ -1,59 +1,100 @@
 import { DomainError } from '../../runtime/errors.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 
-/** A name at an upstream: the key of a package, a repository, or the file name of symbols. */
+/** A name at an upstream, as an account asks for it. */
 export interface MirroredName {
+  accountId: number;
   upstream: Upstream;
-  kind: 'package' | 'image' | 'symbols';
+  kind: 'package' | 'image' | 'blob' | 'symbols';
+  /** The key of a package, a repository, or the file name of symbols. */
   name: string;
+  /** The names by which patterns mean it, in lower case. */
+  shown: readonly string[];
+  facts: NameFacts;
+}
+
+/** What is known of the references of a name. It is read only for a policy that needs it. */
+export interface NameFacts {
+  /** The facts of those of `references` of which something is known here. Sends no request. */
+  of(references: readonly string[]): Promise<ReadonlyMap<string, ReferenceFacts>>;
+  /**
+   * When the upstream published each reference, as it says; milliseconds since 1970 UTC. For one that is older than
+   * `settledBefore`, a later time may be told that is before it, too. Throws if the upstream fails. Absent for a kind whose
+   * upstreams do not say it.
+   */
+  published?(settledBefore: number): Promise<ReadonlyMap<string, number | undefined> | undefined>;
+  /** When the upstream first offered each of `references`, of which it says no date. */
+  listed?(references: readonly string[]): Promise<ReadonlyMap<string, number>>;
+}
+
+/** Times are in milliseconds since 1970 UTC. */
+export interface ReferenceFacts {
+  /** When its content was stored here first. */
+  firstSeenAt?: number | undefined;
+  /** The digest that a tag has. */
+  digest?: string | undefined;
+  /** The facts of stored indexes that name a manifest. */
+  namedBy?: (() => Promise<ReadonlyMap<string, ReferenceFacts>>) | undefined;
 }
 
 /**
  * What clients get of a reference, which is a version, tag or digest. `hold`: it is hidden everywhere, as if it did not exist.
- * `denied`: lists show it, and its content is refused with this message.
+ * `denied`: its content is refused with this message, and lists show it unless it is hidden.
  */
-export type Verdict = 'allow' | 'hold' | { denied: string };
+export type Verdict = 'allow' | 'hold' | { denied: string; isHidden?: boolean };
 
 /** The verdict on each reference of a name. */
 type Verdicts = (reference: string) => Verdict;
 
-/** Resolves to the verdicts on the references of a name; undefined if clients get all of them. */
-export type Judge = (name: MirroredName) => Promise<Verdicts | undefined>;
+/**
+ * Resolves to the verdicts on `references` of a name; undefined if clients get all of them. `purpose` says whether lists or
+ * content are asked for.
+ */
+export type Judge = (
+  name: MirroredName,
+  references: readonly string[],
+  purpose: 'list' | 'content',
+) => Promise<Verdicts | undefined>;
 
 /**
  * Decides which references of upstreams are shown and served. All readers of mirrored content pass it: lists by `listed`,
  * content by `serves`.
  */
 export class Admission {
-  readonly #judge: Judge | undefined;
+  readonly #judge: Judge;
 
-  /** Without `judge`, clients get everything. */
-  constructor(judge?: Judge) {
+  constructor(judge: Judge) {
     this.#judge = judge;
-  }
-
-  /** Whether clients get everything. */
-  get isOpen(): boolean {
-    return this.#judge === undefined;
   }
 
   /** Whether some references of a name may be hidden or refused. */
   async isLimited(name: MirroredName): Promise<boolean> {
-    return (await this.#judge?.(name)) !== undefined;
+    return (await this.#judge(name, [], 'list')) !== undefined;
   }
 
   /** Those of `items` that lists show. */
   async listed<T>(name: MirroredName, items: readonly T[], referenceOf: (item: T) => string): Promise<readonly T[]> {
-    const verdictOf = await this.#judge?.(name);
-    return verdictOf ? items.filter((item) => verdictOf(referenceOf(item)) !== 'hold') : items;
+    if (items.length === 0) return items;
+    const verdictOf = await this.#judge(name, items.map(referenceOf), 'list');
+    return verdictOf ? items.filter((item) => !isHidden(verdictOf(referenceOf(item)))) : items;
   }
 
   /** Whether the content of all `references` may be served; false if one is held. Throws `Denied`. */
   async serves(name: MirroredName, ...references: readonly string[]): Promise<boolean> {
-    const verdictOf = await this.#judge?.(name);
-    const verdicts = verdictOf ? references.map(verdictOf) : [];
+    const verdicts = await this.verdicts(name, references);
     if (verdicts.includes('hold')) return false;
     for (const verdict of verdicts) if (typeof verdict === 'object') throw new DomainError('Denied', verdict.denied);
     return true;
   }
+
+  /** The verdict on the content of each of `references`. */
+  async verdicts(name: MirroredName, references: readonly string[]): Promise<readonly Verdict[]> {
+    const verdictOf = await this.#judge(name, references, 'content');
+    return references.map((reference) => verdictOf?.(reference) ?? 'allow');
+  }
+}
+
+/** Whether lists do not show it: what is not there, or not yet. */
+export function isHidden(verdict: Verdict): boolean {
+  return verdict === 'hold' || (typeof verdict === 'object' && verdict.isHidden === true);
 }

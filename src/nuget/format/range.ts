@@ -97,6 +97,19 @@ export function satisfies(range: VersionRange, version: Version): boolean {
   return true;
 }
 
+/**
+ * Whether a version is in the range that `text` writes; undefined if it is no range with brackets. A bare version would mean all
+ * versions from there on, which people do not expect in a rule.
+ */
+export function versionTest(text: string): ((version: string) => boolean) | undefined {
+  const range = /^\s*[[(]/.test(text) ? parseRange(text) : undefined;
+  if (!range || range.float) return undefined;
+  return (version) => {
+    const parsed = parseVersion(version);
+    return parsed !== undefined && satisfies(range, parsed);
+  };
+}
+
 /** Whether only a client that supports SemVer 2.0.0 can read the range: one of its bounds is a SemVer 2.0.0 version. */
 export function isSemVer2Range(range: VersionRange): boolean {
   return [range.min, range.max].some((bound) => bound !== undefined && isSemVer2(bound));

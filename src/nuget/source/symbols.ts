@@ -1,7 +1,7 @@
 import type { Config } from '../../config/schema.ts';
 import { fetchFrom } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure, type MirrorEntry, type Mirror } from '../../mirror/mirror.ts';
-import type { Admission } from '../../mirror/policy/admission.ts';
+import type { Admission, MirroredName } from '../../mirror/policy/admission.ts';
 import { resourceOf } from '../../mirror/fetch/resource.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { symbolsOf } from '../../upstream/configured.ts';
@@ -45,7 +45,7 @@ export class UpstreamSymbols {
     // A file usually has the name of its package. Never send a hosted or reserved name upstream.
     for (const upstream of await this.#source.candidates(accountId, name.slice(0, -'.pdb'.length))) {
       const base = symbolsOf(upstream.config);
-      if (!base || !(await this.#admission.serves({ upstream, kind: 'symbols', name }, key))) continue;
+      if (!base || !(await this.#admission.serves(symbolsName(accountId, upstream, name), key))) continue;
       try {
         const entry = await this.#openFrom(upstream, base, name, key, checksum);
         if (entry) return entry;
@@ -89,4 +89,9 @@ async function verifyPdb(staged: StagedFile, key: string): Promise<Record<string
     throw new Error(found === undefined ? 'it is not the requested PDB' : `it is the PDB ${found}`);
   }
   return {};
+}
+
+/** Symbols as policies see them: no version of a package is known for them. */
+function symbolsName(accountId: number, upstream: Upstream, name: string): MirroredName {
+  return { accountId, upstream, kind: 'symbols', name, shown: [name], facts: { of: async () => new Map() } };
 }

@@ -4,7 +4,8 @@ import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import type { DomainError } from '../../runtime/errors.ts';
 import { fetchFrom, unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure, type MirrorEntry, type Mirror, type ServedOutcome } from '../../mirror/mirror.ts';
-import type { Admission, MirroredName } from '../../mirror/policy/admission.ts';
+import type { Admission, MirroredName, ReferenceFacts } from '../../mirror/policy/admission.ts';
+import type { Sightings } from '../../mirror/store/sightings.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import { resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
@@ -64,17 +65,30 @@ const serviceIndex: DocumentReading<Resources, 'short'> = {
   },
 };
 
+/** What decides which versions an account gets. */
+export interface PackageGate {
+  admission: Admission;
+  sightings: Sightings;
+  accountId: number;
+  /** As `datesOf` in `package-dates.ts`. */
+  datesOf(
+    owner: Owner,
+    key: string,
+    settledBefore: number,
+  ): Promise<ReadonlyMap<string, number | undefined> | undefined>;
+}
+
 /** Packages of the upstream feeds that serve an account, through the mirror. Ids and versions are keys: lower case, normalised. */
 export class PackageMirror {
   readonly #mirror: Mirror;
   readonly #origin: UpstreamPolicy;
-  readonly #admission: Admission;
+  readonly #gate: PackageGate;
   readonly #limits: Config['limits'];
 
-  constructor(mirror: Mirror, origin: UpstreamPolicy, admission: Admission, limits: Config['limits']) {
+  constructor(mirror: Mirror, origin: UpstreamPolicy, gate: PackageGate, limits: Config['limits']) {
     this.#mirror = mirror;
     this.#origin = origin;
-    this.#admission = admission;
+    this.#gate = gate;
     this.#limits = limits;
   }
 
@@ -140,12 +154,12 @@ export class PackageMirror {
 
   /** Those of `items` that lists of the package with this key show. */
   listed<T>(upstream: Upstream, key: string, items: readonly T[], versionOf: (item: T) => string) {
-    return this.#admission.listed(nameOf(upstream, key), items, versionOf);
+    return this.#gate.admission.listed(this.nameOf(upstream, key), items, versionOf);
   }
 
   /** Whether some versions of the package may be hidden. */
   isLimited(upstream: Upstream, key: string): Promise<boolean> {
-    return this.#admission.isLimited(nameOf(upstream, key));
+    return this.#gate.admission.isLimited(this.nameOf(upstream, key));
   }
 
   /** All versions of an id at an upstream, in order, also those that lists do not show. Undefined if it has none. */
@@ -212,7 +226,7 @@ export class PackageMirror {
     const owner = await this.#ownerOrHolder(id, version);
     if (!owner) return undefined;
     const { upstream } = owner;
-    if (!(await this.#admission.serves(nameOf(upstream, key), version))) return undefined;
+    if (!(await this.#gate.admission.serves(this.nameOf(upstream, key), version))) return undefined;
     return this.#open(owner, {
       ...nupkgEntry(upstream, key, version, this.#limits.nupkg, () => hashOf(owner)),
       fetch: async (_stored, signal) => {
@@ -232,7 +246,7 @@ export class PackageMirror {
   async storedNupkg(id: string, version: string): Promise<EntryMetadata | undefined> {
     const owner = await this.#ownerOrHolder(id, version);
     const key = packageKey(id);
-    if (!owner || !(await this.#admission.serves(nameOf(owner.upstream, key), version))) return undefined;
+    if (!owner || !(await this.#gate.admission.serves(this.nameOf(owner.upstream, key), version))) return undefined;
     return this.#stored(owner.upstream, key, version);
   }
 
@@ -242,7 +256,7 @@ export class PackageMirror {
     const owner = await this.owner(id);
     if (!owner) return undefined;
     const { upstream } = owner;
-    if (!(await this.#admission.serves(nameOf(upstream, key), version))) return undefined;
+    if (!(await this.#gate.admission.serves(this.nameOf(upstream, key), version))) return undefined;
     const leaf = kind === 'nuspec' ? `${key}.nuspec` : kind;
     return this.#open(owner, {
       ...sidecarEntry(upstream, key, version, kind),
@@ -318,10 +332,31 @@ export class PackageMirror {
     const stored = await this.#mirror.stored({ upstream: upstream.id, kind: 'nupkg', name, reference: version });
     return stored && (await this.listed(upstream, name, [stored], () => version))[0];
   }
-}
 
-function nameOf(upstream: Upstream, name: string): MirroredName {
-  return { upstream, kind: 'package', name };
+  /** A package as policies see it. */
+  nameOf(upstream: Upstream, key: string): MirroredName {
+    return {
+      accountId: this.#gate.accountId,
+      upstream,
+      kind: 'package',
+      name: key,
+      shown: [key],
+      facts: {
+        of: (versions) => this.#factsOf(upstream, key, versions),
+        listed: (versions) => this.#gate.sightings.firstListed({ upstream: upstream.id, name: key }, versions),
+        published: (settledBefore) => this.#gate.datesOf({ upstream }, key, settledBefore),
+      },
+    };
+  }
+
+  async #factsOf(
+    upstream: Upstream,
+    key: string,
+    versions: readonly string[],
+  ): Promise<ReadonlyMap<string, ReferenceFacts>> {
+    const seen = await this.#gate.sightings.firstSeen({ upstream: upstream.id, name: key }, 'version', versions);
+    return new Map([...seen].map(([version, firstSeenAt]) => [version, { firstSeenAt }]));
+  }
 }
 
 /** The subject of every request for a package, for all its documents and files. */

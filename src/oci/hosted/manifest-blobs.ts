@@ -8,9 +8,15 @@ import { hasMoreValues } from '../format/json-values.ts';
 import { maxValues } from '../format/manifest.ts';
 
 /** A config or layer as a manifest states it. */
-export interface StatedBlob {
+interface StatedBlob {
   readonly digest: Digest;
   readonly size: number | undefined;
+}
+
+/** What a manifest names: the config and layers of an image, or the children of an index. */
+export interface NamedContent {
+  readonly blobs: readonly StatedBlob[];
+  readonly children: readonly StatedBlob[];
 }
 
 /** Bytes of memory for all kept lists, of each list, and of each of its blobs without the digest, as measured. */
@@ -19,19 +25,25 @@ const bytesOfList = 500;
 const bytesOfBlob = 80;
 
 /** By the digest of the manifest, so that a manifest in frequent use is parsed once. The manifest itself takes more memory. */
-const kept = new LRUCache<Digest, readonly StatedBlob[]>({
+const kept = new LRUCache<Digest, NamedContent>({
   maxSize: keptBytes,
-  sizeCalculation: (blobs) => blobs.reduce((sum, { digest }) => sum + bytesOfBlob + digest.length, bytesOfList),
+  sizeCalculation: ({ blobs, children }) =>
+    [...blobs, ...children].reduce((sum, { digest }) => sum + bytesOfBlob + digest.length, bytesOfList),
 });
 
+/** What a manifest with this digest names, if it was read a short time ago. */
+export function knownContent(digest: string): NamedContent | undefined {
+  return kept.get(digest as Digest);
+}
+
 /**
- * The config and the layers of the manifest in a complete and verified entry; closes the entry's content. None for a manifest
- * with more values than are accepted today. Others get the same array: it must not be changed.
+ * What the manifest in a complete and verified entry names; closes the entry's content. Nothing for a manifest with more values
+ * than are accepted today. Others get the same value: it must not be changed.
  */
-export async function blobsOfEntry(
+export async function contentOfEntry(
   entry: Pick<MirrorEntry, 'metadata' | 'content' | 'complete'>,
   limit: number,
-): Promise<readonly StatedBlob[]> {
+): Promise<NamedContent> {
   const known = entry.metadata && kept.get(entry.metadata.digest);
   if (known) {
     entry.content.close();
@@ -42,13 +54,14 @@ export async function blobsOfEntry(
   await pause();
   const isTooLong = hasMoreValues(bytes, maxValues);
   await pause();
-  const blobs = isTooLong ? [] : blobsIn(parseDocument(bytes) ?? {});
-  kept.set(digest, blobs);
-  return blobs;
+  const { config, layers, manifests } = isTooLong ? {} : ((parseDocument(bytes) ?? {}) as Record<string, unknown>);
+  const content = { blobs: descriptorsIn([config, layers].flat()), children: descriptorsIn([manifests].flat()) };
+  kept.set(digest, content);
+  return content;
 }
 
-function blobsIn({ config, layers }: { config?: unknown; layers?: unknown }): StatedBlob[] {
-  return [config, layers].flat().flatMap((each) => {
+function descriptorsIn(list: readonly unknown[]): StatedBlob[] {
+  return list.flatMap((each) => {
     const { digest, size } = (each ?? {}) as { digest?: unknown; size?: unknown };
     if (typeof digest !== 'string' || !isDigest(digest)) return [];
     return [{ digest, size: Number.isSafeInteger(size) ? (size as number) : undefined }];

@@ -1,21 +1,22 @@
 import type { Config } from '../../config/schema.ts';
 import type { Transaction } from '../../database/database.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
-import { pause } from '../../runtime/event-loop.ts';
+import { DomainError } from '../../runtime/errors.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import { fetchFrom } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure, type MirrorEntry, type Mirror, type ServedOutcome } from '../../mirror/mirror.ts';
-import type { Admission, MirroredName } from '../../mirror/policy/admission.ts';
+import { isHidden, type Admission, type MirroredName } from '../../mirror/policy/admission.ts';
+import type { Sightings } from '../../mirror/store/sightings.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import { blobsOfEntry, type StatedBlob } from '../hosted/manifest-blobs.ts';
 import type { Descriptor } from '../format/manifest.ts';
 import { blobEntry, manifestEntry, manifestTypes } from './image-entries.ts';
 import { RepositoryNames } from './repository-names.ts';
-import { pullScope, resource, urlOf, type UpstreamRepository } from './upstream-repository.ts';
+import { namingSearched, StoredManifests } from './stored-manifests.ts';
+import { listedName, pullScope, resource, urlOf, type UpstreamRepository } from './upstream-repository.ts';
 import { fallbackTag } from '../format/reference.ts';
 import { readParsedList, referrerLists, tagLists, type ListKind } from './parsed-lists.ts';
 import { pageOfNames, type NamePage } from '../hosted/repositories.ts';
@@ -32,6 +33,8 @@ const referencesAtATime = 500;
 /** The most manifests that are searched for blobs, and the most bytes of them together. */
 const manifestsSearched = 50;
 const manifestBytesSearched = 8 * 2 ** 20;
+/** The most digests of a tag that are searched for one that is old enough. */
+const digestsSearched = 100;
 
 /** Images of the upstream registries that serve an account, through the mirror. */
 export class ImageMirror {
@@ -39,12 +42,19 @@ export class ImageMirror {
   readonly #mirror: Mirror;
   readonly #policy: UpstreamPolicy;
   readonly #admission: Admission;
+  readonly #manifests: StoredManifests;
   readonly #limits: Config['limits'];
 
-  constructor(mirror: Mirror, policy: UpstreamPolicy, admission: Admission, limits: Config['limits']) {
+  constructor(
+    mirror: Mirror,
+    policy: UpstreamPolicy,
+    { admission, sightings, accountId }: { admission: Admission; sightings: Sightings; accountId: number },
+    limits: Config['limits'],
+  ) {
     this.#mirror = mirror;
     this.#policy = policy;
     this.#admission = admission;
+    this.#manifests = new StoredManifests(mirror, sightings, accountId, limits);
     this.#limits = limits;
     this.names = new RepositoryNames(policy);
   }
@@ -58,23 +68,48 @@ export class ImageMirror {
    * The complete manifest of a tag or digest. A stored tag is revalidated by HEAD, which upstreams do not count as a pull.
    * If it has moved, the new manifest is opened by its digest, so that a stored one is not fetched again.
    */
-  openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
-    return this.#admission.isOpen ? this.#openManifest(place, reference) : this.#openAdmitted(place, reference);
+  async openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
+    const isLimited = await this.#admission.isLimited(this.#manifests.nameOf(place));
+    return isLimited ? this.#openAdmitted(place, reference) : this.#openManifest(place, reference);
   }
 
+  /**
+   * The manifest of a name that a policy limits. What is held is fetched all the same: its age counts from then on, and the
+   * upstream may delete it. A tag that moved to a digest that is held answers its latest digest that is not.
+   */
   async #openAdmitted(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
-    if (!(await this.#admission.serves(nameOf(place), reference))) return undefined;
+    const name = this.#manifests.nameOf(place);
+    const [before] = await this.#admission.verdicts(name, [reference]);
+    if (before !== 'allow' && !isHidden(before!)) return (await this.#admission.serves(name, reference), undefined);
     const entry = await this.#openManifest(place, reference);
-    if (!entry || isDigest(reference)) return entry;
+    if (!entry) return undefined;
     try {
       const { digest } = entry.metadata ?? (await entry.complete);
-      if (await this.#admission.serves(nameOf(place), digest)) return entry;
+      const verdicts = await this.#admission.verdicts(name, [reference, digest]);
+      if (verdicts.every((each) => each === 'allow')) return entry;
+      if (!isDigest(reference) && verdicts.some(isHidden)) {
+        const earlier = await this.#earlierDigest(place, reference);
+        if (earlier !== undefined) {
+          entry.content.close();
+          return await this.#openManifest(place, earlier);
+        }
+      }
+      await this.#admission.serves(name, reference, digest);
     } catch (error) {
       entry.content.close();
       throw error;
     }
     entry.content.close();
     return undefined;
+  }
+
+  /** The latest digest of a tag that clients get. */
+  async #earlierDigest(place: UpstreamRepository, tag: string): Promise<Digest | undefined> {
+    const digests = await this.#manifests.digestsOf(place, tag, digestsSearched);
+    const [found] = await this.listed(place, digests, String);
+    if (found === undefined) return undefined;
+    const [verdict] = await this.#admission.verdicts(this.#manifests.nameOf(place), [found]);
+    return verdict === 'allow' ? (found as Digest) : undefined;
   }
 
   #openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
@@ -100,7 +135,7 @@ export class ImageMirror {
 
   /** A blob. Once stored, it is never requested again. Its size is limited to the one in a stored manifest, if any. */
   async openBlob(place: UpstreamRepository, digest: Digest): Promise<MirrorEntry | undefined> {
-    if (!this.#admission.isOpen && !(await this.#admission.serves(nameOf(place), digest))) return undefined;
+    if (!(await this.#servesBlob(place, digest))) return undefined;
     const blob = blobEntry(place, digest, this.#limits.blob);
     const stored = await this.#mirror.openStored(blob);
     if (stored) return stored;
@@ -115,34 +150,42 @@ export class ImageMirror {
     });
   }
 
+  /** Whether a policy lets a blob be served: an image that names it is open. Throws `Denied`. */
+  async #servesBlob(place: UpstreamRepository, digest: Digest): Promise<boolean> {
+    const blob: MirroredName = { ...this.#manifests.nameOf(place), kind: 'blob' };
+    if ((await this.#admission.isLimited(blob)) && !(await this.#admission.serves(blob, digest))) return false;
+    const name = this.#manifests.nameOf(place);
+    if (!(await this.#admission.isLimited(name))) return true;
+    const naming: Digest[] = [];
+    for await (const [manifest, { blobs, children }] of this.#manifests.latestContent(
+      place,
+      namingSearched,
+      Infinity,
+    )) {
+      if (![...blobs, ...children].some((each) => each.digest === digest)) continue;
+      const [verdict] = await this.#admission.verdicts(name, [manifest]);
+      if (verdict === 'allow') return true;
+      naming.push(manifest);
+    }
+    if (naming.length > 0) return this.#admission.serves(name, naming[0]!);
+    const message = `No image of ${listedName(place)} that the policy allows has the blob ${digest}. Pull the image by its tag or digest.`;
+    throw new DomainError('Denied', message);
+  }
+
   /** The size of a blob in the repository's stored manifests, of which the most recently used are searched. */
   async #sizeOf(place: UpstreamRepository, digest: Digest): Promise<number | undefined> {
-    for await (const blobs of this.#latestBlobs(place)) {
+    for await (const [, { blobs }] of this.#manifests.latestContent(place, manifestsSearched, manifestBytesSearched)) {
       const found = blobs.find((each) => each.digest === digest && each.size !== undefined);
       if (found) return found.size;
     }
     return undefined;
   }
 
-  /** The configs and layers of each of the repository's stored manifests, the most recently used first. */
-  async *#latestBlobs(place: UpstreamRepository): AsyncGenerator<readonly StatedBlob[]> {
-    let bytes = 0;
-    for (const reference of await this.#mirror.latest(resource(place, 'manifest', '').key, manifestsSearched)) {
-      // Without the kind of the upstream: no client has requested this manifest.
-      const { key } = resource(place, 'manifest', reference);
-      const entry = await this.#mirror.openStored({ key, lifetime: 'immutable' });
-      if (!entry) continue;
-      bytes += entry.size ?? 0;
-      yield await blobsOfEntry(entry, this.#limits.manifest);
-      await pause();
-      if (bytes > manifestBytesSearched) return;
-    }
-  }
-
   /** The configs and layers of the repository's stored images, of which the most recently used are searched. */
   async blobsOfImages(place: UpstreamRepository): Promise<Set<string>> {
     const blobs = new Set<string>();
-    for await (const some of this.#latestBlobs(place)) for (const { digest } of some) blobs.add(digest);
+    const latest = this.#manifests.latestContent(place, manifestsSearched, manifestBytesSearched);
+    for await (const [, some] of latest) for (const { digest } of some.blobs) blobs.add(digest);
     return blobs;
   }
 
@@ -177,7 +220,7 @@ export class ImageMirror {
 
   /** Those of `items`, which have tags or digests of the repository, that lists show. */
   listed<T>(place: UpstreamRepository, items: readonly T[], referenceOf: (item: T) => string) {
-    return this.#admission.listed(nameOf(place), items, referenceOf);
+    return this.#admission.listed(this.#manifests.nameOf(place), items, referenceOf);
   }
 
   /** The stored tags with this digest, in byte order. */
@@ -267,10 +310,6 @@ export class ImageMirror {
     });
     return entry && { served: entry.outcome, items: await readParsedList(entry, kind) };
   }
-}
-
-function nameOf({ upstream, name }: UpstreamRepository): MirroredName {
-  return { upstream, kind: 'image', name };
 }
 
 /** The number of `names`, which are in byte order, up to `last`. */

@@ -1,0 +1,82 @@
+import { z } from 'zod';
+import { allow } from '../../accounts/allow.ts';
+import type { Principal } from '../../accounts/principal.ts';
+import { allAccounts, type Policies, type StoredPolicy } from '../../policy/policies.ts';
+import { operation, type Operation } from '../framework/operation.ts';
+import { time, timeOrNull } from '../framework/schemas.ts';
+
+const layers = ['account', 'all'] as const;
+type LayerName = (typeof layers)[number];
+
+const policyQuery = z.object({
+  layer: z
+    .enum(layers, 'expected account or all')
+    .default('account')
+    .meta({ description: '`all` is the policy of all accounts, which needs the scope `operate`' }),
+});
+
+const policyItem = z
+  .strictObject({
+    layer: z.enum(layers),
+    policy: z
+      .record(z.string(), z.unknown())
+      .nullable()
+      .meta({ description: 'As it was written; null without a policy' }),
+    revision: z.int().min(0).meta({ description: 'Grows with each change; 0 before the first one' }),
+    changed_at: time.nullable(),
+  })
+  .meta({ id: 'Policy' });
+
+const policyBody = z
+  .record(z.string(), z.unknown())
+  .meta({ description: 'The policy; docs/policy.md describes it. An empty object ends it' });
+
+/** `/policy`: which content of upstreams an account gets. */
+export function policyOperations(policies: Policies): Operation[] {
+  return [
+    operation({
+      method: 'get',
+      path: '/policy',
+      id: 'getPolicy',
+      summary: 'The policy for mirrored content of the account, or of all accounts',
+      action: 'read',
+      query: policyQuery,
+      status: 200,
+      answer: policyItem,
+      run: async ({ principal, query: { layer } }) => {
+        if (layer === 'all') allow(principal, 'operate');
+        return toItem(layer, await policies.get(accountOf(principal, layer)));
+      },
+    }),
+    operation({
+      method: 'put',
+      path: '/policy',
+      id: 'putPolicy',
+      summary: 'Replace the policy for mirrored content of the account, or with `layer=all` of all accounts',
+      action: 'any',
+      allNames: 'This token is limited by name patterns, and a policy concerns all names.',
+      lasting: true,
+      query: policyQuery,
+      body: policyBody,
+      status: 200,
+      answer: policyItem,
+      run: async ({ principal, query: { layer }, body }) => {
+        allow(principal, layer === 'all' ? 'operate' : 'admin');
+        return toItem(layer, await policies.put(accountOf(principal, layer), body));
+      },
+    }),
+  ];
+}
+
+function accountOf({ accountId }: Principal, layer: LayerName): number {
+  return layer === 'all' ? allAccounts : accountId;
+}
+
+function toItem(layer: LayerName, stored: StoredPolicy | undefined): z.input<typeof policyItem> {
+  return {
+    layer,
+    policy: (stored?.written ?? null) as Record<string, unknown> | null,
+    revision: stored?.revision ?? 0,
+    changed_at: timeOrNull(stored?.changedAt ?? null),
+  };
+}

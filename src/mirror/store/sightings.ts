@@ -1,0 +1,48 @@
+import type { Database } from '../../database/database.ts';
+import { digestsOf, firstSeen, latestDigests, record, type ReferenceKind } from '../../history/history.ts';
+import type { EntryKey } from './entries.ts';
+
+/** A name of an upstream. */
+type Name = Pick<EntryKey, 'upstream' | 'name'>;
+
+/** When mirrored content was first seen here. Times are in milliseconds since 1970 UTC. */
+export class Sightings {
+  readonly #database: Database;
+  readonly #now: () => number;
+
+  constructor(database: Database, now: () => number) {
+    this.#database = database;
+    this.#now = now;
+  }
+
+  /** When each of `references` of a name was first recorded. */
+  firstSeen(name: Name, kind: ReferenceKind, references: readonly string[]): Promise<Map<string, number>> {
+    return firstSeen(this.#database, ownerOf(name), kind, references);
+  }
+
+  /** When the upstream first offered each of `references`, which have no date. Records those that are new. */
+  async firstListed(name: Name, references: readonly string[]): Promise<Map<string, number>> {
+    const known = await this.firstSeen(name, 'listed', references);
+    const unknown = references.filter((each) => !known.has(each));
+    if (unknown.length === 0) return known;
+    const now = this.#now();
+    const seen = unknown.map((reference) => ({ kind: 'listed' as const, reference, digest: 'none' }));
+    await this.#database.transaction((tx) => record(tx, ownerOf(name), seen, now));
+    for (const each of unknown) known.set(each, now);
+    return known;
+  }
+
+  /** The digest that each of `tags` of a name had last. */
+  latestDigests(name: Name, tags: readonly string[]): Promise<Map<string, string>> {
+    return latestDigests(this.#database, ownerOf(name), tags);
+  }
+
+  /** Up to `limit` digests that a tag has had, the latest first. */
+  digestsOf({ reference, ...name }: Name & { reference: string }, limit: number): Promise<string[]> {
+    return digestsOf(this.#database, ownerOf(name), reference, limit);
+  }
+}
+
+function ownerOf({ upstream, name }: Name) {
+  return { accountId: 0, upstream, name };
+}

@@ -1,0 +1,100 @@
+import type { Config } from '../../config/schema.ts';
+import type { Mirror } from '../../mirror/mirror.ts';
+import type { MirroredName, ReferenceFacts } from '../../mirror/policy/admission.ts';
+import type { Sightings } from '../../mirror/store/sightings.ts';
+import { isDigest, type Digest } from '../../runtime/digest.ts';
+import { pause } from '../../runtime/event-loop.ts';
+import { contentOfEntry, knownContent, type NamedContent } from '../hosted/manifest-blobs.ts';
+import { formsOf, listedName, resource, type UpstreamRepository } from './upstream-repository.ts';
+
+/** The most manifests of a repository that are searched for the one that names a blob or an image, for a policy. */
+export const namingSearched = 1000;
+
+/** What is stored of repositories, and what is known of it, as policies see it. */
+export class StoredManifests {
+  readonly #mirror: Mirror;
+  readonly #sightings: Sightings;
+  readonly #accountId: number;
+  readonly #limit: number;
+
+  constructor(mirror: Mirror, sightings: Sightings, accountId: number, limits: Config['limits']) {
+    this.#mirror = mirror;
+    this.#sightings = sightings;
+    this.#accountId = accountId;
+    this.#limit = limits.manifest;
+  }
+
+  /** What each of the repository's stored manifests names, the most recently used first, with its digest. */
+  async *latestContent(
+    place: UpstreamRepository,
+    most: number,
+    mostBytes: number,
+  ): AsyncGenerator<readonly [Digest, NamedContent]> {
+    let bytes = 0;
+    for (const reference of await this.#mirror.latest(resource(place, 'manifest', '').key, most)) {
+      const known = knownContent(reference);
+      if (known && mostBytes === Infinity) {
+        yield [reference as Digest, known];
+        continue;
+      }
+      // Without the kind of the upstream: no client has requested this manifest.
+      const { key } = resource(place, 'manifest', reference);
+      const entry = await this.#mirror.openStored({ key, lifetime: 'immutable' });
+      if (!entry) continue;
+      bytes += entry.size ?? 0;
+      yield [entry.metadata!.digest, await contentOfEntry(entry, this.#limit)];
+      await pause();
+      if (bytes > mostBytes) return;
+    }
+  }
+
+  /** A repository as policies see it. */
+  nameOf(place: UpstreamRepository): MirroredName {
+    const { upstream, name } = place;
+    return {
+      accountId: this.#accountId,
+      upstream,
+      kind: 'image',
+      name,
+      shown: formsOf(place).map((form) => listedName({ upstream, name: form })),
+      facts: { of: (references) => this.#factsOf(place, references) },
+    };
+  }
+
+  /** The facts of tags and digests that were seen here. */
+  async #factsOf(
+    place: UpstreamRepository,
+    references: readonly string[],
+  ): Promise<ReadonlyMap<string, ReferenceFacts>> {
+    const { key } = resource(place, 'manifest', '');
+    const tags = await this.#sightings.latestDigests(
+      key,
+      references.filter((each) => !isDigest(each)),
+    );
+    const digests = [...references.filter(isDigest), ...tags.values()];
+    const seen = await this.#sightings.firstSeen(key, 'manifest', digests);
+    const facts = new Map<string, ReferenceFacts>();
+    for (const reference of references) {
+      const digest = tags.get(reference) ?? reference;
+      if (!seen.has(digest)) continue;
+      const namedBy = () => this.#namesManifest(place, digest);
+      facts.set(reference, { firstSeenAt: seen.get(digest), digest, namedBy });
+    }
+    return facts;
+  }
+
+  /** The facts of the repository's stored indexes that name a manifest. */
+  async #namesManifest(place: UpstreamRepository, digest: string): Promise<ReadonlyMap<string, ReferenceFacts>> {
+    const naming = new Set<string>();
+    for await (const [index, { children }] of this.latestContent(place, namingSearched, Infinity)) {
+      if (children.some((each) => each.digest === digest)) naming.add(index);
+    }
+    const seen = await this.#sightings.firstSeen(resource(place, 'manifest', '').key, 'manifest', [...naming]);
+    return new Map([...seen].map(([index, firstSeenAt]) => [index, { firstSeenAt, digest: index }]));
+  }
+
+  /** Up to `limit` digests that a tag has had here, the latest first. */
+  digestsOf({ upstream, name }: UpstreamRepository, tag: string, limit: number): Promise<string[]> {
+    return this.#sightings.digestsOf({ upstream: upstream.id, name, reference: tag }, limit);
+  }
+}

@@ -1,0 +1,60 @@
+import { NameSet, textMatcher } from '../accounts/names.ts';
+import { DomainError } from '../runtime/errors.ts';
+import type { CompiledRule, Layer, Regime } from './decide.ts';
+import type { PolicyDocument, PolicyRule } from './document.ts';
+
+/** Reads a range of versions; undefined if the text is none. A protocol knows how. */
+export type RangeReader = (range: string) => ((version: string) => boolean) | undefined;
+
+interface Written {
+  scope: Layer['scope'];
+  document: PolicyDocument;
+  regimes: readonly Regime[];
+}
+
+/** The layer that a policy makes. Throws `Invalid` for a range that cannot be read. */
+export function compileLayer({ scope, document, regimes }: Written, readRange: RangeReader): Layer {
+  const { mode, minimumAge, rules } = document;
+  const excepted = { package: setOf(minimumAge.except.packages), image: setOf(minimumAge.except.images) };
+  return {
+    scope,
+    isEnforced: mode === 'enforce',
+    age: { package: minimumAge.packages, image: minimumAge.images },
+    unknownDate: minimumAge.unknownDate,
+    listsHeld: minimumAge.held === 'list',
+    isExcepted: ({ kind, names, upstream }) =>
+      minimumAge.except.upstreams.includes(upstream) || names.some((name) => excepted[kind]?.includes(name) ?? false),
+    rules: rules.map((rule, at) => compileRule(rule, at, readRange)),
+    regimes,
+  };
+}
+
+function compileRule(rule: PolicyRule, at: number, readRange: RangeReader): CompiledRule {
+  const hasVersion = rule.versions === undefined ? () => true : readRange(rule.versions);
+  if (!hasVersion) {
+    throw new DomainError(
+      'Invalid',
+      `rules.${at}.versions: expected a range of versions such as [2.0.0, 3.0.0), or [2.0.0] for one version`,
+    );
+  }
+  // Tags differ by letter case, unlike names.
+  const tags = rule.tags.map(textMatcher);
+  const { name, verdict, reason, upstreams } = rule;
+  return {
+    name,
+    verdict,
+    reason,
+    upstreams,
+    packages: setOf(rule.packages),
+    images: setOf(rule.images),
+    accounts: setOf(rule.accounts),
+    digests: new Set(rule.digests),
+    hasVersion,
+    hasTag: (tag) => tags.length === 0 || tags.some((each) => each(tag)),
+    isForAllNames: rule.packages.length + rule.images.length + rule.digests.length === 0,
+  };
+}
+
+function setOf(patterns: readonly string[]): NameSet | undefined {
+  return patterns.length > 0 ? new NameSet(patterns) : undefined;
+}

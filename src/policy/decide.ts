@@ -1,0 +1,161 @@
+import type { NameSet } from '../accounts/names.ts';
+import type { PolicyRule } from './document.ts';
+
+/** A reference of a name at an upstream, which is a version, tag or digest, as rules see it. */
+export interface PolicySubject {
+  kind: 'package' | 'image';
+  /** The names by which patterns mean it, in lower case: a package's key, or an image with the name of its upstream. */
+  names: readonly string[];
+  reference: string;
+  /** The ID of the upstream. */
+  upstream: string;
+  /** The name of the account that asks; undefined for readers without one. */
+  account: string | undefined;
+}
+
+/** What is known of a reference. Times are in milliseconds since 1970 UTC. */
+export interface KnownFacts {
+  /** When the upstream published it, as it says; undefined if it says nothing. */
+  publishedAt?: number | undefined;
+  /** When its content was stored here first. */
+  firstSeenAt?: number | undefined;
+  /** When the upstream first offered it, if it says no date. */
+  listedAt?: number | undefined;
+  /** The digest that a tag has. */
+  digest?: string | undefined;
+}
+
+/** A rule whose patterns were read. */
+export interface CompiledRule extends Pick<PolicyRule, 'name' | 'verdict' | 'reason' | 'upstreams'> {
+  packages: NameSet | undefined;
+  images: NameSet | undefined;
+  accounts: NameSet | undefined;
+  digests: ReadonlySet<string>;
+  hasTag: (tag: string) => boolean;
+  hasVersion: (version: string) => boolean;
+  isForAllNames: boolean;
+}
+
+/** A time in which a layer was in force with one minimum age. */
+export interface Regime {
+  /** The age of each kind; milliseconds. */
+  packages: number;
+  images: number;
+  /** When it ended. */
+  until: number;
+}
+
+/** The policy for all accounts, or for one. */
+export interface Layer {
+  scope: 'all' | 'account';
+  isEnforced: boolean;
+  age: Readonly<Record<PolicySubject['kind'], number>>;
+  unknownDate: 'firstSeen' | 'hold';
+  /** Whether lists show what is held. */
+  listsHeld: boolean;
+  isExcepted: (subject: PolicySubject) => boolean;
+  rules: readonly CompiledRule[];
+  /** Earlier times of this layer, in which other ages were in force. */
+  regimes: readonly Regime[];
+}
+
+/** What is decided of a reference, and why. */
+export interface Decision {
+  verdict: 'allow' | 'hold' | 'deny';
+  /** The layer that decided; undefined if none refuses it. */
+  layer?: Layer | undefined;
+  /** `age`, or the name of a rule. */
+  rule?: string | undefined;
+  reason?: string | undefined;
+  /** When a hold ends; undefined if it has no end that is known. */
+  until?: number | undefined;
+  /** What led to the decision, in sentences. */
+  evidence: readonly string[];
+}
+
+/** How far an upstream's clock may be ahead; milliseconds. A later date is no date. */
+const clockSkew = 5 * 60_000;
+
+/** The verdict of one layer on a reference. It works without I/O and without a clock: it depends on nothing but what is given. */
+export function decide(subject: PolicySubject, facts: KnownFacts, layer: Layer, now: number): Decision {
+  const rule = layer.rules.find((each) => matches(each, subject, facts));
+  if (rule?.verdict === 'deny') {
+    const reason = rule.reason ?? `the rule ${rule.name} denies it`;
+    return { verdict: 'deny', layer, rule: rule.name, reason, evidence: [`rule ${rule.name}`] };
+  }
+  if (rule) return { verdict: 'allow', layer, rule: rule.name, evidence: [`rule ${rule.name}`] };
+  const age = layer.age[subject.kind];
+  if (age === 0) return { verdict: 'allow', evidence: [] };
+  if (layer.isExcepted(subject)) return { verdict: 'allow', layer, rule: 'except', evidence: ['exception of the age'] };
+  return decideAge(subject.kind, facts, layer, age, now);
+}
+
+const open: Decision = { verdict: 'allow', evidence: [] };
+
+/** The strictest of decisions; of holds the one that ends last. */
+export function strictest(decisions: readonly Decision[]): Decision {
+  const order = ['allow', 'hold', 'deny'];
+  const untilOf = ({ until = Infinity }: Decision) => until;
+  return decisions.reduce<Decision>((one, other) => {
+    const more = order.indexOf(other.verdict) - order.indexOf(one.verdict);
+    if (more !== 0 || one === open) return more >= 0 ? other : one;
+    return one.verdict === 'hold' && untilOf(other) > untilOf(one) ? other : one;
+  }, open);
+}
+
+function decideAge(kind: PolicySubject['kind'], facts: KnownFacts, layer: Layer, age: number, now: number): Decision {
+  const { firstSeenAt } = facts;
+  const stated =
+    facts.publishedAt !== undefined && facts.publishedAt <= now + clockSkew ? facts.publishedAt : undefined;
+  const known = Math.min(stated ?? facts.listedAt ?? Infinity, firstSeenAt ?? Infinity);
+  const since = stated === undefined && layer.unknownDate === 'hold' ? Infinity : known;
+  const evidence = [
+    ...(stated === undefined ? [] : [`published ${timeText(stated)}`]),
+    ...(stated !== undefined || facts.listedAt === undefined ? [] : [`first offered ${timeText(facts.listedAt)}`]),
+    ...(firstSeenAt === undefined ? [] : [`first stored here ${timeText(firstSeenAt)}`]),
+  ];
+  if (since + age <= now) return { verdict: 'allow', evidence };
+  if (firstSeenAt !== undefined && layer.regimes.some((each) => wasOpen(each[`${kind}s`], each.until))) {
+    return { verdict: 'allow', layer, rule: 'age', evidence: [...evidence, 'was open before the age was made longer'] };
+  }
+  const until = Number.isFinite(since) ? since + age : undefined;
+  const reason =
+    until === undefined
+      ? `its date is not known, and the minimum age is ${daysText(age)}`
+      : `it is younger than ${daysText(age)}; it can be used from ${timeText(until)} on`;
+  return { verdict: 'hold', layer, rule: 'age', reason, until, evidence };
+
+  /** Whether content that is stored here was open when a regime ended. */
+  function wasOpen(earlier: number, end: number): boolean {
+    return Math.max(firstSeenAt!, earlier === 0 ? 0 : known + earlier) < end;
+  }
+}
+
+function matches(
+  rule: CompiledRule,
+  { kind, names, reference, upstream, account }: PolicySubject,
+  facts: KnownFacts,
+): boolean {
+  if (rule.upstreams.length > 0 && !rule.upstreams.includes(upstream)) return false;
+  if (rule.accounts && !(account !== undefined && rule.accounts.includes(account))) return false;
+  if (rule.isForAllNames) return true;
+  if (rule.digests.has(reference) || (facts.digest !== undefined && rule.digests.has(facts.digest))) return true;
+  const set = kind === 'package' ? rule.packages : rule.images;
+  if (!set || !names.some((name) => set.includes(name))) return false;
+  return kind === 'package' ? rule.hasVersion(reference) : rule.hasTag(reference);
+}
+
+function timeText(time: number): string {
+  return new Date(time).toISOString().replace(/:\d\d\.\d+Z$/, 'Z');
+}
+
+function daysText(milliseconds: number): string {
+  const units = [
+    ['day', 86_400_000],
+    ['hour', 3_600_000],
+    ['minute', 60_000],
+  ] as const;
+  const [unit, size] = units.find(([, each]) => milliseconds >= each && milliseconds % each === 0) ?? ['second', 1000];
+  const count = Math.round(milliseconds / size);
+  return `${count} ${unit}${count === 1 ? '' : 's'}`;
+}

@@ -1,0 +1,185 @@
+import type { Judge, MirroredName, NameFacts, Verdict } from '../mirror/policy/admission.ts';
+import { pause } from '../runtime/event-loop.ts';
+import { decide, strictest, type Decision, type KnownFacts, type Layer, type PolicySubject } from './decide.ts';
+import type { Policies } from './policies.ts';
+
+interface GateParts {
+  policies: Policies;
+  accountName: (accountId: number) => Promise<string | undefined>;
+  now: () => number;
+}
+
+/** A decision of a layer that has a policy for the name. */
+type LayerDecision = Decision & { layer: Layer };
+
+/** What is decided of a reference, by the layers that are enforced, and by all of them. */
+interface PolicyExplanation {
+  enforced: Decision;
+  audited: Decision;
+  facts: KnownFacts;
+}
+
+/** References that are decided without a pause. */
+const atATime = 500;
+
+/** Decides by the policies which mirrored content is shown and served. */
+export class PolicyGate {
+  readonly #parts: GateParts;
+  /** Refusals of content since the start of this process, by kind, verdict and mode. */
+  readonly refusals = new Map<string, { kind: string; verdict: string; mode: string; count: number }>();
+
+  constructor(parts: GateParts) {
+    this.#parts = parts;
+  }
+
+  /** For `Admission`. */
+  readonly judge: Judge = async (name, references, purpose) => {
+    const layers = await this.#layersFor(name);
+    const enforced = layers.filter(({ isEnforced }) => isEnforced);
+    if (purpose === 'content') await this.#audit(name, references, layers);
+    if (enforced.length === 0) return undefined;
+    const decisions = await this.#decide(name, references, enforced);
+    if (purpose === 'content') for (const each of decisions.values()) this.#count(name, each);
+    return (reference) => verdictOf(name, strictest(decisions.get(reference) ?? []));
+  };
+
+  /** What is decided of one reference. */
+  async explain(name: MirroredName, reference: string): Promise<PolicyExplanation> {
+    const layers = await this.#layersFor(name);
+    const known = (await name.facts.of([reference])).get(reference);
+    const publishedAt = (await name.facts.published?.(-Infinity))?.get(reference);
+    const decisions = (await this.#decide(name, [reference], layers)).get(reference)!;
+    return {
+      enforced: strictest(decisions.filter(({ layer }) => layer.isEnforced)),
+      audited: strictest(decisions),
+      facts: { ...known, publishedAt },
+    };
+  }
+
+  /** The layers that may refuse something of a name. */
+  async #layersFor(name: MirroredName): Promise<readonly Layer[]> {
+    if (name.kind === 'symbols') return [];
+    const layers = await this.#parts.policies.layersOf(name.accountId);
+    return layers.length === 0 ? layers : layers.filter((layer) => mayRefuse(layer, name));
+  }
+
+  /** Counts what layers would refuse that only watch. What they need and cannot get is no reason to refuse anything. */
+  async #audit(name: MirroredName, references: readonly string[], layers: readonly Layer[]): Promise<void> {
+    const watching = layers.filter(({ isEnforced }) => !isEnforced);
+    if (watching.length === 0) return;
+    const decisions = await this.#decide(name, references, watching).catch(() => undefined);
+    for (const each of decisions?.values() ?? []) this.#count(name, each);
+  }
+
+  async #decide(
+    name: MirroredName,
+    references: readonly string[],
+    layers: readonly Layer[],
+  ): Promise<Map<string, LayerDecision[]>> {
+    const decideWith = await this.#decider(name, layers);
+    const known = references.length === 0 ? new Map<string, never>() : await name.facts.of(references);
+    const decisions = new Map<string, LayerDecision[]>();
+    const undated: string[] = [];
+    let published: Awaited<ReturnType<NonNullable<NameFacts['published']>>> | null = null;
+    for (const [at, reference] of references.entries()) {
+      const facts = known.get(reference);
+      let each = decideWith(reference, facts ?? {});
+      if (isHeld(each) && name.facts.published) {
+        published ??= await name.facts.published(this.#parts.now() - oldestOf(layers));
+        each = decideWith(reference, { ...facts, publishedAt: published?.get(reference) });
+        if (each.some(isWithoutDate)) undated.push(reference);
+      }
+      if (isHeld(each) && facts?.namedBy) each = await inherited(each, facts.namedBy, decideWith);
+      // A tag that was not pulled yet is decided by the digest that it turns out to have, and a blob by its image.
+      if (!facts && name.kind !== 'package' && !isDigest(name, reference)) each = each.map(withoutHold);
+      decisions.set(reference, each);
+      if (at % atATime === atATime - 1) await pause();
+    }
+    const listed = undated.length > 0 ? await name.facts.listed?.(undated) : undefined;
+    for (const [reference, listedAt] of listed ?? []) {
+      const facts = { ...known.get(reference), publishedAt: published?.get(reference), listedAt };
+      decisions.set(reference, decideWith(reference, facts));
+    }
+    return decisions;
+  }
+
+  async #decider(name: MirroredName, layers: readonly Layer[]) {
+    const { now, accountName } = this.#parts;
+    const time = now();
+    const account = layers.length > 0 ? await accountName(name.accountId) : undefined;
+    const subject = { kind: kindOf(name), names: name.shown, upstream: name.upstream.id, account };
+    return (reference: string, facts: KnownFacts): LayerDecision[] =>
+      layers.map((layer) => ({ ...decide({ ...subject, reference }, facts, layer, time), layer }));
+  }
+
+  #count({ kind }: MirroredName, decisions: readonly LayerDecision[]): void {
+    for (const { verdict, layer } of decisions) {
+      if (verdict === 'allow') continue;
+      const labels = { kind, verdict, mode: layer.isEnforced ? 'enforce' : 'audit' };
+      const key = Object.values(labels).join('/');
+      const counted = this.refusals.get(key) ?? { ...labels, count: 0 };
+      counted.count += 1;
+      this.refusals.set(key, counted);
+    }
+  }
+}
+
+/** A manifest is open if an index that names it is open by its age. A denial stays. */
+async function inherited(
+  decisions: readonly LayerDecision[],
+  namedBy: () => Promise<ReadonlyMap<string, KnownFacts>>,
+  decideWith: (reference: string, facts: KnownFacts) => LayerDecision[],
+): Promise<LayerDecision[]> {
+  const indexes = [...(await namedBy())].map(([digest, facts]) => decideWith(digest, facts));
+  return decisions.map((one, at) => {
+    if (one.verdict !== 'hold') return one;
+    const index = indexes.map((each) => each[at]!).find(({ verdict }) => verdict === 'allow');
+    return index ? { ...index, evidence: [...index.evidence, 'an index that is open names it'] } : one;
+  });
+}
+
+/** The longest age of a package in any of `layers`; milliseconds. */
+function oldestOf(layers: readonly Layer[]): number {
+  return Math.max(...layers.map(({ age }) => age.package));
+}
+
+function isHeld(decisions: readonly Decision[]): boolean {
+  return decisions.some(({ verdict }) => verdict === 'hold');
+}
+
+/** Whether the first sighting would say when a hold ends. */
+function isWithoutDate({ verdict, until, layer }: LayerDecision): boolean {
+  return verdict === 'hold' && until === undefined && layer.unknownDate === 'firstSeen';
+}
+
+function withoutHold(decision: LayerDecision): LayerDecision {
+  return decision.verdict === 'hold' ? { ...decision, verdict: 'allow' } : decision;
+}
+
+function isDigest({ kind }: MirroredName, reference: string): boolean {
+  return kind === 'image' && reference.includes(':');
+}
+
+function kindOf({ kind }: MirroredName): PolicySubject['kind'] {
+  return kind === 'package' ? kind : 'image';
+}
+
+/** Whether a layer can refuse a reference of this name. A blob has no age. */
+function mayRefuse(layer: Layer, name: MirroredName): boolean {
+  const kind = kindOf(name);
+  if (name.kind !== 'blob' && layer.age[kind] > 0) return true;
+  return layer.rules.some(({ verdict, upstreams, isForAllNames, digests, ...sets }) => {
+    if (verdict !== 'deny' || (upstreams.length > 0 && !upstreams.includes(name.upstream.id))) return false;
+    const set = kind === 'package' ? sets.packages : sets.images;
+    return isForAllNames || digests.size > 0 || name.shown.some((each) => set?.includes(each) ?? false);
+  });
+}
+
+/** What clients get of a decision. A package that is held is not there; an image says until when it is held. */
+function verdictOf({ kind, shown }: MirroredName, { verdict, reason = '', layer }: Decision): Verdict {
+  if (verdict === 'allow') return 'allow';
+  const denied = `The policy refuses ${shown[0]}: ${reason}.`;
+  if (verdict === 'deny') return { denied };
+  if (kind === 'package' && !layer?.listsHeld) return 'hold';
+  return { denied, isHidden: !layer?.listsHeld };
+}

@@ -1,0 +1,146 @@
+import { LRUCache } from 'lru-cache';
+import type { Database } from '../database/database.ts';
+import { recordEvent } from '../events/record.ts';
+import { compileLayer, type RangeReader } from './compile.ts';
+import type { Layer, Regime } from './decide.ts';
+import { checkPolicy, type PolicyDocument } from './document.ts';
+
+/** A policy in force, as it was written. */
+export interface StoredPolicy {
+  /** 0 for the layer of all accounts. */
+  accountId: number;
+  /** Null after a policy ended. */
+  written: unknown;
+  document: PolicyDocument | null;
+  /** Grows with each change. */
+  revision: number;
+  regimes: readonly Regime[];
+  /** Milliseconds since 1970 UTC. */
+  changedAt: number;
+}
+
+interface PolicyRow {
+  account_id: number;
+  document: string;
+  revision: number;
+  regimes: string;
+  changed_at: number;
+}
+
+interface PoliciesParts {
+  database: Database;
+  readRange: RangeReader;
+  accountName: (accountId: number) => Promise<string | undefined>;
+  now: () => number;
+}
+
+/** The account of the layer of all accounts. */
+export const allAccounts = 0;
+/** Earlier times of a layer that are kept, the latest. */
+const maxRegimes = 50;
+/** Layers that are kept in memory. */
+const maxLayers = 1000;
+const sql = 'SELECT account_id, document, revision, regimes, changed_at FROM policies WHERE account_id IN (0, ?)';
+
+/**
+ * The policies for mirrored content: one for all accounts, and one for each account that has one. A change acts with the next
+ * request on all instances.
+ */
+export class Policies {
+  readonly #parts: PoliciesParts;
+  readonly #layers = new LRUCache<string, { layer: Layer | undefined }>({ max: maxLayers });
+
+  constructor(parts: PoliciesParts) {
+    this.#parts = parts;
+  }
+
+  /** The layers that hold for an account, or for readers without one (0). */
+  async layersOf(accountId: number): Promise<readonly Layer[]> {
+    const rows = await this.#parts.database.selectCached<PolicyRow>(sql, [accountId]);
+    return rows.length === 0 ? [] : rows.map((row) => this.#layerOf(row)).filter((each) => each !== undefined);
+  }
+
+  /** The policy of one layer; undefined if there never was one. */
+  async get(accountId: number): Promise<StoredPolicy | undefined> {
+    const row = await this.#parts.database.get<PolicyRow>(
+      'SELECT account_id, document, revision, regimes, changed_at FROM policies WHERE account_id = ?',
+      [accountId],
+    );
+    return row && storedOf(row);
+  }
+
+  /** Checks a policy as `put` does, without storing it; undefined for an empty one. Throws `Invalid`. */
+  check(written: unknown): Layer | undefined {
+    const checked = checkPolicy(written);
+    if (!checked) return undefined;
+    return compileLayer({ scope: 'all', document: checked.document, regimes: [] }, this.#parts.readRange);
+  }
+
+  /** Replaces the policy of one layer; an empty one ends it. Throws `Invalid`, and then changes nothing. */
+  async put(accountId: number, written: unknown): Promise<StoredPolicy> {
+    const document = checkPolicy(written)?.document ?? null;
+    this.check(written);
+    const changedAt = this.#parts.now();
+    const name = accountId === allAccounts ? null : ((await this.#parts.accountName(accountId)) ?? null);
+    return this.#parts.database.transaction(async (tx) => {
+      const row = await tx.get<PolicyRow>('SELECT * FROM policies WHERE account_id = ?', [accountId]);
+      const before = row && storedOf(row);
+      const stored: StoredPolicy = {
+        accountId,
+        written: document && written,
+        document,
+        revision: (before?.revision ?? 0) + 1,
+        regimes: regimesAfter(before, document, changedAt),
+        changedAt,
+      };
+      const values = {
+        account_id: accountId,
+        document: JSON.stringify(stored.written),
+        revision: stored.revision,
+        regimes: JSON.stringify(stored.regimes),
+        changed_at: changedAt,
+      };
+      const changed = ['document', 'revision', 'regimes', 'changed_at'];
+      await tx.upsert('policies', ['account_id'], [values], changed.map((each) => `${each} = new.${each}`).join(', '));
+      const layer = accountId === allAccounts ? 'all' : 'account';
+      const subject = { kind: 'account', name };
+      const details = { layer, mode: document?.mode ?? null, revision: stored.revision };
+      await recordEvent(tx, { type: 'policy.changed', accountId, subject, details }, changedAt);
+      return stored;
+    });
+  }
+
+  #layerOf(row: PolicyRow): Layer | undefined {
+    const key = `${row.account_id}/${row.revision}`;
+    const known = this.#layers.get(key);
+    if (known) return known.layer;
+    const { document, regimes } = storedOf(row);
+    const scope = row.account_id === allAccounts ? 'all' : 'account';
+    const layer = document ? compileLayer({ scope, document, regimes }, this.#parts.readRange) : undefined;
+    this.#layers.set(key, { layer });
+    return layer;
+  }
+}
+
+function storedOf(row: PolicyRow): StoredPolicy {
+  const written: unknown = JSON.parse(row.document);
+  return {
+    accountId: row.account_id,
+    written,
+    document: checkPolicy(written)?.document ?? null,
+    revision: row.revision,
+    regimes: JSON.parse(row.regimes) as Regime[],
+    changedAt: row.changed_at,
+  };
+}
+
+/** The earlier times of a layer after a change: what was open in one of them stays open. */
+function regimesAfter(before: StoredPolicy | undefined, after: PolicyDocument | null, now: number): Regime[] {
+  const earlier = [...(before?.regimes ?? [])];
+  if (!after) return earlier;
+  const isOpen = !before?.document || before.document.mode === 'audit';
+  const { packages, images } = isOpen ? { packages: 0, images: 0 } : before.document!.minimumAge;
+  const ended: Regime = { packages, images, until: now };
+  const kept = earlier.filter((each) => each.packages < ended.packages || each.images < ended.images);
+  return [...kept, ended].slice(-maxRegimes);
+}

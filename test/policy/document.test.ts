@@ -1,0 +1,64 @@
+import test from 'ava';
+import { versionTest } from '../../src/nuget/format/range.ts';
+import { compileLayer } from '../../src/policy/compile.ts';
+import { checkPolicy, parsePolicy } from '../../src/policy/document.ts';
+
+test('an empty policy ends one', (t) => {
+  for (const text of ['', '# nothing', '{}', 'null']) t.is(parsePolicy(text), null, JSON.stringify(text));
+});
+
+test('what is left out has its default', (t) => {
+  const { document } = parsePolicy('minimumAge: { packages: 3d }')!;
+  t.like(document, { mode: 'enforce', rules: [], minimumAge: { packages: 3 * 86_400_000, images: 0, held: 'hide' } });
+  t.deepEqual(parsePolicy('mode: audit')!.written, { mode: 'audit' });
+});
+
+test('a malformed policy names the line and the key', (t) => {
+  const cases: [text: string, message: RegExp][] = [
+    ['mode: enforce\nminimumAge:\n  packages: soon\n', /^line 3: minimumAge\.packages: expected a duration/],
+    ['mode: enforce\nfoo: 1\n', /^line 2: foo: there is no such key$/],
+    [
+      'rules:\n  - name: a\n    packages: ["*"]\n    verdict: maybe\n',
+      /^line 4: rules\.0\.verdict: expected allow or deny$/,
+    ],
+    ['rules:\n  - name: a\n    verdict: deny\n', /^line 3: rules\.0\.verdict: needs packages, images/],
+    [
+      'rules:\n  - name: a\n    images: ["*"]\n    versions: "[1.0]"\n    verdict: deny\n',
+      /^line 4: rules\.0\.versions: needs packages/,
+    ],
+    [
+      'rules:\n  - { name: a, packages: ["*"], verdict: deny }\n  - { name: a, images: ["*"], verdict: deny }\n',
+      /^line 3: rules\.1\.name: another rule/,
+    ],
+    ['mode: enforce\nmode: audit\n', /^line 2: /],
+    ['mode: [enforce\n', /^line \d: /],
+    ['a: &a [1]\nb: [*a, *a]\n', /aliases/],
+    ['- 1\n', /^line 1: policy: /],
+    ['7', /^line 1: policy: /],
+  ];
+  for (const [text, message] of cases) t.throws(() => parsePolicy(text), { name: 'Invalid', message }, text);
+  t.throws(() => parsePolicy(`mode: audit\n# ${'x'.repeat(65_536)}`), { message: /65536 characters/ });
+});
+
+function compile(versions: string) {
+  const rules = [{ name: 'a', packages: ['*'], versions, verdict: 'deny' }];
+  return compileLayer({ scope: 'all', document: checkPolicy({ rules })!.document, regimes: [] }, versionTest);
+}
+
+test('a rule needs a range with brackets', (t) => {
+  for (const text of ['2.0', '[2.0', '[*, 3.0)', 'x']) {
+    t.throws(() => compile(text), { name: 'Invalid', message: /^rules\.0\.versions: expected a range/ }, text);
+  }
+  t.true(compile('[2.0]').rules[0]!.hasVersion('2.0.0'));
+  t.false(compile('[2.0]').rules[0]!.hasVersion('2.0.1'));
+});
+
+test('a policy has bounds', (t) => {
+  const rule = (packages: readonly string[], name = 'a') => ({ name, packages, verdict: 'deny' });
+  const names = (count: number) => Array.from({ length: count }, (_, at) => `r${at}`);
+  const accepts = (rules: object[]) => checkPolicy({ rules }) !== null;
+  t.true(accepts(names(200).map((name) => rule(['a'], name))));
+  t.throws(() => accepts(names(201).map((name) => rule(['a'], name))), { name: 'Invalid' });
+  t.true(accepts([rule(names(100))]));
+  t.throws(() => accepts([rule(names(101))]), { name: 'Invalid' });
+});

@@ -1,0 +1,229 @@
+import test, { type ExecutionContext } from 'ava';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { createToken } from '../support/inside.ts';
+import { ociIndex, ociManifest } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+
+// Policies from outside: what clients of both protocols get under a minimum age and under rules.
+
+const day = 86_400_000;
+const now = Date.parse('2026-11-25T12:00:00Z');
+const ago = (days: number) => new Date(now - days * day).toISOString();
+
+async function put(server: TestServer, policy: object, { layer = 'all', token = server.token } = {}) {
+  const headers = { 'content-type': 'application/json' };
+  const body = JSON.stringify(policy);
+  return server.fetch(`/v1/policy?layer=${layer}`, { method: 'PUT', headers, body, token });
+}
+
+async function versionsOf(server: TestServer, id: string, token = server.token): Promise<string[]> {
+  const response = await server.fetch(`/v3/package/${id}/index.json`, { token });
+  if (response.status === 404) return [];
+  return ((await response.json()) as { versions: string[] }).versions;
+}
+
+async function start(t: ExecutionContext, dialect: (typeof dialects)[number] = 'sqlite') {
+  const feed = await UpstreamFeed.start(t);
+  const registry = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, {
+    database: { url: await temporaryDatabase(t, dialect) },
+    upstreams: [feed.as('feed.test'), registry.settings('registry.test', { freshFor: '1s' })],
+  });
+  server.clock.now = now;
+  return { feed, registry, server };
+}
+
+const download = (id: string, version: string) => `/v3/package/${id}/${version}/${id}.${version}.nupkg`;
+
+for (const dialect of dialects) {
+  test(`${dialect}: a young version is hidden until it is old enough`, async (t) => {
+    const { feed, server } = await start(t, dialect);
+    await feed.offer({
+      id: 'Lib',
+      versions: [
+        { version: '1.0.0', published: ago(100) },
+        { version: '1.1.0', published: ago(1) },
+      ],
+    });
+    t.is((await put(server, { minimumAge: { packages: '3d' } })).status, 200);
+    t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0']);
+    t.is((await server.fetch(download('lib', '1.1.0'))).status, 404);
+    t.is((await server.fetch(download('lib', '1.0.0'))).status, 200);
+    const registration = await (await server.fetch('/v3/registration-gz-semver2/lib/index.json')).text();
+    t.true(registration.includes('1.0.0'));
+    t.false(registration.includes('1.1.0'));
+
+    server.clock.now = now + 2 * day - 1;
+    t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0']);
+    server.clock.now = now + 2 * day;
+    t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0', '1.1.0']);
+    t.is((await server.fetch(download('lib', '1.1.0'))).status, 200);
+  });
+
+  test(`${dialect}: a moved tag answers its last digest that is old enough`, async (t) => {
+    const { registry, server } = await start(t, dialect);
+    const first = registry.image('team/app', 'latest');
+    const pull = (reference: string) => server.fetch(`/v2/registry.test/team/app/manifests/${reference}`);
+    const digestOf = async (reference: string) => (await pull(reference)).headers.get('docker-content-digest');
+    t.is((await put(server, { minimumAge: { images: '2d' } })).status, 200);
+
+    const refused = await pull('latest');
+    t.is(refused.status, 403);
+    const { errors } = (await refused.json()) as { errors: { code: string; message: string }[] };
+    t.is(errors[0]!.code, 'DENIED');
+    t.regex(errors[0]!.message, /younger than 2 days; it can be used from 2026-11-27T12:00Z on/);
+    t.is((await pull(first.manifest.digest)).status, 403, 'not by its digest either');
+    t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${first.layer.digest}`)).status, 403);
+    t.is((await server.fetch('/v2/registry.test/team/app/manifests/latest', { method: 'HEAD' })).status, 403);
+
+    server.clock.now = now + 2 * day;
+    t.is(await digestOf('latest'), first.manifest.digest);
+    t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${first.layer.digest}`)).status, 200);
+
+    const second = registry.image('team/app', 'latest');
+    server.clock.now += 60_000;
+    t.is(await digestOf('latest'), first.manifest.digest);
+    t.is((await pull(second.manifest.digest)).status, 403);
+    t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${second.layer.digest}`)).status, 403);
+    server.clock.now += 2 * day - 1;
+    t.is(await digestOf('latest'), first.manifest.digest);
+    server.clock.now += 1;
+    t.is(await digestOf('latest'), second.manifest.digest);
+  });
+}
+
+test('the images of an index are as old as the index, unless they are denied', async (t) => {
+  const { registry, server } = await start(t);
+  const child = registry.image('team/app', 'child');
+  const descriptor = { mediaType: ociManifest, digest: child.manifest.digest, size: child.manifest.size };
+  const index = registry.manifest(
+    'team/app',
+    { schemaVersion: 2, mediaType: ociIndex, manifests: [descriptor] },
+    'multi',
+  );
+  const pull = async (reference: string) =>
+    (await server.fetch(`/v2/registry.test/team/app/manifests/${reference}`)).status;
+  await put(server, { minimumAge: { images: '2d' } });
+  t.is(await pull('multi'), 403);
+  server.clock.now = now + 2 * day;
+  t.is(await pull('multi'), 200);
+  t.is(await pull(child.manifest.digest), 200, 'it was never requested before');
+  t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${child.layer.digest}`)).status, 200);
+  const rules = [{ name: 'bad', digests: [child.manifest.digest], verdict: 'deny' }];
+  await put(server, { minimumAge: { images: '2d' }, rules });
+  t.is(await pull(child.manifest.digest), 403);
+  t.is(await pull(index.digest), 200);
+});
+
+test('what was stored before a policy stays, and what is denied is refused at once', async (t) => {
+  const { feed, registry, server } = await start(t);
+  await feed.offer({
+    id: 'Lib',
+    versions: [
+      { version: '1.0.0', published: ago(0) },
+      { version: '2.0.0', published: ago(0) },
+    ],
+  });
+  registry.image('team/app', 'v1');
+  const tag = '/v2/registry.test/team/app/manifests/v1';
+  for (const path of [download('lib', '1.0.0'), tag]) t.is((await server.fetch(path)).status, 200);
+  server.clock.now = now + 1000;
+  const age = { packages: '3d', images: '3d' };
+  await put(server, { minimumAge: age });
+  t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0'], 'the other one was never stored');
+  for (const path of [download('lib', '1.0.0'), tag]) t.is((await server.fetch(path)).status, 200);
+
+  const rules = [
+    { name: 'no-one', packages: ['lib'], versions: '[1.0.0]', verdict: 'deny', reason: 'MAL-2026-1' },
+    { name: 'no-tag', images: ['registry.test/team/*'], tags: ['v1'], verdict: 'deny' },
+  ];
+  await put(server, { minimumAge: age, rules });
+  const refused = await server.fetch(download('lib', '1.0.0'));
+  t.is(refused.status, 403);
+  t.true(refused.statusText.includes('MAL-2026-1'), refused.statusText);
+  t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0'], 'it stays in lists, so that no client takes another one');
+  t.is((await server.fetch(tag)).status, 403);
+
+  await put(server, { mode: 'audit', minimumAge: age, rules });
+  for (const path of [download('lib', '1.0.0'), download('lib', '2.0.0'), tag]) {
+    t.is((await server.fetch(path)).status, 200, 'audit refuses nothing');
+  }
+  const metrics = await (await server.fetch('/metrics')).text();
+  t.regex(metrics, /entrepot_policy_refusals_total\{kind="package",verdict="deny",mode="audit"\} 1/);
+  t.regex(metrics, /entrepot_policy_refusals_total\{kind="image",verdict="deny",mode="enforce"\} [1-9]/);
+
+  server.clock.now += 1000;
+  await put(server, { mode: 'enforce', minimumAge: { packages: '9d', images: '9d' } });
+  for (const path of [download('lib', '2.0.0'), tag]) {
+    t.is((await server.fetch(path)).status, 200, 'what was open is not held by a later change');
+  }
+  await put(server, {});
+  t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0', '2.0.0']);
+});
+
+test('an account adds to the policy of all accounts, and cannot lift it', async (t) => {
+  const { feed, server } = await start(t);
+  await feed.offer({
+    id: 'Lib',
+    versions: [
+      { version: '1.0.0', published: ago(5) },
+      { version: '2.0.0', published: ago(2) },
+    ],
+  });
+  await feed.offer({ id: 'Bad', versions: [{ version: '1.0.0', published: ago(50) }] });
+  const rules = [{ name: 'bad', packages: ['bad'], verdict: 'deny' }];
+  const admin = (await createToken(server, ['read', 'admin'], 'team')).value;
+  const reader = (await createToken(server, ['read'], 'team')).value;
+  const limited = (await createToken(server, ['read', 'admin'], 'team', { packages: ['*'] })).value;
+  await put(server, { minimumAge: { packages: '1d' }, rules });
+  t.is((await put(server, { minimumAge: { packages: '3d' } }, { layer: 'account', token: admin })).status, 200);
+  t.deepEqual(await versionsOf(server, 'lib', reader), ['1.0.0']);
+  t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0', '2.0.0'], 'another account');
+  const allow = [{ name: 'mine', packages: ['*'], verdict: 'allow' }];
+  await put(server, { rules: allow }, { layer: 'account', token: admin });
+  t.is((await server.fetch(download('bad', '1.0.0'), { token: reader })).status, 403);
+
+  for (const [layer, token] of [
+    ['account', reader],
+    ['all', admin],
+    ['account', limited],
+  ] as const)
+    t.is((await put(server, {}, { layer, token })).status, 403, layer);
+  t.is((await server.fetch('/v1/policy?layer=all', { token: admin })).status, 403);
+  const own = (await (await server.fetch('/v1/policy', { token: reader })).json()) as Record<string, unknown>;
+  t.like(own, { layer: 'account', policy: { rules: allow }, revision: 2 });
+  const others = (await (await server.fetch('/v1/policy')).json()) as Record<string, unknown>;
+  t.like(others, { policy: null, revision: 0 }, 'no account sees the one of another');
+  t.is((await put(server, { foo: 1 })).status, 400);
+  t.is((await server.fetch(download('bad', '1.0.0'))).status, 403, 'a refused policy changes nothing');
+});
+
+test('an upstream that does not say dates: a version is held from its first sighting on, or for ever', async (t) => {
+  const { feed, server } = await start(t);
+  await feed.offer({
+    id: 'Lib',
+    versions: [{ version: '1.0.0', entry: { published: undefined, commitTimeStamp: undefined } }],
+  });
+  await put(server, { minimumAge: { packages: '3d' } });
+  t.deepEqual(await versionsOf(server, 'lib'), []);
+  server.clock.now = now + 3 * day - 1;
+  t.deepEqual(await versionsOf(server, 'lib'), []);
+  server.clock.now = now + 3 * day;
+  t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0']);
+  await put(server, { minimumAge: { packages: '3d', unknownDate: 'hold' } });
+  server.clock.now = now + 100 * day;
+  t.deepEqual(await versionsOf(server, 'lib'), []);
+});
+
+test('a feed whose dates cannot be read is an upstream that fails, not one without versions', async (t) => {
+  const { feed, server } = await start(t);
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0', published: ago(50) }] });
+  feed.upstream.on('/registration/lib/index.json', (_request, response) => void response.writeHead(503).end());
+  await put(server, { minimumAge: { packages: '3d' } });
+  t.is((await server.fetch('/v3/package/lib/index.json')).status, 502);
+  await put(server, { mode: 'audit', minimumAge: { packages: '3d' } });
+  t.is((await server.fetch('/v3/package/lib/index.json')).status, 200);
+  t.is((await server.fetch(download('lib', '1.0.0'))).status, 200);
+});
