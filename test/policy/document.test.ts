@@ -53,10 +53,11 @@ test('a rule needs a range with brackets', (t) => {
   t.false(compile('[2.0]').rules[0]!.hasVersion('2.0.1'));
 });
 
+const names = (count: number) => Array.from({ length: count }, (_, at) => `r${at}`);
+const rule = (packages: readonly string[], name = 'a') => ({ name, packages, verdict: 'deny' });
+const accepts = (rules: object[]) => checkPolicy({ rules }) !== null;
+
 test('a policy has bounds', (t) => {
-  const rule = (packages: readonly string[], name = 'a') => ({ name, packages, verdict: 'deny' });
-  const names = (count: number) => Array.from({ length: count }, (_, at) => `r${at}`);
-  const accepts = (rules: object[]) => checkPolicy({ rules }) !== null;
   t.true(accepts(names(200).map((name) => rule(['a'], name))));
   t.throws(() => accepts(names(201).map((name) => rule(['a'], name))), { name: 'Invalid' });
   t.true(accepts([rule(names(100))]));

@@ -1,0 +1,66 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { entrepot } from '../support/in-process.ts';
+import { auditOf } from '../support/audit.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+
+for (const dialect of dialects) {
+  test(`${dialect}: a policy from a file holds with the next request, until an empty file ends it`, async (t) => {
+    const data = await folderUntilEnd(t);
+    const url = await temporaryDatabase(t, dialect);
+    const feed = await UpstreamFeed.start(t);
+    await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }, { version: '2.0.0' }] });
+    const server = await startMirrorOf(t, [feed.as('feed.test')], { data, database: { url } });
+    const environment = { ENTREPOT_DATA: data, ENTREPOT_DATABASE_URL: url, ENTREPOT_UPSTREAMS: '[]' };
+    const policy = (...words: string[]) => entrepot(environment, 'policy', ...words);
+    const statusOf = async (version: string) =>
+      (await server.fetch(`/v3/package/lib/${version}/lib.${version}.nupkg`)).status;
+    const file = join(data, 'policy.yaml');
+    const text =
+      '# Ours\nrules:\n  - { name: two, packages: [Lib], versions: "[2.0.0, )", verdict: deny, reason: see SEC-12 }\n';
+
+    t.is(await statusOf('2.0.0'), 200);
+    t.like(await policy('show'), { code: 0, stdout: '', stderr: 'There is no policy.\n' });
+    await writeFile(file, text);
+    const checked = await policy('apply', file, '--dry-run');
+    t.like(checked, { code: 0, stdout: '', stderr: 'The policy of all accounts is valid; nothing was changed.\n' });
+    t.is(await statusOf('2.0.0'), 200);
+    t.like(await policy('apply', file), { code: 0, stderr: 'The policy of all accounts is in force.\n' });
+    t.deepEqual([await statusOf('1.0.0'), await statusOf('2.0.0')], [200, 403]);
+    const shown = await policy('show');
+    t.regex(shown.stdout, /^rules:\n {2}- name: two\n/);
+    t.like(await policy('show', '--account', 'default'), { stdout: '', stderr: 'There is no policy.\n' });
+    const [event] = await auditOf(server, 'type=policy.changed');
+    t.like(event, { account: null, details: { layer: 'all', mode: 'enforce', revision: 1 } });
+
+    for (const [wrong, message] of [
+      [
+        'rules:\n  - { name: two, packages: [Lib], verdict: no }\n',
+        /policy\.yaml: line 2: rules\.0\.verdict: expected/,
+      ],
+      [
+        'rules:\n  - { name: two, packages: [Lib], versions: "2.0", verdict: deny }\n',
+        /policy\.yaml: rules\.0\.versions: /,
+      ],
+    ] as const) {
+      await writeFile(file, wrong);
+      const { code, stderr } = await policy('apply', file);
+      t.is(code, 1);
+      t.regex(stderr, message);
+      t.deepEqual((await policy('show')).stdout, shown.stdout, 'a malformed policy changes nothing');
+    }
+    t.regex((await policy('apply', join(data, 'none.yaml'))).stderr, /none\.yaml: cannot be read/);
+    t.regex((await policy('apply', file, '--account', 'none')).stderr, /There is no account "none"/);
+
+    await writeFile(file, text);
+    t.is((await policy('apply', file, '--account', 'default')).code, 0);
+    await writeFile(file, '');
+    t.like(await policy('apply', file), { code: 0, stderr: 'The policy of all accounts has ended.\n' });
+    t.is(await statusOf('2.0.0'), 403, 'the account has one of its own');
+    t.is((await policy('apply', file, '--account', 'default')).code, 0);
+    t.is(await statusOf('2.0.0'), 200);
+  });
+}
