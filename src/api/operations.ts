@@ -35,7 +35,7 @@ import { tokenOperations } from './account/tokens.ts';
 import { upstreamOperations, type UpstreamOperationParts } from './upstreams/upstreams.ts';
 import { webhookOperations } from './webhooks/webhooks.ts';
 
-interface OperationParts extends AccountParts, AuditParts, StorageParts, Pick<ExplainParts, 'isAbsent'> {
+interface OperationParts extends AccountParts, AuditParts, StorageParts, Pick<ExplainParts, 'isAbsent' | 'gate'> {
   protocols: StorageParts['protocols'] & ExplainParts['protocols'];
   tokens: Tokens;
   people: People;

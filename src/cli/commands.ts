@@ -10,6 +10,7 @@ import { addClaim } from './claim.ts';
 import { addAdvisory, addDeprecate } from './deprecate.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
+import { addExplain } from './explain.ts';
 import { addHealth } from './health.ts';
 import { addInstances } from './instances.ts';
 import { addJobs } from './jobs.ts';
@@ -47,6 +48,7 @@ export function run(words: readonly string[], environment: Environment, outside:
     addCert(program, environment, terminal);
     addPrefetch(program, environment, terminal);
     addPolicy(program, environment, terminal);
+    addExplain(program, environment, terminal);
     addJobs(program, environment, terminal);
     addInstances(program, environment, terminal);
     addHealth(program, environment, terminal);

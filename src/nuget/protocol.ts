@@ -20,7 +20,7 @@ import { packageNotices } from './hosted/notices.ts';
 import { largestPackages, listPackages } from './hosted/summary.ts';
 import { packageChanges } from './operations/change-operations.ts';
 import { isPackageId } from './format/nuspec.ts';
-import { packageKey } from './hosted/packages.ts';
+import { keyOfVersion, packageKey } from './hosted/packages.ts';
 import { findingOperations } from './operations/finding-operations.ts';
 import { Findings } from './operations/findings.ts';
 import { packageOperations } from './operations/management.ts';
@@ -185,7 +185,8 @@ export class PackageFeed implements OpenProtocol {
 
   async explain(accountId: number, id: string): Promise<NameStory> {
     if (!isPackageId(id)) throw new DomainError('Invalid', 'name: expected a package ID, such as Contoso.Core');
-    const { origin } = (await this.views.of(accountId)).mirror;
+    const { mirror } = await this.views.of(accountId);
+    const { origin } = mirror;
     const isHosted = (await claimedAmong(this.#core.database, accountId, [id])).size > 0;
     const { reservedBy, upstreams } = origin.explain(id);
     const isKept = isHosted && !origin.isMerged(id);
@@ -196,6 +197,11 @@ export class PackageFeed implements OpenProtocol {
       spellings: [packageKey(id)],
       nameThere: packageKey(id),
       document: { kind: 'flat', reference: '' },
+      referenceTo: async (text) => {
+        const reference = keyOfVersion(text);
+        const owner = isKept || reference === undefined ? undefined : await mirror.owner(id);
+        return owner && { name: mirror.nameOf(owner.upstream, packageKey(id)), reference: reference! };
+      },
     };
   }
 

@@ -1,3 +1,4 @@
+import { isDigest } from '../runtime/digest.ts';
 import { pluralOf } from '../config/protocols.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
@@ -33,7 +34,7 @@ import { listedName, type UpstreamRepository } from './mirrored/upstream-reposit
 import { dropLostUploads, dropStagedFiles } from './uploads/lost-uploads.ts';
 import { Pushes } from './catalog/pushes.ts';
 import { imageReferences, imageRowBytes } from './hosted/references.ts';
-import { isRepositoryName } from './format/reference.ts';
+import { isTag, isRepositoryName } from './format/reference.ts';
 import { addPulls, claimsAmong, largestRepositories } from './hosted/repositories.ts';
 import { correctCounts } from './hosted/repository-counts.ts';
 import { retainImages } from './hosted/retention.ts';
@@ -200,8 +201,9 @@ export class ContainerRegistry implements OpenProtocol {
   async explain(accountId: number, asked: string): Promise<NameStory> {
     if (!isRepositoryName(asked))
       throw new DomainError('Invalid', 'name: expected the name of an image, such as team/api');
-    const { names } = await this.#mirrors.of(accountId);
-    const { reservedBy, upstreams, hosted, missing, meant } = names.explain(asked);
+    const mirror = await this.#mirrors.of(accountId);
+    const { reservedBy, upstreams, hosted, missing, meant } = mirror.names.explain(asked);
+    const { place } = mirror.names.locate(asked, undefined);
     const claims = await claimsAmong(this.#core.database, accountId, hosted);
     const isHosted = hosted.some((name) => claims.get(name));
     return {
@@ -211,6 +213,10 @@ export class ContainerRegistry implements OpenProtocol {
       upstreams: upstreams.map((each) => (isHosted && each.rule === 'asked' ? { ...each, rule: 'hosted' } : each)),
       spellings: hosted,
       nameThere: meant?.name ?? asked,
+      referenceTo: async (reference) => {
+        const isReference = isDigest(reference) || isTag(reference);
+        return place && !isHosted && isReference ? { name: mirror.nameOf(place), reference } : undefined;
+      },
     };
   }
 

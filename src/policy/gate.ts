@@ -43,7 +43,7 @@ export class PolicyGate {
     return (reference) => verdictOf(name, strictest(decisions.get(reference) ?? []));
   };
 
-  /** What is decided of one reference. */
+  /** What is decided of one reference. Throws if the upstream's dates cannot be read. */
   async explain(name: MirroredName, reference: string): Promise<PolicyExplanation> {
     const layers = await this.#layersFor(name);
     const known = (await name.facts.of([reference])).get(reference);

@@ -307,6 +307,7 @@ function mountAll(
     stored,
     limits,
     policies: core.policies,
+    gate: core.gate,
     now,
   });
   const api = new Api(operations, quota);

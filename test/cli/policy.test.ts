@@ -36,6 +36,19 @@ for (const dialect of dialects) {
     const [event] = await auditOf(server, 'type=policy.changed');
     t.like(event, { account: null, details: { layer: 'all', mode: 'enforce', revision: 1 } });
 
+    const upstreams = JSON.stringify([feed.as('feed.test')]);
+    const explain = (...words: string[]) =>
+      entrepot({ ...environment, ENTREPOT_UPSTREAMS: upstreams }, 'explain', ...words);
+    t.like(await explain('Lib', '2.0.0'), {
+      code: 0,
+      stdout: 'deny: see SEC-12\nrule: two, in the policy of all accounts\nevidence: rule two\n',
+    });
+    t.like(await explain('Lib', '1.0.0'), { code: 0, stdout: 'allow\n' });
+    const unknown = await explain('team/app', 'v1');
+    t.deepEqual([unknown.code, unknown.stdout], [1, '']);
+    t.regex(unknown.stderr, /^entrepot: team\/app v1: there is nothing to decide\. No upstream serves it\.\n$/);
+    t.regex((await explain('Lib', '1.0.0', '--kind', 'x')).stderr, /expected package or image/);
+
     for (const [wrong, message] of [
       [
         'rules:\n  - { name: two, packages: [Lib], verdict: no }\n',

@@ -1,6 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { createToken } from '../support/inside.ts';
+import { OpenDocument } from '../support/open-document.ts';
 import { ociIndex, ociManifest } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
@@ -226,4 +227,48 @@ test('a feed whose dates cannot be read is an upstream that fails, not one witho
   await put(server, { mode: 'audit', minimumAge: { packages: '3d' } });
   t.is((await server.fetch('/v3/package/lib/index.json')).status, 200);
   t.is((await server.fetch(download('lib', '1.0.0'))).status, 200);
+});
+
+test('an explanation says the verdict, the rule, until when, and what led to it', async (t) => {
+  const { feed, registry, server } = await start(t);
+  await feed.offer({
+    id: 'Lib',
+    versions: [
+      { version: '1.0.0', published: ago(5) },
+      { version: '2.0.0', published: ago(1) },
+    ],
+  });
+  const { manifest } = registry.image('team/app', 'v1');
+  const document = await OpenDocument.of(server);
+  const explain = async (kind: string, name: string, reference: string) => {
+    const path = `/v1/explain?kind=${kind}&name=${name}&reference=${encodeURIComponent(reference)}`;
+    return document.read('GET /explain', await server.fetch(path));
+  };
+  t.like(await explain('package', 'Lib', '2.0.0'), { verdict: 'allow', layer: null, until: null });
+  const rules = [{ name: 'no-tag', images: ['registry.test/*'], tags: ['v1'], verdict: 'deny', reason: 'see SEC-1' }];
+  await put(server, { minimumAge: { packages: '3d', images: '3d' }, rules });
+  t.like(await explain('package', 'lib', '2.0'), {
+    verdict: 'hold',
+    layer: 'all',
+    rule: 'age',
+    until: '2026-11-27T12:00:00.000Z',
+    evidence: ['published 2026-11-24T12:00Z'],
+    facts: { published_at: ago(1), first_seen_at: null },
+  });
+  t.like(await explain('package', 'Lib', '1.0.0'), { verdict: 'allow' });
+  t.like(await explain('container', 'registry.test/team/app', 'v1'), {
+    verdict: 'deny',
+    rule: 'no-tag',
+    reason: 'see SEC-1',
+  });
+  t.is((await server.fetch('/v2/registry.test/team/app/manifests/v1')).status, 403);
+  t.is((await server.fetch(`/v2/registry.test/team/app/manifests/${manifest.digest}`)).status, 403);
+  t.like(await explain('container', 'registry.test/team/app', manifest.digest), {
+    verdict: 'hold',
+    until: '2026-11-28T12:00:00.000Z',
+  });
+  await put(server, { mode: 'audit', minimumAge: { packages: '3d' } });
+  t.like(await explain('package', 'Lib', '2.0.0'), { verdict: 'allow', audited: { verdict: 'hold', rule: 'age' } });
+  t.like(await explain('package', 'Lib', '???'), { facts: null });
+  t.like(await explain('package', 'Missing', '1.0.0'), { verdict: 'allow' });
 });

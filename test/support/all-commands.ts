@@ -24,6 +24,7 @@ export const needed = (folder: string): Record<string, string> => ({
   restore: `${folder}/x.tar`,
   'storage copy': '--to s3',
   cert: '--self-signed',
+  explain: 'Lib 1.0.0',
   'policy apply': `${folder}/list.txt`,
   prefetch: `${folder}/list.txt`,
   'jobs run': 'gc',

@@ -4,6 +4,8 @@ import type { NameKind } from '../../accounts/names.ts';
 import { nameKinds } from '../../config/protocols.ts';
 import type { MirrorOverview } from '../../mirror/overview.ts';
 import type { NameStory } from '../../mirror/policy/upstream-policy.ts';
+import type { Decision } from '../../policy/decide.ts';
+import type { PolicyGate } from '../../policy/gate.ts';
 import type { FailedRequests } from '../../usage/failed-requests.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { count, time, timeOf, timeOrNull } from '../framework/schemas.ts';
@@ -20,6 +22,7 @@ export interface ExplainParts {
   protocols: readonly ExplainingProtocol[];
   overview: MirrorOverview;
   failures: FailedRequests;
+  gate: Pick<PolicyGate, 'explain'>;
   /** Whether the mirror remembers that an upstream does not have an entry. */
   isAbsent: (key: { upstream: string; kind: string; name: string; reference: string }) => Promise<boolean>;
 }
@@ -32,6 +35,22 @@ const explainQuery = z.object({
     .min(1, 'expected a name')
     .max(255)
     .meta({ description: 'A package ID, or the name of an image' }),
+  reference: z
+    .string('expected one reference')
+    .trim()
+    .min(1, 'expected a version, a tag or a digest')
+    .max(255)
+    .optional()
+    .meta({ description: 'A version, a tag or a digest: the answer then says what the policy decides of it' }),
+});
+
+const decision = z.strictObject({
+  verdict: z.enum(['allow', 'hold', 'deny']),
+  layer: z.enum(['all', 'account']).nullable().meta({ description: 'The policy that decided' }),
+  rule: z.string().nullable().meta({ description: '`age`, `except`, or the name of the rule' }),
+  reason: z.string().nullable(),
+  until: time.nullable().meta({ description: 'When a hold ends, if that is known' }),
+  evidence: z.array(z.string()),
 });
 
 export const nameExplanation = z
@@ -75,23 +94,31 @@ export const nameExplanation = z
       .strictObject({ time, code: z.string(), reason: z.string(), status: z.int() })
       .nullable()
       .meta({ description: 'The latest request of a client for the name that failed, in the last two days' }),
+    ...decision.partial().shape,
+    audited: decision.nullish().meta({
+      description: 'What would be decided if policies with `mode: audit` were enforced; null if that is the same',
+    }),
+    facts: z
+      .strictObject({ published_at: time.nullable(), first_seen_at: time.nullable(), digest: z.string().nullable() })
+      .nullish()
+      .meta({ description: 'What is known of the reference; null if no upstream serves the name' }),
   })
   .meta({ id: 'NameExplanation' });
 
 /** `/explain`: why a client gets a name, or does not. */
-export function explainOperations({ protocols, overview, failures, isAbsent }: ExplainParts): Operation[] {
+export function explainOperations({ protocols, overview, failures, isAbsent, gate }: ExplainParts): Operation[] {
   return [
     operation({
       method: 'get',
       path: '/explain',
       id: 'explainName',
       summary:
-        'Explain from where the account gets a package or an image: whether it is hosted or reserved, which upstreams are asked, and what each said last',
+        'Explain from where the account gets a package or an image: whether it is hosted or reserved, which upstreams are asked, what each said last, and what the policy decides of a version, tag or digest',
       action: 'operate',
       query: explainQuery,
       status: 200,
       answer: nameExplanation,
-      run: async ({ principal, query: { kind, name } }) => {
+      run: async ({ principal, query: { kind, name, reference } }) => {
         allow(principal, 'read', kind, name.toLowerCase());
         const protocol = protocols.find((each) => each.kind === kind)!;
         const story = await protocol.explain(principal.accountId, name);
@@ -129,10 +156,37 @@ export function explainOperations({ protocols, overview, failures, isAbsent }: E
           refused: last
             ? { time: timeOf(last.lastAt), code: last.code, reason: last.reason, status: last.status }
             : null,
+          ...(reference !== undefined && (await explainReference(gate, story, reference))),
         };
       },
     }),
   ];
+}
+
+async function explainReference(gate: ExplainParts['gate'], story: NameStory, text: string) {
+  const found = await story.referenceTo?.(text);
+  if (!found) return { facts: null };
+  const { enforced, audited, facts } = await gate.explain(found.name, found.reference);
+  return {
+    ...decisionItem(enforced),
+    audited: audited.verdict === enforced.verdict ? null : decisionItem(audited),
+    facts: {
+      published_at: timeOrNull(facts.publishedAt ?? null),
+      first_seen_at: timeOrNull(facts.firstSeenAt ?? null),
+      digest: facts.digest ?? null,
+    },
+  };
+}
+
+function decisionItem({ verdict, layer, rule, reason, until, evidence }: Decision): z.input<typeof decision> {
+  return {
+    verdict,
+    layer: layer?.scope ?? null,
+    rule: rule ?? null,
+    reason: reason ?? null,
+    until: timeOrNull(until ?? null),
+    evidence: [...evidence],
+  };
 }
 
 /** Failures of a name that are searched for the latest of each upstream. */

@@ -1,4 +1,5 @@
 import type { Upstream } from '../../upstream/upstream.ts';
+import type { MirroredName } from './admission.ts';
 
 /** A matcher for names: `*` matches any characters, letter case is ignored. */
 export function matcher(patterns: readonly string[]): (name: string) => boolean {
@@ -32,6 +33,11 @@ export interface NameStory extends NameRules {
   nameThere: string;
   /** The entry that says whether an upstream has the name, if one does. */
   document?: { kind: string; reference: string };
+  /**
+   * The name at the upstream that serves it, and a reference as policies see it; undefined for a text that is no reference. Asks
+   * upstreams if there are several. Undefined for a name that no upstream serves.
+   */
+  referenceTo?(text: string): Promise<{ name: MirroredName; reference: string } | undefined>;
 }
 
 /**

@@ -133,6 +133,11 @@ export class ImageMirror {
     });
   }
 
+  /** A repository as policies see it. */
+  nameOf(place: UpstreamRepository): MirroredName {
+    return this.#manifests.nameOf(place);
+  }
+
   /** A blob. Once stored, it is never requested again. Its size is limited to the one in a stored manifest, if any. */
   async openBlob(place: UpstreamRepository, digest: Digest): Promise<MirrorEntry | undefined> {
     if (!(await this.#servesBlob(place, digest))) return undefined;

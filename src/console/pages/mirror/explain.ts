@@ -26,15 +26,16 @@ export const explainPage: Page = {
   section: 'mirror',
   action: 'operate',
   show: async (call): Promise<PageView> => {
-    const query = given(call.query, 'kind', 'name');
+    const query = given(call.query, 'kind', 'name', 'reference');
     const view = (errors: Errors, body?: Html) => {
-      const form = new Form({ kind: query['kind'] ?? 'package', name: query['name'] ?? '' }, errors);
+      const form = new Form({ reference: '', kind: 'package', name: '', ...query }, errors);
       const kinds = protocolWords.map(({ kind, word }) => [kind, word] as const);
       return form.view(
         'Explain a name',
         html`<form class="filter" method="get" action="${path}">
             <div>${form.select('kind', 'Kind', kinds)}</div>
             <div>${form.input('name', 'Name', { attributes: html`maxlength="255" required` })}</div>
+            <div>${form.input('reference', 'Version, tag or digest', { attributes: html`maxlength="255"` })}</div>
             <button>Explain</button>
           </form>
           ${body ?? html`<p class="empty">Type a name to see whether it is hosted or reserved, which upstreams are asked for it, and what each said.</p>`}`,
@@ -54,6 +55,7 @@ function explanation(story: Explanation, now: number): Html {
   const { kind, name, upstreams, refused } = story;
   const word = protocolWords.find((each) => each.kind === kind)!.word;
   return html`<p><strong>${conclusionOf(story, word)}</strong></p>
+    ${story.verdict && decided(story, now)}
     ${
       refused &&
       facts([
@@ -73,6 +75,19 @@ function explanation(story: Explanation, now: number): Html {
       ]),
       { empty: 'No upstream of the settings serves such names.' },
     )}`;
+}
+
+/** What the policy decides of a reference. */
+function decided({ verdict, layer, rule, reason, until, evidence = [], audited }: Explanation, now: number): Html {
+  const said = { allow: 'Clients get it.', hold: 'It is held.', deny: 'It is denied.' }[verdict!];
+  const whose = { all: 'all accounts', account: 'this account' };
+  return facts(
+    ['Policy', reason ? `${said.slice(0, -1)}: ${reason}.` : said],
+    ...(layer && rule ? [['Decided by', `${rule}, in the policy of ${whose[layer]}`] as const] : []),
+    ...(until ? [['Until', ago(until, now)] as const] : []),
+    ...(evidence.length > 0 ? [['Evidence', evidence.join('; ')] as const] : []),
+    ...(audited ? [['In audit mode', `${audited.verdict}: ${audited.reason ?? ''}`] as const] : []),
+  );
 }
 
 function conclusionOf(
