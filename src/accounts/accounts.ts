@@ -1,7 +1,7 @@
-import { LRUCache } from 'lru-cache';
 import type { Database } from '../database/database.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { recordEvent } from '../events/record.ts';
+import { Recent } from '../runtime/recent.ts';
 
 export interface Account {
   id: number;
@@ -31,7 +31,7 @@ export class Accounts {
   readonly #database: Database;
   readonly #now: () => number;
   /** By ID. The name of an account never changes. */
-  readonly #names = new LRUCache<number, string>({ max: maxNames });
+  readonly #names = new Recent<number, string>(maxNames);
 
   constructor(database: Database, now: () => number) {
     this.#database = database;

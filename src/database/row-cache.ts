@@ -1,5 +1,5 @@
-import { LRUCache } from 'lru-cache';
 import { tablesRead, type Tables } from './statement-tables.ts';
+import { Recent } from '../runtime/recent.ts';
 
 type Rows = readonly object[];
 
@@ -28,7 +28,7 @@ interface Cached {
 export class RowCache {
   /** By statement, then by values: one key of both would be a long string to build and hash for each request. */
   readonly #statements = new Map<string, Cached>();
-  readonly #tables = new LRUCache<string, { read: Tables }>({ max: maxStatements });
+  readonly #tables = new Recent<string, { read: Tables }>(maxStatements);
   #count = 0;
   #bytes = 0;
 

@@ -1,6 +1,6 @@
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LRUCache } from 'lru-cache';
+import { Recent } from '../runtime/recent.ts';
 
 /** Sequelize's sqlite dialect reads these from `this` after a statement. */
 interface SqliteResult {
@@ -15,7 +15,7 @@ type Parameters = Record<string, SQLInputValue> | readonly SQLInputValue[];
 /** A SQLite connection with its prepared statements. */
 export class Connection {
   readonly #database: DatabaseSync;
-  readonly #statements = new LRUCache<string, StatementSync>({ max: 500 });
+  readonly #statements = new Recent<string, StatementSync>(500);
 
   constructor(filename: string) {
     this.#database = new DatabaseSync(filename);

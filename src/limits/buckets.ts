@@ -1,5 +1,5 @@
-import { LRUCache } from 'lru-cache';
 import type { Cache } from '../cache/cache.ts';
+import { Recent } from '../runtime/recent.ts';
 
 /** So many units in each minute. They may be used at once, and come back evenly. */
 export interface Rate {
@@ -33,7 +33,7 @@ export const maxKeys = 50_000;
  * of the generic cell rate algorithm, ITU-T I.371), so it needs no timer. `now` is a clock in milliseconds.
  */
 export class MemoryBuckets {
-  readonly #freeAt = new LRUCache<string, number>({ max: maxKeys });
+  readonly #freeAt = new Recent<string, number>(maxKeys);
   readonly #now: () => number;
 
   constructor(now: () => number) {

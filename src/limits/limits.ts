@@ -1,4 +1,3 @@
-import { LRUCache } from 'lru-cache';
 import type { Cache } from '../cache/cache.ts';
 import { endingWait, systemOrigin } from '../runtime/caller.ts';
 import type { Config } from '../config/schema.ts';
@@ -9,6 +8,7 @@ import { MemoryBuckets, maxKeys, period, SharedBuckets } from './buckets.ts';
 import type { ReturnUnit, Taken, TakeUnit } from './buckets.ts';
 import { concurrencyFields, LimitExceeded, rateFields, type RateLimitFields } from './limit-exceeded.ts';
 import { waitFor, type Waiter } from './waiting.ts';
+import { Recent } from '../runtime/recent.ts';
 
 /** The limits of a rate, by their names in answers, events and metrics. */
 const rateNames = ['requests', 'anonymous-requests', 'misses', 'searches', 'pushes', 'failed-sign-ins'] as const;
@@ -87,9 +87,9 @@ export class Limits {
   readonly #lookUps = new Semaphore({ max: maxLookUps });
   readonly #attempts = new Semaphore({ max: maxAttempts });
   /** Until when the credentials from an address are looked up in turns. */
-  readonly #failingAddresses = new LRUCache<string, number>({ max: maxKeys });
+  readonly #failingAddresses = new Recent<string, number>(maxKeys);
   /** The latest time that a `Retry-After` has named for a key. */
-  readonly #named = new LRUCache<string, number>({ max: maxKeys });
+  readonly #named = new Recent<string, number>(maxKeys);
   /** From 0, because Prometheus cannot see the growth to a first value. */
   readonly #counts = new Map<string, number>(
     limitNames.flatMap((limit) => [

@@ -1,9 +1,9 @@
-import { LRUCache } from 'lru-cache';
 import type { Database } from '../database/database.ts';
 import { recordEvent } from '../events/record.ts';
 import { compileLayer, type RangeReader } from './compile.ts';
 import type { Layer, Regime } from './decide.ts';
 import { checkPolicy, type PolicyDocument } from './document.ts';
+import { Recent } from '../runtime/recent.ts';
 
 /** A policy in force, as it was written. */
 export interface StoredPolicy {
@@ -48,7 +48,7 @@ const sql = 'SELECT account_id, document, revision, regimes, changed_at FROM pol
  */
 export class Policies {
   readonly #parts: PoliciesParts;
-  readonly #layers = new LRUCache<string, { layer: Layer | undefined }>({ max: maxLayers });
+  readonly #layers = new Recent<string, { layer: Layer | undefined }>(maxLayers);
 
   constructor(parts: PoliciesParts) {
     this.#parts = parts;

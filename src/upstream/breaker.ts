@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
-import { LRUCache } from 'lru-cache';
 import { pauseAfter, remaining, type Pause } from './pause.ts';
+import { Recent } from '../runtime/recent.ts';
 
 /** The whole upstream is paused when this many subjects fail without a success in between. */
 const failingLimit = 5;
@@ -76,8 +76,8 @@ export class Breaker {
   readonly #now: () => number;
   readonly #onChange: OnBreakerChange;
   /** By subject and address; `#subjects` by subject alone. */
-  readonly #addresses = new LRUCache<string, Pause>({ max: maxEntries });
-  readonly #subjects = new LRUCache<string, Pause>({ max: maxEntries });
+  readonly #addresses = new Recent<string, Pause>(maxEntries);
+  readonly #subjects = new Recent<string, Pause>(maxEntries);
   #upstream: UpstreamPause | undefined;
   /** Subjects that have failed since the last success, `failingLimit` at most. */
   readonly #failing = new Set<string>();

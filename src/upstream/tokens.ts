@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
-import { LRUCache } from 'lru-cache';
 import type { Cache } from '../cache/cache.ts';
 import type { UpstreamAnswer } from './answer.ts';
 import { discard, readUpstreamBody } from './body.ts';
 import type { Credentials } from './credentials.ts';
 import { busyRefusal, isTransient, messageOf, withRetries, Refused, verdictOf } from './failures.ts';
 import { pauseAfter, remaining, type Pause } from './pause.ts';
+import { Recent } from '../runtime/recent.ts';
 
 const tokenLimit = 1024 * 1024;
 /** Failed exchanges whose pauses are kept; when the list is full, the oldest is dropped. */
@@ -40,7 +40,7 @@ interface TokenParts {
 export class RegistryTokens {
   readonly #parts: TokenParts;
   readonly #underWay = new Map<string, Promise<string>>();
-  readonly #pauses = new LRUCache<string, Pause>({ max: maxPauses });
+  readonly #pauses = new Recent<string, Pause>(maxPauses);
 
   constructor(parts: TokenParts) {
     this.#parts = parts;

@@ -1,4 +1,4 @@
-import { LRUCache } from 'lru-cache';
+import { Recent } from '../../runtime/recent.ts';
 
 /** Entries and upstreams that are remembered; when the list is full, the oldest is dropped. */
 const most = 4096;
@@ -7,7 +7,7 @@ const most = 4096;
 export class Hangs {
   readonly #now: () => number;
   /** When the last request ended, by entry and by upstream; milliseconds since 1970 UTC. */
-  readonly #since = new LRUCache<string, number>({ max: most });
+  readonly #since = new Recent<string, number>(most);
 
   constructor(now: () => number) {
     this.#now = now;

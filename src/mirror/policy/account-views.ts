@@ -1,5 +1,5 @@
-import { LRUCache } from 'lru-cache';
 import type { Upstream } from '../../upstream/upstream.ts';
+import { Recent } from '../../runtime/recent.ts';
 
 /** Views of accounts that are kept in memory. The name of an account never changes. */
 const maxViews = 10_000;
@@ -12,7 +12,7 @@ export class AccountViews<View extends object> {
   readonly #named: ReadonlySet<string>;
   readonly #nameOf: (accountId: number) => Promise<string | undefined>;
   readonly #open: (account: string | undefined, accountId: number) => View;
-  readonly #views = new LRUCache<number, View>({ max: maxViews });
+  readonly #views = new Recent<number, View>(maxViews);
 
   /**
    * `nameOf` resolves to the name of an account, undefined if there is no such account. `open` opens the view of an account; its

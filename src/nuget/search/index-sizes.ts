@@ -1,7 +1,7 @@
-import { LRUCache } from 'lru-cache';
 import type { Database, Value } from '../../database/database.ts';
 import { lastCharacter, sizeLimit } from './list.ts';
 import { idTermStart } from '../format/terms.ts';
+import { Recent } from '../../runtime/recent.ts';
 
 /** Rows of an index, to count. */
 export interface Counted {
@@ -29,8 +29,8 @@ const rowsAtATime = 200;
 /** What the index has for a word: the number of its rows, and the id terms that begin with it. Up to a minute old. */
 export class IndexSizes {
   readonly #database: Database;
-  readonly #sizes = new LRUCache<string, number>({ max: 20_000, ttl: 60_000 });
-  readonly #terms = new LRUCache<string, IdTerms>({ max: 2000, ttl: 60_000 });
+  readonly #sizes = new Recent<string, number>(20_000, { ttl: 60_000 });
+  readonly #terms = new Recent<string, IdTerms>(2000, { ttl: 60_000 });
 
   constructor(database: Database) {
     this.#database = database;

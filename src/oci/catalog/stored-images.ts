@@ -1,4 +1,3 @@
-import { LRUCache } from 'lru-cache';
 import { allow, credentialMissing } from '../../accounts/allow.ts';
 import { ownerOf } from '../../accounts/owner.ts';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
@@ -19,6 +18,7 @@ import { manifestUnknown } from '../hosted/manifests.ts';
 import type { ListedTag, StoredRepository, TagQuery } from './repository.ts';
 import { isTag } from '../format/reference.ts';
 import { findRepository, nameUnknown } from '../hosted/repositories.ts';
+import { Recent } from '../../runtime/recent.ts';
 
 /** Most bytes of a manifest or a config that are read for a list, and of all of them together. */
 const listedBytes = 256 * 1024;
@@ -52,7 +52,7 @@ interface StoredParts {
 export class StoredImages {
   readonly #parts: StoredParts;
   /** By the digest of a manifest, whose content never changes. */
-  readonly #platforms = new LRUCache<Digest, Platforms>({ max: 10_000 });
+  readonly #platforms = new Recent<Digest, Platforms>(10_000);
 
   constructor(parts: StoredParts) {
     this.#parts = parts;

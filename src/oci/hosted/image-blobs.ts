@@ -1,4 +1,3 @@
-import { LRUCache } from 'lru-cache';
 import type { NameSet } from '../../accounts/names.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
@@ -11,6 +10,7 @@ import { keepLive } from '../../storage/blobs/states.ts';
 import { isAbandoned } from './abandoned-blobs.ts';
 import { ensureRepository, findRepository, lockRepository } from './repositories.ts';
 import { addRepositoryCounts, bytesOfLinks } from './repository-counts.ts';
+import { Recent } from '../../runtime/recent.ts';
 
 const findBlob = `SELECT ${sizeOf('rb.digest')} AS size, rb.repository_id, rb.linked_at FROM repositories r
   JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ?
@@ -35,7 +35,7 @@ export class ImageBlobs {
   readonly #now: () => number;
   readonly #renewEvery: number;
   /** Blobs whose time was checked. */
-  readonly #renewed: LRUCache<string, true>;
+  readonly #renewed: Recent<string, true>;
 
   /** `grace` is how long the collector keeps unreferenced blobs, in milliseconds. */
   constructor(database: Database, blobs: BlobStore, grace: number, now: () => number) {
@@ -43,7 +43,7 @@ export class ImageBlobs {
     this.#blobs = blobs;
     this.#now = now;
     this.#renewEvery = Math.min(maxRenewEvery, Math.floor(grace * renewShare));
-    this.#renewed = new LRUCache({ max: maxRenewed, ttl: this.#renewEvery, ttlResolution: 0, perf: { now } });
+    this.#renewed = new Recent(maxRenewed, { ttl: this.#renewEvery, ttlResolution: 0, perf: { now } });
   }
 
   /** The content of a blob, which the caller closes; `BlobUnknown` if the repository does not have it. */

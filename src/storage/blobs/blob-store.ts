@@ -1,5 +1,4 @@
 import { access, constants, mkdir, readdir, rm, stat, unlink } from 'node:fs/promises';
-import { LRUCache } from 'lru-cache';
 import type { Database, Transaction } from '../../database/database.ts';
 import { digestOf, type Digest, type DigestAlgorithm } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
@@ -15,6 +14,7 @@ import type { DiskReserve } from '../files/disk-reserve.ts';
 import { StagedFile } from '../files/staged-file.ts';
 import { storageFailure, storageUnavailable } from '../files/unavailable.ts';
 import { deletionTimes, findBlobs, lockBlobs, sampleBlobs, type BlobRow, type DeletionTimes } from './states.ts';
+import { Recent } from '../../runtime/recent.ts';
 
 /** A staged file and the digest under which it becomes visible. */
 export interface Arrival {
@@ -63,7 +63,7 @@ export class BlobStore {
   readonly #small: SmallBlobs;
   readonly #examine: Examine | undefined;
   /** The latest examinations, also those in progress. */
-  readonly #examined: LRUCache<Digest, Promise<boolean>>;
+  readonly #examined: Recent<Digest, Promise<boolean>>;
   readonly #disk: Disk;
   readonly #room: DiskReserve | undefined;
   readonly #overflow = new OverflowMemory(overflowBytes);
@@ -84,8 +84,7 @@ export class BlobStore {
     this.#pending = new BlobReservations(database, now, times);
     this.#small = new SmallBlobs(driver, times.watch);
     this.#examine = examine;
-    this.#examined = new LRUCache({
-      max: maxExamined,
+    this.#examined = new Recent(maxExamined, {
       ttl: examineEvery,
       ttlResolution: 0,
       perf: { now: times.watch },

@@ -1,9 +1,9 @@
 import { randomBytes, randomInt } from 'node:crypto';
-import { LRUCache } from 'lru-cache';
 import { forUpdate, placeholders, type Queryable, type Transaction } from '../../database/database.ts';
 import type { Processes } from '../../database/processes.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import { pagesOf } from '../../runtime/pages.ts';
+import { Recent } from '../../runtime/recent.ts';
 
 /** A row of `blobs`. See migration 010 for its `state` and `generation`. */
 export interface BlobRow {
@@ -114,7 +114,7 @@ const maxWatched = 10_000;
 /** Finds deletions that a killed process left unfinished. Uses the clock of this process, because clocks of machines differ. */
 export class DeletionWatch {
   readonly #times: DeletionTimes;
-  readonly #since = new LRUCache<string, number>({ max: maxWatched });
+  readonly #since = new Recent<string, number>(maxWatched);
 
   constructor(times: DeletionTimes) {
     this.#times = times;
