@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { Database, Transaction } from '../database/database.ts';
+import { forUpdate, type Database, type Row, type Transaction } from '../database/database.ts';
 import { matchesType, type RecordedEvent } from '../events/event.ts';
 import type { Events } from '../events/events.ts';
 import { recordEvent } from '../events/record.ts';
@@ -9,8 +9,14 @@ import { delayAfter, pauseOf } from './schedule.ts';
 import { eventOf, factsOf, toWebhook, type Webhook, type WebhookRow } from './webhook.ts';
 import { webhooksIn } from './webhook-rows.ts';
 
-/** Events that are turned into deliveries in one transaction. */
+/** Events that are read at once, to turn them into deliveries. */
 const batch = 200;
+/**
+ * Bytes that one transaction inserts, unless one event makes more: SQLite writes all of them in one turn, at the commit. A row has
+ * about so many bytes besides its body.
+ */
+const insertTogether = 500_000;
+const bytesOfRow = 300;
 /** Rows that one statement inserts. */
 const insertAtOnce = 50;
 /** Rows that one statement changes. */
@@ -226,45 +232,59 @@ export class Deliveries {
     const cursor = (await this.#hasWebhooks()) ? await this.#readCursor() : undefined;
     if (cursor === undefined) return false;
     const { events } = await this.#events.listAfter({}, batch, cursor);
-    const last = events.at(-1)?.position;
-    if (last === undefined) return false;
-    await this.#database.transaction(async (tx) => {
-      const sql = 'UPDATE webhook_cursor SET position = ? WHERE id = 1 AND position = ?';
-      // Another instance may have done the same.
-      if ((await tx.run(sql, [last, cursor])) > 0) await this.#insert(tx, events);
-    }, options);
+    for (let rest = events, after = cursor; rest.length > 0;) {
+      const made = await this.#database.transaction((tx) => this.#insert(tx, rest, after), options);
+      // Another instance does the same.
+      if (made === 0) break;
+      after = rest[made - 1]!.position;
+      rest = rest.slice(made);
+    }
     return events.length === batch;
   }
 
-  async #insert(tx: Transaction, events: readonly RecordedEvent[]): Promise<void> {
-    const webhooks = await tx.select<WebhookRow>('SELECT * FROM webhooks WHERE enabled = 1 AND deleted_at IS NULL');
+  /** Makes the deliveries of the first ones of `events`, which come after the cursor `after`; resolves to the number of events. */
+  async #insert(tx: Transaction, events: readonly RecordedEvent[], after: number): Promise<number> {
+    const cursor = await tx.get<{ position: number }>(
+      `SELECT position FROM webhook_cursor WHERE id = 1${forUpdate(tx)}`,
+    );
+    if (cursor?.position !== after) return 0;
+    const rows = await tx.select<WebhookRow>('SELECT * FROM webhooks WHERE enabled = 1 AND deleted_at IS NULL');
+    const webhooks = rows.map((row) => ({ ...toWebhook(row), since: row.since_position }));
     const now = this.#now();
-    for (const row of webhooks) {
-      const webhook = toWebhook(row);
-      const wanted = events.filter((event) => event.position > row.since_position && isFor(webhook, event));
-      if (wanted.length === 0) continue;
-      for (let from = 0; from < wanted.length; from += insertAtOnce) {
-        await tx.insertNew(
-          'webhook_deliveries',
-          wanted.slice(from, from + insertAtOnce).map((event) => ({
-            id: randomUUID(),
-            webhook_id: webhook.id,
-            event_position: event.position,
-            type: event.type,
-            body: bodyOf(event, this.#source),
-            state: 'pending',
-            attempts: 0,
-            next_at: now,
-            created_at: now,
-          })),
-        );
+    const fixed = { state: 'pending', attempts: 0, next_at: now, created_at: now };
+    const deliveries: Row[] = [];
+    const wanting = new Set<Webhook>();
+    let [made, bytes] = [0, 0];
+    for (const event of events) {
+      const some = webhooks.filter((webhook) => event.position > webhook.since && isFor(webhook, event));
+      const { position, type } = event;
+      const body = some.length === 0 ? '' : bodyOf(event, this.#source);
+      bytes += some.length * (body.length + bytesOfRow);
+      if (made > 0 && bytes > insertTogether) break;
+      for (const webhook of some) {
+        wanting.add(webhook);
+        deliveries.push({
+          id: randomUUID(),
+          webhook_id: webhook.id,
+          event_position: position,
+          type,
+          body,
+          ...fixed,
+        });
       }
+      made += 1;
+    }
+    for (let from = 0; from < deliveries.length; from += insertAtOnce)
+      await tx.insertNew('webhook_deliveries', deliveries.slice(from, from + insertAtOnce));
+    for (const webhook of wanting) {
       const beyond = await tx.get(
         `SELECT number FROM webhook_deliveries WHERE webhook_id = ? AND state = 'pending' LIMIT 1 OFFSET ${maxPending}`,
         [webhook.id],
       );
       if (beyond) await disable(tx, webhook.id, `more than ${maxPending} deliveries waited`, webhook.url, now);
     }
+    await tx.run('UPDATE webhook_cursor SET position = ? WHERE id = 1', [events[made - 1]!.position]);
+    return made;
   }
 }
 

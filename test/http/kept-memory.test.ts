@@ -1,7 +1,6 @@
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
+import { collectGarbage } from '../support/garbage.ts';
 import { raw } from '../support/raw.ts';
 import { startTestServer } from '../support/server.ts';
 import { eventually } from '../support/until.ts';
@@ -12,8 +11,7 @@ const mebibyte = 2 ** 20;
 
 /** Bytes of all buffers that are in use. */
 function bytesOfBuffers(): number {
-  setFlagsFromString('--expose-gc');
-  (runInNewContext('gc') as () => void)();
+  collectGarbage();
   return process.memoryUsage().arrayBuffers;
 }
 
