@@ -285,7 +285,7 @@ test('of two deletions of a webhook at the same time one says that there is none
   const server = await startTestServer(t);
   const { id } = await createWebhook(server, 'https://a.example/');
   let first: number | undefined;
-  afterRead(server, 'FROM webhooks WHERE id', async () => {
+  afterRead(server, 'FROM webhooks WHERE id = ? AND account_id', async () => {
     first = (await ask(server, 'DELETE', `/${id}`)).status;
   });
   t.is((await ask(server, 'DELETE', `/${id}`)).status, 404);

@@ -7,6 +7,7 @@ import type { ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { schema, type Config } from '../../src/config/schema.ts';
 import type { Surroundings } from '../../src/server/core.ts';
+import { healthTimes } from '../../src/http/health.ts';
 import { timeLimits } from '../../src/database/time-limits.ts';
 import type { Protocol } from '../../src/server/protocol.ts';
 import { allProtocols, startServer, type RunningServer } from '../../src/server/server.ts';
@@ -26,6 +27,9 @@ export interface TestServer extends RunningServer {
 
 /** Many tests at the same time share two cores, so a new connection can take longer than in production. */
 const databaseLimits = { ...timeLimits, connection: 20_000 };
+
+/** A check of readiness, too. test/http/readiness.test.ts has shorter times. */
+export const patientHealth = { ...healthTimes, limit: 20_000 };
 
 /** Tests run jobs themselves, so that no schedule interferes. */
 const noJobs = Object.fromEntries(Object.keys(schema.parse({}).jobs).map((name) => [name, 'off']));
@@ -91,6 +95,7 @@ export async function startTestServer(
       requirementBounds: { clock: Infinity, patience: 0 },
       proxy: {},
       databaseLimits,
+      healthTimes: patientHealth,
       // A busy machine needs longer than the times of the product, which test/cli/shutdown.test.ts holds.
       closingTimes: { part: 20_000, all: 30_000 },
       ...surroundings,

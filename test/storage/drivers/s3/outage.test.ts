@@ -3,7 +3,6 @@ import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { schema } from '../../../../src/config/schema.ts';
-import { healthTimes } from '../../../../src/http/health.ts';
 import { digestOf } from '../../../../src/runtime/digest.ts';
 import { CachedDriver } from '../../../../src/storage/drivers/cached-driver.ts';
 import { contentOf } from '../../../../src/storage/files/content.ts';
@@ -15,7 +14,7 @@ import { TestFeed } from '../../../support/feed.ts';
 import { scrape } from '../../../support/metrics.ts';
 import { TestRepository } from '../../../support/registry.ts';
 import { s3Access, startS3, type FakeS3, type S3Fault } from '../../../support/s3.ts';
-import { startTestServer, type TestServer } from '../../../support/server.ts';
+import { patientHealth, startTestServer, type TestServer } from '../../../support/server.ts';
 import { startUpstreamRegistry } from '../../../support/upstreams/upstream-registry.ts';
 
 // A whole server while its S3 fails.
@@ -39,7 +38,7 @@ async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}
   const bucket = await S3Driver.open({ ...s3Access(s3), times });
   const cache = new Paths(data).cache;
   const driver = new CachedDriver(bucket, cache, 2 ** 30, () => Promise.resolve(true));
-  const health = { driver, healthTimes: { ...healthTimes, writeEvery: 0, perSecond: 1000, remember: 0 } };
+  const health = { driver, healthTimes: { ...patientHealth, writeEvery: 0, perSecond: 1000, remember: 0 } };
   const server = await startTestServer(t, { data, storage, ...settings }, health);
   return {
     s3,

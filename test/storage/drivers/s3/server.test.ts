@@ -4,13 +4,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { ConfigError } from '../../../../src/config/load.ts';
-import { healthTimes } from '../../../../src/http/health.ts';
 import { scrape } from '../../../support/metrics.ts';
 import { runJob } from '../../../support/inside.ts';
 import { TestFeed } from '../../../support/feed.ts';
 import { TestRepository } from '../../../support/registry.ts';
 import { startS3, type FakeS3 } from '../../../support/s3.ts';
-import { startTestServer } from '../../../support/server.ts';
+import { patientHealth, startTestServer } from '../../../support/server.ts';
 import { eventually, until } from '../../../support/until.ts';
 
 // A whole server with its content in S3.
@@ -184,7 +183,7 @@ test.serial('while S3 is away, requests are 503 and nothing is lost', async (t) 
 
 test.serial('many looks at readiness cost S3 one check, and a failed request the next one', async (t) => {
   const { s3, settings } = await setUp(t);
-  const times = { healthTimes: { ...healthTimes, perSecond: 1000 } };
+  const times = { healthTimes: { ...patientHealth, writeEvery: 3_600_000, perSecond: 1000 } };
   const server = await startTestServer(t, settings(0), times);
   const { digest } = await new TestRepository(server, 'team/app').blob(layer);
   const look = async () => (await server.fetch('/readyz')).status;
