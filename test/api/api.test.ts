@@ -99,7 +99,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'DELETE /upstreams/{id}/entries/{entry}',
     ].sort(),
   );
-  t.deepEqual(document['servers'], [{ url: `${server.url}/v1` }]);
+  t.like(await (await server.fetch('/v1/openapi.json')).json(), { servers: [{ url: `${server.url}/v1` }] });
   const { schemas } = document['components'] as { schemas: Record<string, unknown> };
   const references = [...JSON.stringify(document).matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(
     (match) => match[1]!,

@@ -3,16 +3,23 @@ import type { TestServer } from './server.ts';
 
 type Json = Record<string, unknown>;
 
+let document: Promise<OpenDocument> | undefined;
+
 /** The OpenAPI document of the API, for checking real answers. */
 export class OpenDocument {
   readonly document: Json;
+  readonly #validators = new Map<Json, z.ZodType>();
 
   private constructor(document: Json) {
     this.document = document;
   }
 
-  static async of(server: TestServer): Promise<OpenDocument> {
-    return new OpenDocument((await (await server.fetch('/v1/openapi.json', { token: null })).json()) as Json);
+  /** That of `server`: all servers of a test file have the same, which takes long to make and to check with. */
+  static of(server: TestServer): Promise<OpenDocument> {
+    document ??= server
+      .fetch('/v1/openapi.json', { token: null })
+      .then(async (answer) => new OpenDocument((await answer.json()) as Json));
+    return document;
   }
 
   /** `GET /packages`, … */
@@ -43,9 +50,13 @@ export class OpenDocument {
   }
 
   #validator(schema: Json): z.ZodType {
+    const known = this.#validators.get(schema);
+    if (known) return known;
     const text = JSON.stringify({ ...schema, $defs: (this.document['components'] as Json)['schemas'] });
-    return z.fromJSONSchema(
+    const made = z.fromJSONSchema(
       JSON.parse(text.replaceAll('#/components/schemas/', '#/$defs/')) as z.core.JSONSchema.JSONSchema,
     );
+    this.#validators.set(schema, made);
+    return made;
   }
 }
