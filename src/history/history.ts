@@ -32,10 +32,12 @@ export interface SeenReference {
   reference: string;
   /** Empty if the reference was deleted. */
   digest: string;
+  /** Of the manifest that a tag points to. */
+  content?: { mediaType: string; size: number };
 }
 
 /** A line of a history. */
-export interface HistoryEntry extends SeenReference {
+export interface HistoryEntry extends Omit<SeenReference, 'content'> {
   kind: Exclude<ReferenceKind, 'listed'>;
   id: number;
   upstream: string;
@@ -67,7 +69,15 @@ export async function record(
       const isNew = ({ reference, digest }: SeenReference) => (known.get(reference) ?? '') !== digest;
       await tx.insertNew(
         'history',
-        part.filter(isNew).map(({ reference, digest }) => ({ ...owner, kind, reference, digest, seen_at: now })),
+        part.filter(isNew).map(({ reference, digest, content }) => ({
+          ...owner,
+          kind,
+          reference,
+          digest,
+          seen_at: now,
+          media_type: content?.mediaType ?? null,
+          size_bytes: content?.size ?? null,
+        })),
       );
     }
   }

@@ -5,7 +5,18 @@ import { DomainError } from '../../runtime/errors.ts';
 
 /** The target of a registry path. `item` is the last segment, if it is variable. */
 export interface RegistryTarget {
-  kind: 'base' | 'catalog' | 'tags' | 'manifest' | 'blob' | 'uploads' | 'upload' | 'referrers' | 'unknown';
+  kind:
+    | 'base'
+    | 'catalog'
+    | 'tags'
+    | 'manifest'
+    | 'blob'
+    | 'uploads'
+    | 'upload'
+    | 'referrers'
+    | 'tag-history'
+    | 'discover'
+    | 'unknown';
   name: string;
   item: string;
 }
@@ -39,6 +50,11 @@ export function parsePath(path: string): RegistryTarget {
   }
   if (kind === 'blobs' && item === 'uploads') return { kind: 'uploads', name: named(2), item: '' };
   if (item === '') return unknown;
+  // No name has a segment `_oci` (distribution-spec, "Extensions").
+  if (segments.at(-3) === '_oci') {
+    if (kind === 'tag-history') return { kind: 'tag-history', name: named(3), item };
+    return kind === 'ext' && item === 'discover' ? { kind: 'discover', name: named(3), item } : unknown;
+  }
   if (kind === 'manifests') return { kind: 'manifest', name: named(2), item };
   if (kind === 'blobs') return { kind: 'blob', name: named(2), item };
   if (kind === 'referrers') return { kind: 'referrers', name: named(2), item };

@@ -112,12 +112,13 @@ export class Manifests {
       await this.#write(tx, repositoryId, manifest, arrival.digest, bytes.length, children);
       await noteUntagged(tx, repositoryId, tags, now);
       await writeTags(tx, repositoryId, tags, arrival.digest, now);
+      const content = { mediaType: manifest.mediaType, size: bytes.length };
       await record(
         tx,
         { accountId, upstream: '', name },
         [
           { kind: 'manifest', reference: arrival.digest, digest: arrival.digest },
-          ...tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest: arrival.digest })),
+          ...tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest: arrival.digest, content })),
         ],
         now,
       );
@@ -217,6 +218,21 @@ export class Manifests {
       );
     }
   }
+}
+
+/** The type and size of those of `digests` that are manifests of a repository. */
+export async function describedManifests(
+  database: Database,
+  accountId: number,
+  name: string,
+  digests: readonly Digest[],
+): Promise<Map<string, { mediaType: string; size: number }>> {
+  const rows = await database.select<ManifestRow>(
+    `SELECT ${columns} FROM repositories r JOIN manifests m ON m.repository_id = r.id
+     AND m.digest IN (${placeholders(digests)}) WHERE r.account_id = ? AND r.name = ?`,
+    [...digests, accountId, name],
+  );
+  return new Map(rows.map((row) => [row.digest, { mediaType: row.media_type, size: row.size_bytes }]));
 }
 
 /** The bytes of all that `manifest` refers to; throws `ManifestBlobUnknown` if the repository lacks what it needs. */

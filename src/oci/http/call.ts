@@ -5,6 +5,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import type { Quota } from '../../usage/quota.ts';
 import type { Images } from '../catalog/images.ts';
 import type { Pushes } from '../catalog/pushes.ts';
+import type { ImageHistory } from '../catalog/image-history.ts';
 import type { ImageSource, LocatedRepository } from '../catalog/image-source.ts';
 import type { ContinuedUploads } from './upload-relay.ts';
 
@@ -25,6 +26,7 @@ export interface RegistryCall {
   images: Images;
   /** For reads, which may go to an upstream. */
   source: ImageSource;
+  history: ImageHistory;
   /** For sessions that exist already, also at other instances. */
   uploads: ContinuedUploads;
   pushes: Pushes;

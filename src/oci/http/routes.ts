@@ -15,7 +15,9 @@ import type { Quota } from '../../usage/quota.ts';
 import type { RegistryCall, Handler } from './call.ts';
 import { challengeFor, challengeScope } from './challenge.ts';
 import * as content from './content-routes.ts';
+import * as extension from './extension-routes.ts';
 import { sendRegistryRefusal, registryStatusOf } from './errors.ts';
+import type { ImageHistory } from '../catalog/image-history.ts';
 import type { Images } from '../catalog/images.ts';
 import type { Pushes } from '../catalog/pushes.ts';
 import { parsePath, parseRepositoryName, type RegistryTarget } from '../format/reference.ts';
@@ -26,6 +28,7 @@ import * as upload from './upload-routes.ts';
 interface RegistryParts {
   images: Images;
   source: ImageSource;
+  history: ImageHistory;
   uploads: ContinuedUploads;
   pushes: Pushes;
   quota: Quota;
@@ -87,6 +90,8 @@ const endpoints: Record<Exclude<RegistryTarget['kind'], 'unknown'>, Methods> = {
     DELETE: changing('write', upload.cancelUpload),
   },
   referrers: reading(content.listReferrers),
+  'tag-history': reading(extension.listTagHistory),
+  discover: reading(extension.discover),
 };
 
 /** The container registry: everything under `/v2`. */
@@ -116,11 +121,11 @@ export function createRegistry(parts: RegistryParts): HttpHandler {
 }
 
 /** What is requested by a tag or digest. */
-const named: ReadonlySet<string> = new Set(['manifest', 'blob', 'referrers']);
+const named: ReadonlySet<string> = new Set(['manifest', 'blob', 'referrers', 'tag-history']);
 
 async function open(parts: RegistryParts, allowed: Allowed<Address, RegistryCall>): Promise<RegistryCall> {
   const { request, response, target: address } = allowed;
-  const { images, source, uploads, pushes, quota, limits } = parts;
+  const { images, source, history, uploads, pushes, quota, limits } = parts;
   const query = new URLSearchParams(address.query);
   const ns = namespaceOf(parts.urls, request, query);
   const { kind, name: asked, item } = address.target;
@@ -140,12 +145,16 @@ async function open(parts: RegistryParts, allowed: Allowed<Address, RegistryCall
     query,
     images,
     source,
+    history,
     uploads,
     pushes,
     quota,
     limits,
   };
 }
+
+/** What has no repository, or may have none. */
+const nameless: ReadonlySet<string> = new Set(['base', 'catalog', 'discover']);
 
 /** The repository that is read or, under its hosted name, changed; `NameDenied` if the principal may not use the name. */
 async function repositoryOf(
@@ -154,7 +163,7 @@ async function repositoryOf(
   ns: string | undefined,
 ): Promise<LocatedRepository> {
   const asked = { accountId: principal.accountId, name: '', ns, mayPush: principal.scopes.has('write') };
-  if (target.kind === 'base' || target.kind === 'catalog') return { ...asked, hosted: undefined, place: undefined };
+  if (target.name === '' && nameless.has(target.kind)) return { ...asked, hosted: undefined, place: undefined };
   asked.name = parseRepositoryName(target.name);
   asked.accountId = ownerOf(principal, 'container', asked.name);
   const { action } = operation;
