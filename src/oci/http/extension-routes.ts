@@ -7,7 +7,7 @@ import { mediaTypes } from '../format/manifest.ts';
 import { parseTag } from '../format/reference.ts';
 import { nextLink, pageSize, type RegistryCall } from './call.ts';
 
-// Extensions of the registry (distribution-spec, "Extensions" and its `extensions/_oci.md`).
+// Extensions of the registry (distribution-spec, "Extensions" and its document of the extension _oci).
 
 const maxLines = 1000;
 
