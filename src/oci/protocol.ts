@@ -33,6 +33,7 @@ import { imageInputs } from './prefetch/inputs.ts';
 import { prefetchImages } from './prefetch/images.ts';
 import { listedName, type UpstreamRepository } from './mirrored/upstream-repository.ts';
 import { dropLostUploads, dropStagedFiles } from './uploads/lost-uploads.ts';
+import { PastImages } from './catalog/past-images.ts';
 import { Pushes } from './catalog/pushes.ts';
 import { imageReferences, imageRowBytes } from './hosted/references.ts';
 import { isTag, isRepositoryName } from './format/reference.ts';
@@ -93,12 +94,25 @@ export class ContainerRegistry implements OpenProtocol {
     const { images, source } = this;
     const { uploadIdle: idle } = config.limits;
     const uploads = new ContinuedUploads({ database, images, instances, relay: web.relay, idle, log });
-    const history = new ImageHistory(database, this.#mirrors);
+    const mirrors = this.#mirrors;
+    const history = new ImageHistory(database, mirrors);
+    const pastImages = (until: number) => new PastImages({ database, mirrors, source }, until);
     const pushes = new Pushes({ images, source, mirrors: this.#mirrors, hasPulled: this.#hasPulled, log });
     return [
       {
         path: '/v2',
-        answer: createRegistry({ ...web, images, source, history, uploads, pushes, limits: config.limits, log }),
+        answer: createRegistry({
+          ...web,
+          images,
+          source,
+          history,
+          pastImages,
+          now,
+          uploads,
+          pushes,
+          limits: config.limits,
+          log,
+        }),
       },
       // Container clients look for tokens here.
       { path: '/token', answer: createTokenEndpoint(web.authenticator, log, now) },

@@ -19,6 +19,8 @@ export interface RegistryTarget {
     | 'unknown';
   name: string;
   item: string;
+  /** Of a name behind `as-of/<date>/`, which `name` lacks; not yet checked. */
+  date?: string;
 }
 
 const namePattern = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:\/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$/;
@@ -31,6 +33,12 @@ const unknown: RegistryTarget = { kind: 'unknown', name: '', item: '' };
  * decodes first, because the slashes of a name may be sent as `%2F`. It does not check the result and never throws.
  */
 export function parsePath(path: string): RegistryTarget {
+  const target = targetOf(path);
+  const [, date, name] = /^as-of\/([^/]*)(?:$|\/(.*)$)/s.exec(target.name) ?? [];
+  return date === undefined ? target : { ...target, name: name ?? '', date };
+}
+
+function targetOf(path: string): RegistryTarget {
   let decoded: string;
   try {
     decoded = decodeURIComponent(path);

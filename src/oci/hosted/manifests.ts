@@ -364,11 +364,16 @@ export function manifestBlobUnknown(missing: readonly Digest[]): DomainError {
   );
 }
 
-/** `ManifestUnknown`, for a tag or digest that the repository does not have. */
-export function manifestUnknown(reference: Reference): DomainError {
-  return new DomainError('ManifestUnknown', 'This repository has no manifest with this tag or digest.', {
-    detail: reference.tag === undefined ? { digest: reference.digest } : { tag: reference.tag },
-  });
+/**
+ * `ManifestUnknown`, for a tag or digest that the repository does not have, or did not have on the day `date` because it is known
+ * since a later one.
+ */
+export function manifestUnknown({ tag, digest }: Reference, known?: { since: string; date: string }): DomainError {
+  const what = tag === undefined ? 'digest' : 'tag';
+  const message = known
+    ? `This ${what} is known from ${known.since}, and this name shows the repository of ${known.date}.`
+    : 'This repository has no manifest with this tag or digest.';
+  return new DomainError('ManifestUnknown', message, { detail: tag === undefined ? { digest } : { tag } });
 }
 
 /** Whether the repository has the manifest, and all `tags` point to it. */

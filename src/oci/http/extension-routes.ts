@@ -27,14 +27,14 @@ export async function discover({ request, response }: RegistryCall): Promise<voi
 
 /** Which manifests a tag has had, the latest first: an index, which is empty for a tag or a repository without a history. */
 export async function listTagHistory(call: RegistryCall): Promise<void> {
-  const { request, response, name, ns, repository, item, query, history } = call;
+  const { request, response, name, ns, repository, item, query, history, until } = call;
   const tag = parseTag(item);
   const limit = pageSize(query, maxLines);
   const digest = query.get('digest') || undefined;
   const range = {
     after: lineIn(query),
     since: timeIn(query, 'since'),
-    before: timeIn(query, 'before'),
+    before: Math.min(timeIn(query, 'before') ?? Infinity, (until ?? Infinity) + 1),
     digest: digest && parseDigest(digest),
   };
   const context = contextOf(response);

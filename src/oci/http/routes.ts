@@ -5,6 +5,7 @@ import { ownerOf } from '../../accounts/owner.ts';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import type { Config } from '../../config/schema.ts';
 import { DomainError } from '../../runtime/errors.ts';
+import { endOfDay } from '../../runtime/past-day.ts';
 import type { HttpHandler } from '../../http/app.ts';
 import { authorizationOf, type Authenticator } from '../../http/authenticate.ts';
 import { createEdge, type Allowed, type WireOperation, type WireProtocol } from '../../http/edge.ts';
@@ -21,7 +22,7 @@ import type { ImageHistory } from '../catalog/image-history.ts';
 import type { Images } from '../catalog/images.ts';
 import type { Pushes } from '../catalog/pushes.ts';
 import { parsePath, parseRepositoryName, type RegistryTarget } from '../format/reference.ts';
-import type { ImageSource, LocatedRepository } from '../catalog/image-source.ts';
+import type { ImageSource, LocatedRepository, ReadableImages } from '../catalog/image-source.ts';
 import type { ContinuedUploads } from './upload-relay.ts';
 import * as upload from './upload-routes.ts';
 
@@ -29,6 +30,9 @@ interface RegistryParts {
   images: Images;
   source: ImageSource;
   history: ImageHistory;
+  /** The images as they were at a time. */
+  pastImages: (until: number) => ReadableImages;
+  now: () => number;
   uploads: ContinuedUploads;
   pushes: Pushes;
   quota: Quota;
@@ -128,23 +132,27 @@ async function open(parts: RegistryParts, allowed: Allowed<Address, RegistryCall
   const { images, source, history, uploads, pushes, quota, limits } = parts;
   const query = new URLSearchParams(address.query);
   const ns = namespaceOf(parts.urls, request, query);
-  const { kind, name: asked, item } = address.target;
+  const { kind, name: asked, item, date } = address.target;
+  const until = date === undefined ? undefined : endOfDay(date, parts.now());
   if (asked !== '') contextOf(response).asked = { name: asked, reference: named.has(kind) ? item : '' };
   const repository = await repositoryOf(source, allowed, ns);
-  const { name } = repository;
   const { principal } = allowed;
-  contextOf(response).subject = name;
+  contextOf(response).subject = repository.name;
+  // A tag, and what a policy refuses, can change.
+  if (until !== undefined) response.setHeader('Cache-Control', 'private, no-cache');
   return {
     request,
     response,
     principal,
-    name,
+    name: until === undefined ? repository.name : `as-of/${date!}/${repository.name}`,
     ns,
     repository,
     item,
     query,
     images,
     source,
+    readable: until === undefined ? source : parts.pastImages(until),
+    until,
     history,
     uploads,
     pushes,
@@ -184,7 +192,11 @@ function mirroredOnly(repository: LocatedRepository): LocatedRepository {
   return { ...repository, hosted: undefined };
 }
 
-function operationOf({ kind }: RegistryTarget, method: string, response: ServerResponse): WireOperation<RegistryCall> {
+function operationOf(
+  { kind, date }: RegistryTarget,
+  method: string,
+  response: ServerResponse,
+): WireOperation<RegistryCall> {
   if (kind === 'unknown')
     throw new DomainError(
       'NotFound',
@@ -192,6 +204,13 @@ function operationOf({ kind }: RegistryTarget, method: string, response: ServerR
     );
   const methods = endpoints[kind];
   const found = Object.hasOwn(methods, method) ? methods[method] : undefined;
+  if (date !== undefined && found?.action !== 'read') {
+    response.setHeader('Allow', 'GET, HEAD');
+    throw new DomainError(
+      'Unsupported',
+      'Names below as-of/ show the past, which cannot be changed: push and delete under the name without as-of/ and the date.',
+    );
+  }
   if (found) return found;
   const allowed = Object.keys(methods).join(', ');
   response.setHeader('Allow', allowed);
