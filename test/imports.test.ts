@@ -328,7 +328,7 @@ test('the owner of a name is asked for, and not taken from the principal', (t) =
   // These are about all content of an account, or about the principal itself.
   const lists: Record<string, number> = {
     'nuget/feed/receive-package.ts': 1,
-    'nuget/feed/routes.ts': 1,
+    'nuget/feed/answering.ts': 1,
     'nuget/operations/change-operations.ts': 1,
     'nuget/operations/management-deprecation.ts': 3,
     'nuget/operations/finding-operations.ts': 1,

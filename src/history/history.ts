@@ -2,6 +2,8 @@ import { placeholders, type Database, type Queryable, type Transaction } from '.
 
 /** References in one statement. */
 const batch = 500;
+/** The most lines of one reference. */
+const maxLines = 1000;
 
 /**
  * What a reference of a history is: a mirrored package version, a manifest by its digest, or a tag. `listed` is a version that an
@@ -32,10 +34,12 @@ export interface SeenReference {
   reference: string;
   /** Empty if the reference was deleted. */
   digest: string;
+  /** Of the manifest that a tag points to. */
+  content?: { mediaType: string; size: number };
 }
 
 /** A line of a history. */
-export interface HistoryEntry extends SeenReference {
+export interface HistoryEntry extends Omit<SeenReference, 'content'> {
   kind: Exclude<ReferenceKind, 'listed'>;
   id: number;
   upstream: string;
@@ -44,8 +48,9 @@ export interface HistoryEntry extends SeenReference {
 }
 
 /**
- * Appends what was not recorded yet: a reference seen for the first time here, or with another digest than before. Nothing
- * is ever changed or removed. Of two instances that record the same at once, both may append it.
+ * Appends what was not recorded yet: a reference seen for the first time here, or with another digest than before. Of a tag, the
+ * latest `maxLines` lines are kept; of a version or manifest, the first one, which is when it was first seen, and the latest others.
+ * Of two instances that record the same at once, both may append it.
  */
 export async function record(
   tx: Transaction,
@@ -65,11 +70,49 @@ export async function record(
       );
       const known = new Map(rows.map(({ reference, digest }) => [reference, digest]));
       const isNew = ({ reference, digest }: SeenReference) => (known.get(reference) ?? '') !== digest;
+      const news = part.filter(isNew);
       await tx.insertNew(
         'history',
-        part.filter(isNew).map(({ reference, digest }) => ({ ...owner, kind, reference, digest, seen_at: now })),
+        news.map(({ reference, digest, content }) => ({
+          ...owner,
+          kind,
+          reference,
+          digest,
+          seen_at: now,
+          media_type: content?.mediaType ?? null,
+          size_bytes: content?.size ?? null,
+        })),
       );
+      const moved = news.filter(({ reference }) => known.has(reference)).map(({ reference }) => reference);
+      await dropOldest(tx, { accountId, upstream, name }, kind, moved);
     }
+  }
+}
+
+/** Deletes the lines of `references` that are too many. Of very many, some are left to the next time. */
+async function dropOldest(
+  tx: Transaction,
+  { accountId, upstream, name }: NameOwner,
+  kind: ReferenceKind,
+  references: readonly string[],
+): Promise<void> {
+  if (references.length === 0) return;
+  const ofKind = 'account_id = ? AND upstream = ? AND name = ? AND kind = ?';
+  const values = [accountId, upstream, name, kind];
+  const long = await tx.select<{ reference: string; count: number }>(
+    `SELECT reference, COUNT(*) AS count FROM history WHERE ${ofKind} AND reference IN (${placeholders(references)})
+     GROUP BY reference HAVING COUNT(*) > ${maxLines}`,
+    [...values, ...references],
+  );
+  for (const { reference, count } of long) {
+    const rows = await tx.select<{ id: number }>(
+      `SELECT id FROM history WHERE ${ofKind} AND reference = ? ORDER BY id LIMIT ? OFFSET ?`,
+      [...values, reference, Math.min(count - maxLines, batch), kind === 'tag' ? 0 : 1],
+    );
+    await tx.run(
+      `DELETE FROM history WHERE id IN (${placeholders(rows)})`,
+      rows.map(({ id }) => id),
+    );
   }
 }
 

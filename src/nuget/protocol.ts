@@ -7,6 +7,7 @@ import type { Core } from '../server/core.ts';
 import type { RepeatedWork } from '../jobs/repeated-work.ts';
 import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
+import { Admission } from '../mirror/policy/admission.ts';
 import { AccountViews } from '../mirror/policy/account-views.ts';
 import { matcher, UpstreamPolicy, type NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { OpenProtocol, PrivateNames, Protocol, Web } from '../server/protocol.ts';
@@ -27,10 +28,12 @@ import { packageOperations } from './operations/management.ts';
 import { packageSearches } from './operations/search-sources.ts';
 import { noticeOperations } from './operations/management-deprecation.ts';
 import { publishOperation } from './operations/publish-operation.ts';
+import { createPastFeed, pastFeedPath } from './feed/past-routes.ts';
 import { createFeed } from './feed/routes.ts';
 import { otherFeedPaths, wrongAddress } from './feed/wrong-address.ts';
 import { PackageSource } from './source/package-source.ts';
 import { versionTest } from './format/range.ts';
+import { PastPackages } from './source/past-packages.ts';
 import { packageInputs } from './prefetch/inputs.ts';
 import { prefetchPackages } from './prefetch/packages.ts';
 import { MergedSearch } from './source/merged-search.ts';
@@ -70,6 +73,7 @@ export class PackageFeed implements OpenProtocol {
   readonly views: FeedViews;
   readonly reindexing: Reindexing;
   readonly #mirrored: MirroredPackages;
+  readonly #past: PastPackages;
 
   constructor(core: Core) {
     const { config, database, blobs, accounts, cache, mirror, admission, sightings, upstreams, log, now } = core;
@@ -83,26 +87,38 @@ export class PackageFeed implements OpenProtocol {
     // Anonymous readers of mirrored content have no hosted packages, and the upstreams of the default account.
     const nameOf = async (accountId: number) =>
       accountId === noAccount ? core.defaultAccount.name : (await accounts.get(accountId))?.name;
-    this.views = new AccountViews(ours, nameOf, (account, accountId) => {
-      const dates: PackageGate['datesOf'] = (owner, key, settled) =>
-        datesOf(packages, registrations, owner, key, settled);
-      const gate = { admission, sightings, accountId, datesOf: dates };
-      const packages = new PackageMirror(mirror, policyOf(account), gate, limits);
-      const registrations = new UpstreamRegistrations(packages);
-      return {
-        mirror: packages,
-        registrations,
-        search: new UpstreamSearch(packages, cache, log),
-        vulnerabilities: new UpstreamVulnerabilities(packages),
-      };
-    });
+    const viewsWith = (admitting: Admission) =>
+      new AccountViews(ours, nameOf, (account, accountId) => {
+        const dates: PackageGate['datesOf'] = (owner, key, settled) =>
+          datesOf(packages, registrations, owner, key, settled);
+        const gate = { admission: admitting, sightings, accountId, datesOf: dates };
+        const packages = new PackageMirror(mirror, policyOf(account), gate, limits);
+        const registrations = new UpstreamRegistrations(packages);
+        return {
+          mirror: packages,
+          registrations,
+          search: new UpstreamSearch(packages, cache, log),
+          vulnerabilities: new UpstreamVulnerabilities(packages),
+        };
+      });
+    this.views = viewsWith(admission);
     this.#mirrored = new MirroredPackages(database, this.views, now);
-    this.source = new PackageSource({ feed: this.#context, views: this.views, policy: policyOf() });
+    const policy = policyOf();
+    this.source = new PackageSource({ feed: this.#context, views: this.views, policy });
+    this.#past = new PastPackages({
+      feed: this.#context,
+      source: this.source,
+      views: this.views,
+      open: (until, judge) => {
+        const views = viewsWith(new Admission(admission.and(judge)));
+        return new PackageSource({ feed: this.#context, views, policy, until });
+      },
+    });
   }
 
   mount(web: Web) {
     const { config, database, mirror, admission, log } = this.#core;
-    const router = createFeed({
+    const parts = {
       ...web,
       feed: this.#context,
       views: this.views,
@@ -110,9 +126,13 @@ export class PackageFeed implements OpenProtocol {
       search: new MergedSearch(database, this.source, this.views),
       symbols: new UpstreamSymbols(mirror, this.source, admission, config.limits),
       log,
-    });
+    };
     const elsewhere = Router().use(wrongAddress(web.urls));
-    return [{ path: '/v3', router }, ...otherFeedPaths.map((path) => ({ path, router: elsewhere }))];
+    return [
+      { path: '/v3', router: createFeed(parts) },
+      { path: pastFeedPath, router: createPastFeed(parts, this.#past) },
+      ...otherFeedPaths.map((path) => ({ path, router: elsewhere })),
+    ];
   }
 
   get operations() {

@@ -23,6 +23,7 @@ import { imageClaims } from './hosted/claims.ts';
 import { imageOperations } from './operations/detail-operations.ts';
 import { imageEntries } from './mirrored/image-entries.ts';
 import { ImageMirror } from './mirrored/image-mirror.ts';
+import { ImageHistory } from './catalog/image-history.ts';
 import { ImageSource } from './catalog/image-source.ts';
 import { HostedImages } from './catalog/hosted-images.ts';
 import { Images } from './catalog/images.ts';
@@ -32,6 +33,7 @@ import { imageInputs } from './prefetch/inputs.ts';
 import { prefetchImages } from './prefetch/images.ts';
 import { listedName, type UpstreamRepository } from './mirrored/upstream-repository.ts';
 import { dropLostUploads, dropStagedFiles } from './uploads/lost-uploads.ts';
+import { PastImages } from './catalog/past-images.ts';
 import { Pushes } from './catalog/pushes.ts';
 import { imageReferences, imageRowBytes } from './hosted/references.ts';
 import { isTag, isRepositoryName } from './format/reference.ts';
@@ -92,9 +94,26 @@ export class ContainerRegistry implements OpenProtocol {
     const { images, source } = this;
     const { uploadIdle: idle } = config.limits;
     const uploads = new ContinuedUploads({ database, images, instances, relay: web.relay, idle, log });
+    const mirrors = this.#mirrors;
+    const history = new ImageHistory(database, mirrors);
+    const pastImages = (until: number) => new PastImages({ database, mirrors, source }, until);
     const pushes = new Pushes({ images, source, mirrors: this.#mirrors, hasPulled: this.#hasPulled, log });
     return [
-      { path: '/v2', answer: createRegistry({ ...web, images, source, uploads, pushes, limits: config.limits, log }) },
+      {
+        path: '/v2',
+        answer: createRegistry({
+          ...web,
+          images,
+          source,
+          history,
+          pastImages,
+          now,
+          uploads,
+          pushes,
+          limits: config.limits,
+          log,
+        }),
+      },
       // Container clients look for tokens here.
       { path: '/token', answer: createTokenEndpoint(web.authenticator, log, now) },
     ];

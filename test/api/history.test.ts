@@ -1,7 +1,8 @@
 import test from 'ava';
+import { record } from '../../src/history/history.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import { runJob, tokenOf } from '../support/inside.ts';
+import { databaseOf, defaultAccountOf, runJob, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -35,6 +36,46 @@ async function historyOf(server: TestServer, path: string, token?: string): Prom
 const short = ({ kind, reference, digest }: Item) => `${kind} ${reference} ${digest}`;
 
 for (const dialect of dialects) {
+  test(`${dialect}: of a tag the latest 1,000 lines are kept, and of a version also when it was first seen`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const database = databaseOf(server);
+    const owner = { account_id: defaultAccountOf(server), upstream: '', name: 'team/app' };
+    const numbers = Array.from({ length: 1700 }, (_, at) => at);
+    const rows = ['tag', 'version', 'other'].flatMap((kind) =>
+      numbers.map((at) => ({ ...owner, kind, reference: '1.0', digest: `sha256:${at}`, seen_at: at })),
+    );
+    await database.transaction((tx) => tx.insertNew('history', rows));
+    const see = async (at: number) => {
+      const digest = `sha256:${at}`;
+      await database.transaction((tx) =>
+        record(
+          tx,
+          { accountId: owner.account_id, upstream: '', name: 'team/app' },
+          [
+            { kind: 'tag', reference: '1.0', digest },
+            { kind: 'tag', reference: 'new', digest },
+            { kind: 'version', reference: '1.0', digest },
+          ],
+          at,
+        ),
+      );
+    };
+    const kept = async (kind: string) => {
+      const sql = "SELECT seen_at FROM history WHERE kind = ? AND reference = '1.0' ORDER BY id";
+      return (await database.select<{ seen_at: number }>(sql, [kind])).map(({ seen_at: at }) => at);
+    };
+    await see(1700);
+    t.deepEqual(await kept('tag'), [...numbers, 1700].slice(500), 'a statement deletes 500 at most');
+    await see(1700);
+    t.is((await kept('tag')).length, 1201, 'nothing was recorded');
+    await see(1701);
+    t.deepEqual(await kept('tag'), [...numbers, 1700, 1701].slice(-1000));
+    t.deepEqual(await kept('version'), [0, ...[...numbers, 1700, 1701].slice(-999)]);
+    t.is((await kept('other')).length, 1700);
+    await see(1702);
+    t.deepEqual((await kept('tag')).slice(0, 2), [703, 704]);
+  });
+
   test(`${dialect}: a mirrored tag has the digests that it had, and when, after they were evicted too`, async (t) => {
     const hub = await startUpstreamRegistry(t);
     const server = await startTestServer(t, {

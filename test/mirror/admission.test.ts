@@ -118,6 +118,7 @@ async function addressesOf({ server, digests, symbols }: Setup): Promise<string[
     `${image}/tags/list`,
     `${image}/tags/list?n=2`,
     `${image}/referrers/${digests.open}`,
+    ...['open-tag', 'hidden-tag', 'alias-tag'].map((each) => `${image}/_oci/tag-history/${each}`),
   ];
   const { operations } = await OpenDocument.of(server);
   const values: Record<string, string[]> = {
@@ -153,7 +154,8 @@ async function seen(server: TestServer, address: string): Promise<Seen> {
 
 /** Whether an answer shows one of `references`, or content of that address. */
 function shows({ status, text }: Seen, address: string, references: readonly string[]): boolean {
-  if (status >= 400) return false;
+  // The history of a tag is empty, not "not found", if there is none.
+  if (status >= 400 || text.endsWith('"manifests":[]}')) return false;
   return references.some((each) => text.includes(each) || address.includes(each));
 }
 

@@ -1,7 +1,7 @@
 import type { Migration } from '../migrate.ts';
 
 /**
- * When mirrored versions and all manifests were first seen here, and which digests each tag has had. Rows are only added.
+ * When mirrored versions and all manifests were first seen here, and which digests each tag has had.
  * `account_id` is 0 for mirrored content, `upstream` is empty for hosted content, `digest` is empty for a deleted tag.
  */
 export const historyMigrations: Migration[] = [

@@ -14,6 +14,7 @@ import { operate } from './012-operate.ts';
 import { uploadBytes } from './013-upload-bytes.ts';
 import { longVersions } from './014-long-versions.ts';
 import { historyMigrations } from './015-history.ts';
+import { historyContent } from './046-history-content.ts';
 import { storageIdentity } from './016-storage-identity.ts';
 import { finishedUploads } from './017-finished-uploads.ts';
 import { search } from './018-search.ts';
@@ -83,5 +84,6 @@ export const migrations: readonly Migration[] = [
   ...deprecatedPackages,
   ...largest,
   ...upstreamSamples,
+  ...historyContent,
   ...policies,
 ];

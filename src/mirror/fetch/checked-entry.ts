@@ -58,7 +58,7 @@ export async function checkEntry(
     validatedAt: now,
   };
   const keys = [entry.key, ...(entry.aliases?.(metadata) ?? [])];
-  return { staged, metadata, keys, seen: entry.history?.(digest) ?? [] };
+  return { staged, metadata, keys, seen: entry.history?.(metadata) ?? [] };
 }
 
 /** Stores checked content under its keys. */

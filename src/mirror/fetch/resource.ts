@@ -39,8 +39,8 @@ export interface EntryDescription {
    * result is stored as the entry's `attributes`.
    */
   verify?(staged: StagedFile): Promise<Record<string, string>>;
-  /** What to record in the history about content with this digest, whether or not it is stored. */
-  history?(digest: Digest): SeenReference[];
+  /** What to record in the history about this content, whether or not it is stored. */
+  history?(metadata: EntryMetadata): SeenReference[];
   /** Further keys under which the same bytes are stored as an entry. */
   aliases?(metadata: EntryMetadata): EntryKey[];
 }

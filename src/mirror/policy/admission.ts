@@ -67,6 +67,15 @@ export class Admission {
     this.#judge = judge;
   }
 
+  /** The judge that holds, besides what this admission holds and refuses, what `judge` holds. */
+  and(judge: Judge): Judge {
+    return async (...asked) => {
+      const [verdictOf, heldBy] = [await this.#judge(...asked), await judge(...asked)];
+      if (!heldBy) return verdictOf;
+      return (reference) => (heldBy(reference) === 'hold' ? 'hold' : (verdictOf?.(reference) ?? 'allow'));
+    };
+  }
+
   /** Whether some references of a name may be hidden or refused. */
   async isLimited(name: MirroredName): Promise<boolean> {
     return (await this.#judge(name, [], 'list')) !== undefined;

@@ -37,6 +37,10 @@ export interface FeedCall {
   principal: Principal;
   accountId: number;
   addresses: Addresses;
+  /** What the feed at this address serves. */
+  source: PackageSource;
+  /** Whether it is the feed as of a date. Clients ask for all of it again, because something may be refused by now. */
+  isPast: boolean;
   /** Decoded parameters of the path. */
   path: Record<string, string>;
 }

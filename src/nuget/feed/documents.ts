@@ -2,9 +2,10 @@ import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import { LRUCache } from 'lru-cache';
 import { cacheStatus, type Served } from '../../http/cache-status.ts';
-import { sendBytes } from '../../http/send.ts';
-import { keptOverhead, ownBytes } from '../../storage/files/content.ts';
-import type { PackageSource, Sourced } from '../source/package-source.ts';
+import { sendBytes, sendContent } from '../../http/send.ts';
+import { digestOf } from '../../runtime/digest.ts';
+import { contentOf, keptOverhead, ownBytes } from '../../storage/files/content.ts';
+import type { Sourced } from '../source/package-source.ts';
 import { hives, type Hive } from './addresses.ts';
 import { idOf, noPackage, type FeedCall } from './call.ts';
 
@@ -32,42 +33,46 @@ export function immutable(served: Served) {
 }
 
 /** Keeps finished documents of hosted packages in memory, up to `cacheBytes`. */
-export function cachingDocuments(source: PackageSource): SendPackageDocument {
+export function cachingDocuments(): SendPackageDocument {
   // The key contains everything that the document depends on, so no entry has to be removed when a package changes.
   const finished = new LRUCache<string, Buffer>({
     maxSize: cacheBytes,
     sizeCalculation: (bytes) => bytes.length + keptOverhead,
   });
   return async (call, form, build) => {
-    const { accountId, addresses, path } = call;
+    const { accountId, addresses, source, isPast, path } = call;
     const id = idOf(path);
     const revision = await source.revisionOf(accountId, id);
-    const isHosted = revision !== undefined && !source.isMerged(id);
+    const isHosted = revision !== undefined && !source.isMerged(id) && !isPast;
     const key = isHosted ? `${revision} ${form} ${addresses.at('')}` : undefined;
     const cached = key && finished.get(key);
-    if (cached) {
-      sendBuilt(call, form, 'hosted', cached);
-      return;
-    }
+    if (cached) return sendBuilt(call, form, 'hosted', cached);
     const built = await build(id, revision !== undefined);
     if (!built) throw noPackage(path);
     const bytes = await bytesOf(form, built.value);
     if (key && built.served === 'hosted') finished.set(key, ownBytes(bytes));
-    sendBuilt(call, form, built.served, bytes);
+    return sendBuilt(call, form, built.served, bytes);
   };
 }
 
 /** Sends `document`, compressed where its form is. */
 export async function sendDocument(call: FeedCall, form: Form, served: Served, document: object): Promise<void> {
-  sendBuilt(call, form, served, await bytesOf(form, document));
+  await sendBuilt(call, form, served, await bytesOf(form, document));
 }
 
-function sendBuilt({ request, response }: FeedCall, form: Form, served: Served, bytes: Buffer): void {
-  sendBytes(request, response, 200, bytes, {
+async function sendBuilt(
+  { request, response, isPast }: FeedCall,
+  form: Form,
+  served: Served,
+  bytes: Buffer,
+): Promise<void> {
+  const headers = {
     'Content-Type': 'application/json',
     ...(isCompressed(form) && { 'Content-Encoding': 'gzip' }),
     ...changing(served),
-  });
+  };
+  if (!isPast) sendBytes(request, response, 200, bytes, headers);
+  else await sendContent(request, response, contentOf(bytes), { headers, etag: `"${digestOf(bytes)}"` });
 }
 
 /** Clients of a compressed hive expect gzip, also when they do not ask for it. */

@@ -11,11 +11,14 @@ const registrationVersions: readonly [string, Hive][] = [
   ['/3.6.0', 'registration-gz-semver2'],
 ];
 
+/** Paths of what the feed as of a date does not have. */
+const ofToday: ReadonlySet<string> = new Set(['search', 'autocomplete', 'push', 'symbols']);
+
 /**
  * The resources of the feed and their addresses. Each type has its own entry, because some clients read `@type` as a
- * string. The first four entries are fixed. https://learn.microsoft.com/nuget/api/service-index
+ * string. The first four entries are fixed. The past has no search, and nothing is pushed to it. https://learn.microsoft.com/nuget/api/service-index
  */
-export function serviceIndex(addresses: Addresses): Record<string, unknown> {
+export function serviceIndex(addresses: Addresses, isPast: boolean): Record<string, unknown> {
   const resources: [type: string, path: string][] = [
     ['PackageBaseAddress/3.0.0', 'package'],
     ['SearchQueryService', 'search'],
@@ -31,6 +34,8 @@ export function serviceIndex(addresses: Addresses): Record<string, unknown> {
   ];
   return {
     version: '3.0.0',
-    resources: resources.map(([type, path]) => ({ '@id': addresses.at(path), '@type': type })),
+    resources: resources
+      .filter(([, path]) => !isPast || !ofToday.has(path))
+      .map(([type, path]) => ({ '@id': addresses.at(path), '@type': type })),
   };
 }

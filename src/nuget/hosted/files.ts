@@ -3,6 +3,7 @@ import type { Content } from '../../storage/files/content.ts';
 import { sizeOf } from '../../storage/blobs/sizes.ts';
 import type { FeedContext } from './feed-context.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
+import { publishedBy } from './versions.ts';
 
 /** Kinds of files of a version that the flat container serves. */
 const fileKinds = ['nupkg', 'nuspec', 'readme', 'icon'] as const;
@@ -42,17 +43,20 @@ function findIn(column: string): string {
     WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`;
 }
 
-/** One file of a version; undefined if the account has no such version or file. */
+/** One file of a version; undefined if the account has no such version or file, or published it after `until`. */
 export async function openFile(
   { database, blobs }: FeedContext,
   accountId: number,
   id: string,
   version: string,
   kind: FileKind,
+  until?: number,
 ): Promise<PackageFile | undefined> {
   const key = keyOfVersion(version);
   if (key === undefined) return undefined;
-  const row = await database.getCached<FileRow>(findFile[kind], [accountId, packageKey(id), key]);
+  const past = publishedBy(until);
+  const sql = past.sql === '' ? findFile[kind] : `${findFile[kind]} ${past.sql}`;
+  const row = await database.getCached<FileRow>(sql, [accountId, packageKey(id), key, ...past.values]);
   if (!row?.digest || row.size === null) return undefined;
   const type = kind === 'icon' ? (row.icon_type ?? 'application/octet-stream') : fileTypes[kind];
   return { content: await blobs.open(row.digest, row.size), digest: row.digest, type };

@@ -33,6 +33,11 @@ type VersionRow = Pick<RegisteredVersion, 'version' | 'fullVersion' | 'published
   deprecation: string | null;
 };
 
+/** The condition for versions that were published by a time; all versions without one. */
+export function publishedBy(until: number | undefined): { sql: string; values: Value[] } {
+  return until === undefined ? { sql: '', values: [] } : { sql: 'AND v.published_at <= ?', values: [until] };
+}
+
 /** Rows of one statement for documents that list all versions. */
 const step = 5000;
 
@@ -55,36 +60,59 @@ export async function revisionOf(database: Database, accountId: number, id: stri
   return row && `${row.id}/${row.created_at}/${row.revision}`;
 }
 
-/** The keys of all versions, listed or not, in order. Empty if the account has no such package. */
-export async function listVersionKeys(database: Database, accountId: number, id: string): Promise<string[]> {
+/** The keys of all versions, listed or not, in order; with `until`, of those published by then. Empty if there is no such package. */
+export async function listVersionKeys(
+  database: Database,
+  accountId: number,
+  id: string,
+  until?: number,
+): Promise<string[]> {
+  const past = publishedBy(until);
   return inSteps(
     database,
-    `SELECT v.version_key, v.sort_key FROM ${join} WHERE p.account_id = ? AND p.package_key = ?`,
-    [accountId, packageKey(id)],
+    `SELECT v.version_key, v.sort_key FROM ${join} WHERE p.account_id = ? AND p.package_key = ? ${past.sql}`,
+    [accountId, packageKey(id), ...past.values],
     (row) => row['version_key'] as string,
   );
 }
 
-/** The pages of a package's registration, with or without SemVer 2 versions. Undefined if there is no version. */
+/** When the first version of a package, or the one with a key, was published; undefined if there is none. */
+export async function firstPublished(
+  database: Database,
+  accountId: number,
+  id: string,
+  key: string | undefined,
+): Promise<number | undefined> {
+  const row = await database.get<{ first: number | null }>(
+    `SELECT MIN(v.published_at) AS first FROM ${join} WHERE p.account_id = ? AND p.package_key = ?
+     ${key === undefined ? '' : 'AND v.version_key = ?'}`,
+    [accountId, packageKey(id), ...(key === undefined ? [] : [key])],
+  );
+  return row?.first ?? undefined;
+}
+
+/** The pages of a package's registration, with or without SemVer 2 versions; `until` as above. Undefined if there is no version. */
 export async function listPages(
   database: Database,
   accountId: number,
   id: string,
   semVer2: boolean,
+  until?: number,
 ): Promise<RegisteredPage[] | undefined> {
+  const past = publishedBy(until);
   const measured = await measuredOf(database, accountId, id);
   if (!measured) return undefined;
   const advisories = await advisoriesOf(database, accountId, id);
   const readFirst = async (limit: number) => {
-    const values = [accountId, packageKey(id), semVer2 ? 1 : 0, limit];
-    const sql = `SELECT ${columns} FROM ${join} WHERE ${all} ORDER BY v.sort_key LIMIT ?`;
+    const values = [accountId, packageKey(id), semVer2 ? 1 : 0, ...past.values, limit];
+    const sql = `SELECT ${columns} FROM ${join} WHERE ${all} ${past.sql} ORDER BY v.sort_key LIMIT ?`;
     return (await database.select<VersionRow>(sql, values)).map((row) => registered(row, advisories));
   };
   if (measured.metadata_bytes + inlineBelow * advisories.bytes <= pageBytes) {
     const versions = await readFirst(inlineBelow);
     if (versions.length < inlineBelow) return versions.length > 0 ? pagedInline(versions) : undefined;
   }
-  const sizes = await sizesOf(database, accountId, id, semVer2, measured, advisories);
+  const sizes = await sizesOf(database, accountId, id, semVer2, measured, advisories, until);
   if (sizes.length === 0) return undefined;
   return fitIndex(sizes) ? pagedInline(await readFirst(sizes.length)) : paged(sizes);
 }
@@ -95,10 +123,11 @@ export async function listSizes(
   accountId: number,
   id: string,
   semVer2: boolean,
+  until?: number,
 ): Promise<SizedVersion[]> {
   const measured = await measuredOf(database, accountId, id);
   if (!measured) return [];
-  return sizesOf(database, accountId, id, semVer2, measured, await advisoriesOf(database, accountId, id));
+  return sizesOf(database, accountId, id, semVer2, measured, await advisoriesOf(database, accountId, id), until);
 }
 
 async function sizesOf(
@@ -108,14 +137,16 @@ async function sizesOf(
   semVer2: boolean,
   { largest_metadata }: Measured,
   advisories: PackageAdvisories,
+  until: number | undefined,
 ): Promise<SizedVersion[]> {
+  const past = publishedBy(until);
   const largest = largest_metadata + advisories.bytes;
   // If a page of the largest versions fits, their sizes are not read: the index on the sort key is enough.
   const sized = largest * pageVersions > pageBytes;
   return inSteps(
     database,
-    `SELECT v.version, v.sort_key${sized ? ', v.metadata_bytes AS bytes' : ''} FROM ${join} WHERE ${all}`,
-    [accountId, packageKey(id), semVer2 ? 1 : 0],
+    `SELECT v.version, v.sort_key${sized ? ', v.metadata_bytes AS bytes' : ''} FROM ${join} WHERE ${all} ${past.sql}`,
+    [accountId, packageKey(id), semVer2 ? 1 : 0, ...past.values],
     (row) => ({
       version: row['version'] as string,
       bytes: sized ? (row['bytes'] as number) + advisories.bytes : largest,
@@ -134,11 +165,14 @@ export async function listPage(
   semVer2: boolean,
   lower: string,
   upper: string,
+  until?: number,
 ): Promise<RegisteredVersion[]> {
+  const past = publishedBy(until);
   const [from, to] = [parseVersion(lower), parseVersion(upper)];
   if (!from || !to) return [];
-  const range = `${all} AND v.sort_key BETWEEN ? AND ? ORDER BY v.sort_key LIMIT ?`;
-  const values = [accountId, packageKey(id), semVer2 ? 1 : 0, sortKey(from), sortKey(to), rangeVersions + 1];
+  const range = `${all} ${past.sql} AND v.sort_key BETWEEN ? AND ? ORDER BY v.sort_key LIMIT ?`;
+  const bounds = [...past.values, sortKey(from), sortKey(to), rangeVersions + 1];
+  const values = [accountId, packageKey(id), semVer2 ? 1 : 0, ...bounds];
   const measured = lower === upper ? undefined : await measuredOf(database, accountId, id);
   const advisories = await advisoriesOf(database, accountId, id);
   if (measured && (measured.largest_metadata + advisories.bytes) * rangeVersions > rangeBytes) {

@@ -47,6 +47,8 @@ interface PackageSourceParts {
   views: FeedViews;
   /** For what is the same for every account. */
   policy: UpstreamPolicy;
+  /** Hosted versions that were published later are left out. The views leave out those of upstreams. */
+  until?: number;
 }
 
 /**
@@ -75,10 +77,10 @@ export class PackageSource {
    * the id, if the caller knows it already.
    */
   async versionKeys(accountId: number, id: string, claimed?: boolean): Promise<Sourced<readonly string[]> | undefined> {
-    const { feed } = this.#parts;
+    const { feed, until } = this.#parts;
     const { mirror } = await this.#viewOf(accountId);
     claimed ??= await this.#claims(accountId, id);
-    const hosted = claimed ? await listVersionKeys(feed.database, accountId, id) : [];
+    const hosted = claimed ? await listVersionKeys(feed.database, accountId, id, until) : [];
     if (!mayAsk(mirror, id, claimed)) return hostedUnlessEmpty(hosted);
     const found = await unlessHosted(hosted, () => mirror.versions(id));
     if (!found || found.value.length === 0) return hostedUnlessEmpty(hosted);
@@ -88,7 +90,7 @@ export class PackageSource {
 
   /** One file of a version; undefined if there is none. */
   async openFile(accountId: number, id: string, version: string, kind: FileKind): Promise<SourceFile | undefined> {
-    const hosted = await openFile(this.#parts.feed, accountId, id, version, kind);
+    const hosted = await openFile(this.#parts.feed, accountId, id, version, kind, this.#parts.until);
     if (hosted) return { served: 'hosted', ...hosted };
     const key = keyOfVersion(version);
     const view = await this.#viewOf(accountId);
@@ -105,11 +107,11 @@ export class PackageSource {
     semVer2: boolean,
     claimed?: boolean,
   ): Promise<Sourced<RegisteredPage[]> | undefined> {
-    const { feed } = this.#parts;
+    const { feed, until } = this.#parts;
     const { mirror, registrations } = await this.#viewOf(accountId);
     claimed ??= await this.#claims(accountId, id);
     if (!mayAsk(mirror, id, claimed)) {
-      const hosted = claimed ? await listPages(feed.database, accountId, id, semVer2) : undefined;
+      const hosted = claimed ? await listPages(feed.database, accountId, id, semVer2, until) : undefined;
       return hosted && { served: 'hosted', value: hosted };
     }
     if ((await this.#hostedOfMerged(accountId, id)).size > 0) return this.#mergedPages(accountId, id, semVer2);
@@ -130,7 +132,8 @@ export class PackageSource {
     upper: string,
   ): Promise<Sourced<RegisteredVersion[]> | undefined> {
     const claimed = await this.#claims(accountId, id);
-    const hosted = claimed ? await listPage(this.#parts.feed.database, accountId, id, semVer2, lower, upper) : [];
+    const { feed, until } = this.#parts;
+    const hosted = claimed ? await listPage(feed.database, accountId, id, semVer2, lower, upper, until) : [];
     const { mirror } = await this.#viewOf(accountId);
     if (!mayAsk(mirror, id, claimed)) return hostedUnlessEmpty(hosted);
     const bounds = [parseVersion(lower), parseVersion(upper)] as const;
@@ -207,7 +210,8 @@ export class PackageSource {
   /** The keys of the hosted versions of a merged id; empty for another id. */
   async #hostedOfMerged(accountId: number, id: string): Promise<Set<string>> {
     if (!this.isMerged(id)) return new Set();
-    return new Set(await listVersionKeys(this.#parts.feed.database, accountId, id));
+    const { feed, until } = this.#parts;
+    return new Set(await listVersionKeys(feed.database, accountId, id, until));
   }
 
   /** The upstream's versions, without those that are also hosted, even if this client does not see the hosted ones. */
@@ -238,9 +242,9 @@ export class PackageSource {
 
   /** The metadata is read only if it fits into the index; otherwise each page reads its own. */
   async #mergedPages(accountId: number, id: string, semVer2: boolean): Promise<Sourced<RegisteredPage[]> | undefined> {
-    const { feed } = this.#parts;
+    const { feed, until } = this.#parts;
     const { registrations } = await this.#viewOf(accountId);
-    const hosted = await listSizes(feed.database, accountId, id, semVer2);
+    const hosted = await listSizes(feed.database, accountId, id, semVer2, until);
     const found = await unlessHosted(hosted, () =>
       this.#notHosted(accountId, id, (owner) => registrations.sizes(owner, packageKey(id), semVer2)),
     );

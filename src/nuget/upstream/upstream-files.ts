@@ -29,7 +29,7 @@ export function nupkgEntry(
     lifetime: 'immutable',
     limit,
     algorithms: ['sha512'],
-    history: (digest) => [{ kind: 'version', reference: version, digest }],
+    history: ({ digest }) => [{ kind: 'version', reference: version, digest }],
     verify: async (staged) => verifyNupkg(staged, key, version, await hashOf()),
   } satisfies Partial<MirrorResource>;
 }

@@ -52,6 +52,9 @@ interface SourceBlob {
   repository: string;
 }
 
+/** What clients read of repositories. */
+export type ReadableImages = Pick<ImageSource, 'openManifest' | 'openBlob' | 'listTags' | 'listReferrers'>;
+
 interface ImageSourceParts {
   database: Database;
   images: Images;

@@ -5,9 +5,22 @@ import { DomainError } from '../../runtime/errors.ts';
 
 /** The target of a registry path. `item` is the last segment, if it is variable. */
 export interface RegistryTarget {
-  kind: 'base' | 'catalog' | 'tags' | 'manifest' | 'blob' | 'uploads' | 'upload' | 'referrers' | 'unknown';
+  kind:
+    | 'base'
+    | 'catalog'
+    | 'tags'
+    | 'manifest'
+    | 'blob'
+    | 'uploads'
+    | 'upload'
+    | 'referrers'
+    | 'tag-history'
+    | 'discover'
+    | 'unknown';
   name: string;
   item: string;
+  /** Of a name behind `as-of/<date>/`, which `name` lacks; not yet checked. */
+  date?: string;
 }
 
 const namePattern = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:\/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$/;
@@ -20,6 +33,12 @@ const unknown: RegistryTarget = { kind: 'unknown', name: '', item: '' };
  * decodes first, because the slashes of a name may be sent as `%2F`. It does not check the result and never throws.
  */
 export function parsePath(path: string): RegistryTarget {
+  const target = targetOf(path);
+  const [, date, name] = /^as-of\/([^/]*)(?:$|\/(.*)$)/s.exec(target.name) ?? [];
+  return date === undefined ? target : { ...target, name: name ?? '', date };
+}
+
+function targetOf(path: string): RegistryTarget {
   let decoded: string;
   try {
     decoded = decodeURIComponent(path);
@@ -39,6 +58,11 @@ export function parsePath(path: string): RegistryTarget {
   }
   if (kind === 'blobs' && item === 'uploads') return { kind: 'uploads', name: named(2), item: '' };
   if (item === '') return unknown;
+  // No name has a segment `_oci` (distribution-spec, "Extensions").
+  if (segments.at(-3) === '_oci') {
+    if (kind === 'tag-history') return { kind: 'tag-history', name: named(3), item };
+    return kind === 'ext' && item === 'discover' ? { kind: 'discover', name: named(3), item } : unknown;
+  }
   if (kind === 'manifests') return { kind: 'manifest', name: named(2), item };
   if (kind === 'blobs') return { kind: 'blob', name: named(2), item };
   if (kind === 'referrers') return { kind: 'referrers', name: named(2), item };

@@ -112,12 +112,13 @@ export class Manifests {
       await this.#write(tx, repositoryId, manifest, arrival.digest, bytes.length, children);
       await noteUntagged(tx, repositoryId, tags, now);
       await writeTags(tx, repositoryId, tags, arrival.digest, now);
+      const content = { mediaType: manifest.mediaType, size: bytes.length };
       await record(
         tx,
         { accountId, upstream: '', name },
         [
           { kind: 'manifest', reference: arrival.digest, digest: arrival.digest },
-          ...tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest: arrival.digest })),
+          ...tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest: arrival.digest, content })),
         ],
         now,
       );
@@ -217,6 +218,21 @@ export class Manifests {
       );
     }
   }
+}
+
+/** The type and size of those of `digests` that are manifests of a repository. */
+export async function describedManifests(
+  database: Database,
+  accountId: number,
+  name: string,
+  digests: readonly Digest[],
+): Promise<Map<string, { mediaType: string; size: number }>> {
+  const rows = await database.select<ManifestRow>(
+    `SELECT ${columns} FROM repositories r JOIN manifests m ON m.repository_id = r.id
+     AND m.digest IN (${placeholders(digests)}) WHERE r.account_id = ? AND r.name = ?`,
+    [...digests, accountId, name],
+  );
+  return new Map(rows.map((row) => [row.digest, { mediaType: row.media_type, size: row.size_bytes }]));
 }
 
 /** The bytes of all that `manifest` refers to; throws `ManifestBlobUnknown` if the repository lacks what it needs. */
@@ -348,11 +364,16 @@ export function manifestBlobUnknown(missing: readonly Digest[]): DomainError {
   );
 }
 
-/** `ManifestUnknown`, for a tag or digest that the repository does not have. */
-export function manifestUnknown(reference: Reference): DomainError {
-  return new DomainError('ManifestUnknown', 'This repository has no manifest with this tag or digest.', {
-    detail: reference.tag === undefined ? { digest: reference.digest } : { tag: reference.tag },
-  });
+/**
+ * `ManifestUnknown`, for a tag or digest that the repository does not have, or did not have on the day `date` because it is known
+ * since a later one.
+ */
+export function manifestUnknown({ tag, digest }: Reference, known?: { since: string; date: string }): DomainError {
+  const what = tag === undefined ? 'digest' : 'tag';
+  const message = known
+    ? `This ${what} is known from ${known.since}, and this name shows the repository of ${known.date}.`
+    : 'This repository has no manifest with this tag or digest.';
+  return new DomainError('ManifestUnknown', message, { detail: tag === undefined ? { digest } : { tag } });
 }
 
 /** Whether the repository has the manifest, and all `tags` point to it. */

@@ -5,7 +5,8 @@ import { DomainError } from '../../runtime/errors.ts';
 import type { Quota } from '../../usage/quota.ts';
 import type { Images } from '../catalog/images.ts';
 import type { Pushes } from '../catalog/pushes.ts';
-import type { ImageSource, LocatedRepository } from '../catalog/image-source.ts';
+import type { ImageHistory } from '../catalog/image-history.ts';
+import type { ImageSource, LocatedRepository, ReadableImages } from '../catalog/image-source.ts';
 import type { ContinuedUploads } from './upload-relay.ts';
 
 /** One request after routing, authentication and authorization. */
@@ -13,7 +14,7 @@ export interface RegistryCall {
   request: IncomingMessage;
   response: ServerResponse;
   principal: Principal;
-  /** The valid repository name, for a change its hosted name; empty if the path has none. */
+  /** The valid repository name, for a change its hosted name, for the past behind `as-of/<date>/`; empty if the path has none. */
   name: string;
   /** The registry that the client names with `?ns=`; undefined if it names none. */
   ns: string | undefined;
@@ -25,6 +26,11 @@ export interface RegistryCall {
   images: Images;
   /** For reads, which may go to an upstream. */
   source: ImageSource;
+  /** What the client sees of them: those of now, or those of the past. */
+  readable: ReadableImages;
+  /** The time that is shown; undefined for now. */
+  until: number | undefined;
+  history: ImageHistory;
   /** For sessions that exist already, also at other instances. */
   uploads: ContinuedUploads;
   pushes: Pushes;

@@ -26,9 +26,9 @@ export async function probe({ request, response }: RegistryCall): Promise<void> 
 
 /** end-2 */
 export async function getBlob(call: RegistryCall): Promise<void> {
-  const { request, response, repository, item, source } = call;
+  const { request, response, repository, item, readable } = call;
   const digest = parseDigest(item);
-  const blob = await source.openBlob(repository, digest, request.method === 'HEAD');
+  const blob = await readable.openBlob(repository, digest, request.method === 'HEAD');
   const { served, content } = blob;
   contextOf(response).subject = blob.repository;
   await sendContent(request, response, content, {
@@ -41,8 +41,8 @@ export async function getBlob(call: RegistryCall): Promise<void> {
 
 /** end-3: the bytes and the media type that were pushed; `Accept` is ignored. */
 export async function getManifest(call: RegistryCall): Promise<void> {
-  const { request, response, repository, item, source } = call;
-  const manifest = await source.openManifest(repository, existingReference(item), request.method === 'HEAD');
+  const { request, response, repository, item, readable } = call;
+  const manifest = await readable.openManifest(repository, existingReference(item), request.method === 'HEAD');
   const { served, digest, mediaType, content } = manifest;
   const context = contextOf(response);
   context.subject = manifest.repository;
@@ -110,12 +110,12 @@ export async function deleteBlob({ response, repository, name, item, images }: R
 
 /** end-8a, end-8b */
 export async function answerTags(call: RegistryCall): Promise<void> {
-  const { request, response, name, ns, repository, query, source } = call;
+  const { request, response, name, ns, repository, query, readable } = call;
   const limit = pageSize(query, maxTags);
   const last = query.get('last') ?? '';
   if (last !== '') parseTag(last);
   contextOf(response).act = 'version-check';
-  const { served, items, more } = await source.listTags(repository, limit, last);
+  const { served, items, more } = await readable.listTags(repository, limit, last);
   const link = more && limit > 0 ? nextLink(`/v2/${name}/tags/list`, { n: limit, last: items.at(-1), ns }) : {};
   sendJson(request, response, 200, { name, tags: items }, { ...cacheStatus(served), ...link });
 }
@@ -135,12 +135,12 @@ export async function listRepositories({ request, response, principal, query, im
 
 /** end-12a, end-12b: an index, which is empty if there are no referrers or no such repository. */
 export async function listReferrers(call: RegistryCall): Promise<void> {
-  const { request, response, name, ns, repository, item, query, source } = call;
+  const { request, response, name, ns, repository, item, query, readable } = call;
   const subject = parseDigest(item);
   const artifactType = query.get('artifactType') || undefined;
   const limit = Math.max(1, pageSize(query, maxReferrers));
   const last = parseReferrersCursor(query.get('last') ?? '');
-  const page = await source.listReferrers(repository, subject, { artifactType, limit, last });
+  const page = await readable.listReferrers(repository, subject, { artifactType, limit, last });
   // The list is empty for every name, also for an invented one, and each name in usage is a row for ever.
   if (page.descriptors.length === 0) contextOf(response).subject = '';
   const n = query.has('n') ? limit : undefined;

@@ -5,6 +5,7 @@ import { ownerOf } from '../../accounts/owner.ts';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import type { Config } from '../../config/schema.ts';
 import { DomainError } from '../../runtime/errors.ts';
+import { endOfDay } from '../../runtime/past-day.ts';
 import type { HttpHandler } from '../../http/app.ts';
 import { authorizationOf, type Authenticator } from '../../http/authenticate.ts';
 import { createEdge, type Allowed, type WireOperation, type WireProtocol } from '../../http/edge.ts';
@@ -15,17 +16,23 @@ import type { Quota } from '../../usage/quota.ts';
 import type { RegistryCall, Handler } from './call.ts';
 import { challengeFor, challengeScope } from './challenge.ts';
 import * as content from './content-routes.ts';
+import * as extension from './extension-routes.ts';
 import { sendRegistryRefusal, registryStatusOf } from './errors.ts';
+import type { ImageHistory } from '../catalog/image-history.ts';
 import type { Images } from '../catalog/images.ts';
 import type { Pushes } from '../catalog/pushes.ts';
 import { parsePath, parseRepositoryName, type RegistryTarget } from '../format/reference.ts';
-import type { ImageSource, LocatedRepository } from '../catalog/image-source.ts';
+import type { ImageSource, LocatedRepository, ReadableImages } from '../catalog/image-source.ts';
 import type { ContinuedUploads } from './upload-relay.ts';
 import * as upload from './upload-routes.ts';
 
 interface RegistryParts {
   images: Images;
   source: ImageSource;
+  history: ImageHistory;
+  /** The images as they were at a time. */
+  pastImages: (until: number) => ReadableImages;
+  now: () => number;
   uploads: ContinuedUploads;
   pushes: Pushes;
   quota: Quota;
@@ -87,6 +94,8 @@ const endpoints: Record<Exclude<RegistryTarget['kind'], 'unknown'>, Methods> = {
     DELETE: changing('write', upload.cancelUpload),
   },
   referrers: reading(content.listReferrers),
+  'tag-history': reading(extension.listTagHistory),
+  discover: reading(extension.discover),
 };
 
 /** The container registry: everything under `/v2`. */
@@ -116,36 +125,44 @@ export function createRegistry(parts: RegistryParts): HttpHandler {
 }
 
 /** What is requested by a tag or digest. */
-const named: ReadonlySet<string> = new Set(['manifest', 'blob', 'referrers']);
+const named: ReadonlySet<string> = new Set(['manifest', 'blob', 'referrers', 'tag-history']);
 
 async function open(parts: RegistryParts, allowed: Allowed<Address, RegistryCall>): Promise<RegistryCall> {
   const { request, response, target: address } = allowed;
-  const { images, source, uploads, pushes, quota, limits } = parts;
+  const { images, source, history, uploads, pushes, quota, limits } = parts;
   const query = new URLSearchParams(address.query);
   const ns = namespaceOf(parts.urls, request, query);
-  const { kind, name: asked, item } = address.target;
+  const { kind, name: asked, item, date } = address.target;
+  const until = date === undefined ? undefined : endOfDay(date, parts.now());
   if (asked !== '') contextOf(response).asked = { name: asked, reference: named.has(kind) ? item : '' };
   const repository = await repositoryOf(source, allowed, ns);
-  const { name } = repository;
   const { principal } = allowed;
-  contextOf(response).subject = name;
+  contextOf(response).subject = repository.name;
+  // A tag, and what a policy refuses, can change.
+  if (until !== undefined) response.setHeader('Cache-Control', 'private, no-cache');
   return {
     request,
     response,
     principal,
-    name,
+    name: until === undefined ? repository.name : `as-of/${date!}/${repository.name}`,
     ns,
     repository,
     item,
     query,
     images,
     source,
+    readable: until === undefined ? source : parts.pastImages(until),
+    until,
+    history,
     uploads,
     pushes,
     quota,
     limits,
   };
 }
+
+/** What has no repository, or may have none. */
+const nameless: ReadonlySet<string> = new Set(['base', 'catalog', 'discover']);
 
 /** The repository that is read or, under its hosted name, changed; `NameDenied` if the principal may not use the name. */
 async function repositoryOf(
@@ -154,7 +171,7 @@ async function repositoryOf(
   ns: string | undefined,
 ): Promise<LocatedRepository> {
   const asked = { accountId: principal.accountId, name: '', ns, mayPush: principal.scopes.has('write') };
-  if (target.kind === 'base' || target.kind === 'catalog') return { ...asked, hosted: undefined, place: undefined };
+  if (target.name === '' && nameless.has(target.kind)) return { ...asked, hosted: undefined, place: undefined };
   asked.name = parseRepositoryName(target.name);
   asked.accountId = ownerOf(principal, 'container', asked.name);
   const { action } = operation;
@@ -175,7 +192,11 @@ function mirroredOnly(repository: LocatedRepository): LocatedRepository {
   return { ...repository, hosted: undefined };
 }
 
-function operationOf({ kind }: RegistryTarget, method: string, response: ServerResponse): WireOperation<RegistryCall> {
+function operationOf(
+  { kind, date }: RegistryTarget,
+  method: string,
+  response: ServerResponse,
+): WireOperation<RegistryCall> {
   if (kind === 'unknown')
     throw new DomainError(
       'NotFound',
@@ -183,6 +204,13 @@ function operationOf({ kind }: RegistryTarget, method: string, response: ServerR
     );
   const methods = endpoints[kind];
   const found = Object.hasOwn(methods, method) ? methods[method] : undefined;
+  if (date !== undefined && found?.action !== 'read') {
+    response.setHeader('Allow', 'GET, HEAD');
+    throw new DomainError(
+      'Unsupported',
+      'Names below as-of/ show the past, which cannot be changed: push and delete under the name without as-of/ and the date.',
+    );
+  }
   if (found) return found;
   const allowed = Object.keys(methods).join(', ');
   response.setHeader('Allow', allowed);

@@ -36,10 +36,14 @@ export function manifestEntry(place: UpstreamRepository, reference: string, limi
     limit,
     whole: true,
     verify: verifyManifest,
-    history: (digest) => [
-      ...(byDigest ? [] : [{ kind: 'tag' as const, reference, digest }]),
-      { kind: 'manifest' as const, reference: digest, digest },
-    ],
+    history: (metadata) => {
+      const { digest, size } = metadata;
+      const content = { mediaType: manifestTypeOf(metadata), size };
+      return [
+        ...(byDigest ? [] : [{ kind: 'tag' as const, reference, digest, content }]),
+        { kind: 'manifest' as const, reference: digest, digest },
+      ];
+    },
     aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
   } satisfies Partial<MirrorResource>;
 }

@@ -5,7 +5,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import { fetchFrom } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure, type MirrorEntry, type Mirror, type ServedOutcome } from '../../mirror/mirror.ts';
-import { isHidden, type Admission, type MirroredName } from '../../mirror/policy/admission.ts';
+import { isHidden, type Admission, type MirroredName, type ReferenceFacts } from '../../mirror/policy/admission.ts';
 import type { Sightings } from '../../mirror/store/sightings.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
@@ -192,6 +192,36 @@ export class ImageMirror {
     const latest = this.#manifests.latestContent(place, manifestsSearched, manifestBytesSearched);
     for await (const [, some] of latest) for (const { digest } of some.blobs) blobs.add(digest);
     return blobs;
+  }
+
+  /** The facts of the repository's stored indexes that name a manifest, by the digest of each. */
+  indexesNaming(place: UpstreamRepository, digest: Digest): Promise<ReadonlyMap<string, ReferenceFacts>> {
+    return this.#manifests.indexesNaming(place, digest);
+  }
+
+  /** Whether clients get a tag with the digest that it had in the past. Throws `Denied`. */
+  servesPast(place: UpstreamRepository, tag: string, digest: Digest): Promise<boolean> {
+    return this.#admission.serves(this.#pastName(place, new Map([[tag, digest]])), tag, digest);
+  }
+
+  /** Those of `tags` that lists show with the digests that they had in the past. */
+  async listedPast<T extends { reference: string; digest: string }>(place: UpstreamRepository, tags: readonly T[]) {
+    const name = this.#pastName(place, new Map(tags.map(({ reference, digest }) => [reference, digest])));
+    const shown = await this.#admission.listed(name, tags, ({ reference }) => reference);
+    return this.#admission.listed(name, shown, ({ digest }) => digest);
+  }
+
+  /** The repository as if its tags had these digests. */
+  #pastName(place: UpstreamRepository, digests: ReadonlyMap<string, string>): MirroredName {
+    const name = this.nameOf(place);
+    const of: MirroredName['facts']['of'] = async (references) => {
+      const digestOf = (reference: string) => digests.get(reference) ?? reference;
+      const facts = await name.facts.of([...new Set(references.map(digestOf))]);
+      return new Map(
+        references.flatMap((each) => (facts.has(digestOf(each)) ? [[each, facts.get(digestOf(each))!]] : [])),
+      );
+    };
+    return { ...name, facts: { of } };
   }
 
   /** Whether a manifest of the repository has been mirrored. */

@@ -77,14 +77,14 @@ export class StoredManifests {
     for (const reference of references) {
       const digest = tags.get(reference) ?? reference;
       if (!seen.has(digest)) continue;
-      const namedBy = () => this.#namesManifest(place, digest);
+      const namedBy = () => this.indexesNaming(place, digest);
       facts.set(reference, { firstSeenAt: seen.get(digest), digest, namedBy });
     }
     return facts;
   }
 
   /** The facts of the repository's stored indexes that name a manifest. */
-  async #namesManifest(place: UpstreamRepository, digest: string): Promise<ReadonlyMap<string, ReferenceFacts>> {
+  async indexesNaming(place: UpstreamRepository, digest: string): Promise<ReadonlyMap<string, ReferenceFacts>> {
     const naming = new Set<string>();
     for await (const [index, { children }] of this.latestContent(place, namingSearched, Infinity)) {
       if (children.some((each) => each.digest === digest)) naming.add(index);

@@ -29,9 +29,13 @@ const target = fc.oneof(
   fc.record({ kind: fc.constant('uploads' as const), name, item: fc.constant('') }),
   fc.record({ kind: fc.constant('upload' as const), name, item: id }),
   fc.record({ kind: fc.constant('referrers' as const), name, item: digest }),
+  fc.record({ kind: fc.constant('tag-history' as const), name, item: tag }),
+  fc.record({ kind: fc.constant('discover' as const), name, item: fc.constant('discover') }),
 );
 
 function format({ kind, name, item }: RegistryTarget): string {
+  if (kind === 'tag-history') return `/v2/${name}/_oci/tag-history/${item}`;
+  if (kind === 'discover') return `/v2/${name}/_oci/ext/discover`;
   const middle = { tags: 'tags', manifest: 'manifests', blob: 'blobs', referrers: 'referrers' } as const;
   if (kind === 'uploads' || kind === 'upload') return `/v2/${name}/blobs/uploads/${item}`;
   return `/v2/${name}/${middle[kind as keyof typeof middle]}/${item}`;
