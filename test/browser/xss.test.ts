@@ -84,7 +84,7 @@ testInBrowser('the address and the fields of a form are only text when a page sh
       const paths = [
         `/console/audit?actor=${text}&subject=${text}&since=${text}&type=${text}`,
         `/console/audit?actor=${text}&subject=${text}`,
-        `/console/usage?group_by=${text}&done=${text}`,
+        `/console/usage?group_by=${text}`,
         `/console/${text}`,
       ];
       await page.goto(paths[index % paths.length]!);

@@ -30,7 +30,7 @@ export function pageLinks(
   query: Readonly<Record<string, string>>,
   next: string | null,
 ): Html | undefined {
-  const { cursor, done: _done, ...filters } = query;
+  const { cursor, ...filters } = query;
   if (!cursor && next === null) return undefined;
   return html`<nav class="pages" aria-label="Pages">
     ${cursor && html`<a href="${withQuery(path, filters)}">First page</a>`}
