@@ -1,6 +1,9 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Database } from '../database/database.ts';
 
+/** What is signed. */
+type Purpose = 'session' | 'sign-in' | 'notice';
+
 /**
  * The key that signs the cookies of the console, the same on all instances. A signature shows without a look-up that a server
  * of this installation made a cookie. It gives no right.
@@ -14,7 +17,7 @@ export class CookieKey {
   }
 
   /** The signature of a text, 32 bytes. Texts for another purpose have other signatures. */
-  async sign(purpose: 'session' | 'sign-in', text: string): Promise<Buffer> {
+  async sign(purpose: Purpose, text: string): Promise<Buffer> {
     this.#key ??= this.#read();
     let key: Buffer;
     try {
@@ -27,12 +30,7 @@ export class CookieKey {
   }
 
   /** Whether `signature` begins the signature of a text, and has `length` bytes of it. */
-  async isSigned(
-    purpose: 'session' | 'sign-in',
-    text: string,
-    signature: Buffer,
-    length: number = 32,
-  ): Promise<boolean> {
+  async isSigned(purpose: Purpose, text: string, signature: Buffer, length: number = 32): Promise<boolean> {
     const expected = (await this.sign(purpose, text)).subarray(0, length);
     return signature.length === length && timingSafeEqual(signature, expected);
   }

@@ -17,17 +17,17 @@ import type { Authenticator } from '../http/authenticate.ts';
 import { answerOrRefuse, type Refusals } from '../http/edge.ts';
 import { limitAttempt, limitCost } from '../http/limit.ts';
 import { alwaysSend, contextOf } from '../http/request-context.ts';
-import { sendBytes } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
 import type { Urls } from '../http/urls.ts';
 import type { PersonSignIn } from '../identity/person-sign-in.ts';
 import type { Limits } from '../limits/limits.ts';
 import { Assets } from './framework/assets.ts';
+import { leadTo, noticeOf, redirect, respond, sendPage } from './framework/answers.ts';
 import { isLinkFromElsewhere, setSessionCookie } from './framework/cookie.ts';
 import { beginPersonSignIn, finishPersonSignIn } from './person-sign-in.ts';
 import { failureView } from './framework/failure.ts';
 import { html } from './framework/html.ts';
-import { layout, may, type Frame } from './framework/layout.ts';
+import { may } from './framework/layout.ts';
 import type { Page, PageCall, Redirect, PageView } from './framework/page.ts';
 import { pages } from './pages/index.ts';
 import { localPath, signInView } from './pages/account/sign-in.ts';
@@ -98,13 +98,15 @@ export function createConsole(parts: ConsoleParts): Mount[] {
   const handle = (run: (visit: Visit) => Promise<void>) => {
     const edge = answerOrRefuse(refusals, async (visit) => {
       await findVisitor(parts, visit);
+      visit.notice = await noticeOf(visit, parts);
       await run(visit);
     });
     return (request: Request, response: ServerResponse) => {
       setHeaders(response);
       const { base } = parts.urls.of(request);
       const scheme = base.startsWith('https:') ? 'https' : 'http';
-      return edge({ request, response, base, scheme, session: undefined, principal: undefined }, request, response);
+      const unknown = { session: undefined, principal: undefined, notice: undefined };
+      return edge({ request, response, base, scheme, ...unknown }, request, response);
     };
   };
   router.get('/assets/*path', (request, response, next) => {
@@ -154,7 +156,8 @@ async function show(parts: ConsoleParts, assets: Assets, page: Page, visit: Visi
 
 async function send(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
   const call = callOf(parts, page, visit);
-  respond(assets, visit, await page.send!({ ...call, form: await readForm(parts, visit) }), page);
+  const result = await page.send!({ ...call, form: await readForm(parts, visit) });
+  await answerForm(parts, assets, page, visit, result);
 }
 
 async function receive(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
@@ -164,7 +167,18 @@ async function receive(parts: ConsoleParts, assets: Assets, page: Page, visit: V
     ...call,
     receive: (id, answer) => parts.api.receive(id, answer, principal!, { request, response }),
   });
-  respond(assets, visit, result, page);
+  await answerForm(parts, assets, page, visit, result);
+}
+
+async function answerForm(
+  parts: ConsoleParts,
+  assets: Assets,
+  page: Page,
+  visit: Visit,
+  result: PageView | Redirect,
+): Promise<void> {
+  if ('to' in result) await redirect(visit, result, parts);
+  else respond(assets, visit, result, page);
 }
 
 /** Throws `Unauthorized` and `ScopeMissing`. */
@@ -222,30 +236,6 @@ function refuseOtherSite(assets: Assets, request: IncomingMessage, response: Ser
   sendPage(request, response, view, { assets: assets.addresses, principal: undefined });
 }
 
-function respond(
-  assets: Assets,
-  { request, response, principal }: Visit,
-  view: PageView | Redirect,
-  page?: Page,
-): void {
-  if ('to' in view) return redirect(response, view);
-  const query = queryOf(request);
-  const frame = { assets: assets.addresses, principal, section: page?.section, done: query['done'] };
-  sendPage(request, response, view, frame);
-}
-
-function sendPage(request: IncomingMessage, response: ServerResponse, view: PageView, frame: Frame): void {
-  sendBytes(request, response, view.status ?? 200, Buffer.from(layout(view, frame).text), {
-    'Content-Type': 'text/html; charset=utf-8',
-    'Cache-Control': 'no-store',
-  });
-}
-
-function redirect(response: ServerResponse, { to, done }: Redirect): void {
-  const mark = to.includes('?') ? '&' : '?';
-  response.writeHead(303, { Location: done === undefined ? to : `${to}${mark}done=${done}` }).end();
-}
-
 type AddRoute = (path: string, run: (visit: Visit) => Promise<void>) => void;
 
 /** The routes of the sign-in with the provider. */
@@ -263,14 +253,14 @@ function addPersonSignIn(get: AddRoute, parts: ConsoleParts, signIn: PersonSignI
   get('/sign-in/oidc', async (visit) => {
     const { request, response, session, base } = visit;
     const next = localPath(queryOf(request)['next']);
-    if (session !== undefined) return redirect(response, { to: next });
+    if (session !== undefined) return leadTo(response, next);
     // Only the visitor begins a sign-in, not a link of another site.
     if (isLinkFromElsewhere(request, base))
       return respond(assets, visit, signInView({ next, provider: signIn.providerName }));
     const begun = await beginPersonSignIn(signIn, { ...placeOf(visit), next });
     if ('body' in begun) return respond(assets, visit, begun);
     response.setHeader('Set-Cookie', begun.cookie);
-    return redirect(response, begun);
+    return leadTo(response, begun.to);
   });
   get('/sign-in/oidc/callback', async (visit) => {
     const { request, response, scheme } = visit;
@@ -285,7 +275,7 @@ function addPersonSignIn(get: AddRoute, parts: ConsoleParts, signIn: PersonSignI
     if ('view' in finished) return respond(assets, visit, finished.view);
     const value = await beginSession(parts, visit, finished.owner);
     response.setHeader('Set-Cookie', [finished.cookie, setSessionCookie(scheme, value)]);
-    return redirect(response, { to: localPath(finished.next) });
+    return leadTo(response, localPath(finished.next));
   });
 }
 
@@ -294,16 +284,16 @@ async function useAccount(parts: ConsoleParts, visit: Visit): Promise<void> {
   if (visit.session === undefined) throw new DomainError('Unauthorized', 'Sign in to choose an account.');
   const account = (await readForm(parts, visit)).get('account') ?? '';
   await parts.sessions.useAccount(visit.session, account);
-  redirect(visit.response, { to: '/console/', done: 'account-changed' });
+  await redirect(visit, { to: '/console/', done: 'account-changed' }, parts);
 }
 
 async function showSignIn({ signIn: person }: ConsoleParts, assets: Assets, visit: Visit): Promise<void> {
   const next = localPath(queryOf(visit.request)['next']);
   if (visit.session !== undefined) {
-    redirect(visit.response, { to: next });
+    leadTo(visit.response, next);
     return;
   }
-  const hasLeft = queryOf(visit.request)['done'] === 'signed-out';
+  const hasLeft = visit.notice === 'signed-out';
   const signOut = hasLeft && person ? await signOutAddressOf(person) : undefined;
   respond(assets, visit, signInView({ next, provider: person?.providerName, signOut }));
 }
@@ -332,13 +322,14 @@ async function signIn(parts: ConsoleParts, assets: Assets, visit: Visit): Promis
   contextOf(response).principal = principal;
   const value = await beginSession(parts, visit, principal);
   response.setHeader('Set-Cookie', setSessionCookie(scheme, value));
-  redirect(response, { to: next });
+  leadTo(response, next);
 }
 
-async function signOut({ sessions }: ConsoleParts, { response, scheme, session, principal }: Visit): Promise<void> {
-  if (session !== undefined) await sessions.end(principal!.accountId, session);
+async function signOut(parts: ConsoleParts, visit: Visit): Promise<void> {
+  const { response, scheme, session, principal } = visit;
+  if (session !== undefined) await parts.sessions.end(principal!.accountId, session);
   response.setHeader('Set-Cookie', setSessionCookie(scheme, undefined));
-  redirect(response, { to: '/console/sign-in', done: 'signed-out' });
+  await redirect(visit, { to: '/console/sign-in', done: 'signed-out' }, parts);
 }
 
 /** Answers with a page that says what is wrong; without a session, leads to the sign-in page and back. */
@@ -346,7 +337,7 @@ function refuse(assets: Assets, visit: Visit, error: DomainError | undefined, re
   const { request, response, principal } = visit;
   if (error?.name === 'Unauthorized' && (principal === undefined || principal.kind === 'anonymous')) {
     const next = request.method === 'GET' ? `?next=${encodeURIComponent(localPath(request.originalUrl))}` : '';
-    redirect(response, { to: `/console/sign-in${next}` });
+    leadTo(response, `/console/sign-in${next}`);
     return;
   }
   respond(assets, visit, failureView(error, requestId, principal && may(principal, 'operate')));

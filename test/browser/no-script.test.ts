@@ -66,6 +66,9 @@ testInBrowser(
       await page.getByRole('link', { name: 'gc' }).click();
       await press('Run now');
       t.regex(await page.locator('.notice').innerText(), /has started/);
+      t.regex(page.url(), /\/console\/jobs\/gc$/);
+      await page.reload();
+      t.is(await page.locator('.notice').count(), 0, 'once');
 
       await page.goto('/console/tokens');
       await page.getByRole('link', { name: 'Create a token' }).click();

@@ -33,6 +33,10 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
     at: (data) => `/console/packages/${data.package}/deprecation`,
     scopes: ['read', 'write'],
   },
+  '/packages/:id/deprecation/change': {
+    at: (data) => `/console/packages/${data.package}/deprecation/change?version=${data.version}`,
+    scopes: ['read', 'write'],
+  },
   '/packages/:id/advisories/:advisory/delete': {
     at: (data) => `/console/packages/${data.package}/advisories/${data.advisoryId}/delete`,
     scopes: ['read', 'write'],

@@ -83,8 +83,8 @@ test('the page of a hosted package has install lines, README, dependencies, fact
   t.notRegex(await tab('versions&q=1.59'), />2\.0\.0<\/a><\/td>/);
   t.regex(await tab('versions&q=7'), /No version begins with this text/);
   t.regex(page, /GET \/v1\/packages\/Contoso\.Json\/2\.0\.0/);
-  const [, next] = /<a href="([^"]+)" rel="next">/.exec(await tab('versions'))!;
-  const second = await visitor.page(next!.replaceAll('&amp;', '&'));
+  const [, next] = /<button name="cursor" value="([^"]+)">Next page/.exec(await tab('versions'))!;
+  const second = await tab(`versions&cursor=${encodeURIComponent(next!)}`);
   t.regex(second, /packages\/Contoso\.Json\/1\.5\.0">1\.5\.0<\/a><\/td>\s*<td[^>]*><span class="state warn">unlisted/);
   const old = await visitor.page('/console/packages/Contoso.Json/1.5');
   t.regex(old, /<strong>Unlisted\.<\/strong>/);

@@ -8,6 +8,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { databaseOf, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { leadsTo } from '../support/visitor.ts';
 
 const rules = [
   { claim: 'groups', value: 'dev', account: 'default', scopes: ['read', 'write'] },
@@ -125,7 +126,7 @@ test('a person with several accounts chooses one, and only one of the rules', as
   t.regex(await page(browser, server, '/console/connect'), /<option value="default" selected/);
   t.is((await browser.fetch(`${server.url}/console/tokens`)).status, 200);
   const chosen = await choose('other');
-  t.is(chosen.headers.get('location'), '/console/?done=account-changed');
+  t.is(leadsTo(chosen), '/console/ (account-changed)');
   t.regex(await page(browser, server, '/console/connect'), /<option value="other" selected/);
   const refused = await browser.fetch(`${server.url}/console/tokens`);
   t.is(refused.status, 403, 'read only in this account');
@@ -146,9 +147,9 @@ test('a person with several accounts chooses one, and only one of the rules', as
   t.is((await listed(used!)).length, 1);
   t.is((await listed(admin!)).length, 1, 'the person can return to this account at any time');
   t.is((await listed(foreign!)).length, 0);
-  t.is((await browser.send(`${server.url}/console/sign-out`, {})).status, 303);
+  t.is(leadsTo(await browser.send(`${server.url}/console/sign-out`, {})), '/console/sign-in (signed-out)');
   t.is((await listed(admin!)).length, 0, 'a session is signed out in each account');
-  const left = await page(new Browser(), server, '/console/sign-in?done=signed-out');
+  const left = await page(browser, server, '/console/sign-in');
   t.regex(left, /<a href="http:\/\/127\.0\.0\.1:\d+\/session\/end\?client_id=[^"]+">Sign out at 127\.0\.0\.1:\d+, too/);
   t.notRegex(await page(new Browser(), server, '/console/sign-in'), /Sign out at/);
   const again = await signedIn(server);
@@ -340,7 +341,7 @@ for (const dialect of dialects) {
 
     const path = `${server.url}/console/my-tokens/${String(listed['id'])}`;
     t.regex(await (await again.fetch(path)).text(), /Revoke the token/);
-    t.is((await again.send(path, {})).headers.get('location'), '/console/my-tokens?done=tokens-revoked');
+    t.is(leadsTo(await again.send(path, {})), '/console/my-tokens (tokens-revoked)');
     t.is(await status(build), 401);
     person.groups = [];
     await new Browser().follow(`${server.url}/console/sign-in/oidc`);

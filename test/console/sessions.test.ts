@@ -178,7 +178,7 @@ test('a form of another site changes nothing', async (t) => {
   t.is(own.status, 303, 'plain HTTP without Sec-Fetch-Site');
 });
 
-test('names of JavaScript in the address of a page or in a form are no notices and no acts', async (t) => {
+test('names of JavaScript in a form are no acts', async (t) => {
   const server = await startTestServer(t);
   const visitor = await Visitor.signedIn(server);
   const created = await server.fetch('/v1/webhooks', {
@@ -189,7 +189,6 @@ test('names of JavaScript in the address of a page or in a form are no notices a
   t.is(created.status, 201);
   const { id } = (await created.json()) as { id: string };
   for (const name of ['constructor', 'toString', '__proto__', 'hasOwnProperty']) {
-    t.is((await visitor.fetch(`/console/?done=${name}`)).status, 200, name);
     t.is((await visitor.send(`/console/webhooks/${id}`, { act: name })).status, 200, name);
   }
 });

@@ -33,7 +33,7 @@ test('an uploaded package is published as by a push, counts as one, and leads to
   const bytes = await makeNupkg({ id: 'My.Package', version: '1.0.0' });
   const done = await upload(visitor, bytes);
   t.is(done.status, 303, done.text);
-  t.is(done.location, '/console/packages/My.Package?done=package-published');
+  t.is(done.location, '/console/packages/My.Package');
   const feed = new TestFeed(server);
   const stored = await feed.fetch('/package/my.package/1.0.0/my.package.1.0.0.nupkg');
   t.true(Buffer.from(await stored.arrayBuffer()).equals(bytes));

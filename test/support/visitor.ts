@@ -1,10 +1,12 @@
 import type { TestServer } from './server.ts';
 
-/** A browser without JavaScript: it keeps the session cookie, and sends no token. */
+/** A browser without JavaScript: it keeps its cookies, and sends no token. */
 export class Visitor {
   readonly #server: TestServer;
   /** The cookie of the session, as `name=value`. */
   cookie: string | undefined;
+  /** That of the next notice. */
+  #notice: string | undefined;
 
   constructor(server: TestServer) {
     this.#server = server;
@@ -20,10 +22,14 @@ export class Visitor {
 
   async fetch(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers(init.headers);
-    if (this.cookie !== undefined) headers.set('cookie', this.cookie);
+    const cookies = [this.cookie, this.#notice].filter((each) => each !== undefined);
+    if (cookies.length > 0) headers.set('cookie', cookies.join('; '));
     const response = await this.#server.fetch(path, { ...init, headers, token: null });
-    const [set] = response.headers.getSetCookie();
-    if (set !== undefined) this.cookie = /Max-Age=0/.test(set) ? undefined : set.split(';', 1)[0];
+    for (const set of response.headers.getSetCookie()) {
+      const kept = /Max-Age=0/.test(set) ? undefined : set.split(';', 1)[0];
+      if (isNotice(set)) this.#notice = kept;
+      else this.cookie = kept;
+    }
     return response;
   }
 
@@ -42,4 +48,15 @@ export class Visitor {
       headers: { 'sec-fetch-site': 'same-origin', ...headers },
     });
   }
+}
+
+function isNotice(set: string): boolean {
+  return /^(__Host-)?entrepot-notice=/.test(set);
+}
+
+/** Where a form leads, with the key of the notice that the page there shows, such as `/console/claims (released)`. */
+export function leadsTo(response: Response): string {
+  const notice = response.headers.getSetCookie().find(isNotice);
+  const key = /=([a-z-]+)\./.exec(notice ?? '')?.[1];
+  return `${response.headers.get('location')}${key === undefined ? '' : ` (${key})`}`;
 }

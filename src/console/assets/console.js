@@ -1,4 +1,4 @@
-// Everything works without this file. It adds copy buttons and pages that refresh by themselves.
+// Everything works without this file. It adds copy buttons, pages that refresh by themselves, and counts of selected rows.
 
 for (const button of document.querySelectorAll('button.copy')) {
   if (button instanceof HTMLButtonElement) offerCopy(button);
@@ -11,6 +11,26 @@ for (const element of document.querySelectorAll('[data-refresh]')) {
 for (const area of document.querySelectorAll('[data-drop]')) {
   const input = area.querySelector('input[type="file"]');
   if (area instanceof HTMLElement && input instanceof HTMLInputElement) acceptDrops(area, input);
+}
+
+for (const line of document.querySelectorAll('[data-selected]')) {
+  if (line instanceof HTMLElement) countSelected(line);
+}
+
+/**
+ * Keeps the number of selected rows right while boxes are checked. Hidden fields are the rows of other pages.
+ *
+ * @param {HTMLElement} line
+ */
+function countSelected(line) {
+  const form = line.closest('form');
+  const number = line.querySelector('strong');
+  const field = `input[name="${line.dataset['selected']}"]`;
+  form?.addEventListener('change', () => {
+    const { length } = form.querySelectorAll(`${field}:checked, ${field}[type="hidden"]`);
+    line.hidden = length === 0;
+    if (number) number.textContent = String(length);
+  });
 }
 
 /**

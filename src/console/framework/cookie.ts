@@ -4,8 +4,11 @@ import type { CookieKey } from '../../accounts/cookie-key.ts';
 /** The scheme of the visitor's address. */
 export type Scheme = 'http' | 'https';
 
+/** The cookies that a browser keeps for some time only. */
+type ShortLived = 'sign-in' | 'notice';
+
 /** With HTTPS, the prefix keeps other hosts and plain HTTP from setting the cookie (RFC 6265bis, 4.1.3). */
-function nameOf(scheme: Scheme, name: 'session' | 'sign-in' = 'session'): string {
+function nameOf(scheme: Scheme, name: 'session' | ShortLived = 'session'): string {
   return `${scheme === 'https' ? '__Host-' : ''}entrepot-${name}`;
 }
 
@@ -23,7 +26,7 @@ interface PendingSignIn {
   next: string;
 }
 
-/** What the cookie of a sign-in is signed with, and the time in milliseconds since 1970. */
+/** What a cookie is signed with, and the time in milliseconds since 1970. */
 export interface Signing {
   cookies: CookieKey;
   now: number;
@@ -56,17 +59,63 @@ export async function setPendingSignIn(
   const until = (now + signInTime * 1000).toString(36);
   const text = `${secret}.${until}.${Buffer.from(next).toString('base64url')}`;
   const signature = await cookies.sign('sign-in', text);
-  return signInCookie(scheme, `${text}.${signature.toString('base64url')}`, signInTime);
+  return shortLived(scheme, 'sign-in', `${text}.${signature.toString('base64url')}`, signInTime);
 }
 
 /** `Set-Cookie` that removes the sign-in from the browser. */
 export function removePendingSignIn(scheme: Scheme): string {
-  return signInCookie(scheme, '', 0);
+  return shortLived(scheme, 'sign-in', '', 0);
 }
 
-function signInCookie(scheme: Scheme, value: string, seconds: number): string {
+/** Seconds until a notice that no page has shown is gone. */
+const noticeTime = 60;
+
+/** The key of the notice that the page at `address` shows now; undefined without one. */
+export async function noticeFor(
+  address: string,
+  request: Pick<IncomingMessage, 'headers'>,
+  scheme: Scheme,
+  { cookies, now }: Signing,
+): Promise<string | undefined> {
+  const parts = /^(([a-z-]{1,32})\.([0-9a-z]{1,10}))\.([\w-]{43})$/.exec(
+    valueOf(request, nameOf(scheme, 'notice')) ?? '',
+  );
+  if (!parts) return undefined;
+  const [, text, key, until, signature] = parts as unknown as string[];
+  if (Number.parseInt(until!, 36) <= now) return undefined;
+  const signed = `${text} ${normal(address)}`;
+  return (await cookies.isSigned('notice', signed, Buffer.from(signature!, 'base64url'))) ? key : undefined;
+}
+
+/**
+ * `Set-Cookie` with the key of a notice that only the page at `address` shows. It is not in that address, so a link has none. It
+ * is signed, so that only this server chooses what a page says.
+ */
+export async function setNotice(
+  key: string,
+  address: string,
+  scheme: Scheme,
+  { cookies, now }: Signing,
+): Promise<string> {
+  const text = `${key}.${(now + noticeTime * 1000).toString(36)}`;
+  const signature = await cookies.sign('notice', `${text} ${normal(address)}`);
+  return shortLived(scheme, 'notice', `${text}.${signature.toString('base64url')}`, noticeTime);
+}
+
+/** `Set-Cookie` that removes the notice after it was shown. */
+export function removeNotice(scheme: Scheme): string {
+  return shortLived(scheme, 'notice', '', 0);
+}
+
+/** An address of this server as browsers send it. */
+function normal(address: string): string {
+  const { pathname, search } = new URL(address, 'http://console.invalid');
+  return pathname + search;
+}
+
+function shortLived(scheme: Scheme, name: ShortLived, value: string, seconds: number): string {
   const rest = `; Path=/; HttpOnly; SameSite=Lax${scheme === 'https' ? '; Secure' : ''}`;
-  return `${nameOf(scheme, 'sign-in')}=${value}${rest}; Max-Age=${seconds}`;
+  return `${nameOf(scheme, name)}=${value}${rest}; Max-Age=${seconds}`;
 }
 
 /** The value of a cookie; undefined without it, and for several with the name. */

@@ -6,8 +6,8 @@ import { copyable } from './format.ts';
 import { html, type Html } from './html.ts';
 import { sections, type Section, type PageView } from './page.ts';
 
-/** Sentences that a page shows after a form was sent. The address has only the key of one, so it cannot bring another text. */
-const formNotices: Readonly<Record<string, string>> = {
+/** Sentences that the next page shows once after a form was sent. A cookie has the key of one. */
+const notices: Readonly<Record<string, string>> = {
   'signed-out': 'You are signed out.',
   'account-changed': 'You use another account now.',
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
@@ -41,12 +41,12 @@ export interface Frame {
   principal: Principal | undefined;
   section?: Section | undefined;
   /** A key of `notices`. */
-  done?: string | undefined;
+  notice?: string | undefined;
 }
 
 /** A whole page. */
-export function layout({ title, body, json }: PageView, { assets, principal, section, done }: Frame): Html {
-  const notice = done !== undefined && Object.hasOwn(formNotices, done) ? formNotices[done] : undefined;
+export function layout({ title, body, json }: PageView, { assets, principal, section, notice }: Frame): Html {
+  const text = notice !== undefined && Object.hasOwn(notices, notice) ? notices[notice] : undefined;
   return html`<!doctype html>
     <html lang="en">
       <head>
@@ -66,7 +66,7 @@ export function layout({ title, body, json }: PageView, { assets, principal, sec
         </header>
         ${principal && navigation(principal, section)}
         <main id="main" tabindex="-1">
-          ${notice && html`<p class="notice" role="status">${notice}</p>`}
+          ${text && html`<p class="notice" role="status">${text}</p>`}
           <h1>${title}</h1>
           ${body}
         </main>

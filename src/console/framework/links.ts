@@ -19,6 +19,13 @@ export function withQuery(path: string, query: Readonly<Record<string, string | 
   return set.length === 0 ? path : `${path}?${new URLSearchParams(set).toString()}`;
 }
 
+/** `address` with further values of one parameter. */
+export function withValues(address: string, name: string, values: Iterable<string>): string {
+  const more = new URLSearchParams([...values].map((each): [string, string] => [name, each])).toString();
+  if (more === '') return address;
+  return `${address}${address.includes('?') ? '&' : '?'}${more}`;
+}
+
 /** Only the parameters of `query` in `names`, and only those with a value. */
 export function given(query: Readonly<Record<string, string>>, ...names: string[]): Record<string, string> {
   return Object.fromEntries(names.flatMap((name) => (query[name] ? [[name, query[name]]] : [])));
@@ -30,7 +37,7 @@ export function pageLinks(
   query: Readonly<Record<string, string>>,
   next: string | null,
 ): Html | undefined {
-  const { cursor, done: _done, ...filters } = query;
+  const { cursor, ...filters } = query;
   if (!cursor && next === null) return undefined;
   return html`<nav class="pages" aria-label="Pages">
     ${cursor && html`<a href="${withQuery(path, filters)}">First page</a>`}

@@ -51,7 +51,7 @@ export interface PageView {
   status?: number;
 }
 
-/** Where a form leads after success. `done` is a key of the notices in layout.ts. */
+/** Where a form leads after success. `done` is the key of a notice in layout.ts, which the page there shows once. */
 export interface Redirect {
   to: string;
   done?: string;

@@ -19,6 +19,8 @@ export interface Visit {
   session: string | undefined;
   /** Undefined without a session, unless visitors may read without one. */
   principal: Principal | undefined;
+  /** The key of the notice that a page shows now. */
+  notice: string | undefined;
 }
 
 interface VisitParts {

@@ -1,6 +1,7 @@
 import type { Page } from '../framework/page.ts';
 import { claimReleasePage, claimsPage } from './mirror/claims.ts';
 import { connectPage } from './connect.ts';
+import { deprecationChangePage } from './packages/deprecation-change.ts';
 import { deleteAdvisoryPage, deprecationPage } from './packages/deprecation.ts';
 import { imageDeletePage } from './images/image-delete.ts';
 import { imageDigestPage } from './images/image-digest.ts';
@@ -40,6 +41,7 @@ export const pages: readonly Page[] = [
   packageDeletePage,
   packageListingPage,
   deprecationPage,
+  deprecationChangePage,
   deleteAdvisoryPage,
   // After the pages whose last segment is no version.
   packageVersionPage,

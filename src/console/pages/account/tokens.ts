@@ -5,11 +5,14 @@ import { confirmForm, fieldErrors, Form } from '../../framework/form.ts';
 import { ago, copyable, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
-import { given, pageLinks } from '../../framework/links.ts';
+import { given, withValues } from '../../framework/links.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../../framework/rights.ts';
-import { type Cells, selectBox, table } from '../../framework/table.ts';
+import { firstOf, list, Selection } from '../../framework/selection.ts';
+import { type Cells, table } from '../../framework/table.ts';
 
 type Token = z.input<typeof token>;
+
+const path = '/console/tokens';
 
 /** Most tokens that are revoked together. */
 const maxTogether = 200;
@@ -21,21 +24,21 @@ export const tokensPage: Page = {
   action: 'admin',
   show: async (call) => {
     const query = given(call.query, 'cursor', 'name');
-    const list = await call.api.call('listTokens', tokenList, { query });
+    const { items, next_cursor: next } = await call.api.call('listTokens', tokenList, { query });
+    const selection = new Selection(call, 'id');
     const sessions = await call.api.call('listSessions', sessionList, { query: { limit: '50' } });
     const body = html`<p>
         <a class="button" href="/console/tokens/new">Create a token</a>
         <a class="button" href="/console/tokens/find">Find a token by its value</a>
       </p>
-      <form class="filter" action="/console/tokens">
-        <div>
+      ${list({
+        path,
+        query,
+        filter: html`<div>
           <label for="name">Name contains</label>
           <input id="name" name="name" maxlength="200" value="${query['name']}" />
-        </div>
-        <button>Filter</button>
-      </form>
-      <form action="/console/tokens/revoke">
-        ${table(
+        </div>`,
+        rows: table(
           [
             { unseen: 'Select' },
             { name: 'Name' },
@@ -47,12 +50,13 @@ export const tokensPage: Page = {
             'Expires',
             'State',
           ],
-          list.items.map((each) => tokenRow(each, call.now)),
-          { empty: html`Nothing matches. <a href="/console/tokens">Clear the filter</a>` },
-        )}
-        ${pageLinks('/console/tokens', call.query, list.next_cursor)}
-        <button class="danger">Revoke the selected tokens…</button>
-      </form>
+          items.map((each) => tokenRow(each, selection, call.now)),
+          { empty: html`Nothing matches. <a href="${path}">Clear the filter</a>` },
+        ),
+        next,
+        selection,
+        actions: html`<p><button class="danger" formaction="${path}/revoke">Revoke the selected tokens…</button></p>`,
+      })}
       <section>
         <h2>Sessions of the console</h2>
         ${sessionRows(sessions.items, call)}
@@ -61,10 +65,10 @@ export const tokensPage: Page = {
   },
 };
 
-function tokenRow(each: Token, now: number): Cells {
+function tokenRow(each: Token, selection: Selection, now: number): Cells {
   const { id, name, token_prefix: prefix, patterns, revoked_at: revoked, expires_at: expires } = each;
   return [
-    revoked === null ? selectBox('id', id, name) : '',
+    revoked === null ? selection.box(id, name) : '',
     html`<a href="/console/tokens/${id}">${name}</a
       >${each.publisher_id !== null && html` <span class="quiet">by a rule</span>`}${each.person_id !== null && html` <span class="quiet">personal</span>`}`,
     prefix !== '' && html`<code>${prefix}…</code>`,
@@ -176,8 +180,8 @@ export const revokePage: Page = {
   section: 'tokens',
   action: 'admin',
   show: async (call) => {
-    const chosen = new Set(call.values('id').slice(0, maxTogether));
-    if (chosen.size === 0) {
+    const { chosen, note } = firstOf(call.values('id'), maxTogether);
+    if (chosen.length === 0) {
       const body = html`<p>No token is selected. <a href="/console/tokens">Select some</a>, and try again.</p>`;
       return { title: 'Revoke tokens', body };
     }
@@ -186,6 +190,7 @@ export const revokePage: Page = {
         Clients that use these tokens are refused at once, and sessions of the console that began with them end. This
         cannot be undone.
       </p>
+      ${note}
       <ul>
         ${found.map(
           ({ id, name, last_used_at: used }) =>
@@ -196,17 +201,17 @@ export const revokePage: Page = {
         )}
       </ul>
       ${found.some(({ id }) => isOwnToken(call, id)) && html`<p class="warning">One of them is the token that you use now: you will be signed out.</p>`}
-      ${!(await hasOtherAdmin(call, chosen)) && html`<p class="warning">No other token of this account has the scope admin. Without one, only a command on the server makes tokens.</p>`}
+      ${!(await hasOtherAdmin(call, new Set(chosen))) && html`<p class="warning">No other token of this account has the scope admin. Without one, only a command on the server makes tokens.</p>`}
       ${confirmForm(
         `Revoke ${found.length === 1 ? 'the token' : `${found.length} tokens`}`,
         'Keep them',
-        '/console/tokens',
+        withValues(path, 'id', chosen),
         found.map(({ id }) => ['id', id]),
       )}`;
     return { title: 'Revoke tokens', body };
   },
   send: async ({ form, api }): Promise<Redirect> => {
-    for (const id of form.getAll('id').slice(0, maxTogether)) await api.do('revokeToken', { params: { id } });
+    for (const id of firstOf(form.getAll('id'), maxTogether).chosen) await api.do('revokeToken', { params: { id } });
     return { to: '/console/tokens', done: 'tokens-revoked' };
   },
 };
@@ -234,7 +239,7 @@ async function hasOtherAdmin({ api, now }: PageCall, ids: ReadonlySet<string>): 
 }
 
 /** The tokens of the account with these IDs that are not revoked. */
-async function findTokens({ api }: PageCall, ids: ReadonlySet<string>): Promise<Token[]> {
+async function findTokens({ api }: PageCall, ids: readonly string[]): Promise<Token[]> {
   const found: Token[] = [];
   for (const id of ids) {
     const each = await api.call('getToken', token, { params: { id } }).catch(unlessMissing);

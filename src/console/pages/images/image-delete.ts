@@ -2,9 +2,10 @@ import type { z } from 'zod';
 import { containerDetails, manifestDetails } from '../../../api/content/content-schemas.ts';
 import { counted, short } from '../../framework/format.ts';
 import { confirmForm } from '../../framework/form.ts';
-import { html, type Html } from '../../framework/html.ts';
-import { imagePath } from '../../framework/links.ts';
+import { html, type Html, type HtmlPart } from '../../framework/html.ts';
+import { imagePath, withValues } from '../../framework/links.ts';
 import type { Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
+import { firstOf } from '../../framework/selection.ts';
 import { digestLink } from './image.ts';
 import { undefinedIfGone } from '../packages/package-delete.ts';
 
@@ -22,18 +23,15 @@ export const imageDeletePage: Page = {
   path: '/images/:name/delete',
   section: 'images',
   action: 'delete',
-  show: (call) => {
-    const { tag, digest } = call.query;
-    return preview(call, { tags: tag ? [tag] : [], digests: digest ? [digest] : [] });
-  },
+  show: (call) => preview(call, { tags: call.values('tag'), digests: call.values('digest') }),
   send: async (call): Promise<PageView | Redirect> => {
     const { form, api, params } = call;
-    const choice = { tags: unique(form.getAll('tag')), digests: unique(form.getAll('digest')) };
-    const isEmpty = choice.tags.length + choice.digests.length === 0;
-    if (isEmpty || form.get('confirmed') !== 'yes') return preview(call, choice);
+    const asked = { tags: form.getAll('tag'), digests: form.getAll('digest') };
+    const { tags, digests } = firstOfBoth(asked);
+    if (tags.length + digests.length === 0 || form.get('confirmed') !== 'yes') return preview(call, asked);
     const name = params['name']!;
-    for (const tag of choice.tags) await api.do('deleteTag', { params: { name, tag } }).catch(undefinedIfGone);
-    for (const digest of choice.digests) {
+    for (const tag of tags) await api.do('deleteTag', { params: { name, tag } }).catch(undefinedIfGone);
+    for (const digest of digests) {
       await api.do('deleteManifest', { params: { name, digest } }).catch(undefinedIfGone);
     }
     const left = await api.call('getContainer', containerDetails, { params: { name } }).catch(undefinedIfGone);
@@ -41,11 +39,13 @@ export const imageDeletePage: Page = {
   },
 };
 
-function unique(values: readonly string[]): string[] {
-  return [...new Set(values)].slice(0, maxAtOnce);
+function firstOfBoth(asked: Choice): Choice & { notes: readonly HtmlPart[] } {
+  const [tags, digests] = [firstOf(asked.tags, maxAtOnce), firstOf(asked.digests, maxAtOnce)];
+  return { tags: tags.chosen, digests: digests.chosen, notes: [tags.note, digests.note] };
 }
 
-async function preview({ api, params }: PageCall, { tags, digests }: Choice): Promise<PageView> {
+async function preview({ api, params }: PageCall, asked: Choice): Promise<PageView> {
+  const { tags, digests, notes } = firstOfBoth(asked);
   const found = await api.call('getContainer', containerDetails, { params: { name: params['name']! } });
   const { name } = found;
   if (tags.length + digests.length === 0) {
@@ -68,12 +68,14 @@ async function preview({ api, params }: PageCall, { tags, digests }: Choice): Pr
           : 'A deletion cannot be undone.'
       }
     </p>
-    ${tags.map((tag, index) => tagPreview(tag, ofTags[index], tags))}
+    ${notes} ${tags.map((tag, index) => tagPreview(tag, ofTags[index], tags))}
     ${digests.map((digest, index) => manifestPreview(digest, ofDigests[index]))}
     ${confirmForm(
       `Delete ${what}`,
       'Keep',
-      imagePath(name),
+      tags.length > 0
+        ? withValues(imagePath(name), 'tag', tags)
+        : withValues(`${imagePath(name)}?show=untagged`, 'digest', digests),
       [
         ...tags.map((tag) => ['tag', tag] as const),
         ...digests.map((digest) => ['digest', digest] as const),

@@ -11,9 +11,10 @@ import { historySchema } from '../../../api/framework/schemas.ts';
 import { ago, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
-import { choice, given, imagePath, pageLinks, tabLinks, withQuery } from '../../framework/links.ts';
+import { choice, given, imagePath, tabLinks, withQuery } from '../../framework/links.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
-import { selectBox, table } from '../../framework/table.ts';
+import { list, Selection } from '../../framework/selection.ts';
+import { table } from '../../framework/table.ts';
 import { userSection } from '../account/token.ts';
 import { undefinedIfGone } from '../packages/package-delete.ts';
 import { pullLine } from './image-kinds.ts';
@@ -65,7 +66,8 @@ async function partOf(show: keyof typeof parts, call: PageCall, name: string, ma
 
 const notAllowed = html`<p class="empty">Only an administrator of the account sees who uses an image.</p>`;
 
-async function tags({ api, query: asked, urls, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
+async function tags(call: PageCall, name: string, mayDelete: boolean): Promise<Html> {
+  const { api, query: asked, urls, now } = call;
   const query = {
     order: 'newest',
     ...given(asked, 'order', 'cursor'),
@@ -73,28 +75,25 @@ async function tags({ api, query: asked, urls, now }: PageCall, name: string, ma
   };
   const { items, next_cursor: next } = await api.call('listTags', tagList, { params: { name }, query });
   const latest = await api.call('listTags', tagList, { params: { name }, query: { order: 'newest', limit: '50' } });
-  const path = imagePath(name);
+  const selection = mayDelete ? new Selection(call, 'tag') : undefined;
   const newest = tagToPull(latest.items.map((each) => each.name));
   const digest = latest.items.find((each) => each.name === newest)?.digest;
   const params = { name, reference: digest ?? '' };
   const pulled = digest && (await api.call('getManifest', manifestDetails, { params }).catch(undefinedIfGone));
   return html`${pulled && lines(pullLine(urls.registry, name, `:${newest}`, pulled), 'the line that pulls this image')}
-    <form class="filter" method="get" action="${path}">
-      <div>
+  ${list({
+    path: imagePath(name),
+    query,
+    filter: html`<div>
         <label for="q">Tags that contain</label>
         <input id="q" name="q" type="search" maxlength="${maxFilterLength}" value="${query.q}" />
       </div>
-      ${choice('order', 'Order', { '': 'Newest push', desc: 'Version, high to low', asc: 'Version, low to high' }, asked['order'])}
-      <button>Show</button>
-    </form>
-    ${
-      items.length === 0
-        ? html`<p class="empty">
-            ${query.q === '' ? 'No tags. Its manifests can be pulled by digest: see the untagged manifests.' : 'No tag contains this text.'}
-          </p>`
-        : deletable(name, mayDelete, tagTable(name, items, now, mayDelete))
-    }
-    ${pageLinks(path, query, next)}`;
+      ${choice('order', 'Order', { '': 'Newest push', desc: 'Version, high to low', asc: 'Version, low to high' }, asked['order'])}`,
+    rows: tagTable(name, items, now, selection, query.q !== ''),
+    next,
+    selection,
+    actions: deletion(name),
+  })}`;
 }
 
 /** Of tags, the newest first, the one that most people pull: `latest`, or the newest that is no signature of cosign. */
@@ -103,10 +102,16 @@ function tagToPull(tags: readonly string[]): string | undefined {
   return images.find((each) => each === 'latest') ?? images[0];
 }
 
-function tagTable(name: string, items: readonly z.input<typeof tagSchema>[], now: number, mayDelete: boolean): Html {
+function tagTable(
+  name: string,
+  items: readonly z.input<typeof tagSchema>[],
+  now: number,
+  selection: Selection | undefined,
+  isFiltered: boolean,
+): Html {
   return table(
     [
-      mayDelete && { unseen: 'Select' },
+      selection !== undefined && { unseen: 'Select' },
       'Tag',
       'Digest',
       'Platforms',
@@ -116,7 +121,7 @@ function tagTable(name: string, items: readonly z.input<typeof tagSchema>[], now
       'Updated',
     ],
     items.map((each) => [
-      mayDelete && selectBox('tag', each.name, each.name),
+      selection?.box(each.name, each.name),
       html`<a href="${imagePath(name, each.digest)}">${each.name}</a>
         ${each.aliases.length > 0 && html`<br /><span class="quiet">same as ${short(each.aliases.join(', '), 200)}</span>`}`,
       digestLink(name, each.digest),
@@ -126,37 +131,55 @@ function tagTable(name: string, items: readonly z.input<typeof tagSchema>[], now
       ago(each.last_pulled_at, now),
       ago(each.updated_at, now),
     ]),
+    {
+      empty: isFiltered
+        ? 'No tag contains this text.'
+        : 'No tags. Its manifests can be pulled by digest: see the untagged manifests.',
+    },
   );
 }
 
-async function untagged({ api, query: asked, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
-  const query = given(asked, 'cursor');
-  const list = await api.call('listUntaggedManifests', manifestList, { params: { name }, query });
-  const shown = { ...query, show: 'untagged' };
+async function untagged(call: PageCall, name: string, mayDelete: boolean): Promise<Html> {
+  const query = given(call.query, 'cursor');
+  const { items, next_cursor: next } = await call.api.call('listUntaggedManifests', manifestList, {
+    params: { name },
+    query,
+  });
+  const selection = mayDelete ? new Selection(call, 'digest') : undefined;
   return html`<p class="hint">
       A manifest without a tag can be pulled by its digest. Those that an index lists are its images: an index needs
       them.
     </p>
-    ${
-      list.items.length === 0
-        ? html`<p class="empty">
-            ${list.next_cursor === null ? 'No untagged manifests.' : 'None on this page; there are further pages.'}
-          </p>`
-        : deletable(name, mayDelete, manifestTable(name, list.items, now, mayDelete))
-    }
-    ${pageLinks(imagePath(name), shown, list.next_cursor)}`;
+    ${list({
+      path: imagePath(name),
+      query,
+      fixed: { show: 'untagged' },
+      rows: manifestTable(name, items, call.now, selection, next !== null),
+      next,
+      selection,
+      actions: deletion(name),
+    })}`;
 }
 
 function manifestTable(
   name: string,
   items: readonly z.input<typeof manifestRow>[],
   now: number,
-  mayDelete: boolean,
+  selection: Selection | undefined,
+  hasMore: boolean,
 ): Html {
   return table(
-    [mayDelete && { unseen: 'Select' }, 'Digest', 'Kind', 'Used by', { number: 'Size' }, { number: 'Pulls' }, 'Pushed'],
+    [
+      selection !== undefined && { unseen: 'Select' },
+      'Digest',
+      'Kind',
+      'Used by',
+      { number: 'Size' },
+      { number: 'Pulls' },
+      'Pushed',
+    ],
     items.map((each) => [
-      mayDelete && selectBox('digest', each.digest, each.digest),
+      selection?.box(each.digest, each.digest),
       digestLink(name, each.digest),
       short(each.artifact_type ?? each.media_type, 100),
       html`${each.is_child && 'an index'} ${each.subject !== null && html`refers to ${digestLink(name, each.subject)}`}
@@ -165,16 +188,13 @@ function manifestTable(
       countText(each.pull_count),
       ago(each.updated_at, now),
     ]),
+    { empty: hasMore ? 'None on this page; there are further pages.' : 'No untagged manifests.' },
   );
 }
 
-/** The table as a form that leads to the preview of a deletion, if the visitor may delete. */
-function deletable(name: string, mayDelete: boolean, rows: Html): Html {
-  if (!mayDelete) return rows;
-  return html`<form method="post" action="${imagePath(name)}/delete">
-    ${rows}
-    <p><button class="danger">Delete…</button></p>
-  </form>`;
+/** Leads to the preview of a deletion. */
+function deletion(name: string): Html {
+  return html`<p><button class="danger" formaction="${imagePath(name)}/delete">Delete…</button></p>`;
 }
 
 /** A link to the page of a digest, whose beginning is shown. */

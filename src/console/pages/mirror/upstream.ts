@@ -11,9 +11,10 @@ import { confirmForm } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import type { Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
-import { given, pageLinks } from '../../framework/links.ts';
+import { choice, given, withValues } from '../../framework/links.ts';
 import { barChart } from '../../framework/plot.ts';
-import { facts, type Cells, selectBox, table } from '../../framework/table.ts';
+import { firstOf, list, Selection } from '../../framework/selection.ts';
+import { facts, type Cells, table } from '../../framework/table.ts';
 import {
   addressOf,
   durationText,
@@ -47,15 +48,15 @@ export const upstreamPage: Page = {
   show: async (call): Promise<PageView> => {
     const params = { id: call.params['id']! };
     const upstream = await call.api.call('getUpstream', upstreamItem, { params, query: kindOf(call) });
-    const list = await call.api.call('listUpstreamEntries', upstreamEntryList, {
+    const query = given(call.query, 'cursor', 'name', 'entry_kind');
+    const entries = await call.api.call('listUpstreamEntries', upstreamEntryList, {
       params,
-      query: given(call.query, 'cursor', 'kind', 'name', 'entry_kind'),
+      query: { ...query, ...kindOf(call) },
     });
     const body = html`${factsOf(upstream, call.now)} ${await historySection(call, upstream)}
       <section>
         <h2>What is stored</h2>
-        ${filter(call, upstream)} ${entriesForm(call, upstream, list.items)}
-        ${pageLinks(`/console/mirror/${encodeURIComponent(params.id)}`, call.query, list.next_cursor)}
+        ${entryList(call, upstream, entries, query)}
       </section>`;
     return { title: `Upstream ${upstream.id}`, body, json: `/v1/upstreams/${encodeURIComponent(params.id)}` };
   },
@@ -212,63 +213,53 @@ function outcomesText(outcomes: Readonly<Record<string, number>>): string {
   return texts.map(([name, value]) => `${countText(value)} ${outcomeTexts[name] ?? name}`).join(', ') || 'none yet';
 }
 
-function filter({ query }: PageCall, { id, kind, entry_kinds: kinds }: UpstreamItem): Html {
-  return html`<form class="filter" action="/console/mirror/${encodeURIComponent(id)}">
-    <input type="hidden" name="kind" value="${kind}" />
-    <div>
-      <label for="name">Name begins with</label>
-      <input id="name" name="name" maxlength="255" value="${query['name']}" />
-    </div>
-    <div>
-      <label for="entry_kind">Kind</label>
-      <select id="entry_kind" name="entry_kind">
-        <option value="">all</option>
-        ${kinds.map(
-          (each) =>
-            html`<option value="${each}" ${each === query['entry_kind'] ? html`selected` : ''}>${each}</option>`,
-        )}
-      </select>
-    </div>
-    <button>Filter</button>
-  </form>`;
-}
-
-function entriesForm(call: PageCall, upstream: UpstreamItem, entries: readonly Entry[]): Html {
-  if (entries.length === 0) {
-    return html`<p class="empty">
-      Nothing is stored under these names. What clients request is stored;
-      <a href="/console/prefetch">a prefetch</a> stores it before.
-    </p>`;
-  }
-  const mayDrop = may(call.principal, 'delete');
-  const rows = table(
-    [
-      mayDrop && { unseen: 'Select' },
-      { name: 'Name' },
-      'Version, tag or digest',
-      'Kind',
-      { number: 'Size' },
-      'Last used',
-      'Stored',
-    ],
-    entries.map((each) => entryRow(each, mayDrop, call.now)),
-  );
-  if (!mayDrop) return rows;
-  return html`<form action="/console/mirror/${encodeURIComponent(upstream.id)}/drop">
-    <input type="hidden" name="kind" value="${upstream.kind}" />
-    ${rows}
-    <p><button class="danger">Drop the selected entries…</button></p>
-  </form>`;
+function entryList(
+  call: PageCall,
+  { id, kind, entry_kinds: kinds }: UpstreamItem,
+  { items, next_cursor: next }: z.input<typeof upstreamEntryList>,
+  query: Readonly<Record<string, string>>,
+): Html {
+  const path = `/console/mirror/${encodeURIComponent(id)}`;
+  const selection = may(call.principal, 'delete') ? new Selection(call, 'entry') : undefined;
+  return list({
+    path,
+    query,
+    fixed: { kind, ...given(call.query, 'period') },
+    filter: html`<div>
+        <label for="name">Name begins with</label>
+        <input id="name" name="name" maxlength="255" value="${query['name']}" />
+      </div>
+      ${choice('entry_kind', 'Kind', { '': 'all', ...Object.fromEntries(kinds.map((each) => [each, each])) }, query['entry_kind'])}`,
+    rows: table(
+      [
+        selection !== undefined && { unseen: 'Select' },
+        { name: 'Name' },
+        'Version, tag or digest',
+        'Kind',
+        { number: 'Size' },
+        'Last used',
+        'Stored',
+      ],
+      items.map((each) => entryRow(each, selection, call.now)),
+      {
+        empty: html`Nothing is stored under these names. What clients request is stored;
+          <a href="/console/prefetch">a prefetch</a> stores it before.`,
+      },
+    ),
+    next,
+    selection,
+    actions: html`<p><button class="danger" formaction="${path}/drop">Drop the selected entries…</button></p>`,
+  });
 }
 
 function entryRow(
   { id, kind, name, reference, size_bytes: bytes, ...each }: Entry,
-  mayDrop: boolean,
+  selection: Selection | undefined,
   now: number,
 ): Cells {
   const text = [name, reference].filter((part) => part !== '').join(' ') || kind;
   return [
-    mayDrop && selectBox('entry', id, text),
+    selection?.box(id, text),
     name,
     reference.length > maxReferenceLength ? copyable(reference, short(reference, maxReferenceLength)) : reference,
     kind,
@@ -289,7 +280,7 @@ export const dropEntriesPage: Page = {
     const query = kindOf(call);
     const upstream = await call.api.call('getUpstream', upstreamItem, { params, query });
     const back = addressOf(upstream);
-    const ids = [...new Set(call.values('entry'))].slice(0, maxTogether);
+    const { chosen: ids, note } = firstOf(call.values('entry'), maxTogether);
     if (ids.length === 0) {
       return { title, body: html`<p>No entry is selected. <a href="${back}">Select some</a>, and try again.</p>` };
     }
@@ -306,7 +297,7 @@ export const dropEntriesPage: Page = {
         ${counted(found.length, 'entry', 'entries')} of ${upstream.id} with ${sizeHtml(bytes)} will be dropped. The next
         request fetches each again, and fails while the upstream does.
       </p>
-      ${risk(upstream)}
+      ${risk(upstream)} ${note}
       <ul>
         ${found.map(
           ({ kind, name, reference, last_used_at: used }) =>
@@ -316,7 +307,7 @@ export const dropEntriesPage: Page = {
       ${confirmForm(
         `Drop ${counted(found.length, 'entry', 'entries')}`,
         'Keep them',
-        back,
+        withValues(back, 'entry', ids),
         found.map(({ id }) => ['entry', id]),
       )}`;
     return { title, body };
@@ -325,7 +316,7 @@ export const dropEntriesPage: Page = {
     const params = { id: call.params['id']! };
     const query = kindOf(call);
     const upstream = await call.api.call('getUpstream', upstreamItem, { params, query });
-    for (const entry of [...new Set(call.form.getAll('entry'))].slice(0, maxTogether)) {
+    for (const entry of firstOf(call.form.getAll('entry'), maxTogether).chosen) {
       await ifFound(call.api.do('dropUpstreamEntry', { params: { ...params, entry }, query }));
     }
     return { to: addressOf(upstream), done: 'entries-dropped' };

@@ -11,8 +11,9 @@ import { confirmForm, Form } from '../../framework/form.ts';
 import { ago, copyable, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
-import { given, pageLinks } from '../../framework/links.ts';
-import { facts, selectBox, table } from '../../framework/table.ts';
+import { given } from '../../framework/links.ts';
+import { firstOf, list, Selection } from '../../framework/selection.ts';
+import { facts, table } from '../../framework/table.ts';
 import { attemptFacts, deliveryState } from './webhook-delivery.ts';
 import { secretView, webhookErrors, webhookFields, webhookState, type ShownWebhook } from './webhooks.ts';
 
@@ -62,7 +63,7 @@ const acts: Readonly<Record<string, (call: FormCall) => Promise<PageView | Redir
     return webhookView(call, undefined, result);
   },
   async redeliver(call) {
-    const chosen = [...new Set(call.form.getAll('delivery'))].slice(0, maxTogether);
+    const { chosen } = firstOf(call.form.getAll('delivery'), maxTogether);
     if (chosen.length === 0) return webhookView(call, new Form({}, { delivery: 'Select at least one delivery.' }));
     for (const each of chosen) {
       const params = { ...paramsOf(call), delivery: each };
@@ -92,10 +93,8 @@ async function setEnabled(call: FormCall, enabled: boolean): Promise<Redirect> {
 async function webhookView(call: PageCall, form = new Form(), result?: Html): Promise<PageView> {
   const params = paramsOf(call);
   const found = await call.api.call('getWebhook', webhook, { params });
-  const list = await call.api.call('listWebhookDeliveries', deliveryList, {
-    params,
-    query: given(call.query, 'cursor'),
-  });
+  const query = given(call.query, 'cursor');
+  const latest = await call.api.call('listWebhookDeliveries', deliveryList, { params, query });
   const path = pathOf(call);
   const fields =
     form.values.get('act') === 'change'
@@ -107,9 +106,9 @@ async function webhookView(call: PageCall, form = new Form(), result?: Html): Pr
   const body = html`${factsOf(found, call.now)} ${result}
     <section>
       <h2>Deliveries of the last 14 days</h2>
-      ${deliveries(path, list.items, call.now, form)} ${pageLinks(path, call.query, list.next_cursor)}
+      ${deliveries(call, latest, query, form)}
       ${
-        list.items.length > 0 &&
+        latest.items.length > 0 &&
         html`<form method="post" class="filter" action="${path}">
           <div>
             ${form.input('since', 'Deliver again all since (UTC)', { attributes: html`type="datetime-local" required` })}
@@ -148,41 +147,47 @@ function factsOf(found: ShownWebhook, now: number): Html {
     </form>`;
 }
 
-function deliveries(path: string, items: z.input<typeof deliveryList>['items'], now: number, form: Form): Html {
+function deliveries(
+  call: PageCall,
+  { items, next_cursor: next }: z.input<typeof deliveryList>,
+  query: Readonly<Record<string, string>>,
+  form: Form,
+): Html {
+  const path = pathOf(call);
+  const selection = new Selection(call, 'delivery');
   if (items.length === 0) {
     return html`<p class="empty">
       Nothing was delivered yet. Send a test, or push a package: its event appears here within seconds.
     </p>`;
   }
-  return html`<form method="post" action="${path}">
-    ${table(
-      [
-        { unseen: 'Select' },
-        'When',
-        { name: 'Event' },
-        'State',
-        'Attempts',
-        'Last answer',
-        'Next attempt',
-        { unseen: 'Details' },
-      ],
-      items.map((each) => {
-        const { id, created_at: at } = each;
-        return [
-          selectBox('delivery', id, `${each.type} of ${at}`),
-          ago(at, now),
-          each.type,
-          deliveryState(each.state),
-          each.attempts,
-          answerOf(each.last_attempt),
-          each.next_attempt_at === null ? '' : ago(each.next_attempt_at, now),
-          html`<a href="${path}/deliveries/${id}">Show<span class="unseen"> ${each.type} of ${at}</span></a>`,
-        ];
-      }),
-    )}
-    ${form.error('delivery')}
-    <button name="act" value="redeliver">Deliver the selected ones again</button>
-  </form>`;
+  const rows = table(
+    [
+      { unseen: 'Select' },
+      'When',
+      { name: 'Event' },
+      'State',
+      'Attempts',
+      'Last answer',
+      'Next attempt',
+      { unseen: 'Details' },
+    ],
+    items.map((each) => {
+      const { id, created_at: at } = each;
+      return [
+        selection.box(id, `${each.type} of ${at}`),
+        ago(at, call.now),
+        each.type,
+        deliveryState(each.state),
+        each.attempts,
+        answerOf(each.last_attempt),
+        each.next_attempt_at === null ? '' : ago(each.next_attempt_at, call.now),
+        html`<a href="${path}/deliveries/${id}">Show<span class="unseen"> ${each.type} of ${at}</span></a>`,
+      ];
+    }),
+  );
+  const actions = html`${form.error('delivery')}
+    <p><button formmethod="post" name="act" value="redeliver">Deliver the selected ones again</button></p>`;
+  return list({ path, query, rows, next, selection, actions });
 }
 
 function answerOf(attempt: z.input<typeof delivery>['last_attempt']): string {

@@ -1,13 +1,13 @@
 import type { z } from 'zod';
-import { advisory, advisoryList, reasons, versionDeprecationList } from '../../../api/content/notice-schemas.ts';
+import { advisory, advisoryList, versionDeprecationList } from '../../../api/content/notice-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { confirmForm, fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { ago } from '../../framework/format.ts';
 import { html, webAddress, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
-import { given, pageLinks } from '../../framework/links.ts';
-import { selectBox, table } from '../../framework/table.ts';
-import { versionsOfRange } from './package-delete.ts';
+import { given } from '../../framework/links.ts';
+import { list, Selection } from '../../framework/selection.ts';
+import { table } from '../../framework/table.ts';
 
 type Advisory = z.input<typeof advisory>;
 type Version = z.input<typeof versionDeprecationList>['items'][number];
@@ -15,16 +15,11 @@ type Version = z.input<typeof versionDeprecationList>['items'][number];
 /** More than a package can have. */
 const advisoriesShown = '100';
 
-const reasonTexts: Record<(typeof reasons)[number], string> = {
-  Legacy: 'it is no longer maintained',
-  CriticalBugs: 'it has critical bugs',
-  Other: 'as the message says',
-};
-
 /** The levels of severity, from 0, with the warnings of NuGet. */
 const severities = ['Low (NU1901)', 'Moderate (NU1902)', 'High (NU1903)', 'Critical (NU1904)'] as const;
 
-function addressOf(id: string): string {
+/** The address of the page. */
+export function deprecationPath(id: string): string {
   return `/console/packages/${encodeURIComponent(id)}/deprecation`;
 }
 
@@ -33,18 +28,14 @@ export const deprecationPage: Page = {
   path: '/packages/:id/deprecation',
   section: 'packages',
   action: 'write',
-  show: (call) => packageView(call, new Form({ which: 'selected' }), new Form()),
+  show: (call) => packageView(call, new Form()),
   send: async (call): Promise<PageView | Redirect> => {
-    const id = call.params['id']!;
-    const isAdvisory = call.form.get('act') === 'advise';
     try {
-      return { to: addressOf(id), done: await (isAdvisory ? advise(call, id) : change(call, id)) };
+      await advise(call);
     } catch (error) {
-      const refused = new Form(call.form, errorsOf(error));
-      return isAdvisory
-        ? packageView(call, new Form({ which: 'selected' }), refused)
-        : packageView(call, refused, new Form());
+      return packageView(call, new Form(call.form, errorsOf(error)));
     }
+    return { to: deprecationPath(call.params['id']!), done: 'advisory-created' };
   },
 };
 
@@ -54,84 +45,55 @@ function errorsOf(error: unknown): Errors {
   return fieldErrors(error);
 }
 
-/** Deprecates the chosen versions, or ends their deprecation. Resolves to the notice. */
-async function change(call: FormCall, id: string): Promise<string> {
-  const { form, api } = call;
-  const inRange = await versionsOfRange(call, id, form.get('within')).catch((error: unknown) => {
-    const message = fieldErrors(error)['range']!;
-    throw new DomainError('Invalid', message, { detail: { errors: [{ field: 'within', message }] } });
-  });
-  const versions = form.get('which') === 'all' ? 'all' : [...new Set([...form.getAll('version'), ...inRange])];
-  const params = { id };
-  if (form.get('act') === 'undeprecate') {
-    const query = { versions: versions === 'all' ? versions : versions.join(',') };
-    if (query.versions === '') throw noVersions();
-    await api.do('undeprecatePackageVersions', { params, query });
-    return 'versions-undeprecated';
-  }
-  if (versions.length === 0) throw noVersions();
-  const [other, range] = [textOf(form, 'alternative'), textOf(form, 'range')];
-  const alternative = other || range ? { id: other, range: range || null } : null;
-  const body = { versions, reasons: form.getAll('reason'), message: textOf(form, 'message') || null, alternative };
-  await api.do('deprecatePackageVersions', { params, body });
-  return 'versions-deprecated';
-}
-
-function noVersions(): DomainError {
-  const message = 'Select one or more versions, or all versions.';
-  return new DomainError('Invalid', message, { detail: { errors: [{ field: 'versions', message }] } });
-}
-
-async function advise({ form, api }: FormCall, id: string): Promise<string> {
+async function advise({ form, api, params }: FormCall): Promise<void> {
   const body = {
-    package: id,
+    package: params['id']!,
     versions: textOf(form, 'affected'),
     severity: Number(form.get('severity') ?? Number.NaN),
     url: textOf(form, 'url'),
   };
   await api.call('createAdvisory', advisory, { body });
-  return 'advisory-created';
 }
 
 function textOf(form: URLSearchParams, name: string): string {
   return (form.get(name) ?? '').trim();
 }
 
-async function packageView(call: PageCall, deprecation: Form, advice: Form): Promise<PageView> {
+async function packageView(call: PageCall, advice: Form): Promise<PageView> {
   const id = call.params['id']!;
-  const versions = await call.api.call('listDeprecations', versionDeprecationList, {
+  const path = deprecationPath(id);
+  const query = given(call.query, 'cursor');
+  const { items, next_cursor: next } = await call.api.call('listDeprecations', versionDeprecationList, {
     params: { id },
-    query: given(call.query, 'cursor'),
+    query,
   });
-  const query = { package: id, limit: advisoriesShown };
-  const advisories = await call.api.call('listAdvisories', advisoryList, { query });
+  const advisories = await call.api.call('listAdvisories', advisoryList, {
+    query: { package: id, limit: advisoriesShown },
+  });
+  const selection = new Selection(call, 'version');
+  const rows = versionRows(items, selection);
+  const actions = html`<p><button formaction="${path}/change">Deprecate or end the deprecation…</button></p>`;
   const body = html`<p>Clients show both to the users of the package. Nothing here keeps anyone from downloading it.</p>
     <section>
       <h2>Deprecation</h2>
-      <form method="post" class="panel">
-        ${versionRows(versions.items, new Set(deprecation.values.getAll('version')))}
-        ${pageLinks(addressOf(id), call.query, versions.next_cursor)} ${deprecationFields(deprecation)}
-        <button class="primary" name="act" value="deprecate">Deprecate</button>
-        <button name="act" value="undeprecate">End the deprecation</button>
-      </form>
+      ${list({ path, query, rows, next, selection, actions })}
     </section>
     <section>
       <h2>Advisories</h2>
       ${advisoryRows(id, advisories.items, call.now)} ${advisoryForm(advice)}
     </section>`;
-  const refused = Object.keys(advice.errors).length > 0 ? advice : deprecation;
-  return refused.view(
+  return advice.view(
     `Deprecation and advisories of ${id}`,
     body,
     `/v1/packages/${encodeURIComponent(id)}/deprecations`,
   );
 }
 
-function versionRows(versions: readonly Version[], chosen: ReadonlySet<string>): Html {
+function versionRows(versions: readonly Version[], selection: Selection): Html {
   return table(
     [{ unseen: 'Select' }, { name: 'Version' }, 'State', 'Reasons', 'Message', 'Use instead'],
     versions.map(({ version, listed, deprecation }) => [
-      selectBox('version', version, version, chosen.has(version)),
+      selection.box(version, version),
       html`${version}${!listed && html` <span class="quiet">unlisted</span>`}`,
       deprecation ? html`<span class="state warn">deprecated</span>` : 'current',
       deprecation?.reasons.join(', '),
@@ -139,25 +101,6 @@ function versionRows(versions: readonly Version[], chosen: ReadonlySet<string>):
       deprecation?.alternative && `${deprecation.alternative.id} ${deprecation.alternative.range}`,
     ]),
   );
-}
-
-const whichVersions = [
-  ['selected', 'the selected ones'],
-  ['all', 'all', 'that exist now, on all pages of the table'],
-] as const;
-
-function deprecationFields(form: Form): Html {
-  const explained = reasons.map((each) => [each, each, reasonTexts[each]] as const);
-  return html`${form.error('form')}
-  ${form.choices('Versions', 'which', whichVersions, { errorOf: 'versions', type: 'radio' })}
-  ${form.input('within', 'And the versions in the range', { attributes: html`maxlength="255" placeholder="[1.0.0, 2.0.0)"` })}
-  ${form.choices('Reasons', 'reason', explained, { errorOf: 'reasons' })}
-  ${form.area('message', 'Message', { attributes: html`rows="3" maxlength="1000"` })}
-  ${form.input('alternative', 'Package to use instead', { attributes: html`maxlength="100"` })}
-  ${form.input('range', 'Versions of it', {
-    attributes: html`maxlength="255"`,
-    hint: html`A range such as <code>[2.0.0, 3.0.0)</code>. Leave it empty for any version.`,
-  })}`;
 }
 
 function advisoryRows(id: string, advisories: readonly Advisory[], now: number): Html {
@@ -195,7 +138,7 @@ function advisoryForm(form: Form): Html {
       severities.map((text, level) => [level, text] as const),
     )}
     ${form.input('url', 'Address where people read about it', { attributes: html`type="url" required maxlength="500"` })}
-    <button class="primary" name="act" value="advise">Write it</button>
+    <button class="primary">Write it</button>
   </form>`;
 }
 
@@ -215,11 +158,11 @@ export const deleteAdvisoryPage: Page = {
         Audits will no longer warn of <strong>${found.package} ${found.versions}</strong>
         (${severities[found.severity]}, ${found.url}). This cannot be undone.
       </p>
-      ${confirmForm('Delete the advisory', 'Keep it', addressOf(id))}`;
+      ${confirmForm('Delete the advisory', 'Keep it', deprecationPath(id))}`;
     return { title: 'Delete an advisory', body };
   },
   send: async ({ api, params }): Promise<Redirect> => {
     await api.do('deleteAdvisory', { params: { id: params['advisory']! } });
-    return { to: addressOf(params['id']!), done: 'advisory-deleted' };
+    return { to: deprecationPath(params['id']!), done: 'advisory-deleted' };
   },
 };

@@ -4,8 +4,9 @@ import { DomainError } from '../../../runtime/errors.ts';
 import { counted, short } from '../../framework/format.ts';
 import { confirmForm } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
-import { packagePath } from '../../framework/links.ts';
+import { packagePath, withValues } from '../../framework/links.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
+import { firstOf } from '../../framework/selection.ts';
 
 /** Most versions that one form deletes or changes. */
 const maxAtOnce = 200;
@@ -17,9 +18,9 @@ export const packageDeletePage: Page = {
   path: '/packages/:id/delete',
   section: 'packages',
   action: 'delete',
-  show: (call) => preview(call, call.query['version'] ? [call.query['version']] : []),
+  show: async (call) => preview(call, await allOf(call, call.values('version'), call.query['range'])),
   send: async (call): Promise<PageView | Redirect> => {
-    const versions = await chosen(call);
+    const versions = await sentVersions(call);
     if (versions.length === 0 || call.form.get('confirmed') !== 'yes') return preview(call, versions);
     const id = call.params['id']!;
     for (const version of versions) await unlessGone(call.api.do('deletePackageVersion', { params: { id, version } }));
@@ -38,23 +39,30 @@ export const packageListingPage: Page = {
     const id = call.params['id']!;
     const isRelisted = call.form.get('change') === 'relist';
     const operation = isRelisted ? 'relistPackageVersion' : 'unlistPackageVersion';
-    const versions = await chosen(call);
+    const versions = await sentVersions(call);
     if (versions.length === 0) return preview(call, versions);
     for (const version of versions) await call.api.do(operation, { params: { id, version } });
     return { to: packagePath(id), done: isRelisted ? 'relisted' : 'unlisted' };
   },
 };
 
-/** The versions in a form, each once: the selected ones, and those in its range. */
-async function chosen(call: FormCall): Promise<string[]> {
-  const selected = call.form.getAll('version');
-  return [
-    ...new Set([...selected, ...(await versionsOfRange(call, call.params['id']!, call.form.get('range')))]),
-  ].slice(0, maxAtOnce);
+/** The versions in a form that deletes or changes them. */
+async function sentVersions(call: FormCall): Promise<string[]> {
+  const versions = await allOf(call, call.form.getAll('version'), call.form.get('range'));
+  return firstOf(versions, maxAtOnce).chosen;
+}
+
+/** The selected versions, and those in the range. */
+async function allOf(call: PageCall, selected: readonly string[], range: string | null | undefined): Promise<string[]> {
+  return [...selected, ...(await versionsOfRange(call, call.params['id']!, range))];
 }
 
 /** Up to 200 versions of a package in a range; none without one. Throws `Invalid` for a text that is no range. */
-export async function versionsOfRange({ api }: PageCall, id: string, range: string | null): Promise<string[]> {
+export async function versionsOfRange(
+  { api }: PageCall,
+  id: string,
+  range: string | null | undefined,
+): Promise<string[]> {
   if (!range?.trim()) return [];
   const query = { range: range.trim(), limit: String(maxAtOnce) };
   const { items } = await api.call('listPackageVersions', packageVersionList, { params: { id }, query });
@@ -71,7 +79,8 @@ export function undefinedIfGone(error: unknown): undefined {
   throw error;
 }
 
-async function preview({ api, params }: PageCall, versions: readonly string[]): Promise<PageView> {
+async function preview({ api, params }: PageCall, asked: readonly string[]): Promise<PageView> {
+  const { chosen: versions, note } = firstOf(asked, maxAtOnce);
   const id = params['id']!;
   const found = await api.call('getPackage', packageDetails, { params: { id } });
   if (versions.length === 0) {
@@ -94,6 +103,7 @@ async function preview({ api, params }: PageCall, versions: readonly string[]): 
           : 'A deletion cannot be undone. Clients that have locked one of these versions can no longer restore it. To hide a version only, unlist it.'
       }
     </p>
+    ${note}
     <ul>
       ${versions.map((version) => html`<li>${short(found.id, 128)} ${short(version, 128)}</li>`)}
     </ul>
@@ -110,7 +120,7 @@ async function preview({ api, params }: PageCall, versions: readonly string[]): 
     ${confirmForm(
       `Delete ${counted(versions.length, 'version')}`,
       'Keep',
-      packagePath(found.id),
+      withValues(`${packagePath(found.id)}?show=versions`, 'version', versions),
       [...versions.map((version) => ['version', version] as const), ['confirmed', 'yes']],
       `${packagePath(found.id)}/delete`,
     )}`;

@@ -4,12 +4,14 @@ import { eventList, historySchema, packageDetails, type packageVersion } from '.
 import { ago, countText, counted, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
-import { given, packagePath, pageLinks, tabLinks, withQuery } from '../../framework/links.ts';
+import { given, packagePath, tabLinks, withQuery } from '../../framework/links.ts';
 import type { Page, PageCall, PageView } from '../../framework/page.ts';
-import { selectBox, table } from '../../framework/table.ts';
+import { list, Selection } from '../../framework/selection.ts';
+import { table } from '../../framework/table.ts';
 import { userSection } from '../account/token.ts';
 import { explainMissing } from '../mirror/explain.ts';
 import { eventRows } from '../operations/event-rows.ts';
+import { deprecationPath } from './deprecation.ts';
 import { marksOf } from './findings.ts';
 import { dependencySection, installLines, readmeSection, versionFacts, warnings } from './package-version.ts';
 
@@ -109,15 +111,21 @@ async function versionsPart(call: PageCall, found: Found): Promise<Html> {
     params: { id },
     query,
   });
-  return html`<form class="filter" method="get" action="${path}">
-      <input type="hidden" name="show" value="versions" />
-      <div>
-        <label for="q">Versions that begin with</label>
-        <input id="q" name="q" type="search" maxlength="100" value="${query['q']}" />
-      </div>
-      <button>Filter</button>
-    </form>
-    ${versionRows(found, items, call)} ${pageLinks(path, { ...query, show: 'versions' }, next)}`;
+  const { mayDelete, mayChange } = rightsOf(found, call);
+  const selection = mayDelete || mayChange ? new Selection(call, 'version') : undefined;
+  return list({
+    path,
+    query,
+    fixed: { show: 'versions' },
+    filter: html`<div>
+      <label for="q">Versions that begin with</label>
+      <input id="q" name="q" type="search" maxlength="100" value="${query['q']}" />
+    </div>`,
+    rows: versionTable(id, items, call.now, selection),
+    next,
+    selection,
+    actions: versionActions(found, call),
+  });
 }
 
 async function dependentSection({ api }: PageCall, id: string): Promise<Html> {
@@ -147,12 +155,19 @@ function versionTable(
   id: string,
   versions: readonly z.input<typeof packageVersion>[],
   now: number,
-  isForm = false,
+  selection?: Selection,
 ): Html {
   return table(
-    [isForm && { unseen: 'Select' }, 'Version', 'State', 'Published', { number: 'Size' }, { number: 'Downloads' }],
+    [
+      selection !== undefined && { unseen: 'Select' },
+      'Version',
+      'State',
+      'Published',
+      { number: 'Size' },
+      { number: 'Downloads' },
+    ],
     versions.map((each) => [
-      isForm && selectBox('version', each.version, each.version),
+      selection?.box(each.version, each.version),
       html`<a href="${packagePath(id, each.version)}">${each.version}</a>`,
       html`${each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`} ${marksOf(each)}`,
       ago(each.published_at, now),
@@ -163,36 +178,36 @@ function versionTable(
   );
 }
 
-function versionRows(
-  { id, origin }: Found,
-  versions: readonly z.input<typeof packageVersion>[],
-  { now, principal }: PageCall,
-): Html {
+function rightsOf({ origin }: Found, { principal }: PageCall): { mayDelete: boolean; mayChange: boolean } {
   const isHosted = origin === 'hosted';
-  const mayDelete = may(principal, 'delete') && (isHosted || may(principal, 'operate'));
-  const mayRelist = isHosted && may(principal, 'write');
-  const isForm = mayDelete || mayRelist;
-  const rows = versionTable(id, versions, now, isForm);
-  if (!isForm) return rows;
-  const path = packagePath(id);
-  return html`<form method="post" action="${path}/listing">
-    ${rows}
-    <p>
+  return {
+    mayDelete: may(principal, 'delete') && (isHosted || may(principal, 'operate')),
+    mayChange: isHosted && may(principal, 'write'),
+  };
+}
+
+function versionActions(found: Found, call: PageCall): Html {
+  const { mayDelete, mayChange } = rightsOf(found, call);
+  const isHosted = found.origin === 'hosted';
+  const path = packagePath(found.id);
+  const deprecation = deprecationPath(found.id);
+  const listing = html`formmethod="post" formaction="${path}/listing" name="change"`;
+  return html`<p>
       <label for="range">And the versions in the range</label>
-      <input id="range" name="range" maxlength="255" placeholder="[1.0.0, 2.0.0)" />
+      <input id="range" name="range" maxlength="255" placeholder="[1.0.0, 2.0.0)" value="${call.query['range']}" />
     </p>
     <p>
-      ${mayDelete && isHosted && html`<button name="change" value="unlist">Unlist</button>`}
-      ${mayRelist && html`<button name="change" value="relist">List again</button>`}
+      ${mayDelete && isHosted && html`<button ${listing} value="unlist">Unlist</button>`}
+      ${mayChange && html`<button ${listing} value="relist">List again</button>`}
+      ${mayChange && html`<button formaction="${deprecation}/change">Deprecate…</button>`}
       ${
         mayDelete &&
         html`<button class="danger" formaction="${path}/delete">
           ${isHosted ? 'Delete…' : 'Drop from the mirror…'}
         </button>`
       }
-      ${mayRelist && html`<a class="button" href="${path}/deprecation">Deprecation and advisories…</a>`}
-    </p>
-  </form>`;
+      ${mayChange && html`<a class="button" href="${deprecation}">Deprecation and advisories…</a>`}
+    </p>`;
 }
 
 /** Who pushed, unlisted and deleted; for visitors that may read the record of events. */

@@ -1,0 +1,61 @@
+import { randomUUID } from 'node:crypto';
+import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
+import { dangers, hostile } from '../support/hostile.ts';
+import { TestRepository } from '../support/registry.ts';
+import { startTestServer } from '../support/server.ts';
+import { Visitor } from '../support/visitor.ts';
+
+// The bounds of what is selected in a list; test/browser/selections.test.ts selects rows.
+
+const addressOf = (path: string, name: string, values: readonly string[]) =>
+  `${path}?${new URLSearchParams(values.map((value): [string, string] => [name, value])).toString()}`;
+
+const hiddenIn = (page: string, name: string) =>
+  [...page.matchAll(new RegExp(`<input type="hidden" name="${name}" value="([^"]*)"`, 'g'))].map(([, value]) => value!);
+
+test('a selection has at most 200 rows and 3500 characters, keeps the first ones, and says how many are left', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish({ id: 'Contoso.Core' });
+  const visitor = await Visitor.signedIn(server);
+  const ids = Array.from({ length: 300 }, () => randomUUID());
+  const tokens = await visitor.page(addressOf('/console/tokens', 'id', ids));
+  t.deepEqual(hiddenIn(tokens, 'id'), ids.slice(0, 87), '40 characters each');
+  t.regex(tokens, /213 rows are not selected: the selection is full/);
+  t.regex(tokens, /<strong>87<\/strong>\s*selected, 87 of them not on this page/);
+  const versions = Array.from({ length: 250 }, (_, index) => `${index}`);
+  const page = await visitor.page(`${addressOf('/console/packages/Contoso.Core', 'version', versions)}&show=versions`);
+  t.deepEqual(hiddenIn(page, 'version'), versions.slice(0, 200));
+  t.regex(page, /50 rows are not selected/);
+  const twice = await visitor.page(addressOf('/console/tokens', 'id', [ids[0]!, ids[0]!, ids[1]!]));
+  t.deepEqual(hiddenIn(twice, 'id'), ids.slice(0, 2));
+  t.notRegex(twice, /not selected/);
+  t.regex(twice, /<a href="\/console\/tokens">Clear the selection/);
+});
+
+test('a confirmation with more than it changes at once says so, and its form sends only what it shows', async (t) => {
+  const server = await startTestServer(t);
+  await new TestRepository(server, 'team/app').image('v1');
+  await new TestFeed(server).publish({ id: 'Contoso.Core' });
+  const visitor = await Visitor.signedIn(server);
+  const tags = Array.from({ length: 130 }, (_, index) => `v${index}`);
+  const images = await visitor.page(addressOf('/console/images/team%2Fapp/delete', 'tag', tags));
+  t.regex(images, /Only the first 100 of 130 selected ones are shown and changed here/);
+  t.deepEqual(hiddenIn(images, 'tag'), tags.slice(0, 100));
+  for (const path of ['delete', 'deprecation/change']) {
+    const versions = Array.from({ length: 230 }, (_, index) => `1.${index}`);
+    const page = await visitor.page(addressOf(`/console/packages/Contoso.Core/${path}`, 'version', versions));
+    t.regex(page, /Only the first 200 of 230/, path);
+    t.deepEqual(hiddenIn(page, 'version'), versions.slice(0, 200), path);
+  }
+});
+
+test('selected values are only text', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = await Visitor.signedIn(server);
+  for (const text of hostile) {
+    const page = await visitor.page(addressOf('/console/tokens', 'id', [text]));
+    t.deepEqual(dangers(page), [], text);
+    t.regex(page, /<strong>1<\/strong>\s*selected/);
+  }
+});
