@@ -274,6 +274,15 @@ export const usageSchema = z
     }),
     items: z.array(usageItem),
     next_cursor: z.string().nullable(),
+    total: usageItem
+      .omit({ date: true, key: true })
+      .extend({ count: count.meta({ description: 'Names, of 100,000 at most' }) })
+      .nullable()
+      .optional()
+      .meta({
+        description:
+          'With `total=1`: the names on all pages and their sums, as counted a moment ago. Null while they are counted for the first time',
+      }),
   })
   .meta({ id: 'Usage' });
 
@@ -344,10 +353,12 @@ export const publishedPackage = z
 export const tokenList = listOf(token);
 export const sessionList = listOf(session);
 /** What a list has in all, if it was asked for. */
-const total = z.strictObject({ count, size_bytes: bytes }).nullable().optional().meta({
-  description:
-    'With `total=1`: the names on all pages and their bytes; of mirrored ones as counted a moment ago. Null while they are counted for the first time',
-});
+export function listTotal(description: string) {
+  return z.strictObject({ count, size_bytes: bytes }).nullable().optional().meta({ description });
+}
+const total = listTotal(
+  'With `total=1`: the names on all pages and their bytes; of mirrored ones as counted a moment ago. Null while they are counted for the first time',
+);
 export const packageList = listOf(packageSummary).extend({ total });
 export const containerList = listOf(container).extend({ total });
 export const eventList = listOf(event);

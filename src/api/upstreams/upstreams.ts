@@ -8,7 +8,7 @@ import type { MirrorOverview, StoredEntry, UpstreamView } from '../../mirror/ove
 import type { AllAccountsUse } from '../../usage/all-accounts.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
-import { sortedPage } from '../framework/sorted.ts';
+import { sortedPage, totalFlag, totalOf } from '../framework/sorted.ts';
 import { timeOf, timeOrNull } from '../framework/schemas.ts';
 import { upstreamEntry, upstreamEntryList, upstreamHistory, upstreamItem, upstreamList } from './upstream-schemas.ts';
 
@@ -44,6 +44,7 @@ const entriesQuery = pageQuery.extend({
     .enum(['size', 'used', 'stored'], 'expected size, used, stored, or no order')
     .optional()
     .meta({ description: 'The largest, or those that were used or stored last, first; by kind and name without it' }),
+  total: totalFlag,
   entry_kind: z.string('expected one kind').max(32).optional().meta({ description: 'Only entries of this kind' }),
 });
 
@@ -151,20 +152,21 @@ export function upstreamOperations({ overview, use, now }: UpstreamOperationPart
         const upstream = overview.find(params['id']!, query.kind);
         const filter = { kind: query.entry_kind, prefix: query.name?.trim().toLowerCase() };
         const { sort } = query;
+        const name = `upstreams/${upstream.config.kind}/${upstream.id}`;
+        const total = await totalOf(query, [{ total: () => overview.total(upstream, filter) }]);
         if (sort !== undefined) {
           const read = (limit: number, after: Rank | undefined) =>
             overview.sortedEntries(upstream, sort, filter, limit, after);
-          const name = `upstreams/${upstream.config.kind}/${upstream.id}`;
           const { entries, next_cursor } = await sortedPage(query, name, [{ ranked: read }]);
-          return { items: entries.map(jsonItem), next_cursor };
+          return { items: entries.map(jsonItem), next_cursor, ...total };
         }
         const { entries, next_cursor } = await readPage<StoredEntry, [string, string, string]>(query, {
-          name: `upstreams/${upstream.config.kind}/${upstream.id}`,
+          name,
           key: z.tuple([z.string(), z.string(), z.string()]),
           keyOf: ({ kind, name, id: entry }) => [kind, name, entry],
           read: (limit, after) => overview.entries(upstream, filter, limit, after),
         });
-        return { items: entries.map(jsonItem), next_cursor };
+        return { items: entries.map(jsonItem), next_cursor, ...total };
       },
     }),
     operation({

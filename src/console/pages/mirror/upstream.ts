@@ -11,7 +11,8 @@ import { confirmForm } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import type { Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
-import { given, pageLinks } from '../../framework/links.ts';
+import { choice, given } from '../../framework/links.ts';
+import { emptyText, filterForm, furtherPages, textField, totalLine, type ListAddress } from '../../framework/list.ts';
 import { barChart } from '../../framework/plot.ts';
 import { facts, type Cells, selectBox, table } from '../../framework/table.ts';
 import {
@@ -47,15 +48,10 @@ export const upstreamPage: Page = {
   show: async (call): Promise<PageView> => {
     const params = { id: call.params['id']! };
     const upstream = await call.api.call('getUpstream', upstreamItem, { params, query: kindOf(call) });
-    const list = await call.api.call('listUpstreamEntries', upstreamEntryList, {
-      params,
-      query: given(call.query, 'cursor', 'kind', 'name', 'entry_kind'),
-    });
     const body = html`${factsOf(upstream, call.now)} ${await historySection(call, upstream)}
       <section>
         <h2>What is stored</h2>
-        ${filter(call, upstream)} ${entriesForm(call, upstream, list.items)}
-        ${pageLinks(`/console/mirror/${encodeURIComponent(params.id)}`, call.query, list.next_cursor)}
+        ${await entriesPart(call, upstream)}
       </section>`;
     return { title: `Upstream ${upstream.id}`, body, json: `/v1/upstreams/${encodeURIComponent(params.id)}` };
   },
@@ -212,48 +208,49 @@ function outcomesText(outcomes: Readonly<Record<string, number>>): string {
   return texts.map(([name, value]) => `${countText(value)} ${outcomeTexts[name] ?? name}`).join(', ') || 'none yet';
 }
 
-function filter({ query }: PageCall, { id, kind, entry_kinds: kinds }: UpstreamItem): Html {
-  return html`<form class="filter" action="/console/mirror/${encodeURIComponent(id)}">
-    <input type="hidden" name="kind" value="${kind}" />
-    <div>
-      <label for="name">Name begins with</label>
-      <input id="name" name="name" maxlength="255" value="${query['name']}" />
-    </div>
-    <div>
-      <label for="entry_kind">Kind</label>
-      <select id="entry_kind" name="entry_kind">
-        <option value="">all</option>
-        ${kinds.map(
-          (each) =>
-            html`<option value="${each}" ${each === query['entry_kind'] ? html`selected` : ''}>${each}</option>`,
-        )}
-      </select>
-    </div>
-    <button>Filter</button>
-  </form>`;
+async function entriesPart(call: PageCall, upstream: UpstreamItem): Promise<Html> {
+  const query = given(call.query, 'name', 'entry_kind', 'sort', 'cursor');
+  const kept = { kind: upstream.kind, ...given(call.query, 'period') };
+  const list = { path: `/console/mirror/${encodeURIComponent(upstream.id)}`, kept, query };
+  const kinds = Object.fromEntries(upstream.entry_kinds.map((each) => [each, each]));
+  const form = filterForm(list, [
+    textField(list, 'Name begins with', 'name', 255),
+    choice('entry_kind', 'Kind', { '': 'all', ...kinds }, query['entry_kind']),
+  ]);
+  const asked = { params: { id: upstream.id }, query: { ...query, kind: upstream.kind, total: '1' } };
+  const found = await call.api.call('listUpstreamEntries', upstreamEntryList, asked).catch(tooMany);
+  if (typeof found === 'string')
+    return html`${form}
+      <p class="field-error" role="alert">${found}</p>`;
+  const uncounted = query['name'] ? 'More than 10,000 entries' : 'They are being counted; look again in a minute.';
+  return html`${form} ${totalLine(found.total, 'entry', 'entries', uncounted)}
+  ${entriesForm(call, upstream, list, found.items)} ${furtherPages(list, found.next_cursor)}`;
 }
 
-function entriesForm(call: PageCall, upstream: UpstreamItem, entries: readonly Entry[]): Html {
-  if (entries.length === 0) {
-    return html`<p class="empty">
-      Nothing is stored under these names. What clients request is stored;
-      <a href="/console/prefetch">a prefetch</a> stores it before.
-    </p>`;
-  }
+/** The message, if a text finds too many entries to sort them. */
+function tooMany(error: unknown): string {
+  if (error instanceof DomainError && error.detail?.['parameter'] === 'name') return error.message;
+  throw error;
+}
+
+function entriesForm(call: PageCall, upstream: UpstreamItem, list: ListAddress, entries: readonly Entry[]): Html {
   const mayDrop = may(call.principal, 'delete');
+  const nothing = html`Nothing is stored yet. What clients request is stored;
+    <a href="/console/prefetch">a prefetch</a> stores it before.`;
   const rows = table(
     [
       mayDrop && { unseen: 'Select' },
-      { name: 'Name' },
+      { name: 'Name', sort: '' },
       'Version, tag or digest',
       'Kind',
-      { number: 'Size' },
-      'Last used',
-      'Stored',
+      { number: 'Size', sort: 'size' },
+      { text: 'Last used', sort: 'used' },
+      { text: 'Stored', sort: 'stored' },
     ],
     entries.map((each) => entryRow(each, mayDrop, call.now)),
+    { empty: emptyText(list, nothing), list },
   );
-  if (!mayDrop) return rows;
+  if (!mayDrop || entries.length === 0) return rows;
   return html`<form action="/console/mirror/${encodeURIComponent(upstream.id)}/drop">
     <input type="hidden" name="kind" value="${upstream.kind}" />
     ${rows}
@@ -269,7 +266,7 @@ function entryRow(
   const text = [name, reference].filter((part) => part !== '').join(' ') || kind;
   return [
     mayDrop && selectBox('entry', id, text),
-    name,
+    name || html`<span class="quiet">the whole feed</span>`,
     reference.length > maxReferenceLength ? copyable(reference, short(reference, maxReferenceLength)) : reference,
     kind,
     sizeHtml(bytes),
