@@ -1,10 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import type { Page } from 'playwright-core';
+import { noCounts } from '../../src/usage/counters.ts';
+import { periodAt } from '../../src/usage/period.ts';
 import { browserCommand, browserIn, sharedIn, visit } from '../support/browser.ts';
 import { testWith } from '../support/clients/test-with.ts';
 import { TestFeed } from '../support/feed.ts';
-import { flushUsage } from '../support/inside.ts';
+import { databaseOf, defaultAccountOf, flushUsage } from '../support/inside.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { factsOf, violationsOf } from './in-page.ts';
@@ -14,6 +16,7 @@ import { factsOf, violationsOf } from './in-page.ts';
 const testInBrowser = testWith(browserCommand);
 const browser = browserIn(test);
 const hostedCount = 56;
+const day = 86_400_000;
 const data = sharedIn(test, async (t) => {
   const up = await UpstreamFeed.start(t);
   const server = await startMirrorOf(t, [up.as('up.test')]);
@@ -37,6 +40,26 @@ const data = sharedIn(test, async (t) => {
   await new TestRepository(server, 'team/one').image('v1');
   for (const tag of ['v1', 'v2']) await new TestRepository(server, 'team/two').image(tag);
   await flushUsage(server);
+  // Each name was used on each of the last 30 days, so that each has a plot.
+  const today = Math.floor(Date.now() / day) * day;
+  const names = [...numbers.map((number) => `made.p${String(number).padStart(2, '0')}`), 'team/one'];
+  await databaseOf(server).transaction(async (tx) => {
+    for (const name of names) {
+      const rows = Array.from({ length: 29 }, (_, index) => ({
+        ...noCounts(),
+        account_id: defaultAccountOf(server),
+        dimension: name.includes('/') ? 'container' : 'package',
+        period_start: periodAt(today - (index + 1) * day).start,
+        name,
+        day: today - (index + 1) * day,
+        downloads: 100 + index,
+      }));
+      await tx.insertNew('usage_counts', rows);
+    }
+    const sample = { failures: 0, milliseconds: 0, needed: 0, hits: 0, received_bytes: 0 };
+    const key = { kind: 'nuget', upstream: 'up.test', hour: today - day };
+    await tx.insertNew('upstream_samples', [{ ...key, ...sample, requests: 7 }]);
+  });
   return { server };
 });
 
@@ -143,11 +166,11 @@ testInBrowser('images, usage and what is stored of an upstream are sorted by the
     t.deepEqual(await cellsOf(page, 'Image'), ['team/two', 'team/one']);
 
     await page.goto('/console/usage');
-    await head(page, 'Downloads').click();
+    await head(page, 'Requests').click();
     t.deepEqual((await cellsOf(page, 'Name')).slice(0, 2), ['made.p40', 'zoo']);
-    t.regex(await page.locator('main').innerText(), /57 packages: [\d,]+ requests, 5 downloads, /);
+    t.regex(await page.locator('main').innerText(), /57 packages: [\d,]+ requests, [\d,]+ downloads, /);
     await next(page).click();
-    t.deepEqual(await ordersOf(page), [['Downloads', 'descending']]);
+    t.deepEqual(await ordersOf(page), [['Requests', 'descending']]);
     await page.getByLabel('Name contains').fill('zoo');
     await page.getByRole('button', { name: 'Filter' }).click();
     t.deepEqual(await cellsOf(page, 'Name'), ['zoo']);
@@ -158,9 +181,39 @@ testInBrowser('images, usage and what is stored of an upstream are sorted by the
     await page.goto('/console/mirror/up.test');
     await head(page, 'Size').click();
     const sizes = await numbersOf(page, 'Size');
-    t.true(sizes.length >= 3);
+    t.true(new Set(sizes).size >= 2);
     isFalling(t, sizes);
     t.regex(await page.locator('main').innerText(), new RegExp(`${sizes.length} entries, `));
+  });
+});
+
+testInBrowser('plots show the last 30 days, also in words, and full lists weigh less than 100 kB', async (t) => {
+  const { server } = await data();
+  await visit(t, await browser(), server, { javaScriptEnabled: false }, async ({ page, context }) => {
+    const session = await context.newCDPSession(page);
+    let bytes = 0;
+    session.on('Network.loadingFinished', ({ encodedDataLength }) => (bytes += encodedDataLength));
+    await session.send('Network.enable');
+    await page.goto('/console/packages', { waitUntil: 'networkidle' });
+    t.true(bytes < 100_000, `${bytes} bytes`);
+    const plot = page.getByRole('row', { name: 'Made.P40' }).getByRole('img');
+    t.is(await plot.getAttribute('class'), 'spark');
+    const sum = Array.from({ length: 29 }, (_, index) => 100 + index).reduce((all, each) => all + each, 3);
+    const text = `${sum.toLocaleString('en')} downloads in 30 days, 128 at most on a day`;
+    t.is(await plot.locator('title').textContent(), text);
+    t.is(await page.getByRole('img', { name: text }).count(), 1);
+    const box = (await plot.boundingBox())!;
+    t.deepEqual([box.width, Math.round(box.height)], [90, 24]);
+    // The latest day is the last bar, and the lowest.
+    const bars = (await plot.locator('path').getAttribute('d'))!.split('M').slice(1);
+    t.is(bars.length, 30);
+    t.is(bars[0], '1 24v-24');
+    t.is(bars[29], '88 24v-1');
+    await page.goto('/console/images');
+    t.is(await page.getByRole('img').count(), 1, 'none without a pull');
+    t.regex((await page.getByRole('row', { name: 'team/one' }).locator('title').textContent())!, /pulls in 30 days/);
+    await page.goto('/console/mirror');
+    t.is(await page.getByRole('img', { name: '7 requests in 30 days, 7 at most on a day' }).count(), 1);
   });
 });
 

@@ -20,6 +20,12 @@ export const upstream = z
   .nullable()
   .meta({ description: 'The upstream of mirrored content; null for hosted content' });
 
+/** Numbers by day, for a small plot. */
+export const daily = z.array(count).meta({
+  description:
+    'With `daily=1`: of each of the last 30 days, UTC, today last. What was counted a few seconds ago may be missing',
+});
+
 /** The fields `origin` and `upstream` of content that came from this upstream; null for hosted content. */
 export function originFields(name: string | null) {
   return { origin: name === null ? ('hosted' as const) : ('mirrored' as const), upstream: name };
@@ -138,7 +144,9 @@ export const historySchema = z
   })
   .meta({ id: 'History' });
 
-export const packageSummary = z.strictObject(packageFields).meta({ id: 'Package' });
+export const packageSummary = z
+  .strictObject({ ...packageFields, daily_downloads: daily.optional() })
+  .meta({ id: 'Package' });
 
 export const packageVersion = z
   .strictObject({
@@ -185,6 +193,7 @@ export const container = z
     size_bytes: bytes,
     pull_count: count,
     last_pulled_at: time.nullable(),
+    daily_pulls: daily.optional(),
   })
   .meta({ id: 'Container' });
 

@@ -8,6 +8,12 @@ export const totalFlag = z
   .default('0')
   .meta({ description: 'With 1, the answer has `total`' });
 
+/** The query parameter that asks for the numbers of each day. */
+export const dailyFlag = z
+  .enum(['0', '1'], 'expected 0 or 1')
+  .default('0')
+  .meta({ description: 'With 1, each item has the numbers of each of the last 30 days' });
+
 /** The query parameters of a list of hosted and mirrored names that can be sorted by the numbers `sorts`. */
 export function sortedQuery<Sort extends string>(sorts: readonly [Sort, ...Sort[]]) {
   return originQuery.extend({
@@ -20,6 +26,7 @@ export function sortedQuery<Sort extends string>(sorts: readonly [Sort, ...Sort[
       }),
     q: filterText('Only names that contain this text, in any letter case'),
     total: totalFlag,
+    daily: dailyFlag,
   });
 }
 

@@ -1,6 +1,6 @@
 import { upstreamKinds } from '../../config/protocols.ts';
 import { z } from 'zod';
-import { listOf, listTotal } from '../framework/schemas.ts';
+import { daily, listOf, listTotal } from '../framework/schemas.ts';
 
 // The answers of `/v1/upstreams`.
 
@@ -92,6 +92,7 @@ export const upstreamItem = z
       description: 'When it last answered without a failure; before the start, when it last sent what is stored',
     }),
     since: time.meta({ description: 'The start of this instance' }),
+    daily_requests: daily.optional(),
   })
   .meta({ id: 'Upstream' });
 

@@ -6,9 +6,10 @@ import { quantileOf } from '../../metrics/upstreams.ts';
 import { alternatives, upstreamKinds } from '../../config/protocols.ts';
 import type { MirrorOverview, StoredEntry, UpstreamView } from '../../mirror/overview.ts';
 import type { AllAccountsUse } from '../../usage/all-accounts.ts';
+import { lastDays } from '../../usage/daily.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
-import { sortedPage, totalFlag, totalOf } from '../framework/sorted.ts';
+import { dailyFlag, sortedPage, totalFlag, totalOf } from '../framework/sorted.ts';
 import { timeOf, timeOrNull } from '../framework/schemas.ts';
 import { upstreamEntry, upstreamEntryList, upstreamHistory, upstreamItem, upstreamList } from './upstream-schemas.ts';
 
@@ -61,10 +62,17 @@ export function upstreamOperations({ overview, use, now }: UpstreamOperationPart
       id: 'listUpstreams',
       summary: 'List the upstreams with their state, what is stored of them, and what the mirror saved',
       action,
+      query: z.object({ daily: dailyFlag }),
       status: 200,
       answer: upstreamList,
-      run: async () => {
+      run: async ({ query }) => {
         const [views, { period, counters, asOf }] = await Promise.all([overview.list(), use.read()]);
+        const upstreams = views.map(({ upstream }) => upstream);
+        const dailyOf = query.daily === '1' && (await overview.samples.daily(upstreams, lastDays(now())));
+        const items = views.map((each) => ({
+          ...itemOf(each),
+          ...(dailyOf && { daily_requests: dailyOf(each.upstream) }),
+        }));
         const { cache_hits: hits, cache_misses: misses, upstream_bytes } = counters;
         const month = {
           start: timeOf(period.start),
@@ -73,7 +81,7 @@ export function upstreamOperations({ overview, use, now }: UpstreamOperationPart
           hits,
           upstream_bytes,
         };
-        return { items: views.map(itemOf), next_cursor: null, month };
+        return { items, next_cursor: null, month };
       },
     }),
     operation({

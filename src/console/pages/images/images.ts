@@ -12,6 +12,7 @@ import {
   type ListAddress,
 } from '../../framework/list.ts';
 import type { Page } from '../../framework/page.ts';
+import { sparkline } from '../../framework/plot.ts';
 import { table } from '../../framework/table.ts';
 
 const path = '/console/images';
@@ -25,7 +26,7 @@ export const imagesPage: Page = {
     const query = given(asked, 'q', 'origin', 'sort', 'cursor');
     const list = { path, query };
     const { items, total, ...page } = await api.call('listContainers', containerList, {
-      query: { ...query, tags: '0', total: '1' },
+      query: { ...query, tags: '0', total: '1', daily: '1' },
     });
     const body = html`${filterForm(list, [textField(list, 'Name contains'), originChoice(query['origin'])])}
     ${totalLine(total, 'image', 'images', beingCounted(list, 'images'))}
@@ -43,7 +44,7 @@ export const imagesPage: Page = {
         originOf(each),
         countText(each.tag_count),
         sizeHtml(each.size_bytes),
-        countText(each.pull_count),
+        html`${countText(each.pull_count)} ${sparkline(each.daily_pulls, 'pull')}`,
         ago(each.last_pulled_at, now),
       ]),
       { empty: empty(list), list },

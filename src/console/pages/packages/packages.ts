@@ -13,6 +13,7 @@ import {
   type ListAddress,
 } from '../../framework/list.ts';
 import type { Page } from '../../framework/page.ts';
+import { sparkline } from '../../framework/plot.ts';
 import { table } from '../../framework/table.ts';
 import { marksOf } from './findings.ts';
 
@@ -26,7 +27,9 @@ export const packagesPage: Page = {
   show: async ({ api, query: asked, now, principal }) => {
     const query = given(asked, 'q', 'origin', 'sort', 'cursor');
     const list = { path, query };
-    const { items, total, ...page } = await api.call('listPackages', packageList, { query: { ...query, total: '1' } });
+    const { items, total, ...page } = await api.call('listPackages', packageList, {
+      query: { ...query, total: '1', daily: '1' },
+    });
     const upload = may(principal, 'write') && html`<a class="button" href="/console/upload">Upload a package</a>`;
     const body = html`${filterForm(list, [textField(list, 'ID contains'), originChoice(query['origin'])], upload)}
     ${totalLine(total, 'package', 'packages', beingCounted(list, 'packages'))}
@@ -47,7 +50,7 @@ export const packagesPage: Page = {
         each.latest_version ?? html`<span class="quiet">all unlisted</span>`,
         countText(each.version_count),
         sizeHtml(each.size_bytes),
-        countText(each.download_count),
+        html`${countText(each.download_count)} ${sparkline(each.daily_downloads, 'download')}`,
         ago(each.last_downloaded_at, now),
         ago(each.updated_at, now),
       ]),
