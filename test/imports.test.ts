@@ -36,7 +36,7 @@ const rooms: Record<string, string> = {
     'oci/prefetch oci/operations oci/http oci/catalog oci/mirrored oci/uploads oci/hosted oci/format server/protocol.ts server/core.ts jobs http mirror/policy usage upstream config',
   'oci/prefetch':
     'oci/mirrored oci/hosted oci/format prefetch mirror mirror/policy mirror/store storage/files database config',
-  'oci/operations': 'oci/catalog oci/hosted api/account api/content api/framework accounts database',
+  'oci/operations': 'oci/catalog oci/hosted api/account api/content api/framework usage accounts database',
   'oci/http': 'oci/catalog oci/uploads oci/hosted oci/format instances http usage accounts database upstream config',
   'oci/catalog':
     'oci/mirrored oci/uploads oci/hosted oci/format api/content api/framework http mirror mirror/policy mirror/store usage accounts history events storage/blobs storage/files database upstream config',
@@ -332,7 +332,7 @@ test('the owner of a name is asked for, and not taken from the principal', (t) =
     'nuget/operations/change-operations.ts': 1,
     'nuget/operations/management-deprecation.ts': 3,
     'nuget/operations/finding-operations.ts': 1,
-    'nuget/operations/management.ts': 4,
+    'nuget/operations/management.ts': 2,
     'nuget/operations/search-sources.ts': 1,
     'oci/http/content-routes.ts': 1,
     'oci/http/routes.ts': 1,

@@ -1,6 +1,6 @@
 import { placeholders, type Database, type Value } from '../database/database.ts';
 import { rankedRows } from '../database/ranked-rows.ts';
-import { compareRanks, type Rank, type Ranked } from '../runtime/ranked.ts';
+import { compareRanks, type ListTotal, type Rank, type Ranked } from '../runtime/ranked.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { recordEvent } from '../events/record.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
@@ -184,6 +184,30 @@ export class MirrorOverview {
     return found.sort((one, other) => compareRanks(one.rank, other.rank)).slice(0, limit);
   }
 
+  /**
+   * How many entries of an upstream a filter has, and their bytes, each content of a kind counted once. Undefined if more than
+   * 10,000 begin with the prefix; without a prefix as they were counted a moment ago, and undefined before that.
+   */
+  async total(upstream: Upstream, { kind, prefix = '' }: EntryFilter): Promise<ListTotal | undefined> {
+    const { database, totals } = this.#parts;
+    const kinds = this.#kindsOf(upstream).filter((each) => kind === undefined || each === kind);
+    if (prefix === '') {
+      const counted = (await totals.read())?.get(upstream);
+      return counted && sumOf(kinds.flatMap((each) => counted.byKind.get(each) ?? []));
+    }
+    if (kinds.length === 0) return sumOf([]);
+    const some = `SELECT kind, digest, size_bytes FROM mirror_entries
+      WHERE upstream = ? AND kind IN (${placeholders(kinds)}) AND name >= ? AND name < ? LIMIT ${maxSorted + 1}`;
+    const contents = await database.select<ListTotal>(
+      `SELECT SUM(entries) AS count, SUM(bytes) AS bytes FROM (
+         SELECT kind, COUNT(*) AS entries, MAX(size_bytes) AS bytes FROM (${some}) AS some GROUP BY kind, digest
+       ) AS contents GROUP BY kind`,
+      [upstream.id, ...kinds, prefix, prefix + lastCharacter],
+    );
+    const total = sumOf(contents);
+    return total.count > maxSorted ? undefined : total;
+  }
+
   /** What is stored of an upstream under a name: up to 1,000 entries, and when the upstream last confirmed one of them. */
   async storedUnder(upstream: Upstream, name: string): Promise<{ entries: number; validatedAt: number | null }> {
     const kinds = this.#kindsOf(upstream);
@@ -223,6 +247,15 @@ export class MirrorOverview {
   #kindsOf({ config }: Upstream): readonly string[] {
     return Object.keys(this.#parts.kinds.get(config.kind)!.kinds);
   }
+}
+
+function sumOf(parts: readonly ListTotal[]): ListTotal {
+  const sum = { count: 0, bytes: 0 };
+  for (const { count, bytes } of parts) {
+    sum.count += count;
+    sum.bytes += bytes;
+  }
+  return sum;
 }
 
 function tooManyToSort(): DomainError {

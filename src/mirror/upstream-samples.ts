@@ -1,4 +1,4 @@
-import type { Database } from '../database/database.ts';
+import { placeholders, type Database } from '../database/database.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
 
 /** What was asked of an upstream. */
@@ -66,6 +66,23 @@ export class UpstreamSamples {
       const sums = Object.fromEntries(columns.map((name) => [name, Number(row[name])])) as Record<keyof Sums, number>;
       return { start: Number(row.start), ...sums };
     });
+  }
+
+  /** The requests to each of `upstreams` on each of `days`, which are their starts, the earliest first. */
+  async daily(
+    upstreams: readonly { id: string; config: { kind: string } }[],
+    days: readonly number[],
+  ): Promise<(upstream: (typeof upstreams)[number]) => number[]> {
+    const found = new Map<string, number>();
+    for (const [kind, some] of Map.groupBy(upstreams, ({ config }) => config.kind)) {
+      const rows = await this.#database.select<{ upstream: string; day: number; requests: number }>(
+        `SELECT upstream, hour - hour % ? AS day, SUM(requests) AS requests FROM upstream_samples
+         WHERE kind = ? AND upstream IN (${placeholders(some)}) AND hour >= ? GROUP BY upstream, day`,
+        [24 * hour, kind, ...some.map(({ id }) => id), days[0]!],
+      );
+      for (const { upstream, day, requests } of rows) found.set(`${kind} ${upstream} ${day}`, requests);
+    }
+    return ({ id, config }) => days.map((day) => found.get(`${config.kind} ${id} ${day}`) ?? 0);
   }
 
   async deleteOld(): Promise<void> {

@@ -137,7 +137,7 @@ export class ContainerRegistry implements OpenProtocol {
     const { database } = this.#core;
     const parts = { database, source: this.source, mirrors: this.#mirrors };
     const stored = new StoredImages({ ...parts, hosted: this.#hosted, mirrored: this.#mirrored });
-    return [...containerOperations(database, this.#lists, this.#mirrored), ...imageOperations(stored)];
+    return [...containerOperations(this.#core, this.#lists, this.#mirrored), ...imageOperations(stored)];
   }
 
   get searches() {

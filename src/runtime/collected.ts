@@ -14,6 +14,8 @@ interface CollectedParts<Key extends string | number, Value extends object> {
 
 /** Collecting takes at most this share of the time. */
 const share = 1 / 20;
+/** How long a reader waits for a new value when there is an old one; milliseconds. */
+const patience = 100;
 
 /**
  * What is collected from many rows for a key, such as an account, and then used for a while: for longer, if it takes long. It is collected
@@ -27,9 +29,7 @@ export class Collected<Key extends string | number, Value extends object> {
       maxSize,
       sizeCalculation: sizeOf,
       ttl: freshFor,
-      allowStale: true,
       noDeleteOnFetchRejection: true,
-      allowStaleOnFetchRejection: true,
       fetchMethod: async (key, _known, { signal, options }) => {
         const began = performance.now();
         const value = await new BackgroundTask(signal).run(() => collect(key));
@@ -39,9 +39,11 @@ export class Collected<Key extends string | number, Value extends object> {
     });
   }
 
-  /** The value of a key: the one of a moment ago, if there is one. */
+  /** The value of a key. If it takes long to collect it again, the one that was collected before. */
   async of(key: Key): Promise<Value> {
-    return (await this.#values.fetch(key))!;
+    const known = this.#values.peek(key, { allowStale: true });
+    const collected = () => this.#values.fetch(key, { allowStaleOnFetchRejection: known !== undefined });
+    return (await (known ? inTime(collected, patience, { late: () => known, ref: false }) : collected()))!;
   }
 
   /** As `of`; undefined if it is not collected within `milliseconds`. */

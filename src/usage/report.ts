@@ -82,7 +82,7 @@ export async function itemsOf(
 
 /** The sums of the names of a group in a month, for reports that are sorted by one of them. */
 export interface NameSums {
-  names: readonly { name: string; counters: Counters }[];
+  names: readonly UsageItem[];
 }
 
 /** The sums of each name of a group in a period, read page by page; of 100,000 names at most. */
@@ -92,12 +92,12 @@ export async function sumsOf(
   period: Period,
   groupBy: Grouping,
 ): Promise<NameSums> {
-  const names: { name: string; counters: Counters }[] = [];
+  const names: UsageItem[] = [];
   const division = { byDay: false, groupBy };
   const read = (after: string | undefined) =>
     itemsOf(database, accountId, period, division, summedAtATime, after === undefined ? undefined : [after, 0]);
   for await (const page of pagesOf(undefined as string | undefined, summedAtATime, read, ({ name }) => name!)) {
-    names.push(...page.map(({ name, counters }) => ({ name: name!, counters })));
+    names.push(...page);
     if (names.length >= maxSummed) break;
     await pause();
   }

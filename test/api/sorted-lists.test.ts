@@ -6,6 +6,7 @@ import { createToken, flushUsage, flushUses, tokenOf } from '../support/inside.t
 import { OpenDocument } from '../support/open-document.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
@@ -15,10 +16,11 @@ type Json = Record<string, any>;
 
 const random = (bytes: number) => randomBytes(bytes).toString('hex');
 
-async function download(server: TestServer, id: string, version: string, times = 1): Promise<void> {
+async function download(server: TestServer, id: string, version: string, times = 1, token?: string): Promise<void> {
   const key = id.toLowerCase();
   for (let time = 0; time < times; time += 1) {
-    const response = await server.fetch(`/v3/package/${key}/${version}/${key}.${version}.nupkg`);
+    const path = `/v3/package/${key}/${version}/${key}.${version}.nupkg`;
+    const response = await server.fetch(path, token === undefined ? {} : { token });
     if (response.status !== 200) throw new Error(`${id} ${version}: ${response.status}`);
     await response.arrayBuffer();
   }
@@ -221,6 +223,23 @@ for (const dialect of dialects) {
     );
     t.is((await server.fetch(`${path}&sort=name`)).status, 400);
 
+    const document = await OpenDocument.of(server);
+    const totalOf = async (query: string) => {
+      const answer = await server.fetch(`/v1/upstreams/up.test/entries?total=1&limit=1${query}`);
+      return (await document.read('GET /upstreams/{id}/entries', answer))['total'];
+    };
+    const stored = await walk(server, path, 50);
+    const bytesOf = (some: Json[]) => some.reduce((sum, each) => sum + each['size_bytes'], 0);
+    t.deepEqual(await totalOf('&entry_kind=nupkg'), { count: 3, size_bytes: bytesOf(stored) });
+    const begins = stored.filter(({ name }) => name.startsWith('far'));
+    t.deepEqual(await totalOf('&entry_kind=nupkg&name=FAR&sort=size'), { count: 2, size_bytes: bytesOf(begins) });
+    const every = await walk(server, '/v1/upstreams/up.test/entries?', 50);
+    t.is(((await totalOf('')) as Json)['count'], every.length);
+    t.true(every.length > 3);
+    t.is(((await totalOf('&name=far')) as Json)['count'], every.filter(({ name }) => name.startsWith('far')).length);
+    t.deepEqual(await totalOf('&entry_kind=none&name=far'), { count: 0, size_bytes: 0 });
+    t.is(await totalOf('').then((total) => (total as Json)['size_bytes']), bytesOf(every));
+
     const usage = '/v1/account/usage?group_by=package';
     await inOrder(t, server, `${usage}&sort=downloads`, ['other', 'far.a', 'far.b']);
     const limited = (await createToken(server, ['read'], 'default', { packages: ['far.*'] })).value;
@@ -229,7 +248,44 @@ for (const dialect of dialects) {
       'sort=downloads',
       'group_by=package&granularity=day&sort=downloads',
       'group_by=package&sort=x',
+      'q=far',
+      'total=1',
+      'group_by=package&granularity=day&q=far',
     ])
       t.is((await server.fetch(`/v1/account/usage?${query}`)).status, 400, query);
+
+    await inOrder(t, server, `${usage}&q=FAR`, ['far.a', 'far.b']);
+    await inOrder(t, server, `${usage}&q=far&sort=downloads`, ['far.a', 'far.b']);
+    await inOrder(t, server, `${usage}&q=o&sort=egress_bytes`, ['other']);
+    const sumOf = async (query: string, token = server.token) =>
+      (
+        await document.read(
+          'GET /account/usage',
+          await server.fetch(`/v1/account/usage?total=1&limit=1${query}`, { token }),
+        )
+      )['total'] as Json;
+    t.like(await sumOf('&group_by=package&q=far'), { count: 2, downloads: 3 });
+    const all = await walk(server, usage, 50);
+    t.like(await sumOf('&group_by=package'), {
+      count: 3,
+      egress_bytes: all.reduce((sum, each) => sum + each['egress_bytes'], 0),
+    });
+    t.like(await sumOf('&group_by=package', limited), { count: 2, downloads: 3 });
+
+    const tokens = '/v1/account/usage?group_by=token';
+    const { token, value } = await createToken(server, ['read'], 'default');
+    const narrow = await createToken(server, ['read', 'admin'], 'default', { packages: ['far.*'] });
+    await download(server, 'Other', '1.0.0', 1, value);
+    await download(server, 'Far.A', '1.0.0', 1, narrow.value);
+    await flushUsage(server);
+    const named = async (by?: string) => (await walk(server, `${tokens}&q=A%20TEST`, 50, by)).map(({ key }) => key);
+    await until(async () => (await named()).length >= 3);
+    t.true((await named()).includes(token.id));
+    t.false((await named()).includes(null), 'without a name');
+    t.false((await walk(server, tokens, 50)).length === (await named()).length, 'the first token has another name');
+    t.deepEqual(await named(value), [], 'names of tokens need the scope admin');
+    t.true((await named(narrow.value)).includes(narrow.token.id));
+    t.false((await named(narrow.value)).includes(token.id), 'beyond the own limits');
+    t.is((await walk(server, `${tokens}&q=${token.id}`, 50, value)).length, 1);
   });
 }

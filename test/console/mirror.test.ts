@@ -97,7 +97,10 @@ test('selected entries are dropped after a confirmation that names them, and onl
   const ids = idsOf(await visitor.page(list));
   t.is(ids.length, 3);
   t.is(idsOf(await visitor.page(`${list}&name=app&entry_kind=blob`)).length, 3);
-  t.regex(await visitor.page(`${list}&name=zzz`), /Nothing is stored under these names/);
+  t.regex(
+    await visitor.page(`${list}&name=zzz`),
+    /Nothing matches\. <a href="\/console\/mirror\/up\.test\?kind=registry">Clear the filter/,
+  );
   const drop = '/console/mirror/up.test/drop';
   t.regex(await visitor.page(`${drop}?kind=registry`), /No entry is selected/);
   const confirm = await visitor.page(`${drop}?kind=registry&entry=${ids[0]}&entry=${ids[1]}&entry=${'0'.repeat(64)}`);

@@ -17,7 +17,13 @@ export const pages = [
   ...mutantsOf(
     'src/oci/catalog/mirrored-images.ts',
     ['test/api/search.test.ts'],
-    [['a search shows mirrored images that the token may not see', '\n        .filter(({ name }) => visible.has(name))', '']],
+    [
+      [
+        'a search shows mirrored images that the token may not see',
+        '\n        .filter(({ name }) => visible.has(name))',
+        '',
+      ],
+    ],
   ),
   ...mutantsOf(
     'src/nuget/operations/search-sources.ts',

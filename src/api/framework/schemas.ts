@@ -20,6 +20,12 @@ export const upstream = z
   .nullable()
   .meta({ description: 'The upstream of mirrored content; null for hosted content' });
 
+/** Numbers by day, for a small plot. */
+export const daily = z.array(count).meta({
+  description:
+    'With `daily=1`: of each of the last 30 days, UTC, today last. What was counted a few seconds ago may be missing',
+});
+
 /** The fields `origin` and `upstream` of content that came from this upstream; null for hosted content. */
 export function originFields(name: string | null) {
   return { origin: name === null ? ('hosted' as const) : ('mirrored' as const), upstream: name };
@@ -138,7 +144,9 @@ export const historySchema = z
   })
   .meta({ id: 'History' });
 
-export const packageSummary = z.strictObject(packageFields).meta({ id: 'Package' });
+export const packageSummary = z
+  .strictObject({ ...packageFields, daily_downloads: daily.optional() })
+  .meta({ id: 'Package' });
 
 export const packageVersion = z
   .strictObject({
@@ -185,6 +193,7 @@ export const container = z
     size_bytes: bytes,
     pull_count: count,
     last_pulled_at: time.nullable(),
+    daily_pulls: daily.optional(),
   })
   .meta({ id: 'Container' });
 
@@ -274,6 +283,15 @@ export const usageSchema = z
     }),
     items: z.array(usageItem),
     next_cursor: z.string().nullable(),
+    total: usageItem
+      .omit({ date: true, key: true })
+      .extend({ count: count.meta({ description: 'Names, of 100,000 at most' }) })
+      .nullable()
+      .optional()
+      .meta({
+        description:
+          'With `total=1`: the names on all pages and their sums, as counted a moment ago. Null while they are counted for the first time',
+      }),
   })
   .meta({ id: 'Usage' });
 
@@ -344,10 +362,12 @@ export const publishedPackage = z
 export const tokenList = listOf(token);
 export const sessionList = listOf(session);
 /** What a list has in all, if it was asked for. */
-const total = z.strictObject({ count, size_bytes: bytes }).nullable().optional().meta({
-  description:
-    'With `total=1`: the names on all pages and their bytes; of mirrored ones as counted a moment ago. Null while they are counted for the first time',
-});
+export function listTotal(description: string) {
+  return z.strictObject({ count, size_bytes: bytes }).nullable().optional().meta({ description });
+}
+const total = listTotal(
+  'With `total=1`: the names on all pages and their bytes; of mirrored ones as counted a moment ago. Null while they are counted for the first time',
+);
 export const packageList = listOf(packageSummary).extend({ total });
 export const containerList = listOf(container).extend({ total });
 export const eventList = listOf(event);

@@ -2,6 +2,18 @@ import { z } from 'zod';
 import { compareRanks, type ListTotal, type Rank, type Ranked } from '../../runtime/ranked.ts';
 import { originQuery, readPage, type PageQuery } from './paging.ts';
 
+/** The query parameter that asks for what a list has in all. */
+export const totalFlag = z
+  .enum(['0', '1'], 'expected 0 or 1')
+  .default('0')
+  .meta({ description: 'With 1, the answer has `total`' });
+
+/** The query parameter that asks for the numbers of each day. */
+export const dailyFlag = z
+  .enum(['0', '1'], 'expected 0 or 1')
+  .default('0')
+  .meta({ description: 'With 1, each item has the numbers of each of the last 30 days' });
+
 /** The query parameters of a list of hosted and mirrored names that can be sorted by the numbers `sorts`. */
 export function sortedQuery<Sort extends string>(sorts: readonly [Sort, ...Sort[]]) {
   return originQuery.extend({
@@ -12,14 +24,20 @@ export function sortedQuery<Sort extends string>(sorts: readonly [Sort, ...Sort[
         description:
           'By a number or a time, the largest or latest first; by name without it. Mirrored names are then sorted as they were counted a moment ago; while they are counted for the first time, the list has only hosted ones',
       }),
-    q: z
-      .string('expected one text')
-      .max(100)
-      .default('')
-      .transform((text) => text.toLowerCase())
-      .meta({ description: 'Only names that contain this text, in any letter case' }),
-    total: z.enum(['0', '1'], 'expected 0 or 1').default('0').meta({ description: 'With 1, the answer has `total`' }),
+    q: filterText('Only names that contain this text, in any letter case'),
+    total: totalFlag,
+    daily: dailyFlag,
   });
+}
+
+/** A query parameter with a text that names contain. It is in lower case. */
+export function filterText(description: string) {
+  return z
+    .string('expected one text')
+    .max(100)
+    .default('')
+    .transform((text) => text.toLowerCase())
+    .meta({ description });
 }
 
 /** The names of one origin. */
@@ -53,7 +71,7 @@ export async function sortedPage<Item>(
 /** `total` of an answer: of all `sources`; null while one is counted for the first time. */
 export async function totalOf(
   query: { total: '0' | '1' },
-  sources: readonly SortedSource<unknown>[],
+  sources: readonly Pick<SortedSource<unknown>, 'total'>[],
 ): Promise<{ total?: { count: number; size_bytes: number } | null }> {
   if (query.total === '0') return {};
   const totals = await Promise.all(sources.map((each) => each.total()));

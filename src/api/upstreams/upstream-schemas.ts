@@ -1,6 +1,6 @@
 import { upstreamKinds } from '../../config/protocols.ts';
 import { z } from 'zod';
-import { listOf } from '../framework/schemas.ts';
+import { daily, listOf, listTotal } from '../framework/schemas.ts';
 
 // The answers of `/v1/upstreams`.
 
@@ -92,6 +92,7 @@ export const upstreamItem = z
       description: 'When it last answered without a failure; before the start, when it last sent what is stored',
     }),
     since: time.meta({ description: 'The start of this instance' }),
+    daily_requests: daily.optional(),
   })
   .meta({ id: 'Upstream' });
 
@@ -145,4 +146,8 @@ export const upstreamEntry = z
   })
   .meta({ id: 'UpstreamEntry' });
 
-export const upstreamEntryList = listOf(upstreamEntry);
+export const upstreamEntryList = listOf(upstreamEntry).extend({
+  total: listTotal(
+    'With `total=1`: the entries on all pages, and their bytes, each content of a kind counted once. Without `name` as counted once a minute, and null during the first count; with `name`, null for more than 10,000 entries',
+  ),
+});

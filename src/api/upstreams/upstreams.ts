@@ -6,9 +6,10 @@ import { quantileOf } from '../../metrics/upstreams.ts';
 import { alternatives, upstreamKinds } from '../../config/protocols.ts';
 import type { MirrorOverview, StoredEntry, UpstreamView } from '../../mirror/overview.ts';
 import type { AllAccountsUse } from '../../usage/all-accounts.ts';
+import { lastDays } from '../../usage/daily.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
-import { sortedPage } from '../framework/sorted.ts';
+import { dailyFlag, sortedPage, totalFlag, totalOf } from '../framework/sorted.ts';
 import { timeOf, timeOrNull } from '../framework/schemas.ts';
 import { upstreamEntry, upstreamEntryList, upstreamHistory, upstreamItem, upstreamList } from './upstream-schemas.ts';
 
@@ -44,6 +45,7 @@ const entriesQuery = pageQuery.extend({
     .enum(['size', 'used', 'stored'], 'expected size, used, stored, or no order')
     .optional()
     .meta({ description: 'The largest, or those that were used or stored last, first; by kind and name without it' }),
+  total: totalFlag,
   entry_kind: z.string('expected one kind').max(32).optional().meta({ description: 'Only entries of this kind' }),
 });
 
@@ -60,10 +62,17 @@ export function upstreamOperations({ overview, use, now }: UpstreamOperationPart
       id: 'listUpstreams',
       summary: 'List the upstreams with their state, what is stored of them, and what the mirror saved',
       action,
+      query: z.object({ daily: dailyFlag }),
       status: 200,
       answer: upstreamList,
-      run: async () => {
+      run: async ({ query }) => {
         const [views, { period, counters, asOf }] = await Promise.all([overview.list(), use.read()]);
+        const upstreams = views.map(({ upstream }) => upstream);
+        const dailyOf = query.daily === '1' && (await overview.samples.daily(upstreams, lastDays(now())));
+        const items = views.map((each) => ({
+          ...itemOf(each),
+          ...(dailyOf && { daily_requests: dailyOf(each.upstream) }),
+        }));
         const { cache_hits: hits, cache_misses: misses, upstream_bytes } = counters;
         const month = {
           start: timeOf(period.start),
@@ -72,7 +81,7 @@ export function upstreamOperations({ overview, use, now }: UpstreamOperationPart
           hits,
           upstream_bytes,
         };
-        return { items: views.map(itemOf), next_cursor: null, month };
+        return { items, next_cursor: null, month };
       },
     }),
     operation({
@@ -151,20 +160,21 @@ export function upstreamOperations({ overview, use, now }: UpstreamOperationPart
         const upstream = overview.find(params['id']!, query.kind);
         const filter = { kind: query.entry_kind, prefix: query.name?.trim().toLowerCase() };
         const { sort } = query;
+        const name = `upstreams/${upstream.config.kind}/${upstream.id}`;
+        const total = await totalOf(query, [{ total: () => overview.total(upstream, filter) }]);
         if (sort !== undefined) {
           const read = (limit: number, after: Rank | undefined) =>
             overview.sortedEntries(upstream, sort, filter, limit, after);
-          const name = `upstreams/${upstream.config.kind}/${upstream.id}`;
           const { entries, next_cursor } = await sortedPage(query, name, [{ ranked: read }]);
-          return { items: entries.map(jsonItem), next_cursor };
+          return { items: entries.map(jsonItem), next_cursor, ...total };
         }
         const { entries, next_cursor } = await readPage<StoredEntry, [string, string, string]>(query, {
-          name: `upstreams/${upstream.config.kind}/${upstream.id}`,
+          name,
           key: z.tuple([z.string(), z.string(), z.string()]),
           keyOf: ({ kind, name, id: entry }) => [kind, name, entry],
           read: (limit, after) => overview.entries(upstream, filter, limit, after),
         });
-        return { items: entries.map(jsonItem), next_cursor };
+        return { items: entries.map(jsonItem), next_cursor, ...total };
       },
     }),
     operation({

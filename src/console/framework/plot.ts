@@ -1,3 +1,4 @@
+import { counted, countText } from './format.ts';
 import { html, type Html } from './html.ts';
 
 interface Bar {
@@ -12,6 +13,8 @@ interface Bar {
 /** Parts of the height for the text above the bars and for the labels below, in per cent. */
 const head = 12;
 const foot = 12;
+/** The height of a small plot, in steps. */
+const sparkHeight = 24;
 
 /**
  * A bar chart as wide as its place. It uses per cent, so that its texts have the same size in each window. A table beside it
@@ -53,6 +56,25 @@ export function barChart(bars: readonly Bar[], title: string, height: 'plot' | '
     })}
     <line class="axis" x1="0" x2="100%" y1="${percent(100 - foot)}" y2="${percent(100 - foot)}" />
     ${top && html`<text x="0" y="${percent(head - 3)}">at most ${top.text}</text>`}
+  </svg>`;
+}
+
+/**
+ * A small plot of the numbers of the last days, today last, for a cell of a table. Its title says the same in words: the sum and
+ * the highest number of `one` or `many`. Nothing without a number.
+ */
+export function sparkline(values: readonly number[] | undefined, one: string, many?: string): Html | undefined {
+  const most = Math.max(0, ...(values ?? []));
+  if (!values || most === 0) return undefined;
+  const sum = values.reduce((all, each) => all + each, 0);
+  const path = values.map((each, index) => {
+    const height = Math.ceil((sparkHeight * each) / most);
+    return height > 0 ? `M${index * 3 + 1} ${sparkHeight}v-${height}` : '';
+  });
+  const text = `${counted(sum, one, many)} in ${values.length} days, ${countText(most)} at most on a day`;
+  return html`<svg class="spark" role="img" viewBox="0 0 ${values.length * 3} ${sparkHeight}">
+    <title>${text}</title>
+    <path d="${path.join('')}" />
   </svg>`;
 }
 

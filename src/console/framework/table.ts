@@ -1,7 +1,18 @@
 import { html, type Html, type HtmlPart } from './html.ts';
+import { orderAddress, type ListAddress } from './list.ts';
+
+/** The order that the head of a column leads to: a value of `sort`, or empty for the order of names. */
+interface Sortable {
+  sort?: string;
+}
 
 /** The title of a column: of texts, of the names of the rows, of numbers, or one that only screen readers need. */
-type Column = string | { name: string } | { number: string } | { unseen: string };
+type Column =
+  | string
+  | ({ text: string } & Sortable)
+  | ({ name: string } & Sortable)
+  | ({ number: string } & Sortable)
+  | { unseen: string };
 
 /** The cells of a row, one for each column. */
 export type Cells = readonly HtmlPart[];
@@ -10,12 +21,12 @@ export type Cells = readonly HtmlPart[];
  * A table. Columns that are false are left out with their cells. In a narrow window each row is a block of lines, which have the
  * titles of their columns; the roles keep it a table for screen readers. It scrolls by itself otherwise. A table without
  * links or fields needs `label`: it then takes the focus itself, because no key scrolls it otherwise. Without rows, it is the
- * sentence `empty`, if that is given.
+ * sentence `empty`, if that is given. The heads of its columns sort `list`.
  */
 export function table(
   columns: readonly (Column | false)[],
   rows: readonly Cells[],
-  { label, empty }: { label?: string; empty?: HtmlPart } = {},
+  { label, empty, list }: { label?: string; empty?: HtmlPart; list?: ListAddress } = {},
 ): Html {
   if (rows.length === 0 && empty !== undefined) return html`<p class="empty">${empty}</p>`;
   const focus = label !== undefined && html` tabindex="0" role="group" aria-label="${label}"`;
@@ -24,7 +35,7 @@ export function table(
     <table role="table">
       <thead role="rowgroup">
         <tr role="row">
-          ${columns.map((each) => each !== false && heading(each))}
+          ${columns.map((each) => each !== false && heading(each, list))}
         </tr>
       </thead>
       <tbody role="rowgroup">
@@ -40,11 +51,12 @@ export function table(
 }
 
 function cellOf(column: Column, cell: HtmlPart): Html {
-  if (typeof column === 'object' && 'name' in column) return html`<th scope="row" role="rowheader">${cell}</th>`;
-  if (typeof column === 'object' && 'unseen' in column) return html`<td role="cell">${cell}</td>`;
-  return typeof column === 'object'
+  if (typeof column === 'string') return html`<td role="cell" data-label="${column}">${cell}</td>`;
+  if ('name' in column) return html`<th scope="row" role="rowheader">${cell}</th>`;
+  if ('unseen' in column) return html`<td role="cell">${cell}</td>`;
+  return 'number' in column
     ? html`<td role="cell" class="number" data-label="${column.number}">${cell}</td>`
-    : html`<td role="cell" data-label="${column}">${cell}</td>`;
+    : html`<td role="cell" data-label="${column.text}">${cell}</td>`;
 }
 
 /** Names with their values. One that does not apply is left out. */
@@ -61,12 +73,18 @@ export function facts(
   </dl>`;
 }
 
-function heading(column: Column): Html {
+function heading(column: Column, list: ListAddress | undefined): Html {
   if (typeof column === 'string') return html`<th scope="col" role="columnheader">${column}</th>`;
-  if ('name' in column) return html`<th scope="col" role="columnheader">${column.name}</th>`;
   if ('unseen' in column)
     return html`<th scope="col" role="columnheader"><span class="unseen">${column.unseen}</span></th>`;
-  return html`<th scope="col" role="columnheader" class="number">${column.number}</th>`;
+  const title = 'name' in column ? column.name : 'number' in column ? column.number : column.text;
+  const mark = 'number' in column && html` class="number"`;
+  const { sort } = column;
+  if (!list || sort === undefined) return html`<th scope="col" role="columnheader" ${mark}>${title}</th>`;
+  const isCurrent = (list.query['sort'] ?? '') === sort;
+  const order = isCurrent && html` aria-sort="${sort === '' ? 'ascending' : 'descending'}"`;
+  const link = html`<a href="${orderAddress(list, sort)}">${title}</a>`;
+  return html`<th scope="col" role="columnheader" ${mark} ${order}>${link}</th>`;
 }
 
 /** The box that selects a row. `label` says which row it is. */

@@ -33,7 +33,7 @@ interface Counted {
 const maxNames = 100_000;
 const maxTogether = 300_000;
 /** How long counts are used at least; milliseconds. */
-const freshFor = 5_000;
+const freshFor = 1000;
 /** How long a request waits for the first count; milliseconds. */
 const patience = 1000;
 /** Names that are added up without a pause. */

@@ -1,4 +1,5 @@
 import { placeholders, type Database, type Value } from '../../database/database.ts';
+import type { ListTotal } from '../../runtime/ranked.ts';
 import { inTime } from '../../runtime/in-time.ts';
 import { Pace } from '../../storage/upkeep/pace.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
@@ -11,6 +12,8 @@ export interface CachedTotals {
   bytes: number;
   /** Documents that are too old to be served while the upstream fails. */
   expired: number;
+  /** Entries and bytes by kind. */
+  byKind: ReadonlyMap<string, ListTotal>;
   /** When the upstream last sent or confirmed one of them; 0 without one. */
   confirmedAt: number;
   /** When they were counted; milliseconds since 1970 UTC. */
@@ -89,9 +92,9 @@ export class MirrorTotals {
   async #measure(): Promise<Map<Upstream, CachedTotals>> {
     const asOf = this.#now();
     const totals = new Map(
-      this.#upstreams.map((each): [Upstream, CachedTotals] => [
+      this.#upstreams.map((each) => [
         each,
-        { entries: 0, bytes: 0, expired: 0, confirmedAt: 0, asOf },
+        { entries: 0, bytes: 0, expired: 0, confirmedAt: 0, asOf, byKind: new Map<string, ListTotal>() },
       ]),
     );
     const expired = this.#expired(asOf);
@@ -119,6 +122,8 @@ export class MirrorTotals {
         total.bytes += row.bytes;
         total.expired += row.expired ?? 0;
         total.confirmedAt = Math.max(total.confirmedAt, row.confirmed);
+        const { count = 0, bytes = 0 } = total.byKind.get(row.kind) ?? {};
+        total.byKind.set(row.kind, { count: count + row.entries, bytes: bytes + row.bytes });
       }
       if (!last) return totals;
       after = last.digest;

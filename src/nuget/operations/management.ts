@@ -19,6 +19,7 @@ import {
 } from '../hosted/summary.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { byBytes } from '../../mirror/store/words.ts';
+import { dailyDownloads } from '../../usage/daily.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage } from '../../api/account/history.ts';
 import { pageQuery, readPage } from '../../api/framework/paging.ts';
@@ -69,12 +70,21 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       status: 200,
       answer: packageList,
       run: async ({ principal, query }) => {
-        const known = await findings.within(markPatience, principal.accountId);
+        const { accountId } = principal;
+        const known = await findings.within(markPatience, accountId);
         const sources = sourcesOf(parts, principal, query);
         const total = await totalOf(query, sources);
+        const listed = async (entries: readonly PackageSummary[]) => {
+          const names = query.daily === '1' ? entries.map(({ key }) => key) : [];
+          const dailyOf = await dailyDownloads(feed.database, accountId, 'package', names, feed.now());
+          return entries.map((each) => ({
+            ...toPackage(each, known),
+            ...(query.daily === '1' && { daily_downloads: dailyOf(each.key) }),
+          }));
+        };
         if (query.sort !== undefined || query.q !== '') {
           const { entries, next_cursor } = await sortedPage(query, 'packages', sources);
-          return { items: entries.map((each) => toPackage(each, known)), next_cursor, ...total };
+          return { items: await listed(entries), next_cursor, ...total };
         }
         const { entries, next_cursor } = await readPage(query, {
           name: 'packages',
@@ -83,16 +93,16 @@ export function packageOperations(parts: DetailsParts): Operation[] {
           read: async (limit, after) => {
             const [hosted, mirroredPage]: PackageSummary[][] = await Promise.all([
               query.origin !== 'mirrored' && readsHosted(principal)
-                ? listPackages(feed.database, principal.accountId, limit, after?.[0], principal.names?.of('package'))
+                ? listPackages(feed.database, accountId, limit, after?.[0], principal.names?.of('package'))
                 : [],
               query.origin === 'hosted'
                 ? []
-                : mirrored.list(principal.accountId, limit, after?.[0], principal.names?.of('package')),
+                : mirrored.list(accountId, limit, after?.[0], principal.names?.of('package')),
             ]);
             return [...hosted!, ...mirroredPage!].sort((a, b) => byBytes(a.key, b.key)).slice(0, limit);
           },
         });
-        return { items: entries.map((each) => toPackage(each, known)), next_cursor, ...total };
+        return { items: await listed(entries), next_cursor, ...total };
       },
     }),
     operation({

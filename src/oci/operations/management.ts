@@ -5,6 +5,7 @@ import type { Database } from '../../database/database.ts';
 import type { Rank } from '../../runtime/ranked.ts';
 import type { MirroredImages } from '../catalog/mirrored-images.ts';
 import { tagsShown, type ImageList, type RepositorySummary } from '../catalog/repository.ts';
+import { dailyDownloads } from '../../usage/daily.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage } from '../../api/account/history.ts';
 import { pageQuery, readPage } from '../../api/framework/paging.ts';
@@ -31,7 +32,7 @@ const listQuery = sortedQuery(['tags', 'size', 'pulls', 'used']).extend({
 
 /** `/containers`: image repositories and their tags, hosted by the account or mirrored from upstreams. */
 export function containerOperations(
-  database: Database,
+  { database, now }: { database: Database; now: () => number },
   lists: readonly ImageList[],
   mirrored: MirroredImages,
 ): Operation[] {
@@ -57,9 +58,17 @@ export function containerOperations(
           total: () => list.total(accountId, order),
         }));
         const total = await totalOf(query, sources);
+        const listed = async (entries: readonly RepositorySummary[]) => {
+          const asked = query.daily === '1' ? entries.map((each) => each.name) : [];
+          const dailyOf = await dailyDownloads(database, accountId, 'container', asked, now());
+          return entries.map((each) => ({
+            ...toContainer(each),
+            ...(query.daily === '1' && { daily_pulls: dailyOf(each.name) }),
+          }));
+        };
         if (query.sort !== undefined || query.q !== '') {
           const { entries, next_cursor } = await sortedPage(query, 'containers', sources);
-          return { items: entries.map(toContainer), next_cursor, ...total };
+          return { items: await listed(entries), next_cursor, ...total };
         }
         const tags = Math.min(query.tags, Math.floor(tagsOnPage / query.limit));
         const { entries, next_cursor } = await readPage(query, {
@@ -74,7 +83,7 @@ export function containerOperations(
             return found.sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
           },
         });
-        return { items: entries.map(toContainer), next_cursor, ...total };
+        return { items: await listed(entries), next_cursor, ...total };
       },
     }),
     operation({

@@ -1,19 +1,21 @@
 import type { z } from 'zod';
 import { tokenList, usageSchema, type usageItem } from '../../../api/framework/schemas.ts';
-import { ago, bytesText, copyable, countText, ratio, sizeHtml } from '../../framework/format.ts';
+import { ago, bytesText, copyable, countText, counted, ratio, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
-import { given, pageLinks } from '../../framework/links.ts';
+import { given, withQuery } from '../../framework/links.ts';
+import { emptyText, filterForm, furtherPages, textField, type ListAddress } from '../../framework/list.ts';
 import { barChart } from '../../framework/plot.ts';
 import { facts, table } from '../../framework/table.ts';
 
 type Item = z.input<typeof usageItem>;
 
+const path = '/console/usage';
 const groupings = [
-  ['package', 'Packages'],
-  ['container', 'Images'],
-  ['token', 'Tokens'],
+  ['package', 'Packages', 'package'],
+  ['container', 'Images', 'image'],
+  ['token', 'Tokens', 'token'],
 ] as const;
 
 /** What the account used in a month: by day, and by package, image or token. */
@@ -24,17 +26,19 @@ export const usagePage: Page = {
   show: async (call) => {
     const { query } = call;
     const month = query['period'] ? { period: query['period'] } : {};
-    const grouping = groupings.some(([key]) => key === query['group_by']) ? query['group_by']! : 'package';
+    const [grouping, title, word] = groupings.find(([key]) => key === query['group_by']) ?? groupings[0];
+    const chosen = given(query, 'q', 'sort', 'cursor');
     const days = await call.api.call('getUsage', usageSchema, { query: { ...month, granularity: 'day', limit: '62' } });
     const items = await call.api.call('getUsage', usageSchema, {
-      query: { ...given(call.query, 'cursor'), ...month, group_by: grouping },
+      query: { ...chosen, ...month, group_by: grouping, total: '1' },
     });
     const names = grouping === 'token' ? await tokenNames(call) : new Map<string, string>();
     const { period, storage, bandwidth, requests, as_of: asOf } = days;
     const name = period.start.slice(0, 7);
     const asked = requests.cache_hits + requests.cache_misses;
+    const list = { path, kept: { period: name, group_by: grouping }, query: chosen };
     const body = html`<p>
-        ${monthLinks(name, grouping, call.now)} <span class="quiet">As of ${ago(asOf, call.now)}.</span>
+        ${monthLinks(list, name, call.now)} <span class="quiet">As of ${ago(asOf, call.now)}.</span>
       </p>
       ${facts(
         ['Sent', html`${sizeHtml(bandwidth.egress_bytes)} in ${countText(requests.downloads)} downloads`],
@@ -57,30 +61,32 @@ export const usagePage: Page = {
         ${daysOf(days.items, period)}
       </section>
       <section>
-        <h2>By ${groupings.find(([key]) => key === grouping)![1].toLowerCase()}</h2>
+        <h2>By ${title.toLowerCase()}</h2>
         <p class="choices">
           ${groupings.map(
-            ([key, title]) =>
+            ([key, text]) =>
               html`<a
-                href="/console/usage?period=${name}&amp;group_by=${key}"
+                href="${withQuery(path, { period: name, group_by: key })}"
                 ${key === grouping ? html`aria-current="true"` : ''}
-                >${title}</a
+                >${text}</a
               > `,
           )}
         </p>
-        ${itemRows(items.items, grouping, names)} ${pageLinks('/console/usage', call.query, items.next_cursor)}
+        ${filterForm(list, textField(list, 'Name contains'))} ${totalText(items.total, word)}
+        ${itemRows(list, items.items, grouping, names)} ${furtherPages(list, items.next_cursor)}
       </section>`;
     return { title: `Usage in ${name}`, body, json: `/v1/account/usage?period=${name}` };
   },
 };
 
-function monthLinks(month: string, grouping: string, now: number): Html {
+/** The months before and after, with the same filter and order. */
+function monthLinks({ kept, query: { cursor: _cursor, ...query } }: ListAddress, month: string, now: number): Html {
   const shifted = (by: number) => {
     const [year, index] = month.split('-').map(Number) as [number, number];
     return new Date(Date.UTC(year, index - 1 + by)).toISOString().slice(0, 7);
   };
   const link = (to: string, text: string) =>
-    html`<a href="/console/usage?period=${to}&amp;group_by=${grouping}">${text}</a>`;
+    html`<a href="${withQuery(path, { ...kept, ...query, period: to })}">${text}</a>`;
   const next = shifted(1);
   return html`${link(shifted(-1), `‹ ${shifted(-1)}`)}
     <strong>${month}</strong> ${next <= new Date(now).toISOString().slice(0, 7) && link(next, `${next} ›`)}`;
@@ -182,7 +188,22 @@ async function tokenNames({ api, principal }: PageCall): Promise<Map<string, str
   return names;
 }
 
-function itemRows(items: readonly Item[], grouping: string, names: ReadonlyMap<string, string>): Html {
+/** The sums of all pages. */
+function totalText(total: z.input<typeof usageSchema>['total'], word: string): Html | undefined {
+  if (!total || total.requests === 0) return undefined;
+  return html`<p class="quiet">
+    ${counted(total.count, word)}: ${counted(total.requests, 'request')}, ${counted(total.downloads, 'download')},
+    ${sizeHtml(total.egress_bytes)} sent, ${sizeHtml(total.ingress_bytes)} received, ${sizeHtml(total.upstream_bytes)}
+    from upstreams
+  </p>`;
+}
+
+function itemRows(
+  list: ListAddress,
+  items: readonly Item[],
+  grouping: string,
+  names: ReadonlyMap<string, string>,
+): Html {
   const page = { package: 'packages', container: 'images' }[grouping];
   const nameOf = ({ key }: Item) => {
     if (key === null) return html`<span class="quiet">without a name</span>`;
@@ -191,12 +212,12 @@ function itemRows(items: readonly Item[], grouping: string, names: ReadonlyMap<s
   };
   return table(
     [
-      { name: 'Name' },
-      { number: 'Requests' },
-      { number: 'Downloads' },
-      { number: 'Sent' },
-      { number: 'Received' },
-      { number: 'From upstreams' },
+      { name: 'Name', sort: '' },
+      { number: 'Requests', sort: 'requests' },
+      { number: 'Downloads', sort: 'downloads' },
+      { number: 'Sent', sort: 'egress_bytes' },
+      { number: 'Received', sort: 'ingress_bytes' },
+      { number: 'From upstreams', sort: 'upstream_bytes' },
     ],
     items.map((each) => [
       nameOf(each),
@@ -206,6 +227,6 @@ function itemRows(items: readonly Item[], grouping: string, names: ReadonlyMap<s
       sizeHtml(each.ingress_bytes),
       sizeHtml(each.upstream_bytes),
     ]),
-    { empty: 'Nothing was used in this month.' },
+    { empty: emptyText(list, 'Nothing was used in this month.'), list },
   );
 }

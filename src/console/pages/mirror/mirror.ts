@@ -4,6 +4,7 @@ import { upstreamList } from '../../../api/upstreams/upstream-schemas.ts';
 import { ago, countText, counted, exact, figure, ratio, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { Page } from '../../framework/page.ts';
+import { sparkline } from '../../framework/plot.ts';
 import { type Cells, table } from '../../framework/table.ts';
 
 export type UpstreamItem = z.input<typeof upstreamItem>;
@@ -14,7 +15,7 @@ export const mirrorPage: Page = {
   section: 'mirror',
   action: 'operate',
   show: async ({ api, now }) => {
-    const { items, month } = await api.call('listUpstreams', upstreamList);
+    const { items, month } = await api.call('listUpstreams', upstreamList, { query: { daily: '1' } });
     if (items.length === 0) {
       const body = html`<p class="empty">
         The settings name no upstream, so nothing is mirrored. Add one under <code>upstreams</code> in the file of the
@@ -59,7 +60,8 @@ export const mirrorPage: Page = {
 function upstreamRow(each: UpstreamItem, now: number): Cells {
   const { id, kind, cached, requests, saved } = each;
   return [
-    html`<a href="${addressOf(each)}">${id}</a> <span class="quiet">${kindText(kind)}</span>`,
+    html`<a href="${addressOf(each)}">${id}</a>
+      <span class="quiet">${kindText(kind)}</span> ${sparkline(each.daily_requests, 'request')}`,
     html`${stateOf(each)} ${isInTrouble(each) && html`<br />${failureOf(each, now)}`}`,
     limitText(each, now),
     latencyText(each),

@@ -12,6 +12,7 @@ import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import type { Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { choice, given, withValues } from '../../framework/links.ts';
+import { emptyText, filterForm, textField, totalLine, type ListAddress } from '../../framework/list.ts';
 import { barChart } from '../../framework/plot.ts';
 import { firstOf, list, Selection } from '../../framework/selection.ts';
 import { facts, type Cells, table } from '../../framework/table.ts';
@@ -48,15 +49,10 @@ export const upstreamPage: Page = {
   show: async (call): Promise<PageView> => {
     const params = { id: call.params['id']! };
     const upstream = await call.api.call('getUpstream', upstreamItem, { params, query: kindOf(call) });
-    const query = given(call.query, 'cursor', 'name', 'entry_kind');
-    const entries = await call.api.call('listUpstreamEntries', upstreamEntryList, {
-      params,
-      query: { ...query, ...kindOf(call) },
-    });
     const body = html`${factsOf(upstream, call.now)} ${await historySection(call, upstream)}
       <section>
         <h2>What is stored</h2>
-        ${entryList(call, upstream, entries, query)}
+        ${await entriesPart(call, upstream)}
       </section>`;
     return { title: `Upstream ${upstream.id}`, body, json: `/v1/upstreams/${encodeURIComponent(params.id)}` };
   },
@@ -213,43 +209,62 @@ function outcomesText(outcomes: Readonly<Record<string, number>>): string {
   return texts.map(([name, value]) => `${countText(value)} ${outcomeTexts[name] ?? name}`).join(', ') || 'none yet';
 }
 
-function entryList(
-  call: PageCall,
-  { id, kind, entry_kinds: kinds }: UpstreamItem,
-  { items, next_cursor: next }: z.input<typeof upstreamEntryList>,
-  query: Readonly<Record<string, string>>,
-): Html {
-  const path = `/console/mirror/${encodeURIComponent(id)}`;
+async function entriesPart(call: PageCall, upstream: UpstreamItem): Promise<Html> {
+  const query = given(call.query, 'name', 'entry_kind', 'sort', 'cursor');
+  const kept = { kind: upstream.kind, ...given(call.query, 'period') };
+  const address = { path: `/console/mirror/${encodeURIComponent(upstream.id)}`, kept, query };
+  const kinds = Object.fromEntries(upstream.entry_kinds.map((each) => [each, each]));
+  const filter = html`${textField(address, 'Name begins with', 'name', 255)}
+  ${choice('entry_kind', 'Kind', { '': 'all', ...kinds }, query['entry_kind'])}`;
+  const asked = { params: { id: upstream.id }, query: { ...query, kind: upstream.kind, total: '1' } };
+  const found = await call.api.call('listUpstreamEntries', upstreamEntryList, asked).catch(tooMany);
+  if (typeof found === 'string')
+    return html`${filterForm(address, filter)}
+      <p class="field-error" role="alert">${found}</p>`;
   const selection = may(call.principal, 'delete') ? new Selection(call, 'entry') : undefined;
-  return list({
-    path,
+  const uncounted = query['name'] ? 'More than 10,000 entries' : 'They are being counted; look again in a minute.';
+  const entries = list({
+    path: address.path,
     query,
-    fixed: { kind, ...given(call.query, 'period') },
-    filter: html`<div>
-        <label for="name">Name begins with</label>
-        <input id="name" name="name" maxlength="255" value="${query['name']}" />
-      </div>
-      ${choice('entry_kind', 'Kind', { '': 'all', ...Object.fromEntries(kinds.map((each) => [each, each])) }, query['entry_kind'])}`,
-    rows: table(
-      [
-        selection !== undefined && { unseen: 'Select' },
-        { name: 'Name' },
-        'Version, tag or digest',
-        'Kind',
-        { number: 'Size' },
-        'Last used',
-        'Stored',
-      ],
-      items.map((each) => entryRow(each, selection, call.now)),
-      {
-        empty: html`Nothing is stored under these names. What clients request is stored;
-          <a href="/console/prefetch">a prefetch</a> stores it before.`,
-      },
-    ),
-    next,
+    fixed: { ...kept, ...given(query, 'sort') },
+    filter,
+    rows: entryTable(address, found.items, selection, call.now),
+    next: found.next_cursor,
     selection,
-    actions: html`<p><button class="danger" formaction="${path}/drop">Drop the selected entries…</button></p>`,
+    actions: html`<p>
+      <button class="danger" formaction="${address.path}/drop">Drop the selected entries…</button>
+    </p>`,
   });
+  return html`${totalLine(found.total, 'entry', 'entries', uncounted)} ${entries}`;
+}
+
+/** The message, if a text finds too many entries to sort them. */
+function tooMany(error: unknown): string {
+  if (error instanceof DomainError && error.detail?.['parameter'] === 'name') return error.message;
+  throw error;
+}
+
+function entryTable(
+  address: ListAddress,
+  entries: readonly Entry[],
+  selection: Selection | undefined,
+  now: number,
+): Html {
+  const nothing = html`Nothing is stored yet. What clients request is stored;
+    <a href="/console/prefetch">a prefetch</a> stores it before.`;
+  return table(
+    [
+      selection !== undefined && { unseen: 'Select' },
+      { name: 'Name', sort: '' },
+      'Version, tag or digest',
+      'Kind',
+      { number: 'Size', sort: 'size' },
+      { text: 'Last used', sort: 'used' },
+      { text: 'Stored', sort: 'stored' },
+    ],
+    entries.map((each) => entryRow(each, selection, now)),
+    { empty: emptyText(address, nothing), list: address },
+  );
 }
 
 function entryRow(
@@ -260,7 +275,7 @@ function entryRow(
   const text = [name, reference].filter((part) => part !== '').join(' ') || kind;
   return [
     selection?.box(id, text),
-    name,
+    name || html`<span class="quiet">the whole feed</span>`,
     reference.length > maxReferenceLength ? copyable(reference, short(reference, maxReferenceLength)) : reference,
     kind,
     sizeHtml(bytes),

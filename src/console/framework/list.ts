@@ -1,0 +1,66 @@
+import { counted, sizeHtml } from './format.ts';
+import { html, type Html, type HtmlPart } from './html.ts';
+import { given, pageLinks, withQuery } from './links.ts';
+
+/** A list that visitors filter and sort. What they chose is in the address of its page. */
+export interface ListAddress {
+  path: string;
+  /** Parameters that are no filters, which every link and form keeps, such as the part of the page. */
+  kept?: Readonly<Record<string, string>>;
+  /** What the visitor chose: the filters, `sort` and `cursor`. */
+  query: Readonly<Record<string, string>>;
+}
+
+/** The first page in an order, with the same filters: a value of `sort`, or empty for the order of names. */
+export function orderAddress({ path, kept, query: { cursor: _cursor, ...query } }: ListAddress, sort: string): string {
+  return withQuery(path, { ...kept, ...query, sort });
+}
+
+/** A form with the fields of filters, which keeps the order. `more` follows its button. */
+export function filterForm({ path, kept, query }: ListAddress, fields: HtmlPart, more?: HtmlPart): Html {
+  const hidden = Object.entries({ ...kept, ...given(query, 'sort') });
+  return html`<form class="filter" method="get" action="${path}">
+    ${hidden.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`)} ${fields}
+    <button>Filter</button> ${more}
+  </form>`;
+}
+
+/** The field of a filter by a text. */
+export function textField({ query }: ListAddress, label: string, name = 'q', maxLength = 100): Html {
+  return html`<div>
+    <label for="${name}">${label}</label>
+    <input id="${name}" name="${name}" type="search" maxlength="${maxLength}" value="${query[name]}" />
+  </div>`;
+}
+
+/** What the list says when it is empty: `otherwise`, if no filter is set. */
+export function emptyText({ path, kept, query }: ListAddress, otherwise: HtmlPart): HtmlPart {
+  const { sort, cursor: _cursor, ...filters } = query;
+  if (Object.values(filters).every((each) => each === '')) return otherwise;
+  return html`Nothing matches. <a href="${withQuery(path, { ...kept, sort })}">Clear the filter</a>`;
+}
+
+/** Links to the first page and to the next one. */
+export function furtherPages({ path, kept, query }: ListAddress, next: string | null): Html | undefined {
+  return pageLinks(path, { ...kept, ...query }, next);
+}
+
+/** How many names the list has on all pages, and their bytes; `uncounted` if that is not known. */
+export function totalLine(
+  total: { count: number; size_bytes: number } | null | undefined,
+  one: string,
+  many: string,
+  uncounted: HtmlPart,
+): Html | undefined {
+  if (total === undefined || total?.count === 0) return undefined;
+  return html`<p class="quiet">
+    ${total ? html`${counted(total.count, one, many)}, ${sizeHtml(total.size_bytes)}` : uncounted}
+  </p>`;
+}
+
+/** Why a list of hosted and mirrored names has no total: only hosted names are in it, if it is sorted or filtered. */
+export function beingCounted({ path, query }: ListAddress, names: string): Html {
+  const isPartial = Boolean(query['sort']) || Boolean(query['q']);
+  return html`Mirrored ${names} are being counted${isPartial && ', and are not in this list yet'}.
+    <a href="${withQuery(path, query)}">Look again</a>`;
+}
