@@ -40,6 +40,7 @@ import { packageEntries } from './upstream/entries.ts';
 import type { FeedViews } from './upstream/feed-view.ts';
 import { datesOf } from './upstream/package-dates.ts';
 import { PackageMirror, type PackageGate } from './upstream/package-mirror.ts';
+import { StoredDeprecations } from './upstream/stored-deprecations.ts';
 import { UpstreamRegistrations } from './upstream/upstream-registration.ts';
 import { UpstreamSearch } from './upstream/upstream-search.ts';
 import { UpstreamSymbols } from './source/symbols.ts';
@@ -116,7 +117,12 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get operations() {
-    const findings = new Findings({ feed: this.#context, mirrored: this.#mirrored, views: this.views });
+    const findings = new Findings({
+      feed: this.#context,
+      mirrored: this.#mirrored,
+      views: this.views,
+      deprecations: new StoredDeprecations(this.#context),
+    });
     const described = packageOperations({
       feed: this.#context,
       mirrored: this.#mirrored,

@@ -191,7 +191,11 @@ export const findingList = listOf(
 ).extend({
   vulnerable_count: count.meta({ description: 'Versions with an advisory, on all pages' }),
   deprecated_count: count,
-  is_complete: z.boolean().meta({ description: 'false: an upstream did not send its vulnerability data' }),
+  is_complete: z
+    .boolean()
+    .meta({
+      description: 'false: an upstream did not send its vulnerability data, or not all stored documents are read yet',
+    }),
 });
 
 export const claimList = listOf(

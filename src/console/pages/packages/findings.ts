@@ -32,10 +32,10 @@ export const findingsPage: Page = {
     const list = await api.call('listFindings', findingList, { query });
     const body = html`<p>
         ${counted(list.vulnerable_count, 'version')} with a known vulnerability, ${countText(list.deprecated_count)}
-        deprecated. They come from the advisories of this server and the vulnerability data of the feeds; the
-        deprecation of a mirrored version is on its own page.
+        deprecated. They come from the advisories and deprecations of this server, from the vulnerability data of the
+        feeds, and from what the stored documents of the feeds say.
       </p>
-      ${!list.is_complete && html`<p class="warning">A feed did not send its vulnerability data, so that this list may lack some. See the <a href="/console/mirror">mirror</a>.</p>`}
+      ${!list.is_complete && html`<p class="warning">This list may lack some: a feed did not send its vulnerability data, or its stored documents are still being read. See the <a href="/console/mirror">mirror</a>.</p>`}
       <form class="filter" method="get" action="${path}">
         ${choice('kind', 'Kind', { '': 'Vulnerable and deprecated', vulnerable: 'Vulnerable', deprecated: 'Deprecated' }, query['kind'])}
         ${originChoice(query['origin'])} <button>Show</button>
