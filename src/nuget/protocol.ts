@@ -24,6 +24,7 @@ import { keyOfVersion, packageKey } from './hosted/packages.ts';
 import { findingOperations } from './operations/finding-operations.ts';
 import { Findings } from './operations/findings.ts';
 import { packageOperations } from './operations/management.ts';
+import { versionFileOperations } from './operations/version-files.ts';
 import { packageSearches } from './operations/search-sources.ts';
 import { noticeOperations } from './operations/management-deprecation.ts';
 import { publishOperation } from './operations/publish-operation.ts';
@@ -132,7 +133,13 @@ export class PackageFeed implements OpenProtocol {
     });
     const publishing = { feed: this.#context, views: this.views, log: this.#core.log };
     const changes = [...noticeOperations(this.#context), ...packageChanges(this.#context)];
-    return [...changes, ...findingOperations(findings, this.#core.uses), ...described, publishOperation(publishing)];
+    return [
+      ...changes,
+      ...findingOperations(findings, this.#core.uses),
+      ...described,
+      ...versionFileOperations({ feed: this.#context, mirrored: this.#mirrored }),
+      publishOperation(publishing),
+    ];
   }
 
   get searches() {

@@ -55,6 +55,7 @@ export const packageVersionDetails = packageVersion
         dependencies: z.array(z.strictObject({ id: z.string(), range: z.string() })),
       }),
     ),
+    has_icon: z.boolean().meta({ description: 'Whether the package names an icon in it' }),
     readme: text.meta({ description: 'Markdown; the first 100,000 characters' }),
     is_readme_whole: z.boolean(),
     deprecation: z
@@ -191,11 +192,9 @@ export const findingList = listOf(
 ).extend({
   vulnerable_count: count.meta({ description: 'Versions with an advisory, on all pages' }),
   deprecated_count: count,
-  is_complete: z
-    .boolean()
-    .meta({
-      description: 'false: an upstream did not send its vulnerability data, or not all stored documents are read yet',
-    }),
+  is_complete: z.boolean().meta({
+    description: 'false: an upstream did not send its vulnerability data, or not all stored documents are read yet',
+  }),
 });
 
 export const claimList = listOf(
