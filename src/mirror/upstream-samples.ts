@@ -2,7 +2,7 @@ import type { Database } from '../database/database.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
 
 /** What was asked of an upstream. */
-interface Sums {
+export interface Sums {
   requests: number;
   /** Requests without an answer that can be used. */
   failures: number;
@@ -66,6 +66,16 @@ export class UpstreamSamples {
       const sums = Object.fromEntries(columns.map((name) => [name, Number(row[name])])) as Record<keyof Sums, number>;
       return { start: Number(row.start), ...sums };
     });
+  }
+
+  /** What was asked of an upstream since a time. */
+  async since({ kind, id }: { kind: string; id: string }, since: number): Promise<Sums> {
+    const row = await this.#database.get<Record<keyof Sums, number | string | null>>(
+      `SELECT ${columns.map((name) => `SUM(${name}) AS ${name}`).join(', ')} FROM upstream_samples
+       WHERE kind = ? AND upstream = ? AND hour >= ?`,
+      [kind, id, since],
+    );
+    return Object.fromEntries(columns.map((name) => [name, Number(row![name] ?? 0)])) as Record<keyof Sums, number>;
   }
 
   async deleteOld(): Promise<void> {

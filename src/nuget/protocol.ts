@@ -72,6 +72,7 @@ export class PackageFeed implements OpenProtocol {
   readonly views: FeedViews;
   readonly reindexing: Reindexing;
   readonly #mirrored: MirroredPackages;
+  readonly #findings: Findings;
 
   constructor(core: Core) {
     const { config, database, blobs, accounts, cache, mirror, admission, sightings, upstreams, log, now } = core;
@@ -99,6 +100,12 @@ export class PackageFeed implements OpenProtocol {
       };
     });
     this.#mirrored = new MirroredPackages(database, this.views, now);
+    this.#findings = new Findings({
+      feed: this.#context,
+      mirrored: this.#mirrored,
+      views: this.views,
+      deprecations: new StoredDeprecations(this.#context),
+    });
     this.source = new PackageSource({ feed: this.#context, views: this.views, policy: policyOf() });
   }
 
@@ -118,12 +125,7 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get operations() {
-    const findings = new Findings({
-      feed: this.#context,
-      mirrored: this.#mirrored,
-      views: this.views,
-      deprecations: new StoredDeprecations(this.#context),
-    });
+    const findings = this.#findings;
     const described = packageOperations({
       feed: this.#context,
       mirrored: this.#mirrored,
@@ -143,7 +145,7 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get searches() {
-    return packageSearches(this.#context, this.#mirrored);
+    return packageSearches(this.#context, this.#mirrored, this.#findings);
   }
 
   get claims() {

@@ -15,6 +15,8 @@ import {
 
 // What `/v1` says about packages and images in detail.
 
+const marks = packageVersion.pick({ severity: true, deprecated: true }).shape;
+
 export const searchHit = z
   .strictObject({
     kind: z.enum(nameKinds),
@@ -23,6 +25,8 @@ export const searchHit = z
     upstream,
     version: z.string().nullable().meta({ description: 'The newest version of a package; null for an image' }),
     description: z.string().nullable().meta({ description: 'Up to 300 characters; null if it is not stored here' }),
+    digest: z.string().nullable().meta({ description: 'The digest of the image that the text is or begins' }),
+    ...marks,
     download_count: count,
   })
   .meta({ id: 'SearchHit' });

@@ -40,6 +40,7 @@ import { largest } from './043-largest.ts';
 import { upstreamSamples } from './044-upstream-samples.ts';
 import { peopleMigrations } from './038-people.ts';
 import { policies } from './047-policies.ts';
+import { historyKinds } from './048-history-kinds.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -84,4 +85,5 @@ export const migrations: readonly Migration[] = [
   ...largest,
   ...upstreamSamples,
   ...policies,
+  ...historyKinds,
 ];

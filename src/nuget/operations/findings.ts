@@ -87,6 +87,11 @@ export class Findings {
     return (await this.#known.within(milliseconds, accountId)) ?? unknown;
   }
 
+  /** Those of the last time; none if they were not collected yet. Asks no upstream. */
+  known(accountId: number): FindingsOfAccount {
+    return this.#known.last(accountId) ?? unknown;
+  }
+
   async #collect(accountId: number): Promise<FindingsOfAccount> {
     const found = new FoundVersions();
     await this.#addHosted(accountId, found);

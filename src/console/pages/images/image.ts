@@ -16,13 +16,11 @@ import type { Page, PageCall } from '../../framework/page.ts';
 import { selectBox, table } from '../../framework/table.ts';
 import { userSection } from '../account/token.ts';
 import { undefinedIfGone } from '../packages/package-delete.ts';
-import { pullLine } from './image-kinds.ts';
+import { kindHtml, pullLine } from './image-kinds.ts';
 import { explainMissing } from '../mirror/explain.ts';
 
 /** Most characters of a filter of tags; `/v1` refuses more. */
 const maxFilterLength = 128;
-/** Most lines of the history of tags. */
-const maxHistory = 50;
 /** Characters of a digest in a table. */
 export const shownDigest = 19;
 
@@ -47,7 +45,7 @@ export const imagePage: Page = {
           pull ${ago(found.last_pulled_at, call.now)}
         </span>
       </p>
-      ${tabLinks(path, parts, show)} ${await partOf(show as keyof typeof parts, call, found.name, mayDelete)}`;
+      ${tabLinks(path, parts, show)} ${await partOf(show as keyof typeof parts, call, found, mayDelete)}`;
     const json = `/v1/containers/${encodeURIComponent(found.name)}/${show === 'untagged' ? 'manifests' : 'tags'}`;
     return { title: short(found.name, 255), body, json };
   },
@@ -56,16 +54,19 @@ export const imagePage: Page = {
 /** The parts of the page. Each has an address: `show`. */
 const parts = { '': 'Tags', untagged: 'Untagged manifests', used: 'Used by', history: 'History' } as const;
 
-async function partOf(show: keyof typeof parts, call: PageCall, name: string, mayDelete: boolean): Promise<HtmlPart> {
-  if (show === 'untagged') return untagged(call, name, mayDelete);
-  if (show === 'used') return (await userSection(call, 'container', name)) ?? notAllowed;
-  if (show === 'history') return (await historyOf(call, name)) ?? html`<p class="empty">Nothing is recorded yet.</p>`;
-  return tags(call, name, mayDelete);
+type Found = z.input<typeof containerDetails>;
+
+async function partOf(show: keyof typeof parts, call: PageCall, found: Found, mayDelete: boolean): Promise<HtmlPart> {
+  if (show === 'untagged') return untagged(call, found, mayDelete);
+  if (show === 'used') return (await userSection(call, 'container', found.name)) ?? notAllowed;
+  if (show === 'history') return historyOf(call, found.name);
+  return tags(call, found, mayDelete);
 }
 
 const notAllowed = html`<p class="empty">Only an administrator of the account sees who uses an image.</p>`;
 
-async function tags({ api, query: asked, urls, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
+async function tags({ api, query: asked, urls, now }: PageCall, found: Found, mayDelete: boolean): Promise<Html> {
+  const { name } = found;
   const query = {
     order: 'newest',
     ...given(asked, 'order', 'cursor'),
@@ -90,9 +91,9 @@ async function tags({ api, query: asked, urls, now }: PageCall, name: string, ma
     ${
       items.length === 0
         ? html`<p class="empty">
-            ${query.q === '' ? 'No tags. Its manifests can be pulled by digest: see the untagged manifests.' : 'No tag contains this text.'}
+            ${query.q === '' ? 'No tags. Its manifests can be pulled by digest: see the untagged manifests.' : html`No tag contains this text. <a href="${path}">Clear the filter</a>`}
           </p>`
-        : deletable(name, mayDelete, tagTable(name, items, now, mayDelete))
+        : deletable(found, mayDelete, tagTable(name, items, now, mayDelete))
     }
     ${pageLinks(path, query, next)}`;
 }
@@ -129,7 +130,8 @@ function tagTable(name: string, items: readonly z.input<typeof tagSchema>[], now
   );
 }
 
-async function untagged({ api, query: asked, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
+async function untagged({ api, query: asked, now }: PageCall, found: Found, mayDelete: boolean): Promise<Html> {
+  const { name } = found;
   const query = given(asked, 'cursor');
   const list = await api.call('listUntaggedManifests', manifestList, { params: { name }, query });
   const shown = { ...query, show: 'untagged' };
@@ -142,7 +144,7 @@ async function untagged({ api, query: asked, now }: PageCall, name: string, mayD
         ? html`<p class="empty">
             ${list.next_cursor === null ? 'No untagged manifests.' : 'None on this page; there are further pages.'}
           </p>`
-        : deletable(name, mayDelete, manifestTable(name, list.items, now, mayDelete))
+        : deletable(found, mayDelete, manifestTable(name, list.items, now, mayDelete))
     }
     ${pageLinks(imagePath(name), shown, list.next_cursor)}`;
 }
@@ -158,7 +160,7 @@ function manifestTable(
     items.map((each) => [
       mayDelete && selectBox('digest', each.digest, each.digest),
       digestLink(name, each.digest),
-      short(each.artifact_type ?? each.media_type, 100),
+      kindHtml(each.artifact_type ?? each.media_type),
       html`${each.is_child && 'an index'} ${each.subject !== null && html`refers to ${digestLink(name, each.subject)}`}
       ${!each.is_child && each.subject === null && html`<span class="quiet">nothing known</span>`}`,
       sizeHtml(each.size_bytes),
@@ -169,12 +171,17 @@ function manifestTable(
 }
 
 /** The table as a form that leads to the preview of a deletion, if the visitor may delete. */
-function deletable(name: string, mayDelete: boolean, rows: Html): Html {
+function deletable({ name, origin }: Found, mayDelete: boolean, rows: Html): Html {
   if (!mayDelete) return rows;
   return html`<form method="post" action="${imagePath(name)}/delete">
     ${rows}
-    <p><button class="danger">Delete…</button></p>
+    <p><button class="danger">${deletionText(origin)}</button></p>
   </form>`;
+}
+
+/** What a button says that leads to a deletion. The copies of an upstream's content come back. */
+export function deletionText(origin: Found['origin']): string {
+  return origin === 'mirrored' ? 'Drop from the mirror…' : 'Delete…';
 }
 
 /** A link to the page of a digest, whose beginning is shown. */
@@ -182,12 +189,14 @@ export function digestLink(name: string, digest: string): Html {
   return html`<a href="${imagePath(name, digest)}" title="${digest}"><code>${short(digest, shownDigest)}</code></a>`;
 }
 
-async function historyOf({ api, principal, now }: PageCall, name: string): Promise<Html | undefined> {
-  if (principal.kind === 'anonymous') return undefined;
-  const query = { limit: '200' };
-  const all = await api.call('getContainerHistory', historySchema, { params: { name }, query });
-  const items = all.items.filter(({ kind }) => kind === 'tag').slice(0, maxHistory);
-  if (items.length === 0) return undefined;
+/** Which digest each tag had, the latest change first. */
+async function historyOf({ api, principal, query: asked, now }: PageCall, name: string): Promise<Html> {
+  if (principal.kind === 'anonymous') return html`<p class="empty">Sign in to see the history.</p>`;
+  const query = { ...given(asked, 'cursor'), kind: 'tag' };
+  const { items, next_cursor: next } = await api.call('getContainerHistory', historySchema, {
+    params: { name },
+    query,
+  });
   return html`<section>
     <h2>What tags pointed to</h2>
     ${table(
@@ -197,7 +206,9 @@ async function historyOf({ api, principal, now }: PageCall, name: string): Promi
         short(each.reference, 128),
         each.digest === null ? 'deleted' : digestLink(name, each.digest),
       ]),
+      { empty: 'Nothing is recorded yet.' },
     )}
+    ${pageLinks(imagePath(name), { ...query, show: 'history' }, next)}
     <p class="hint">
       As JSON: <code>GET ${withQuery(`/v1/containers/${encodeURIComponent(name)}/history`, query)}</code>
     </p>

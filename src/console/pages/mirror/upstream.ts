@@ -235,8 +235,12 @@ function filter({ query }: PageCall, { id, kind, entry_kinds: kinds }: UpstreamI
 
 function entriesForm(call: PageCall, upstream: UpstreamItem, entries: readonly Entry[]): Html {
   if (entries.length === 0) {
+    const isFiltered = call.query['name'] || call.query['entry_kind'];
+    if (isFiltered) {
+      return html`<p class="empty">Nothing matches. <a href="${addressOf(upstream)}">Clear the filter</a></p>`;
+    }
     return html`<p class="empty">
-      Nothing is stored under these names. What clients request is stored;
+      Nothing is stored of it. What clients request is stored;
       <a href="/console/prefetch">a prefetch</a> stores it before.
     </p>`;
   }
@@ -269,7 +273,7 @@ function entryRow(
   const text = [name, reference].filter((part) => part !== '').join(' ') || kind;
   return [
     mayDrop && selectBox('entry', id, text),
-    name,
+    name || html`<span class="quiet">the upstream itself</span>`,
     reference.length > maxReferenceLength ? copyable(reference, short(reference, maxReferenceLength)) : reference,
     kind,
     sizeHtml(bytes),

@@ -1,6 +1,6 @@
 import { findingList } from '../../../api/content/content-schemas.ts';
 import { ago, countText, counted, originOf, short } from '../../framework/format.ts';
-import { html, type Html } from '../../framework/html.ts';
+import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { choice, given, originChoice, packagePath, pageLinks, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
@@ -52,9 +52,14 @@ export const findingsPage: Page = {
           html`<a href="${packagePath(each.id)}?show=used">${countText(each.downloads_30_days)}</a>`,
           ago(each.last_used_at, now),
         ]),
-        { empty: 'No hosted or stored version is known to be vulnerable, and none is deprecated.' },
+        { empty: empty(query) },
       )}
       ${pageLinks(path, query, list.next_cursor)}`;
     return { title: 'Vulnerable and deprecated', body, json: withQuery('/v1/findings', query) };
   },
 };
+
+function empty({ kind, origin }: Record<string, string>): HtmlPart {
+  if (kind || origin) return html`Nothing matches. <a href="${path}">Clear the filter</a>`;
+  return 'No hosted or stored version is known to be vulnerable, and none is deprecated.';
+}
