@@ -78,7 +78,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...accountOperations(parts),
     ...storageOperations(parts),
     ...auditOperations(parts),
-    ...failedRequestOperations(parts.failures, (id) => parts.accounts.nameOf(id)),
+    ...failedRequestOperations(parts.failures, parts.tokens, (id) => parts.accounts.nameOf(id)),
     ...jobOperations(parts.jobs),
     ...instanceOperations(parts.instances),
     ...webhookOperations(parts.webhooks),
