@@ -11,6 +11,7 @@ export interface Session {
   id: string;
   /** The token that the visitor signed in with; null for a person. */
   tokenId: string | null;
+  tokenName: string | null;
   /** The person who signed in, and the names of all accounts that the session can use; null for a token. */
   person: { id: string; name: string; accounts: readonly string[] } | null;
   /** What it may do; for a person in any of the accounts. */
@@ -37,10 +38,11 @@ interface SessionRow {
   used_at: number;
 }
 
-/** With the scopes of its token; null without one. */
-type SessionWithScopes = SessionRow & { scopes: string | null };
+/** With the scopes and the name of its token; null without one. */
+type SessionWithToken = SessionRow & { scopes: string | null; token_name: string | null };
 
-const withScopes = 'SELECT sessions.*, tokens.scopes FROM sessions LEFT JOIN tokens ON tokens.id = sessions.token_id';
+const withToken =
+  'SELECT sessions.*, tokens.scopes, tokens.name AS token_name FROM sessions LEFT JOIN tokens ON tokens.id = sessions.token_id';
 
 /** Milliseconds after which a session ends: without a request, and in any case. */
 interface SessionTimes {
@@ -168,24 +170,39 @@ export class Sessions {
   /**
    * The open sessions of the account's tokens and of all people, the latest first, up to `limit` and before `cursor`
    * (`created_at`, `id`). A person changes the account of a session at any time, so it belongs to each account that the
-   * person may use.
+   * person may use. With `tokenId`, those of one token.
    */
-  async list(accountId: number, limit: number, cursor?: readonly [number, string]): Promise<Session[]> {
+  async list(
+    accountId: number,
+    limit: number,
+    cursor?: readonly [number, string],
+    tokenId?: string,
+  ): Promise<Session[]> {
     const [createdAt, id] = cursor ?? [Number.MAX_SAFE_INTEGER, ''];
     const { idle, absolute } = this.#times;
-    const rows = await this.#database.select<SessionWithScopes>(
-      `${withScopes} WHERE (sessions.account_id = ? OR person_id IS NOT NULL) AND used_at > ? AND sessions.created_at > ?
+    const rows = await this.#database.select<SessionWithToken>(
+      `${withToken} WHERE ${tokenId === undefined ? '(sessions.account_id = ? OR person_id IS NOT NULL)' : 'sessions.account_id = ? AND token_id = ?'}
+       AND used_at > ? AND sessions.created_at > ?
        AND (sessions.created_at < ? OR (sessions.created_at = ? AND sessions.id < ?))
        ORDER BY sessions.created_at DESC, sessions.id DESC LIMIT ?`,
-      [accountId, this.#now() - idle, this.#now() - absolute, createdAt, createdAt, id, limit],
+      [
+        accountId,
+        ...(tokenId === undefined ? [] : [tokenId]),
+        this.#now() - idle,
+        this.#now() - absolute,
+        createdAt,
+        createdAt,
+        id,
+        limit,
+      ],
     );
     return rows.map((row) => this.#toSession(row));
   }
 
   /** One session of those that `list` shows; undefined if it has ended. */
   async get(accountId: number, id: string): Promise<Session | undefined> {
-    const sql = `${withScopes} WHERE sessions.id = ? AND (sessions.account_id = ? OR person_id IS NOT NULL)`;
-    const row = await this.#database.get<SessionWithScopes>(sql, [id, accountId]);
+    const sql = `${withToken} WHERE sessions.id = ? AND (sessions.account_id = ? OR person_id IS NOT NULL)`;
+    const row = await this.#database.get<SessionWithToken>(sql, [id, accountId]);
     return row && this.#isOpen(row) ? this.#toSession(row) : undefined;
   }
 
@@ -214,12 +231,13 @@ export class Sessions {
     await this.#database.transaction((tx) => tx.run(sql, ids), { uncached: true });
   }
 
-  #toSession(row: SessionWithScopes): Session {
+  #toSession(row: SessionWithToken): Session {
     const person = row.person === null ? undefined : personIn(row.person);
     const rights = person && this.#people.rightsOf(person);
     return {
       id: row.id,
       tokenId: row.token_id,
+      tokenName: row.token_name,
       person: person && rights ? { id: row.person_id!, name: person.name, accounts: rights.accounts } : null,
       scopes: rights?.scopes ?? new Set((row.scopes?.split(',') ?? []) as Scope[]),
       agent: row.agent,

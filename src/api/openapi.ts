@@ -32,6 +32,8 @@ export function describe(operations: readonly Operation[]): Record<string, unkno
   }) as unknown as Record<string, unknown>;
 }
 
+const file = { type: 'string', format: 'binary' } as const;
+
 function pathOf(each: Operation): RouteConfig {
   const scope = scopeFor(each.action);
   const parameters = Object.entries(each.params ?? {}).map(
@@ -55,6 +57,7 @@ function pathOf(each: Operation): RouteConfig {
       [each.status]: {
         description: each.status === 204 ? 'Done' : 'Success',
         ...(each.answer && { content: { 'application/json': { schema: each.answer } } }),
+        ...(each.sends && { content: Object.fromEntries(each.sends.map((type) => [type, { schema: file }])) }),
       },
       default: {
         description: 'Error',

@@ -16,6 +16,7 @@ import type { OpenWebhooks } from '../webhooks/open.ts';
 import { accountOperations, type AccountParts } from './account/account.ts';
 import { auditOperations, type AuditParts } from './server/audit.ts';
 import { claimOperations, type ReleasableClaims } from './content/claims.ts';
+import type { AnsweredFile } from '../http/send-file.ts';
 import { check, requireForm, type Operation, type Receiving } from './framework/operation.ts';
 import { failedRequestOperations } from './server/failed-requests.ts';
 import { jobOperations } from './server/jobs.ts';
@@ -77,7 +78,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...accountOperations(parts),
     ...storageOperations(parts),
     ...auditOperations(parts),
-    ...failedRequestOperations(parts.failures, (id) => parts.accounts.nameOf(id)),
+    ...failedRequestOperations(parts.failures, parts.tokens, (id) => parts.accounts.nameOf(id)),
     ...jobOperations(parts.jobs),
     ...instanceOperations(parts.instances),
     ...webhookOperations(parts.webhooks),
@@ -140,8 +141,19 @@ export class Api {
   /** As `call`, for an operation whose answer has no body. */
   async do(id: string, principal: Principal, { params = {}, query = {}, body }: Arguments = {}): Promise<void> {
     const operation = this.#operations.get(id);
-    if (!operation || operation.answer) throw new Error(`the operation ${id} has an answer`);
+    if (!operation || operation.answer || operation.sends) throw new Error(`the operation ${id} has an answer`);
     await this.#run(operation, principal, { params, query, body });
+  }
+
+  /** As `call`, for an operation whose answer is a file. */
+  async open(
+    id: string,
+    principal: Principal,
+    { params = {}, query = {}, body }: Arguments = {},
+  ): Promise<AnsweredFile> {
+    const operation = this.#operations.get(id);
+    if (!operation?.sends) throw new Error(`the operation ${id} answers with no file`);
+    return (await this.#run(operation, principal, { params, query, body })) as AnsweredFile;
   }
 
   /**

@@ -17,6 +17,7 @@ import type { Urls } from '../http/urls.ts';
 import type { Quota } from '../usage/quota.ts';
 import { challenge, statusOf } from './framework/errors.ts';
 import { describe } from './openapi.ts';
+import { sendFile, type AnsweredFile } from '../http/send-file.ts';
 import { check, requireForm, type Operation } from './framework/operation.ts';
 import { allowOperation } from './operations.ts';
 import { pageQuery } from './framework/paging.ts';
@@ -114,12 +115,13 @@ function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperatio
       if (definition.receives) requireForm(request);
       const receiving = definition.receives && { request, response };
       const result = await definition.run({ principal, owner, params, query, body, receiving });
+      if (definition.sends) return sendFile(request, response, result as AnsweredFile);
       if (definition.answer === undefined) {
         response.writeHead(definition.status).end();
-        return;
+        return undefined;
       }
       addNextLink(request, response, urls, result);
-      sendJson(request, response, definition.status, result, { 'Cache-Control': 'no-store' });
+      return sendJson(request, response, definition.status, result, { 'Cache-Control': 'no-store' });
     },
   };
 }

@@ -7,6 +7,7 @@ import type { Principal } from '../accounts/principal.ts';
 import type { CookieKey } from '../accounts/cookie-key.ts';
 import type { Sessions } from '../accounts/sessions.ts';
 import { statusOf } from '../api/framework/errors.ts';
+import { sendFile } from '../http/send-file.ts';
 import type { Api } from '../api/operations.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
@@ -30,6 +31,7 @@ import { html } from './framework/html.ts';
 import { may } from './framework/layout.ts';
 import type { Page, PageCall, Redirect, PageView } from './framework/page.ts';
 import { pages } from './pages/index.ts';
+import { packageFiles } from './pages/packages/package-files.ts';
 import { localPath, signInView } from './pages/account/sign-in.ts';
 import { beginSession, findVisitor, sessionOf, type Visit } from './framework/visit.ts';
 
@@ -124,6 +126,7 @@ export function createConsole(parts: ConsoleParts): Mount[] {
     if (page.send) post(page.path, (visit) => send(parts, assets, page, visit));
     if (page.receive) post(page.path, (visit) => receive(parts, assets, page, visit));
   }
+  for (const { path, operation } of packageFiles) get(path, (visit) => showFile(parts, operation, visit));
   router.use(
     handle(() => {
       throw new DomainError('NotFound', 'The console has no such page. It may have been moved or deleted.');
@@ -152,6 +155,16 @@ async function show(parts: ConsoleParts, assets: Assets, page: Page, visit: Visi
   const call = callOf(parts, page, visit);
   const view = await inTime(() => page.show(call), maxWait, { late: refuseSlow, ref: false });
   respond(assets, visit, view, page);
+}
+
+async function showFile({ api }: ConsoleParts, id: string, { request, response, principal }: Visit): Promise<void> {
+  if (!principal) throw signInFirst();
+  const params = request.params as Record<string, string>;
+  await sendFile(request, response, await api.open(id, principal, { params }));
+}
+
+function signInFirst(): DomainError {
+  return new DomainError('Unauthorized', 'Sign in to see this page.');
 }
 
 async function send(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
@@ -184,7 +197,7 @@ async function answerForm(
 /** Throws `Unauthorized` and `ScopeMissing`. */
 function callOf({ api, urls, now }: ConsoleParts, page: Page, visit: Visit): PageCall {
   const { request, response, session, principal } = visit;
-  if (!principal) throw new DomainError('Unauthorized', 'Sign in to see this page.');
+  if (!principal) throw signInFirst();
   allow(principal, page.action);
   return {
     principal,

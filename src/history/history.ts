@@ -181,21 +181,39 @@ export function lineSums(bytes: number): { last: string; sum: string } {
   };
 }
 
-/** Up to `limit` entries of these names, the latest first, before the entry with the id `before`. */
+interface HistoryQuery {
+  limit: number;
+  /** The id of an entry that comes after the wanted ones. */
+  before?: number | undefined;
+  /** Only entries of this kind. */
+  kind?: ReferenceKind | undefined;
+}
+
+/** Up to `limit` entries of these names, the latest first. */
 export async function readHistory(
   database: Database,
   owners: readonly NameOwner[],
-  limit: number,
-  before = Number.MAX_SAFE_INTEGER,
+  { limit, before = Number.MAX_SAFE_INTEGER, kind }: HistoryQuery,
 ): Promise<HistoryEntry[]> {
   if (owners.length === 0) return [];
   // For each name its own index range: with OR, a database may read the whole table backwards.
   const ofOwner = `SELECT * FROM (
     SELECT id, upstream, kind, reference, digest, seen_at FROM history
-    WHERE account_id = ? AND upstream = ? AND name = ? AND id < ? AND kind <> 'listed' ORDER BY id DESC LIMIT ?) AS some`;
+    WHERE account_id = ? AND upstream = ? AND name = ? AND ${kind === undefined ? "kind <> 'listed'" : 'kind = ?'} AND id < ?
+    ORDER BY id DESC LIMIT ?) AS some`;
   const rows = await database.select<Omit<HistoryEntry, 'seenAt'> & { seen_at: number }>(
     `${owners.map(() => ofOwner).join(' UNION ALL ')} ORDER BY id DESC LIMIT ?`,
-    [...owners.flatMap(({ accountId, upstream, name }) => [accountId, upstream, name, before, limit]), limit],
+    [
+      ...owners.flatMap(({ accountId, upstream, name }) => [
+        accountId,
+        upstream,
+        name,
+        ...(kind ? [kind] : []),
+        before,
+        limit,
+      ]),
+      limit,
+    ],
   );
   return rows.map(({ seen_at: seenAt, ...row }) => ({ ...row, seenAt }));
 }

@@ -123,13 +123,13 @@ export function tokenIn(authorization: string, { anyUser }: CredentialRules = {}
 
 /**
  * The same message for unknown, expired and revoked tokens. A mistyped token is visible from its value, so it may
- * differ.
+ * differ. The value is empty if the credential has no token.
  */
 function unauthorized(value: string, { anyUser }: CredentialRules): DomainError {
   const message = isMistyped(value)
     ? 'The API token is mistyped or incomplete: its checksum is wrong. Copy it again.'
-    : anyUser
-      ? 'The API token is not valid. Send a token as the password of Basic authentication.'
-      : 'The API token is not valid, or the user name of Basic authentication is not "api".';
+    : value !== ''
+      ? 'The API token is not valid. It may have expired, or have been revoked.'
+      : `The credential has no API token. Send one as Bearer, or as the password of Basic authentication${anyUser ? '' : ' with the user name "api"'}.`;
   return new DomainError('Unauthorized', message);
 }

@@ -2,7 +2,7 @@ import { placeholders, type Database } from '../database/database.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
 
 /** What was asked of an upstream. */
-interface Sums {
+export interface Sums {
   requests: number;
   /** Requests without an answer that can be used. */
   failures: number;
@@ -83,6 +83,16 @@ export class UpstreamSamples {
       for (const { upstream, day, requests } of rows) found.set(`${kind} ${upstream} ${day}`, requests);
     }
     return ({ id, config }) => days.map((day) => found.get(`${config.kind} ${id} ${day}`) ?? 0);
+  }
+
+  /** What was asked of an upstream since a time. */
+  async since({ kind, id }: { kind: string; id: string }, since: number): Promise<Sums> {
+    const row = await this.#database.get<Record<keyof Sums, number | string | null>>(
+      `SELECT ${columns.map((name) => `SUM(${name}) AS ${name}`).join(', ')} FROM upstream_samples
+       WHERE kind = ? AND upstream = ? AND hour >= ?`,
+      [kind, id, since],
+    );
+    return Object.fromEntries(columns.map((name) => [name, Number(row![name] ?? 0)])) as Record<keyof Sums, number>;
   }
 
   async deleteOld(): Promise<void> {

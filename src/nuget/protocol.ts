@@ -25,6 +25,7 @@ import { keyOfVersion, packageKey } from './hosted/packages.ts';
 import { findingOperations } from './operations/finding-operations.ts';
 import { Findings } from './operations/findings.ts';
 import { packageOperations } from './operations/management.ts';
+import { versionFileOperations } from './operations/version-files.ts';
 import { packageSearches } from './operations/search-sources.ts';
 import { noticeOperations } from './operations/management-deprecation.ts';
 import { publishOperation } from './operations/publish-operation.ts';
@@ -43,6 +44,7 @@ import { packageEntries } from './upstream/entries.ts';
 import type { FeedViews } from './upstream/feed-view.ts';
 import { datesOf } from './upstream/package-dates.ts';
 import { PackageMirror, type PackageGate } from './upstream/package-mirror.ts';
+import { StoredDeprecations } from './upstream/stored-deprecations.ts';
 import { UpstreamRegistrations } from './upstream/upstream-registration.ts';
 import { UpstreamSearch } from './upstream/upstream-search.ts';
 import { UpstreamSymbols } from './source/symbols.ts';
@@ -74,6 +76,7 @@ export class PackageFeed implements OpenProtocol {
   readonly reindexing: Reindexing;
   readonly #mirrored: MirroredPackages;
   readonly #past: PastPackages;
+  readonly #findings: Findings;
 
   constructor(core: Core) {
     const { config, database, blobs, accounts, cache, mirror, admission, sightings, upstreams, log, now } = core;
@@ -103,6 +106,12 @@ export class PackageFeed implements OpenProtocol {
       });
     this.views = viewsWith(admission);
     this.#mirrored = new MirroredPackages(database, this.views, now);
+    this.#findings = new Findings({
+      feed: this.#context,
+      mirrored: this.#mirrored,
+      views: this.views,
+      deprecations: new StoredDeprecations(this.#context),
+    });
     const policy = policyOf();
     this.source = new PackageSource({ feed: this.#context, views: this.views, policy });
     this.#past = new PastPackages({
@@ -136,7 +145,7 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get operations() {
-    const findings = new Findings({ feed: this.#context, mirrored: this.#mirrored, views: this.views });
+    const findings = this.#findings;
     const described = packageOperations({
       feed: this.#context,
       mirrored: this.#mirrored,
@@ -146,11 +155,17 @@ export class PackageFeed implements OpenProtocol {
     });
     const publishing = { feed: this.#context, views: this.views, log: this.#core.log };
     const changes = [...noticeOperations(this.#context), ...packageChanges(this.#context)];
-    return [...changes, ...findingOperations(findings, this.#core.uses), ...described, publishOperation(publishing)];
+    return [
+      ...changes,
+      ...findingOperations(findings, this.#core.uses),
+      ...described,
+      ...versionFileOperations({ feed: this.#context, mirrored: this.#mirrored }),
+      publishOperation(publishing),
+    ];
   }
 
   get searches() {
-    return packageSearches(this.#context, this.#mirrored);
+    return packageSearches(this.#context, this.#mirrored, this.#findings);
   }
 
   get claims() {

@@ -46,6 +46,11 @@ export class Collected<Key extends string | number, Value extends object> {
     return (await (known ? inTime(collected, patience, { late: () => known, ref: false }) : collected()))!;
   }
 
+  /** The value that was collected last, of any age; undefined without one. */
+  last(key: Key): Value | undefined {
+    return this.#values.peek(key, { allowStale: true });
+  }
+
   /** As `of`; undefined if it is not collected within `milliseconds`. */
   within(milliseconds: number, key: Key): Promise<Value | undefined> {
     return inTime(() => this.of(key), milliseconds, { late: () => undefined, ref: false });

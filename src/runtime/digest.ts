@@ -12,6 +12,11 @@ export function isDigest(text: string): text is Digest {
   return pattern.test(text);
 }
 
+/** Whether `text` is a digest or at least eight characters of its value. */
+export function isDigestBeginning(text: string): boolean {
+  return /^sha(?:256:[0-9a-f]{8,64}|512:[0-9a-f]{8,128})$/.test(text);
+}
+
 /** The digest in `text`; throws `DigestInvalid` if it is malformed or has an unknown algorithm. */
 export function parseDigest(text: string): Digest {
   if (isDigest(text)) return text;

@@ -3,7 +3,7 @@ import type { LastFailure } from '../metrics/upstreams.ts';
 import { isUnsent } from './failures.ts';
 
 /** Upper bounds in seconds. */
-const bounds = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
+const bounds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 /** An upstream may send any status; those outside the registered classes share one name, so that they stay few. */
 const firstStatus = 200;
 const lastStatus = 599;

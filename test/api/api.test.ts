@@ -40,6 +40,8 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /packages/{id}/history',
       'GET /packages/{id}/versions',
       'GET /packages/{id}/{version}',
+      'GET /packages/{id}/{version}/file',
+      'GET /packages/{id}/{version}/icon',
       'GET /search',
       'DELETE /claims/container/{name}',
       'DELETE /claims/package/{name}',

@@ -115,7 +115,10 @@ for (const dialect of dialects) {
       (await visitor.page('/console/')).replace(/\s+/g, ' '),
       /vulnerable: critical<\/span>\s*3 vulnerable versions, 1 deprecated/,
     );
-    t.regex(await visitor.page('/console/vulnerable?kind=deprecated&origin=mirrored'), /No hosted or stored version/);
+    t.regex(
+      await visitor.page('/console/vulnerable?kind=deprecated&origin=mirrored'),
+      /Nothing matches\. <a href="\/console\/vulnerable">/,
+    );
 
     // A deprecation that ends, and an advisory that is deleted.
     t.true((await server.fetch('/v1/packages/Old/1.0.0/deprecation', { method: 'DELETE' })).ok);
@@ -133,5 +136,66 @@ test('while a feed does not answer, the list says that it may lack some, and nob
   t.like(list, { is_complete: false, items: [] });
   t.is((await server.fetch('/v1/packages')).status, 200);
   const visitor = await Visitor.signedIn(server);
-  t.regex(await visitor.page('/console/vulnerable'), /A feed did not send its vulnerability data/);
+  t.regex(await visitor.page('/console/vulnerable'), /may lack some: a feed did not send its vulnerability data/);
+});
+
+for (const dialect of dialects) {
+  test(`${dialect}: a stored version that its feed deprecates is listed from stored documents, without a request`, async (t) => {
+    const up = await UpstreamFeed.start(t);
+    const deprecated = { entry: { deprecation: { reasons: ['Legacy'], message: 'Use another' } } };
+    const versions = [{ version: '1.0.0', ...deprecated }, { version: '1.1.0' }, { version: '1.2.0', ...deprecated }];
+    await up.offer({ id: 'Stored', versions });
+    await up.offer({ id: 'Paged', versions, pageSize: 1 });
+    await up.offer({ id: 'Unread', versions });
+    const server = await startTestServer(t, {
+      upstreams: [up.as('nuget.org')],
+      database: { url: await temporaryDatabase(t, dialect) },
+    });
+    for (const id of ['stored', 'paged', 'unread']) {
+      for (const version of ['1.0.0', '1.1.0']) {
+        await (await server.fetch(`/v3/package/${id}/${version}/${id}.${version}.nupkg`)).arrayBuffer();
+      }
+    }
+    const read = async (path: string) => (await (await server.fetch(path)).json()) as Json;
+    // Of this one, the document for clients without SemVer 2 is stored.
+    await read('/v3/registration/stored/index.json');
+    const { items: pages } = await read('/v3/registration-gz-semver2/paged/index.json');
+    await read(new URL(pages[0]['@id']).pathname);
+    await until(async () => (await read('/v1/findings'))['is_complete'] === true);
+    const before = up.asked.length;
+    const shown = async () =>
+      (await read('/v1/findings?kind=deprecated'))['items'].map(({ id, version, origin }: Json) => [
+        id,
+        version,
+        origin,
+      ]);
+    await until(async () => (await shown()).length >= 2);
+    t.deepEqual(await shown(), [
+      ['Paged', '1.0.0', 'mirrored'],
+      ['Stored', '1.0.0', 'mirrored'],
+    ]);
+    t.is((await read('/v1/findings'))['deprecated_count'], 2);
+    const marks = (await read('/v1/packages'))['items'].map(({ id, deprecated: mark }: Json) => [id, mark]);
+    t.deepEqual(marks, [
+      ['Paged', true],
+      ['Stored', true],
+      ['Unread', false],
+    ]);
+    t.is(up.asked.length, before);
+  });
+}
+
+test('a page of a registration that its index names no more deprecates nothing', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const deprecated = { version: '1.0.0', entry: { deprecation: { reasons: ['Legacy'] } } };
+  await up.offer({ id: 'Stored', versions: [deprecated], pageSize: 1 });
+  const server = await startTestServer(t, { upstreams: [up.as('nuget.org', { freshFor: '1ms' })] });
+  const read = async (path: string) => (await (await server.fetch(path)).json()) as Json;
+  await (await server.fetch('/v3/package/stored/1.0.0/stored.1.0.0.nupkg')).arrayBuffer();
+  const { items: pages } = await read('/v3/registration/stored/index.json');
+  await read(new URL(pages[0]['@id']).pathname);
+  await up.offer({ id: 'Stored', versions: [{ version: '1.0.0' }, { version: '2.0.0' }] });
+  await read('/v3/registration/stored/index.json');
+  await until(async () => (await read('/v1/findings'))['is_complete'] === true);
+  t.deepEqual((await read('/v1/findings'))['items'], []);
 });

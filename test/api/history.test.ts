@@ -135,6 +135,17 @@ for (const dialect of dialects) {
       `manifest ${one.digest} ${one.digest}`,
     ]);
     t.true(items.every(({ origin, upstream }) => origin === 'hosted' && upstream === null));
+    const tags = items.filter(({ kind }) => kind === 'tag').map(short);
+    const found: string[] = [];
+    for (let cursor = ''; ;) {
+      const answer = await server.fetch(`/v1/containers/team/app/history?kind=tag&limit=2${cursor}`);
+      const page = (await answer.json()) as { items: Parameters<typeof short>[0][]; next_cursor: string | null };
+      found.push(...page.items.map(short));
+      if (page.next_cursor === null) break;
+      cursor = `&cursor=${page.next_cursor}`;
+    }
+    t.deepEqual(found, tags);
+    t.is((await server.fetch('/v1/containers/team/app/history?kind=version')).status, 400);
     t.deepEqual(await historyOf(server, 'containers/team/app', await tokenOf(server, ['read'], 'other')), []);
   });
 

@@ -216,7 +216,7 @@ for (const dialect of dialects) {
     const page = await visitor.page(`/console/search?q=${image.digest}`);
     t.true(page.includes(`href="/console/images/team%2Fapp/${encodeURIComponent(image.digest)}"`));
     for (const [text, address] of [
-      ['team/api:1.5.0', '/console/images/team%2Fapi?q=1.5.0'],
+      ['team/api:1.5.0', '/console/images/team%2Fapi'],
       ['Contoso.Core@2.1.1', '/console/packages/Contoso.Core/2.1.1'],
       ['ent_abcd', '/console/tokens/find'],
     ] as const) {

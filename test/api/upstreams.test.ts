@@ -132,6 +132,11 @@ test('a paused upstream says why and since when, and a document that is too old 
   t.is(paused['works_offline'], 'all');
   t.is(paused['requests'].hits, 1, 'a stale answer saves its request');
 
+  const { upstream: silent, server: never, get: tryGet } = await withImage(t);
+  silent.unplug();
+  t.true((await tryGet('app/manifests/v1')).status >= 500);
+  t.is((await json(never, '/upstreams/up-team'))['latency'], null, 'no answer has a time');
+
   const { server: later } = await withImage(t, { freshFor: '1m', staleFor: '1h' });
   const row = (name: string, kind: string, reference: string) => ({
     id: name.padEnd(64, '0'),

@@ -51,6 +51,19 @@ for (const { name, at, signedIn, status } of everyPage) {
   );
 }
 
+testInBrowser('on a phone the header leaves the page its place, and shows the section of the page', async (t) => {
+  const { server } = await data();
+  await visit(t, await browser(), server, { viewport: { width: 390, height: 844 } }, async ({ page }) => {
+    for (const path of ['/console/mirror', '/console/audit']) {
+      await page.goto(path);
+      const { y } = (await page.locator('main').boundingBox())!;
+      t.true(y < 210, `${path}: ${y} pixels`);
+      const { x, width } = (await page.locator('.sections [aria-current]').boundingBox())!;
+      t.true(x >= 0 && x + width <= 390, `${path}: ${x}`);
+    }
+  });
+});
+
 testInBrowser('the titles of all pages differ', async (t) => {
   const all = await data();
   const visitor = await Visitor.signedIn(all.server);

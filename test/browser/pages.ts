@@ -93,6 +93,7 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/sessions/:id': { at: ({ sessionId }) => `/console/sessions/${sessionId}`, scopes: ['admin'] },
   '/jobs': { at: () => '/console/jobs', scopes: ['operate'] },
   '/jobs/:name': { at: () => '/console/jobs/scrub', scopes: ['operate'] },
+  '/instances': { at: () => '/console/instances', scopes: ['operate'] },
   '/audit': { at: () => '/console/audit', scopes: ['admin'], also: ['operate'] },
   '/failures': { at: () => '/console/failures', scopes: ['admin'], also: ['operate'] },
   '/explain': { at: ({ package: name }) => `/console/explain?kind=package&name=${name}`, scopes: ['read', 'operate'] },

@@ -54,7 +54,8 @@ test('sizes and times are short', (t) => {
   ]);
   const now = Date.parse('2026-01-31T00:00:00Z');
   const at = (seconds: number) => agoText(new Date(now - seconds * 1000).toISOString(), now);
-  t.deepEqual([0, 59, 60, 7200, 86_400, 3 * 86_400, -3600, 800 * 86_400].map(at), [
+  t.deepEqual([-5, 0, 59, 60, 7200, 86_400, 3 * 86_400, -3600, 800 * 86_400].map(at), [
+    'now',
     'just now',
     'just now',
     '1 minute ago',

@@ -38,7 +38,9 @@ test('images are listed with their origin, and an image has a row for each tag, 
   t.regex(image, /same as v1, v10, v11/);
   t.regex(image, /<td[^>]*>linux\/amd64<\/td>/);
   t.regex(image, /docker pull 127\.0\.0\.1:\d+\/team\/app:v55</);
-  t.regex(await visitor.page('/console/images/team%2Fapp?show=history'), /What tags pointed to/);
+  const changes = await visitor.page('/console/images/team%2Fapp?show=history');
+  t.regex(changes, /What tags pointed to[^]*>v55</);
+  t.regex(changes, /<a href="\/console\/images\/team%2Fapp\?kind=tag&amp;show=history&amp;cursor=[^"]+" rel="next">/);
   t.regex(await visitor.page('/console/images/team%2Fapp?show=used'), /Who uses it[^]*first token/);
   const reader = await Visitor.signedIn(server, await tokenOf(server, ['read']));
   t.regex(await reader.page('/console/images/team%2Fapp?show=used'), /Only an administrator/);
@@ -56,7 +58,10 @@ test('images are listed with their origin, and an image has a row for each tag, 
     'v18',
     'v17',
   ]);
-  t.regex(await visitor.page('/console/images/team%2Fapp?q=none'), /No tag contains this text/);
+  t.regex(
+    await visitor.page('/console/images/team%2Fapp?q=none'),
+    /No tag contains this text\. <a href="\/console\/images\/team%2Fapp">Clear/,
+  );
   await put(`sha256-${'a'.repeat(64)}.sig`);
   const signed = await visitor.page('/console/images/team%2Fapp');
   t.regex(signed, /docker pull 127\.0\.0\.1:\d+\/team\/app:v55</, 'a signature cannot be run');
@@ -68,6 +73,10 @@ test('images are listed with their origin, and an image has a row for each tag, 
   const mirrored = await visitor.page('/console/images/docker.io%2Flibrary%2Falpine');
   t.regex(mirrored, /not stored here/);
   const [, digestPath] = /<td[^>]*><a href="([^"]+)" title="sha256/.exec(mirrored)!;
+  t.regex(mirrored, /Drop from the mirror…/);
+  t.notRegex(await visitor.page(digestPath!), /the last <span class="quiet">never/);
+  t.regex(await visitor.page(digestPath!), /Drop from the mirror…/);
+  t.regex(await visitor.page('/console/images/docker.io%2Flibrary%2Falpine/delete?tag=3'), /<h1>Drop 1 tag of/);
   t.regex(await visitor.page(digestPath!), /The config of this image is not stored\s+here: a page fetches nothing/);
   t.is(hub.requests().length, before);
   t.regex(
@@ -113,6 +122,10 @@ test('the page of a digest has layers, commands, platforms, referrers and annota
   await server.fetch('/v1/containers/team/app/v1', { method: 'DELETE' });
   const untagged = await visitor.page('/console/images/team%2Fapp?show=untagged');
   t.regex(untagged, /an index/);
+  t.regex(
+    untagged,
+    /<td[^>]*data-label="Kind"><span class="exact" title="application\/vnd\.oci\.image\.config[^"]+">Image</,
+  );
   t.true(untagged.includes(`title="${image.digest}"`));
   t.is((await visitor.fetch(`/console/images/team%2Fapp/sha256:${'0'.repeat(64)}`)).status, 404);
   t.is((await visitor.fetch('/console/images/team%2Fapp/x')).status, 404);

@@ -20,6 +20,8 @@ test('jobs are listed, previewed and started by a visitor with operate', async (
   await until(async () => /class="state good">done/.test(await visitor.page('/console/jobs/retention')));
   t.is((await feed.json('/package/a/index.json')).versions.length, 1);
   t.is((await visitor.fetch('/console/jobs/none')).status, 404);
+  t.regex(await visitor.page('/console/jobs'), /<a href="\/console\/instances" >Instances<\/a>/);
+  t.regex(await visitor.page('/console/instances'), /class="state good">runs<[^]*just now/);
   t.is((await visitor.send('/console/jobs/scrub', { act: 'preview' })).status, 400);
 });
 
@@ -27,7 +29,7 @@ test('without operate there are no jobs, in the console and in /v1', async (t) =
   const server = await startTestServer(t);
   const token = await tokenOf(server, ['read', 'write', 'delete', 'admin']);
   const visitor = await Visitor.signedIn(server, token);
-  t.is((await visitor.fetch('/console/jobs')).status, 403);
+  for (const path of ['jobs', 'instances']) t.is((await visitor.fetch(`/console/${path}`)).status, 403, path);
   t.is((await visitor.send('/console/jobs/gc', { act: 'run' })).status, 403);
   for (const [method, path] of [
     ['GET', '/v1/jobs'],

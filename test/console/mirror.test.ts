@@ -1,6 +1,8 @@
 import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
-import { createToken, flushUsage, tokenOf } from '../support/inside.ts';
+import { UpstreamSamples } from '../../src/mirror/upstream-samples.ts';
+import { createToken, databaseOf, flushUsage, tokenOf } from '../support/inside.ts';
+import { figuresOf } from '../support/upstreams/figures.ts';
 import { startTestServer } from '../support/server.ts';
 import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
@@ -19,10 +21,26 @@ test('the mirror page shows each upstream with its state and what it saved, and 
   const path = `/v2/up.test/app/blobs/${layer.digest}`;
   for (let count = 0; count < 3; count += 1) await (await server.fetch(path)).arrayBuffer();
   const visitor = await Visitor.signedIn(server);
-  const page = await visitor.page('/console/mirror');
-  t.regex(page, /since the start of this instance/);
-  t.regex(page, /this month, all accounts and instances/);
-  t.regex(page, /href="\/console\/mirror\/up\.test\?kind=registry"[^]*working[^]*66\.7 %[^]*2 requests/);
+  server.clock.now = Date.now();
+  // As after a restart: what other processes have counted is shown.
+  const samples = new UpstreamSamples(databaseOf(server), () => server.clock.now! - 6 * 86_400_000);
+  await samples.add([
+    figuresOf({
+      statuses: { 200: 10 },
+      outcomes: { hit: 300, miss: 100 },
+      received: 5_000_000,
+      times: { bounds: [], counts: [], sum: 4 },
+    }),
+  ]);
+  const older = new UpstreamSamples(databaseOf(server), () => server.clock.now! - 8 * 86_400_000);
+  await older.add([figuresOf({ outcomes: { hit: 1000 } })]);
+  const page = (await visitor.page('/console/mirror')).replace(/\s+/g, ' ');
+  t.regex(
+    page,
+    /Without an upstream<\/dt> <dd> <strong>75\.0 %<\/strong> <span class="quiet">of 400 requests in 7 days/,
+  );
+  t.regex(page, /Waiting saved<\/dt> <dd> <strong>2\.0 min<\/strong>/);
+  t.regex(page, /href="\/console\/mirror\/up\.test\?kind=registry".*working.*75\.0 %.*5\.0 MB/);
   t.regex(page, /off\.test[^]*set to offline[^]*nothing is stored/);
 
   await flushUsage(server);
@@ -61,6 +79,7 @@ test('an upstream that refuses everything is not shown as working, and the pages
   t.regex(list, /Upstreams that fail<\/dt> <dd> <strong>1<\/strong> <span class="quiet">of 1/);
   const one = await page('/console/mirror/feeds.corp');
   t.regex(one, why);
+  t.regex(one, /Nothing is stored of it\./);
   t.regex(one, /Try now/);
   t.regex(one, /1 answer with vulnerability data lacked those of this feed/);
   await new TestFeed(server).publish({ id: 'Own', version: '1.0.0' });
@@ -80,6 +99,8 @@ test('an upstream that refuses everything is not shown as working, and the pages
     '/console/mirror/feeds.corp?kind=nuget (upstream-works)',
   );
   t.regex(await page('/console/mirror'), /class="state good">working/);
+  t.is((await server.fetch('/v3/package/a/index.json')).status, 404);
+  t.regex(await page('/console/mirror/feeds.corp'), /<th[^>]*><span class="quiet">the upstream itself<\/span><\/th>/);
 });
 
 test('without upstreams the page says what to do', async (t) => {

@@ -33,6 +33,7 @@ test('the lines of the page Connect name the public addresses', async (t) => {
   const page = await visitor.page('/console/connect');
   t.regex(page, /https:\/\/hub\.example\/v3\/index\.json/);
   t.regex(page, /docker login images\.example:5000 /);
+  t.regex(page, /docker tag images\.example:5000\/alpine images\.example:5000\/team\/app:1\.0/);
   t.regex(page, /server = &quot;https:\/\/images\.example:5000&quot;[^]*\[header\]\n {2}Authorization = /);
   t.regex(page, /ctr images pull --user api:TOKEN images\.example:5000\//);
   t.regex(page, /<code>https:\/\/hub\.example\/v3\/symbols<\/code>/);

@@ -2,7 +2,8 @@ import test from 'ava';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
 import { dangers, hostile } from '../support/hostile.ts';
-import { createToken, tokenOf } from '../support/inside.ts';
+import { createToken, flushUsage, tokenOf } from '../support/inside.ts';
+import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { Visitor } from '../support/visitor.ts';
@@ -214,4 +215,64 @@ test('long texts are cut on the page', async (t) => {
   t.is(dependencies.match(/packages\/Dependency\d+"/g)!.length, 300);
   t.regex(dependencies, /600 more are in the nuspec/);
   t.true(Buffer.byteLength(dependencies) < 100_000, `${dependencies.length}`);
+});
+
+const png = Buffer.concat([Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'), Buffer.alloc(20, 1)]);
+
+test('a package shows its icon and its release notes, and leads to its file, from what is stored', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const server = await startMirrorOf(t, [up.as('up.test')]);
+  const feed = new TestFeed(server);
+  const nupkg = await makeNupkg({ id: 'Hosted.Lib', version: '1.0.0', icon: png, releaseNotes: 'Faster.\n<b>' });
+  t.is((await feed.push(nupkg)).status, 201);
+  const theirs = await makeNupkg({ id: 'Their.Lib', version: '2.0.0', icon: png });
+  await up.offer({ id: 'Their.Lib', versions: [{ version: '2.0.0', nupkg: theirs }] });
+  await up.offer({ id: 'Unread', versions: [{ version: '1.0.0' }] });
+  await (await feed.fetch('/package/their.lib/2.0.0/their.lib.2.0.0.nupkg')).arrayBuffer();
+  await feed.publish({ id: 'Plain', version: '1.0.0' });
+  const visitor = await Visitor.signedIn(server);
+  const page = await visitor.page('/console/packages/Hosted.Lib');
+  t.regex(page, /<img class="icon" src="\/console\/packages\/Hosted\.Lib\/1\.0\.0\/icon" alt=""/);
+  t.regex(page, /Release notes<\/h2>\s*<p class="notes">Faster\.\n&lt;b&gt;<\/p>/);
+  t.regex(page, /<a href="\/console\/packages\/Hosted\.Lib\/1\.0\.0\/file">Download the \.nupkg<\/a>/);
+  t.notRegex(await visitor.page('/console/packages/Plain'), /<img|Release notes/);
+  const { document } = await OpenDocument.of(server);
+  t.deepEqual(Object.keys((document['paths'] as any)['/packages/{id}/{version}/icon'].get.responses[200].content), [
+    'image/png',
+    'image/jpeg',
+  ]);
+  const before = up.asked.length;
+  for (const [id, version, bytes] of [
+    ['Hosted.Lib', '1.0.0', nupkg],
+    ['Their.Lib', '2.0.0', theirs],
+  ] as const) {
+    for (const answer of [
+      await visitor.fetch(`/console/packages/${id}/${version}/file`),
+      await server.fetch(`/v1/packages/${id}/${version}/file`),
+    ]) {
+      t.like(Object.fromEntries(answer.headers), {
+        'content-type': 'application/octet-stream',
+        'content-disposition': `attachment; filename="${id.toLowerCase()}.${version}.nupkg"`,
+        'x-content-type-options': 'nosniff',
+      });
+      t.deepEqual(Buffer.from(await answer.arrayBuffer()), bytes);
+    }
+    const icon = await visitor.fetch(`/console/packages/${id}/${version}/icon`);
+    t.is(icon.headers.get('content-type'), 'image/png');
+    t.deepEqual(Buffer.from(await icon.arrayBuffer()), png);
+  }
+  t.is(up.asked.length, before);
+  await flushUsage(server);
+  const counted = (await (await server.fetch('/v1/packages/Hosted.Lib')).json()) as { download_count: number };
+  t.is(counted.download_count, 2);
+  const other = await Visitor.signedIn(server, await tokenOf(server, ['read'], 'other'));
+  for (const path of ['Hosted.Lib/1.0.0/file', 'Hosted.Lib/1.0.0/icon', 'Unread/1.0.0/file', 'Hosted.Lib/x/file']) {
+    t.is((await other.fetch(`/console/packages/${path}`)).status, 404, path);
+  }
+  t.is((await visitor.fetch('/console/packages/Plain/1.0.0/icon')).status, 404);
+  const { value } = await createToken(server, ['read'], 'default', { packages: ['Plain'] });
+  const narrow = await Visitor.signedIn(server, value);
+  t.is((await narrow.fetch('/console/packages/Hosted.Lib/1.0.0/file')).status, 403);
+  const stranger = await new Visitor(server).fetch('/console/packages/Hosted.Lib/1.0.0/file');
+  t.regex(stranger.headers.get('location') ?? '', /^\/console\/sign-in\?next=/);
 });

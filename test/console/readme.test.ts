@@ -11,6 +11,7 @@ test('a README becomes HTML without scripts, images and raw HTML; links are nofo
       '[creds](https://u:p@ok.test/) <javascript:alert(1)> [j](JaVaScRiPt:alert(1)) [v](vbscript:x)',
       '[ref]\n\n[ref]: javascript:alert(1)\n',
       '```html onclick=x\n<b onclick="x">\n```',
+      '- [ ] to do\n- [x] done\n- [y] no box\n\n1. [X] **bold**',
       '| a | b |\n|:-:|---|\n| 1 | **2** |',
     ].join('\n\n'),
   );
@@ -24,6 +25,7 @@ test('a README becomes HTML without scripts, images and raw HTML; links are nofo
     [...text.matchAll(/<a ([^>]*)>/g)].map(([, attributes]) => attributes),
     ['href="https://ci.test/" rel="nofollow noopener"', 'href="https://ok.test/?a=1&amp;b=2" rel="nofollow noopener"'],
   );
+  t.regex(text, /<li>☐ to do<\/li>\s*<li>☑ done<\/li>\s*<li>\[y\] no box<\/li>[^]*<li>☑ <strong>bold/);
   t.regex(text, /<td>1<\/td>\s*<td><strong>2<\/strong><\/td>/);
 });
 

@@ -1,8 +1,10 @@
 import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
-import { createToken } from '../support/inside.ts';
+import { createToken, tokenOf } from '../support/inside.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { Visitor } from '../support/visitor.ts';
 
 test('the search of every page finds packages and images with their origin, filtered and paged', async (t) => {
@@ -63,4 +65,67 @@ test('searches of the console count for the limit of searches', async (t) => {
   t.is(refused.headers.get('retry-after'), '60');
   t.regex(await refused.text(), /limit of 1 searches a minute/);
   t.is((await server.fetch('/v1/search?q=a')).status, 429, 'the same token');
+});
+
+test('a digest or its beginning, a tag, a version and the beginning of a token lead to what they name', async (t) => {
+  const hub = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, { upstreams: [hub.settings('docker.io', { default: true })] });
+  const { digest } = await new TestRepository(server, 'team/app').image('1.5.0');
+  hub.image('library/alpine', '3');
+  const pulled = await server.fetch('/v2/alpine/manifests/3');
+  await pulled.arrayBuffer();
+  const theirs = pulled.headers.get('docker-content-digest')!;
+  const visitor = await Visitor.signedIn(server);
+  const search = async (q: string, by = visitor) =>
+    (await by.page(`/console/search?${new URLSearchParams({ q })}`)).replace(/\s+/g, ' ');
+  const place = (name: string, of: string) =>
+    `href="/console/images/${encodeURIComponent(name)}/${encodeURIComponent(of)}"`;
+  const host = new URL(server.url).host;
+  for (const text of [digest, digest.slice(0, 15), `team/app@${digest}`, 'team/app:1.5.0', `${host}/team/app:1.5.0`]) {
+    const page = await search(text);
+    t.true(page.includes(place('team/app', digest)), text);
+    t.notRegex(page, /Nothing found/, text);
+  }
+  for (const text of [theirs, theirs.slice(0, 15), 'docker.io/library/alpine:3']) {
+    t.true((await search(text)).includes(place('docker.io/library/alpine', theirs)), text);
+  }
+  t.regex(await search(digest.slice(0, 14)), /Nothing found/, 'seven characters are too few');
+  t.regex(await search('team/app:9'), /Nothing here is team\/app:9\. See <a href="\/console\/images\/team%2Fapp">/);
+  t.regex(await search('A.B@1.0.0'), /Go to <a href="\/console\/packages\/A\.B\/1\.0\.0">/);
+  t.regex(await search('ent_abcd'), /href="\/console\/tokens\/find"/);
+  const other = await Visitor.signedIn(server, await tokenOf(server, ['read'], 'other'));
+  for (const text of [digest.slice(0, 15), 'team/app:1.5.0'])
+    t.false((await search(text, other)).includes(digest), text);
+  const { value } = await createToken(server, ['read'], 'default', { containers: ['else'] });
+  const narrow = await Visitor.signedIn(server, value);
+  for (const text of [digest.slice(0, 15), 'team/app:1.5.0'])
+    t.false((await search(text, narrow)).includes(encodeURIComponent(digest)), text);
+});
+
+test('a search shows the newest release, as lists do, and marks what is vulnerable or deprecated', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  for (const version of ['1.0.0', '2.0.0-beta.1']) await feed.publish({ id: 'Contoso.Core', version });
+  await feed.publish({ id: 'Contoso.Next', version: '1.0.0-rc.1' });
+  const advisory = { package: 'Contoso.Core', versions: '[1.0.0]', severity: 3, url: 'https://a.test/1' };
+  await server.fetch('/v1/advisories', {
+    method: 'POST',
+    body: JSON.stringify(advisory),
+    headers: { 'content-type': 'application/json' },
+  });
+  const found = async () =>
+    ((await (await server.fetch('/v1/search?q=contoso')).json()) as { items: any[] }).items.map(
+      ({ name, version, severity, deprecated }) => [name, version, severity, deprecated],
+    );
+  await until(async () => {
+    // The overview collects them.
+    await server.fetch('/v1/findings');
+    return (await found()).some(([, , severity]) => severity !== null);
+  });
+  t.deepEqual((await found()).sort(), [
+    ['Contoso.Core', '1.0.0', 'critical', false],
+    ['Contoso.Next', '1.0.0-rc.1', null, false],
+  ]);
+  const visitor = await Visitor.signedIn(server);
+  t.regex(await visitor.page('/console/search?q=contoso'), /class="state bad">vulnerable: critical/);
 });

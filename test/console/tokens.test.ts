@@ -92,6 +92,7 @@ test('sessions are listed and ended; a limited token sees only its own', async (
   };
   const all = await sessions();
   t.is(all.length, 2);
+  t.regex(await first.page('/console/tokens'), /<a href="\/console\/tokens\/[\w-]{36}">first token<\/a><\/td>/);
   t.deepEqual(await sessions(token), []);
   t.is((await server.fetch(`/v1/sessions/${all[0]!.id}`, { method: 'DELETE', token })).status, 404);
   const [own] = /\/console\/sessions\/([\w-]+)(?="[^]*?this one)/.exec(await first.page('/console/tokens')) ?? [];
@@ -117,6 +118,14 @@ test('a token that was found is traced: who made it, from where it was used, and
   t.is((await server.fetch('/v3/package/none/index.json', { token: value })).status, 404);
   const session = await Visitor.signedIn(server, value);
   t.is((await session.fetch('/console/')).status, 200);
+  await Visitor.signedIn(server);
+  const opened = async (query: string) => {
+    const answer = await server.fetch(`/v1/sessions${query}`);
+    const list = await document.read('GET /sessions', answer);
+    return (list as { items: { token_name: string }[] }).items.map(({ token_name: name }) => name);
+  };
+  t.deepEqual(await opened(`?token_id=${token.id}`), [token.name]);
+  t.is((await opened('')).length, 2);
 
   const find = async (text: string, as = server.token) => {
     const init = { method: 'POST', body: JSON.stringify({ token: text }), token: as };
@@ -148,7 +157,7 @@ test('a token that was found is traced: who made it, from where it was used, and
   t.is(found.headers.get('location'), `/console/tokens/${token.id}`);
   const page = wordsOf(await visitor.page(`/console/tokens/${token.id}`));
   t.regex(page, /State valid/);
-  t.regex(page, /Open sessions 1/);
+  t.regex(page, /Who is signed in to the console with it .*127\.0\.0\.1/);
   t.regex(page, /From where, in the last 30 days[^]*127\.0\.0\.1 NuGet\/7/);
   t.regex(page, /127\.0\.0\.1 curl\/8/);
   t.regex(page, /traced package 3 1 just now/);

@@ -31,6 +31,7 @@ test('a webhook is created, tested, changed, disabled, and deleted after a confi
   const [, path] = /href="(\/console\/webhooks\/[\w-]{36})"/.exec(text)!;
   const shown = await visitor.page(path!);
   t.false(shown.includes('whsec_'), 'no page shows the secret again');
+  t.true(shown.includes(`<title>Webhook ${new URL(receiver.url).host} ${path!.slice(-36, -28)}`));
   t.regex(shown, /name="event" value="package\.\*" checked/);
   t.notRegex(shown, /name="event" value="\*" checked/);
 

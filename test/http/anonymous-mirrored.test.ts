@@ -263,7 +263,7 @@ test('/v1: without a token no operation shows hosted content, its history, or wh
   t.deepEqual(await readable(hosted), always);
   const details = ['manifests', 'manifests/{reference}', 'tags'].map((each) => `GET /containers/{name}/${each}`);
   details.push('GET /containers/{name}', 'GET /packages/{id}', 'GET /packages/{id}/versions');
-  details.push('GET /packages/{id}/{version}');
+  details.push(...['', '/file', '/icon'].map((part) => `GET /packages/{id}/{version}${part}`));
   t.deepEqual(await readable(mirrored), [...always, ...details].sort());
 });
 

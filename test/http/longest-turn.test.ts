@@ -23,6 +23,7 @@ interface Sent {
 /** What has no such object in the store. */
 const unknown = new Set([
   'GET /v1/prefetch/{id}',
+  'GET /v1/packages/{id}/{version}/icon',
   'GET /v1/upstreams/{id}',
   'GET /v1/upstreams/{id}/entries',
   'GET /v1/upstreams/{id}/history',

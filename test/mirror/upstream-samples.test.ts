@@ -1,38 +1,15 @@
 import test from 'ava';
 import { UpstreamSamples } from '../../src/mirror/upstream-samples.ts';
-import type { UpstreamFigures } from '../../src/metrics/upstreams.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { databaseOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer } from '../support/server.ts';
+import { figuresOf } from '../support/upstreams/figures.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { Visitor } from '../support/visitor.ts';
 
 const hour = 3_600_000;
 const day = 24 * hour;
-
-function figures(changes: Partial<UpstreamFigures> = {}): UpstreamFigures {
-  return {
-    kind: 'registry',
-    id: 'up.test',
-    startedAt: 0,
-    processes: 1,
-    statuses: {},
-    outcomes: {},
-    saved: 0,
-    sent: 0,
-    received: 0,
-    times: { bounds: [], counts: [], sum: 0 },
-    succeededAt: null,
-    lastFailure: null,
-    failures: 0,
-    auditsWithout: 0,
-    open: 0,
-    pause: null,
-    rateLimit: null,
-    ...changes,
-  };
-}
 
 for (const dialect of dialects) {
   test(`${dialect}: what all processes asked of an upstream is kept by the hour, and shown by hours and days`, async (t) => {
@@ -45,7 +22,7 @@ for (const dialect of dialects) {
     server.clock.now = start + 1000;
     const now = () => server.clock.now!;
     const processes = [1, 2].map(() => new UpstreamSamples(databaseOf(server), now));
-    const first = figures({
+    const first = figuresOf({
       statuses: { 200: 5, 404: 1, 503: 2, timeout: 1, cancelled: 7 },
       outcomes: { hit: 10, stale: 1, miss: 4 },
       times: { bounds: [], counts: [], sum: 0.9 },
@@ -53,7 +30,7 @@ for (const dialect of dialects) {
     });
     await processes[0]!.add([first]);
     await processes[0]!.add([first]);
-    await processes[1]!.add([figures({ statuses: { 401: 1 }, times: { bounds: [], counts: [], sum: 0.1 } })]);
+    await processes[1]!.add([figuresOf({ statuses: { 401: 1 }, times: { bounds: [], counts: [], sum: 0.1 } })]);
     server.clock.now += hour;
     await processes[0]!.add([{ ...first, statuses: { ...first.statuses, 200: 8 }, received: 1500 }]);
 

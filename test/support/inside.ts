@@ -7,6 +7,7 @@ import type { Database, Row, Value } from '../../src/database/database.ts';
 import type { Events } from '../../src/events/events.ts';
 import type { Counts } from '../../src/jobs/runs.ts';
 import type { Work } from '../../src/jobs/jobs.ts';
+import { StoredDeprecations } from '../../src/nuget/upstream/stored-deprecations.ts';
 import type { UpstreamVulnerabilities } from '../../src/nuget/upstream/upstream-vulnerabilities.ts';
 import { PackageFeed } from '../../src/nuget/protocol.ts';
 import { ContainerRegistry } from '../../src/oci/protocol.ts';
@@ -113,6 +114,11 @@ export function failAccounts(server: Server, fail: () => never | Promise<never>)
 /** Each look for a token fails with `fail`. */
 export function failTokens(server: Server, fail: () => Promise<never>): void {
   coreOf(server).tokens.verify = fail;
+}
+
+/** One that has read nothing yet. */
+export function newDeprecations(server: Server): StoredDeprecations {
+  return new StoredDeprecations(coreOf(server));
 }
 
 export async function vulnerabilitiesOf(server: Server): Promise<UpstreamVulnerabilities> {

@@ -3,8 +3,16 @@ import { credentialMissing } from '../../accounts/allow.ts';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import type { Database } from '../../database/database.ts';
 import { readHistory, type HistoryEntry, type MirroredOwner, type NameOwner } from '../../history/history.ts';
-import { readPage, type PageQuery } from '../framework/paging.ts';
+import { pageQuery, readPage, type PageQuery } from '../framework/paging.ts';
 import { timeOf, type historySchema } from '../framework/schemas.ts';
+
+/** The query of the history of an image. */
+export const imageHistoryQuery = pageQuery.extend({
+  kind: z
+    .enum(['tag', 'manifest'], 'expected tag or manifest')
+    .optional()
+    .meta({ description: 'Only what tags pointed to, or only manifests' }),
+});
 
 /**
  * One page of the history of these names, the latest entry first, for an operation of `/v1`. Throws `Unauthorized` for a
@@ -13,17 +21,17 @@ import { timeOf, type historySchema } from '../framework/schemas.ts';
 export async function historyPage(
   database: Database,
   principal: Principal,
-  query: PageQuery,
+  query: PageQuery & { kind?: 'tag' | 'manifest' | undefined },
   owners: readonly (NameOwner | MirroredOwner)[],
 ): Promise<z.input<typeof historySchema>> {
   if (!readsHosted(principal)) throw credentialMissing();
   const mirrored = owners.filter((each) => 'upstreamName' in each);
   const names = new Map(mirrored.map(({ upstream, upstreamName }) => [upstream, upstreamName]));
   const { entries, next_cursor } = await readPage<HistoryEntry, [number]>(query, {
-    name: 'history',
+    name: `history${query.kind ? ` of ${query.kind}` : ''}`,
     key: z.tuple([z.int()]),
     keyOf: ({ id }) => [id],
-    read: (limit, before) => readHistory(database, owners, limit, before?.[0]),
+    read: (limit, before) => readHistory(database, owners, { limit, before: before?.[0], kind: query.kind }),
   });
   const shown = new Set(entries.filter(({ upstream }) => upstream === ''));
   for (const owner of mirrored)

@@ -8,6 +8,10 @@ import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
 import { session, sessionList } from '../framework/schemas.ts';
 
+const sessionsQuery = pageQuery.extend({
+  token_id: z.uuid('expected the ID of a token').optional().meta({ description: 'Only sessions that began with it' }),
+});
+
 /**
  * `/sessions`: who is signed in to the console. A session of a person belongs to each account that the person may use. A
  * limited token sees and ends only its own sessions. A session with the scope `operate` is ended only with that scope.
@@ -20,7 +24,7 @@ export function sessionOperations(sessions: Sessions): Operation[] {
       id: 'listSessions',
       summary: 'List the open sessions of the console, the latest first',
       action: 'admin',
-      query: pageQuery,
+      query: sessionsQuery,
       status: 200,
       answer: sessionList,
       run: async ({ principal, query }) => {
@@ -28,7 +32,7 @@ export function sessionOperations(sessions: Sessions): Operation[] {
           name: 'sessions',
           key: z.tuple([z.int(), z.string()]),
           keyOf: (each: Session) => [each.createdAt, each.id] as [number, string],
-          read: (limit, after) => sessions.list(principal.accountId, limit, after),
+          read: (limit, after) => sessions.list(principal.accountId, limit, after, query.token_id),
           isVisible: (each) => sees(principal, each),
         });
         return { items: entries.map(toSession), next_cursor };

@@ -15,6 +15,8 @@ import {
 
 // What `/v1` says about packages and images in detail.
 
+const marks = packageVersion.pick({ severity: true, deprecated: true }).shape;
+
 export const searchHit = z
   .strictObject({
     kind: z.enum(nameKinds),
@@ -23,6 +25,8 @@ export const searchHit = z
     upstream,
     version: z.string().nullable().meta({ description: 'The newest version of a package; null for an image' }),
     description: z.string().nullable().meta({ description: 'Up to 300 characters; null if it is not stored here' }),
+    digest: z.string().nullable().meta({ description: 'The digest of the image that the text is or begins' }),
+    ...marks,
     download_count: count,
   })
   .meta({ id: 'SearchHit' });
@@ -55,6 +59,7 @@ export const packageVersionDetails = packageVersion
         dependencies: z.array(z.strictObject({ id: z.string(), range: z.string() })),
       }),
     ),
+    has_icon: z.boolean().meta({ description: 'Whether the package names an icon in it' }),
     readme: text.meta({ description: 'Markdown; the first 100,000 characters' }),
     is_readme_whole: z.boolean(),
     deprecation: z
@@ -191,7 +196,9 @@ export const findingList = listOf(
 ).extend({
   vulnerable_count: count.meta({ description: 'Versions with an advisory, on all pages' }),
   deprecated_count: count,
-  is_complete: z.boolean().meta({ description: 'false: an upstream did not send its vulnerability data' }),
+  is_complete: z.boolean().meta({
+    description: 'false: an upstream did not send its vulnerability data, or not all stored documents are read yet',
+  }),
 });
 
 export const claimList = listOf(

@@ -12,8 +12,11 @@ const maxDescriptionLength = 300;
 
 type Hit = z.input<typeof searchHit>;
 
+/** What most hits do not have. */
+const without: Pick<Hit, 'digest' | 'severity' | 'deprecated'> = { digest: null, severity: null, deprecated: false };
+
 /** A hit, and the position in its source from which the next hits follow. */
-export interface FoundHit extends Omit<Hit, 'kind' | 'origin'> {
+export interface FoundHit extends Omit<Hit, 'kind' | 'origin' | keyof typeof without>, Partial<typeof without> {
   position: string;
 }
 
@@ -97,7 +100,10 @@ async function findAll(
       positions[index] = position;
       const { kind: hitKind, origin: hitOrigin } = sources[index]!;
       const description = hit.description?.slice(0, maxDescriptionLength) ?? null;
-      found.push({ hit: { ...hit, kind: hitKind, origin: hitOrigin, description }, positions: [...positions] });
+      found.push({
+        hit: { ...without, ...hit, kind: hitKind, origin: hitOrigin, description },
+        positions: [...positions],
+      });
     }
   }
   return found.slice(0, limit);

@@ -61,8 +61,10 @@ export interface Operation<
   /** A multipart form instead of `body`. */
   receives?: ReceivedForm;
   status: 200 | 201 | 204;
-  /** The schema of the answer; undefined for an answer without a body. */
+  /** The schema of the answer; undefined for an answer without a body, and for a file. */
   answer?: Answer;
+  /** The media types of an answer that is a file: see `fileOperation`. */
+  sends?: readonly string[];
   run(call: OperationCall<z.output<Query>, z.output<Body>>): Promise<z.input<Answer>>;
 }
 

@@ -336,6 +336,7 @@ export const session = z
       .uuid()
       .nullable()
       .meta({ description: 'The token that it was begun with, and ends with; null for a person' }),
+    token_name: z.string().nullable(),
     person: z
       .strictObject({ id: z.string(), name: z.string() })
       .nullable()

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
+import type { Tokens } from '../../accounts/tokens.ts';
 import { nameKinds } from '../../config/protocols.ts';
 import { jsonItem } from '../../runtime/json-item.ts';
 import type { FailedRequest, FailedRequests } from '../../usage/failed-requests.ts';
@@ -31,6 +32,10 @@ const failedRequest = z
     upstream: z.string().nullable().meta({ description: 'The name of the upstream that caused it' }),
     account: z.string().nullable().meta({ description: 'The name; null if it is deleted' }),
     token_id: z.string().nullable().meta({ description: 'null: an anonymous reader, or a person in the console' }),
+    token_name: z
+      .string()
+      .nullable()
+      .meta({ description: 'null also for a deleted token, and for a reader whose token has name patterns' }),
     request_id: z.string().meta({ description: '`X-Request-Id` of the latest one' }),
     count: count.meta({ description: 'Requests that failed in the same way' }),
     first_at: time,
@@ -42,8 +47,11 @@ export const failedRequestList = listOf(failedRequest);
 /** `/failed-requests`: why clients did not get what they asked for. */
 export function failedRequestOperations(
   failures: FailedRequests,
+  tokens: Pick<Tokens, 'get'>,
   nameOf: (accountId: number) => Promise<string | undefined>,
 ): Operation[] {
+  const tokenName = async ({ accountId, tokenId }: FailedRequest) =>
+    tokenId === null ? null : ((await tokens.get(accountId, tokenId))?.name ?? null);
   return [
     operation({
       method: 'get',
@@ -77,11 +85,15 @@ export function failedRequestOperations(
           isVisible: names && ((each) => names.of(each.kind).includes(each.name)),
         });
         const items = await Promise.all(
-          entries.map(async ({ id: _id, accountId: account, reference, ...each }) => ({
-            ...jsonItem(each),
-            reference: reference || null,
-            account: (await nameOf(account)) ?? null,
-          })),
+          entries.map(async (entry) => {
+            const { id: _id, accountId: account, reference, ...each } = entry;
+            return {
+              ...jsonItem(each),
+              token_name: names ? null : await tokenName(entry),
+              reference: reference || null,
+              account: (await nameOf(account)) ?? null,
+            };
+          }),
         );
         return { items, next_cursor };
       },

@@ -25,7 +25,7 @@ const instance = z
   })
   .meta({ id: 'Instance' });
 
-const instanceList = listOf(instance);
+export const instanceList = listOf(instance);
 
 /** `/instances`: the server processes of this installation. */
 export function instanceOperations(instances: Instances): Operation[] {

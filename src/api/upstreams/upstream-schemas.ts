@@ -56,7 +56,9 @@ export const upstreamItem = z
         requests: count,
       })
       .nullable()
-      .meta({ description: `Time until it began to answer, estimated from a histogram. ${sinceStart}` }),
+      .meta({
+        description: `Time until it began to answer, estimated from a histogram; null without an answer. ${sinceStart}`,
+      }),
     requests: z
       .strictObject({
         sent: count.meta({ description: 'Requests to the upstream, each retry and redirect too' }),
@@ -73,6 +75,16 @@ export const upstreamItem = z
         seconds: z.number().min(0).meta({ description: 'Saved requests times the mean time until an answer began' }),
       })
       .meta({ description: sinceStart }),
+    week: z
+      .strictObject({
+        requests: count.meta({ description: 'Requests that were sent' }),
+        failures: count.meta({ description: 'Those without an answer that can be used' }),
+        needed: count.meta({ description: 'Documents and files that clients needed' }),
+        hits: count.meta({ description: 'Those of them that needed no request' }),
+        received_bytes: bytes,
+        saved_seconds: z.number().min(0).meta({ description: '`hits` times the mean time until an answer began' }),
+      })
+      .meta({ description: 'Of the last 7 days and all instances, added up once a minute' }),
     cached: z
       .strictObject({
         entries: count,

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
 import { quantileOf } from '../../metrics/upstreams.ts';
 import { alternatives, upstreamKinds } from '../../config/protocols.ts';
+import type { Sums } from '../../mirror/upstream-samples.ts';
 import type { MirrorOverview, StoredEntry, UpstreamView } from '../../mirror/overview.ts';
 import type { AllAccountsUse } from '../../usage/all-accounts.ts';
 import { lastDays } from '../../usage/daily.ts';
@@ -53,8 +54,12 @@ const entriesQuery = pageQuery.extend({
 export function upstreamOperations({ overview, use, now }: UpstreamOperationParts): Operation[] {
   const action = 'operate';
   const allNames = 'A token with name patterns cannot see what is stored of an upstream.';
+  const described = async (view: UpstreamView) => {
+    const { config, id: upstream } = view.upstream;
+    return itemOf(view, await overview.samples.since({ kind: config.kind, id: upstream }, now() - 7 * day));
+  };
   const shown = async (upstream: UpstreamView['upstream']) =>
-    itemOf((await overview.list()).find((each) => each.upstream === upstream)!);
+    described((await overview.list()).find((each) => each.upstream === upstream)!);
   return [
     operation({
       method: 'get',
@@ -69,10 +74,11 @@ export function upstreamOperations({ overview, use, now }: UpstreamOperationPart
         const [views, { period, counters, asOf }] = await Promise.all([overview.list(), use.read()]);
         const upstreams = views.map(({ upstream }) => upstream);
         const dailyOf = query.daily === '1' && (await overview.samples.daily(upstreams, lastDays(now())));
-        const items = views.map((each) => ({
-          ...itemOf(each),
+        const shownOf = async (each: UpstreamView) => ({
+          ...(await described(each)),
           ...(dailyOf && { daily_requests: dailyOf(each.upstream) }),
-        }));
+        });
+        const items = await Promise.all(views.map(shownOf));
         const { cache_hits: hits, cache_misses: misses, upstream_bytes } = counters;
         const month = {
           start: timeOf(period.start),
@@ -209,17 +215,26 @@ export function upstreamOperations({ overview, use, now }: UpstreamOperationPart
   ];
 }
 
+/** Whether an answer came, of any status: see `UpstreamCounts.statuses`. */
+function isAnswer(status: string): boolean {
+  return !['timeout', 'error', 'cancelled'].includes(status);
+}
+
 /** The outcomes for which no request was sent to the upstream. */
 const unsent = ['hit', 'stale'];
 
-function itemOf({ upstream, kinds: entryKinds, figures, cached }: UpstreamView): z.input<typeof upstreamItem> {
+function itemOf(
+  { upstream, kinds: entryKinds, figures, cached }: UpstreamView,
+  { milliseconds: sum, ...week }: Sums,
+): z.input<typeof upstreamItem> {
   const { id: upstreamId, name, config, base, isOffline } = upstream;
   const outcomes = figures?.outcomes ?? {};
   const hits = unsent.reduce((sum, each) => sum + (outcomes[each] ?? 0), 0);
   const times = figures?.times ?? { bounds: [], counts: [], sum: 0 };
   const requests = times.counts.reduce((sum, each) => sum + each, 0);
-  const median = quantileOf(times, 0.5);
-  const p95 = quantileOf(times, 0.95);
+  const hasAnswered = Object.entries(figures?.statuses ?? {}).some(([status, count]) => isAnswer(status) && count > 0);
+  const median = hasAnswered ? quantileOf(times, 0.5) : undefined;
+  const p95 = hasAnswered ? quantileOf(times, 0.95) : undefined;
   const pause = figures?.pause;
   const failure = figures?.lastFailure;
   const limit = figures?.rateLimit;
@@ -260,6 +275,10 @@ function itemOf({ upstream, kinds: entryKinds, figures, cached }: UpstreamView):
       requests: hits,
       bytes: figures?.sent ?? 0,
       seconds: requests === 0 ? 0 : Math.round(((hits * times.sum) / requests) * 10) / 10,
+    },
+    week: {
+      ...week,
+      saved_seconds: week.requests === 0 ? 0 : Math.round((week.hits * sum) / week.requests / 100) / 10,
     },
     cached: cached
       ? {

@@ -8,6 +8,10 @@ for (const element of document.querySelectorAll('[data-refresh]')) {
   if (element instanceof HTMLElement) refreshWhenChanged(element);
 }
 
+// In a narrow window the navigation scrolls: the entry of this page is seen first.
+const current = document.querySelector('.sections [aria-current]');
+current?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+
 for (const area of document.querySelectorAll('[data-drop]')) {
   const input = area.querySelector('input[type="file"]');
   if (area instanceof HTMLElement && input instanceof HTMLInputElement) acceptDrops(area, input);

@@ -39,11 +39,14 @@ const steps: readonly (readonly [seconds: number, name: string])[] = [
   [60, 'minute'],
 ];
 
-/** The distance of `time` (RFC 3339) from `now` (milliseconds since 1970), such as `3 hours ago` or `in 2 days`. */
+/**
+ * The distance of `time` (RFC 3339) from `now` (milliseconds since 1970), such as `3 hours ago` or `in 2 days`. A time that is a
+ * few seconds ahead is `now`: what was measured while the page was made, or ends at once.
+ */
 export function agoText(time: string, now: number): string {
   const seconds = (now - Date.parse(time)) / 1000;
   const [length, name] = steps.find(([each]) => Math.abs(seconds) >= each) ?? [1, ''];
-  if (name === '') return seconds < 0 ? 'in a moment' : 'just now';
+  if (name === '') return seconds < 0 ? 'now' : 'just now';
   const text = counted(Math.floor(Math.abs(seconds) / length), name);
   return seconds < 0 ? `in ${text}` : `${text} ago`;
 }

@@ -129,7 +129,13 @@ export const sections = [
       { title: 'Rules for a CI', path: '/console/publishers', actions: ['admin'] },
     ],
   },
-  { key: 'jobs', title: 'Jobs', path: '/console/jobs', actions: ['operate'] },
+  {
+    key: 'jobs',
+    title: 'Jobs',
+    path: '/console/jobs',
+    actions: ['operate'],
+    pages: [{ title: 'Instances', path: '/console/instances', actions: ['operate'] }],
+  },
   {
     key: 'audit',
     title: 'Audit',

@@ -9,6 +9,14 @@ const markdown = new MarkdownIt('default', { html: false, linkify: false, typogr
 // Images of other sites would tell them who reads the page, so only their texts are shown.
 markdown.renderer.rules['image'] = (tokens, index) => markdown.utils.escapeHtml(tokens[index]!.content);
 
+/** Boxes of task lists, as GitHub writes them. */
+markdown.core.ruler.after('inline', 'tasks', ({ tokens }) => {
+  for (const [index, { type, children }] of tokens.entries()) {
+    const [first] = type === 'inline' && tokens[index - 2]?.type === 'list_item_open' ? (children ?? []) : [];
+    if (first) first.content = first.content.replace(/^\[[ xX]\] /, (box) => (box === '[ ] ' ? '☐ ' : '☑ '));
+  }
+});
+
 const text = 'h3 h4 h5 h6 p ul ol li blockquote code pre em strong s hr br a'.split(' ');
 const tables = 'table thead tbody tr th td'.split(' ');
 

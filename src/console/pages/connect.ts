@@ -130,7 +130,7 @@ export function connectLines(
     <section>
       <h2>docker</h2>
       ${lines(`echo ${token}| docker login ${host} --username api --password-stdin`, 'the line that signs docker in')}
-      ${lines(`docker pull ${host}/alpine\ndocker tag alpine ${host}/team/app:1.0\ndocker push ${host}/team/app:1.0`, 'a pull, a name for an image, and a push')}
+      ${lines(`docker pull ${host}/alpine\ndocker tag ${host}/alpine ${host}/team/app:1.0\ndocker push ${host}/team/app:1.0`, 'a pull, a name for an image, and a push')}
       ${
         isPlain &&
         html`<p class="hint">

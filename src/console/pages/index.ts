@@ -7,6 +7,7 @@ import { imageDeletePage } from './images/image-delete.ts';
 import { imageDigestPage } from './images/image-digest.ts';
 import { imagePage } from './images/image.ts';
 import { imagesPage } from './images/images.ts';
+import { instancesPage } from './operations/instances.ts';
 import { jobPage, jobsPage } from './operations/jobs.ts';
 import { mirrorPage } from './mirror/mirror.ts';
 import { overviewPage } from './overview.ts';
@@ -69,6 +70,7 @@ export const pages: readonly Page[] = [
   ...publisherPages,
   jobsPage,
   jobPage,
+  instancesPage,
   auditPage,
   failedRequestsPage,
   explainPage,

@@ -78,7 +78,7 @@ function findingsLine({
   deprecated_count: deprecated,
   is_complete: isComplete,
 }: z.input<typeof findingList>): Html {
-  const none = isComplete ? html`<span class="state good">none known</span>` : 'a feed did not send its data.';
+  const none = isComplete ? html`<span class="state good">none known</span>` : 'not all data of the feeds is read.';
   const state = worst
     ? html`${marksOf(worst)} ${counted(vulnerable, 'vulnerable version')}, ${countText(deprecated)} deprecated.`
     : none;

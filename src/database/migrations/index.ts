@@ -41,6 +41,7 @@ import { largest } from './043-largest.ts';
 import { upstreamSamples } from './044-upstream-samples.ts';
 import { peopleMigrations } from './038-people.ts';
 import { policies } from './047-policies.ts';
+import { historyKinds } from './048-history-kinds.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -86,4 +87,5 @@ export const migrations: readonly Migration[] = [
   ...upstreamSamples,
   ...historyContent,
   ...policies,
+  ...historyKinds,
 ];

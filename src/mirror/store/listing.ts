@@ -79,17 +79,31 @@ export async function entryNames(
   return rows.map(({ name }) => name);
 }
 
-/** Up to 50 names under which an upstream's content with this digest is stored, in byte order. */
-export async function namesWithDigest(
+/** Up to 50 contents of an upstream whose digest is `beginning` or begins with it, each with a name under which it is stored. */
+export async function contentsWithDigest(
   database: Database,
   { upstream, kind }: { upstream: string; kind: string },
-  digest: Digest,
-): Promise<string[]> {
-  const rows = await database.select<{ name: string }>(
-    'SELECT DISTINCT name FROM mirror_entries WHERE digest = ? AND kind = ? AND upstream = ? ORDER BY name LIMIT 50',
-    [digest, kind, upstream],
+  beginning: string,
+): Promise<{ name: string; digest: Digest }[]> {
+  return database.select<{ name: string; digest: Digest }>(
+    `SELECT DISTINCT name, digest FROM mirror_entries WHERE digest >= ? AND digest < ? AND kind = ? AND upstream = ?
+     ORDER BY digest, name LIMIT 50`,
+    // The letter sorts after each digit of a digest.
+    [beginning, `${beginning}g`, kind, upstream],
   );
-  return rows.map(({ name }) => name);
+}
+
+/** When a stored content of a name was last used under any reference; milliseconds since 1970 UTC. Null if it is not stored. */
+export async function lastUseOf(
+  database: Database,
+  { upstream, kind, name }: { upstream: string; kind: string; name: string },
+  digest: Digest,
+): Promise<number | null> {
+  const row = await database.get<{ usedAt: number | null }>(
+    'SELECT MAX(used_at) AS usedAt FROM mirror_entries WHERE digest = ? AND kind = ? AND upstream = ? AND name = ?',
+    [digest, kind, upstream, name],
+  );
+  return row!.usedAt;
 }
 
 /** All names that a selection has, each once, read page by page. */

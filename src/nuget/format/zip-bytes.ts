@@ -43,7 +43,10 @@ export function packageInvalid(message: string, cause?: unknown): DomainError {
 
 /** The file breaks a rule of the zip format. */
 export function unsound(reason: string, cause?: unknown): DomainError {
-  return packageInvalid(`The package is not a valid zip file, or not complete: ${reason}. Send it again.`, cause);
+  return packageInvalid(
+    `The package is not a valid zip file, or not complete: ${reason.replace(/\.+$/, '')}. Send it again.`,
+    cause,
+  );
 }
 
 /** Turns an error of the zip reader or of zlib into `PackageInvalid`. Disk errors are returned unchanged. */

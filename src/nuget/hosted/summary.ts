@@ -1,5 +1,5 @@
 import type { NameSet } from '../../accounts/names.ts';
-import type { Database, Value } from '../../database/database.ts';
+import { placeholders, type Database, type Value } from '../../database/database.ts';
 import { rankedRows } from '../../database/ranked-rows.ts';
 import { type Rank, type Ranked } from '../../runtime/ranked.ts';
 import { DomainError } from '../../runtime/errors.ts';
@@ -128,6 +128,21 @@ export async function totalOfPackages(database: Database, accountId: number, fil
     `SELECT COUNT(*) AS count, COALESCE(SUM(p.size_bytes), 0) AS bytes FROM packages p WHERE ${sql}`,
     values,
   ))!;
+}
+
+/** The version that lists show as the newest, by package key: of packages that the account hosts. */
+export async function newestVersions(
+  database: Database,
+  accountId: number,
+  keys: readonly string[],
+): Promise<Map<string, string | null>> {
+  if (keys.length === 0) return new Map();
+  const rows = await database.select<{ packageKey: string; version: string | null }>(
+    `SELECT p.package_key AS packageKey, v.version FROM ${newest}
+     WHERE p.account_id = ? AND p.package_key IN (${placeholders(keys)})`,
+    [accountId, ...keys],
+  );
+  return new Map(rows.map(({ packageKey: key, version }) => [key, version]));
 }
 
 /** One package with its versions. Throws `NotFound` if the account has no version of it. */

@@ -13,6 +13,7 @@ import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { listVersions } from '../hosted/summary.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import type { MirroredPackages } from '../upstream/mirrored-packages.ts';
+import type { StoredDeprecations } from '../upstream/stored-deprecations.ts';
 import { objectOf } from '../upstream/upstream-metadata.ts';
 
 /** A version with a known vulnerability, or a deprecated one. */
@@ -31,7 +32,7 @@ export interface Finding {
 export interface FindingsOfAccount {
   /** By package key, then by version. */
   byPackage: ReadonlyMap<string, ReadonlyMap<string, Finding>>;
-  /** Whether the vulnerability data of all upstreams is in it. */
+  /** Whether the vulnerability data of all upstreams is in it, and what all stored registrations say. */
   isComplete: boolean;
 }
 
@@ -59,6 +60,7 @@ interface FindingsParts {
   feed: FeedContext;
   mirrored: MirroredPackages;
   views: FeedViews;
+  deprecations: StoredDeprecations;
 }
 
 /** The hosted and stored versions that are vulnerable or deprecated. */
@@ -85,11 +87,17 @@ export class Findings {
     return (await this.#known.within(milliseconds, accountId)) ?? unknown;
   }
 
+  /** Those of the last time; none if they were not collected yet. Asks no upstream. */
+  known(accountId: number): FindingsOfAccount {
+    return this.#known.last(accountId) ?? unknown;
+  }
+
   async #collect(accountId: number): Promise<FindingsOfAccount> {
     const found = new FoundVersions();
     await this.#addHosted(accountId, found);
-    const isComplete = await this.#addMirrored(accountId, found);
-    return { byPackage: found.byPackage, isComplete };
+    const areWarned = await this.#addMirrored(accountId, found);
+    const areRead = await this.#addDeprecated(accountId, found);
+    return { byPackage: found.byPackage, isComplete: areWarned && areRead };
   }
 
   async #addHosted(accountId: number, found: FoundVersions): Promise<void> {
@@ -138,6 +146,20 @@ export class Findings {
       isComplete = false;
     }
     return isComplete;
+  }
+
+  /** Resolves to whether all stored registrations are read. */
+  async #addDeprecated(accountId: number, found: FoundVersions): Promise<boolean> {
+    const { mirror } = await this.#parts.views.of(accountId);
+    const { all, idsIfLimited } = mirror.origin;
+    const nameOf = new Map(all.map(({ id, name }) => [id, name]));
+    return this.#parts.deprecations.all(idsIfLimited, async ({ name, upstream, versions }) => {
+      const stored = await this.#parts.mirrored.get(accountId, name);
+      if (!stored || stored.upstream !== nameOf.get(upstream)) return;
+      for (const { version } of stored.versions) {
+        if (versions.has(keyOfVersion(version)!)) found.at(stored.id, version, stored.upstream).isDeprecated = true;
+      }
+    });
   }
 
   /** Adds those of the packages in `lists` that are stored. Resolves to whether no list is too long. */

@@ -1,22 +1,31 @@
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import type { FoundHit, SearchSource } from '../../api/content/search.ts';
 import { nameQuery } from '../../mirror/store/words.ts';
+import type { Database } from '../../database/database.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
+import { packageKey } from '../hosted/packages.ts';
+import { newestVersions } from '../hosted/summary.ts';
 import { parseQuery } from '../search/search-query.ts';
 import { Search } from '../search/search.ts';
 import type { MirroredPackages } from '../upstream/mirrored-packages.ts';
+import { marksOfPackage, type Findings } from './findings.ts';
 
 /** Most hosted hits of one search. */
 const maxHits = 3000;
 
-/** What a search in `/v1` finds of packages: hosted ones by relevance, mirrored ones by name. */
-export function packageSearches({ database }: FeedContext, mirrored: MirroredPackages): SearchSource[] {
+/** What a search in `/v1` finds of packages: hosted ones by relevance, mirrored ones by name. It asks no upstream, so its marks are those that are known already. */
+export function packageSearches(
+  { database }: FeedContext,
+  mirrored: MirroredPackages,
+  findings: Findings,
+): SearchSource[] {
   const search = new Search(database);
   return [
     {
       kind: 'package',
       origin: 'hosted',
-      find: (principal, text, limit, after) => findHosted(search, principal, text, limit, after),
+      find: (principal, text, limit, after) =>
+        findHosted({ database, search, findings }, principal, text, limit, after),
     },
     {
       kind: 'package',
@@ -24,6 +33,7 @@ export function packageSearches({ database }: FeedContext, mirrored: MirroredPac
       find: async ({ accountId, names }, text, limit, after) => {
         const query = nameQuery(text);
         const found = query ? await mirrored.find(accountId, query, limit, after, names?.of('package')) : [];
+        const known = findings.known(accountId);
         return found.map(({ position, summary }) => ({
           position,
           name: summary.id,
@@ -31,15 +41,22 @@ export function packageSearches({ database }: FeedContext, mirrored: MirroredPac
           version: summary.latestVersion,
           description: null,
           download_count: summary.downloadCount,
+          ...marksOfPackage(known, summary.id),
         }));
       },
     },
   ];
 }
 
+interface HostedParts {
+  database: Database;
+  search: Search;
+  findings: Findings;
+}
+
 /** A position is the number of hits before it. */
 async function findHosted(
-  search: Search,
+  { database, search, findings }: HostedParts,
   principal: Principal,
   text: string,
   limit: number,
@@ -49,15 +66,19 @@ async function findHosted(
   const skip = Math.min(Number.parseInt(after, 10) || 0, maxHits);
   const take = Math.min(limit, maxHits - skip);
   if (take <= 0) return [];
-  const only = principal.names?.of('package');
-  const options = { prerelease: true, semVer2: true, skip, take, only };
-  const { data } = await search.find(principal.accountId, parseQuery(text), options);
-  return data.map(({ version, metadata, totalDownloads }, index) => ({
+  const { accountId, names } = principal;
+  const options = { prerelease: true, semVer2: true, skip, take, only: names?.of('package') };
+  const { data } = await search.find(accountId, parseQuery(text), options);
+  const keys = data.map(({ metadata }) => packageKey(metadata.id));
+  const newest = await newestVersions(database, accountId, keys);
+  const known = findings.known(accountId);
+  return data.map(({ version, metadata: { id, description }, totalDownloads }, index) => ({
     position: String(skip + index + 1),
-    name: metadata.id,
+    name: id,
     upstream: null,
-    version,
-    description: metadata.description ?? null,
+    version: newest.get(keys[index]!) ?? version,
+    description: description ?? null,
     download_count: totalDownloads,
+    ...marksOfPackage(known, id),
   }));
 }

@@ -164,6 +164,7 @@ async function detailsOf(
       target_framework: targetFramework ?? null,
       dependencies: dependencies.map(({ id, range }) => ({ id, range })),
     })),
+    has_icon: nuspec?.icon !== undefined,
     readme: cut(text, maxReadmeLength) ?? null,
     is_readme_whole: text === undefined || text.length <= maxReadmeLength,
     deprecation: advice.deprecation ? deprecationOf(advice.deprecation) : null,

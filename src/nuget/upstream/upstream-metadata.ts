@@ -56,7 +56,8 @@ function groupsOf(json: unknown): DependencyGroup[] | undefined {
   return groups.length > 0 ? groups : undefined;
 }
 
-function deprecationOf(json: Json): Deprecation | undefined {
+/** Undefined without a reason. */
+export function deprecationOf(json: Json): Deprecation | undefined {
   const reasons = listOf(json['reasons']);
   if (reasons.length === 0) return undefined;
   const { id, range } = objectOf(json['alternatePackage']);

@@ -18,6 +18,7 @@ import { compareVersions, parseVersion, type Version } from '../format/version.t
 import { keyOfVersion } from '../hosted/packages.ts';
 import type { DocumentReading } from './documents.ts';
 import { addressIn, type Owner, type PackageMirror, type UpstreamDocument } from './package-mirror.ts';
+import { pageReference } from './reading/registration.ts';
 import { pagesIn, registeredOf, versionsIn, type ListedPage, type ListedVersion } from './registration-pages.ts';
 
 /** Types of hives with SemVer 2 versions, and without. The first type that an upstream has is used. */
@@ -159,7 +160,7 @@ export class UpstreamRegistrations {
       owner,
       hiveName(semVer2),
       key,
-      `page/${page.lower}/${page.upper}`.toLowerCase(),
+      pageReference(page),
       () => addressIn(owner.upstream, page.address),
       this.#reading(owner, key, semVer2, false, versionsIn),
     );

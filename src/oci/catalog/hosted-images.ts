@@ -2,7 +2,7 @@ import type { NameSet } from '../../accounts/names.ts';
 import { placeholders, type Database, type Value } from '../../database/database.ts';
 import { rankedRows } from '../../database/ranked-rows.ts';
 import { type Rank } from '../../runtime/ranked.ts';
-import { isDigest, type Digest } from '../../runtime/digest.ts';
+import { isDigestBeginning, type Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { nameQuery } from '../../mirror/store/words.ts';
 import type { Content } from '../../storage/files/content.ts';
@@ -30,6 +30,8 @@ import {
 
 /** Tags of an older release that get their keys when a repository is listed. */
 const filledAtOnce = 500;
+/** Sorts after each digit of a digest. */
+const afterDigits = 'g';
 /** Most tags and indexes of one manifest. */
 const maxReferences = 100;
 /** The columns of a row `m` of `manifests`, as lists name them. */
@@ -91,22 +93,24 @@ export class HostedImages implements ImageList {
     after: string,
     only?: NameSet,
   ): Promise<FoundRepository[]> {
-    if (isDigest(text.trim())) return this.#withDigest(accountId, text.trim(), limit, after, only);
+    if (isDigestBeginning(text.trim())) return this.#withDigest(accountId, text.trim(), limit, after, only);
     const query = nameQuery(text);
     if (!query) return [];
     const found = await this.#images.repositories.find(accountId, query, limit, after, only);
     return found.map((each) => ({ ...each, upstream: null }));
   }
 
-  /** The repositories with this manifest, by name. */
-  async #withDigest(accountId: number, digest: string, limit: number, after: string, only?: NameSet) {
+  /** The manifests whose digest begins so, by digest. A position is a digest and a name. */
+  async #withDigest(accountId: number, beginning: string, limit: number, after: string, only?: NameSet) {
     const among = only?.where('r.name');
-    const rows = await this.#database.select<{ name: string; pulls: number }>(
-      `SELECT r.name, r.pull_count AS pulls FROM manifests m JOIN repositories r ON r.id = m.repository_id
-       WHERE m.digest = ? AND r.account_id = ? AND r.name > ? ${among ? `AND ${among.sql}` : ''} ORDER BY r.name LIMIT ?`,
-      [digest, accountId, after, ...(among?.values ?? []), limit],
+    const [digest = '', name = ''] = after.split(' ');
+    const rows = await this.#database.select<{ name: string; pulls: number; digest: Digest }>(
+      `SELECT r.name, r.pull_count AS pulls, m.digest FROM manifests m JOIN repositories r ON r.id = m.repository_id
+       WHERE m.digest >= ? AND m.digest < ? AND (m.digest > ? OR (m.digest = ? AND r.name > ?)) AND r.account_id = ?
+       ${among ? `AND ${among.sql}` : ''} ORDER BY m.digest, r.name LIMIT ?`,
+      [beginning, beginning + afterDigits, digest, digest, name, accountId, ...(among?.values ?? []), limit],
     );
-    return rows.map((each) => ({ ...each, position: each.name, upstream: null }));
+    return rows.map((each) => ({ ...each, position: `${each.digest} ${each.name}`, upstream: null }));
   }
 
   repository(accountId: number, name: string, id: number): StoredRepository {

@@ -5,8 +5,8 @@ import { ownerOf } from '../../accounts/owner.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import type { MirroredOwner, NameOwner } from '../../history/history.ts';
 import type { Rank } from '../../runtime/ranked.ts';
-import { isDigest, type Digest } from '../../runtime/digest.ts';
-import { entryNames, namesWithDigest, totalsOfNames } from '../../mirror/store/listing.ts';
+import { isDigestBeginning } from '../../runtime/digest.ts';
+import { contentsWithDigest, entryNames, totalsOfNames } from '../../mirror/store/listing.ts';
 import { CountedNames, type CountedName } from '../../mirror/store/counted-names.ts';
 import { nameQuery, placeOf, storedNames, takeFrom } from '../../mirror/store/words.ts';
 import { mirroredDownloads } from '../../usage/mirrored.ts';
@@ -113,7 +113,7 @@ export class MirroredImages implements ImageList {
   ): Promise<FoundRepository[]> {
     const { database, mirrors } = this.#parts;
     const mirror = await mirrors.of(accountId);
-    if (isDigest(text.trim())) return this.#withDigest(accountId, mirror, text.trim() as Digest, after, only);
+    if (isDigestBeginning(text.trim())) return this.#withDigest(accountId, mirror, text.trim(), after, only);
     const named = mirror.upstreams.find(({ name }) => text.trim().toLowerCase().startsWith(`${name}/`));
     const query = nameQuery(named ? text.trim().slice(named.name.length + 1) : text);
     if (!query) return [];
@@ -164,16 +164,19 @@ export class MirroredImages implements ImageList {
     return new MirroredRepository(this.#parts, accountId, mirror, place);
   }
 
-  /** The stored repositories with this manifest, on one page: few have the same. */
-  async #withDigest(accountId: number, mirror: ImageMirror, digest: Digest, after: string, only?: NameSet) {
+  /** The stored manifests whose digest begins so, on one page: they are few. */
+  async #withDigest(accountId: number, mirror: ImageMirror, beginning: string, after: string, only?: NameSet) {
     if (after !== '') return [];
     const found: FoundRepository[] = [];
     for (const upstream of mirror.upstreams) {
-      const names = await namesWithDigest(this.#parts.database, { upstream: upstream.id, kind: 'manifest' }, digest);
-      for (const name of await this.#visible(mirror, accountId, `${upstream.name}/`, names, only)) {
+      const selection = { upstream: upstream.id, kind: 'manifest' };
+      const contents = await contentsWithDigest(this.#parts.database, selection, beginning);
+      const names = [...new Set(contents.map(({ name }) => name))];
+      const visible = new Set(await this.#visible(mirror, accountId, `${upstream.name}/`, names, only));
+      for (const { name, digest } of contents.filter((each) => visible.has(each.name))) {
         if ((await mirror.listed({ upstream, name }, [digest], String)).length === 0) continue;
         const listed = listedName({ upstream, name });
-        found.push({ position: listed, name: listed, upstream: upstream.name, pulls: 0 });
+        found.push({ position: listed, name: listed, upstream: upstream.name, pulls: 0, digest });
       }
     }
     return found;

@@ -6,6 +6,7 @@ import type { AccountViews } from '../../mirror/policy/account-views.ts';
 import {
   entriesOfName,
   entryNames,
+  lastUseOf,
   taggedEntries,
   totalsOfNames,
   type ListedEntry,
@@ -152,7 +153,9 @@ export class MirroredRepository implements StoredRepository {
     const entry = await this.#mirror.stored(this.#place, 'manifest', digest);
     if (!entry) return undefined;
     const tags = (await this.#mirror.tagsOf(this.#place, digest)).slice(0, maxTagsOfManifest);
-    return { ...rowOf({ ...entry, usedAt: null }), tags, indexes: [] };
+    const { upstream, name } = this.#place;
+    const usedAt = await lastUseOf(this.#parts.database, { upstream: upstream.id, kind: 'manifest', name }, digest);
+    return { ...rowOf({ ...entry, usedAt }), tags, indexes: [] };
   }
 
   /** The pulls by this account. */

@@ -101,7 +101,7 @@ export interface ImageList {
   ): Promise<Ranked<RepositorySummary>[]>;
   /** Undefined while they are counted for the first time. */
   total(accountId: number, filter: RepositoryFilter): Promise<ListTotal | undefined>;
-  /** Up to `limit` repositories whose name matches `text`, after a position. */
+  /** Up to `limit` repositories whose name matches `text`, or with a manifest whose digest begins with it, after a position. */
   find(accountId: number, text: string, limit: number, after: string, only?: NameSet): Promise<FoundRepository[]>;
 }
 
@@ -110,6 +110,8 @@ export interface FoundRepository {
   name: string;
   upstream: string | null;
   pulls: number;
+  /** The one that the search names or begins. */
+  digest?: Digest;
 }
 
 /** One repository that is stored here. */

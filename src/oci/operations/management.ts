@@ -7,8 +7,8 @@ import type { MirroredImages } from '../catalog/mirrored-images.ts';
 import { tagsShown, type ImageList, type RepositorySummary } from '../catalog/repository.ts';
 import { dailyDownloads } from '../../usage/daily.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
-import { historyPage } from '../../api/account/history.ts';
-import { pageQuery, readPage } from '../../api/framework/paging.ts';
+import { historyPage, imageHistoryQuery } from '../../api/account/history.ts';
+import { readPage } from '../../api/framework/paging.ts';
 import { sortedPage, sortedQuery, totalOf } from '../../api/framework/sorted.ts';
 import { container, historySchema, containerList, originFields } from '../../api/framework/schemas.ts';
 
@@ -95,7 +95,7 @@ export function containerOperations(
       action: 'read',
       params: { name: 'Name of the image; its slashes may be percent-encoded' },
       subject: { kind: 'container', param: 'name' },
-      query: pageQuery,
+      query: imageHistoryQuery,
       status: 200,
       answer: historySchema,
       run: async ({ principal, params, query }) => {

@@ -10,7 +10,7 @@ import type { Page, PageCall, PageView, Redirect } from '../../framework/page.ts
 import { limitedTo } from '../../framework/rights.ts';
 import { facts, table } from '../../framework/table.ts';
 import { eventRows } from '../operations/event-rows.ts';
-import { isOwnToken, makerOf, tokenState } from './tokens.ts';
+import { isOwnToken, makerOf, sessionRows, tokenState } from './tokens.ts';
 
 type Use = z.input<typeof useList>['items'][number];
 
@@ -33,7 +33,7 @@ export const tokenPage: Page = {
       usesOf('client'),
       eventsBy({ actor: owner }),
       eventsBy({ subject: found.name, type: 'token.*' }),
-      api.call('listSessions', sessionList, { query: { limit: '200' } }),
+      api.call('listSessions', sessionList, { query: { token_id: id } }),
     ]);
     return view(call, found, { names: names.flat(), clients, did, about, sessions });
   },
@@ -52,7 +52,6 @@ interface Parts {
 function view(call: PageCall, found: z.input<typeof token>, parts: Parts): PageView {
   const { now } = call;
   const { id, name, revoked_at: revoked, publisher_id: rule } = found;
-  const open = parts.sessions.filter(({ token_id: of }) => of === id);
   // Several tokens can have a name.
   const about = parts.about.filter(({ details }) => details['token_id'] === id);
   const body = html`${isOwnToken(call, id) && html`<p class="warning">This is the token that you use now.</p>`}
@@ -69,7 +68,6 @@ function view(call: PageCall, found: z.input<typeof token>, parts: Parts): PageV
     ['Expires', ago(found.expires_at, now)],
     revoked !== null && ['Revoked', ago(revoked, now)],
     ['Last used', ago(found.last_used_at, now)],
-    ['Open sessions', String(open.length)],
   )}
   ${revoked === null && html`<p><a class="button danger" href="/console/tokens/revoke?id=${id}">Revoke…</a></p>`}
   ${section(
@@ -91,6 +89,7 @@ function view(call: PageCall, found: z.input<typeof token>, parts: Parts): PageV
       <p><a href="${withQuery('/console/audit', { actor: rule ?? id })}">All in the audit</a></p>`,
   )}
   ${section('What happened to it', eventRows(about, now, { details: true, empty: 'The record has nothing about it any more.' }))}
+  ${section('Who is signed in to the console with it', sessionRows(parts.sessions, call))}
   ${section('Failed requests', html`<p><a href="${withQuery('/console/failures', { token_id: id })}">Its failed requests</a></p>`)}`;
   return { title: `Token ${name}`, body, json: `/v1/tokens/${id}` };
 }

@@ -95,17 +95,30 @@ export function tokenState({ revoked_at: revoked, expires_at: expires }: Token, 
     : html`<span class="state good">valid</span>`;
 }
 
-function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, now }: PageCall): Html {
+/** Open sessions of the console, with links that end them. */
+export function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, now }: PageCall): Html {
   return table(
     ['Who', 'Browser', 'Address', 'Began', 'Last used', { unseen: 'Action' }],
-    sessions.map(({ id, person, token_id: tokenId, agent, address, created_at: began, last_used_at: used }) => [
-      person ? person.name : html`<a href="/console/tokens/${tokenId}">a token</a>`,
-      html`${agent.slice(0, 120)} ${id === session && html`<strong>(this one)</strong>`}`,
-      address,
-      ago(began, now),
-      ago(used, now),
-      html`<a href="/console/sessions/${id}">End…<span class="unseen"> the session of ${address}</span></a>`,
-    ]),
+    sessions.map(
+      ({
+        id,
+        person,
+        token_id: tokenId,
+        token_name: tokenName,
+        agent,
+        address,
+        created_at: began,
+        last_used_at: used,
+      }) => [
+        person ? person.name : html`<a href="/console/tokens/${tokenId}">${tokenName}</a>`,
+        html`${agent.slice(0, 120)} ${id === session && html`<strong>(this one)</strong>`}`,
+        address,
+        ago(began, now),
+        ago(used, now),
+        html`<a href="/console/sessions/${id}">End…<span class="unseen"> the session of ${address}</span></a>`,
+      ],
+    ),
+    { empty: 'Nobody is signed in.' },
   );
 }
 

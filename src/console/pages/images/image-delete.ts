@@ -61,6 +61,7 @@ async function preview({ api, params }: PageCall, asked: Choice): Promise<PageVi
     ...(tags.length > 0 ? [counted(tags.length, 'tag')] : []),
     ...(digests.length > 0 ? [counted(digests.length, 'manifest')] : []),
   ].join(' and ');
+  const verb = found.origin === 'mirrored' ? 'Drop' : 'Delete';
   const body = html`<p>
       ${
         found.origin === 'mirrored'
@@ -71,7 +72,7 @@ async function preview({ api, params }: PageCall, asked: Choice): Promise<PageVi
     ${notes} ${tags.map((tag, index) => tagPreview(tag, ofTags[index], tags))}
     ${digests.map((digest, index) => manifestPreview(digest, ofDigests[index]))}
     ${confirmForm(
-      `Delete ${what}`,
+      `${verb} ${what}`,
       'Keep',
       tags.length > 0
         ? withValues(imagePath(name), 'tag', tags)
@@ -83,7 +84,7 @@ async function preview({ api, params }: PageCall, asked: Choice): Promise<PageVi
       ],
       `${imagePath(name)}/delete`,
     )}`;
-  return { title: `Delete ${what} of ${short(name, 200)}`, body };
+  return { title: `${verb} ${what} of ${short(name, 200)}`, body };
 }
 
 type Details = z.input<typeof manifestDetails> | undefined;

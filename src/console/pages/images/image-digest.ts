@@ -1,13 +1,13 @@
 import type { z } from 'zod';
 import { manifestDetails } from '../../../api/content/content-schemas.ts';
-import { ago, copyable, countText, counted, exact, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
+import { ago, copyable, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { imagePath, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
 import { facts, type Cells, table } from '../../framework/table.ts';
-import { digestLink, shownDigest } from './image.ts';
-import { artifactKind, pullLine } from './image-kinds.ts';
+import { deletionText, digestLink, shownDigest } from './image.ts';
+import { kindHtml, pullLine } from './image-kinds.ts';
 
 type Details = z.input<typeof manifestDetails>;
 
@@ -36,12 +36,12 @@ export const imageDigestPage: Page = {
         found.subject !== null && ['Refers to', digestLink(found.name, found.subject)],
         found.indexes.length > 0 && ['Listed by', found.indexes.map((each) => html`${digestLink(found.name, each)} `)],
         config?.platform && ['Platform', short(config.platform, 60)],
-        config?.created && ['Created', short(config.created, 40)],
+        config?.created && ['Created', timeText(config.created)],
         config?.author && ['Author', short(config.author, 200)],
         ...runFacts(config),
       )}
       ${lines(pullLine(urls.registry, found.name, `@${found.digest}`, found), 'the line that pulls this digest')}
-      ${mayDelete && html`<p><a href="${withQuery(`${imagePath(found.name)}/delete`, { digest: found.digest })}">Delete…</a></p>`}
+      ${mayDelete && html`<p><a href="${withQuery(`${imagePath(found.name)}/delete`, { digest: found.digest })}">${deletionText(found.origin)}</a></p>`}
       ${children.length > 0 && childSection(found)} ${layers.length > 0 && layerSection(found)} ${historySection(found)}
       ${referrerSection(found)} ${pairSection('Annotations', found.annotations)}
       ${pairSection('Labels', config?.labels ?? [])}`;
@@ -73,12 +73,6 @@ function runFacts(config: Details['config']) {
     ],
   ];
   return rows.filter(([, shown]) => shown).map(([name, shown]) => [name, shown] as const);
-}
-
-/** A type in words, with the type itself on hover. */
-function kindHtml(...types: readonly string[]): Html {
-  const known = types.find((each) => artifactKind(each) !== undefined) ?? types.at(-1)!;
-  return exact(artifactKind(known) ?? short(known, 200), short(known, 200));
 }
 
 /** The images of an index in its order, then what attests their builds. */
@@ -133,12 +127,17 @@ function historySection({ config, history, origin }: Details): Html | undefined 
         ['Command', 'When', 'Layer'],
         history.map((each) => [
           commandHtml(each.created_by ?? each.comment ?? ''),
-          (each.created ?? '').slice(0, 16).replace('T', ' '),
+          timeText(each.created ?? ''),
           each.is_empty ? 'no layer' : 'layer',
         ]),
       )
     }
   </section>`;
+}
+
+/** A time that an image states, to the minute. */
+function timeText(time: string): string {
+  return short(time, 16).replace('T', ' ').replace('…', '');
 }
 
 /** A command, whose rest is folded if it is long. */

@@ -1,3 +1,6 @@
+import { exact, short } from '../../framework/format.ts';
+import type { Html } from '../../framework/html.ts';
+
 // What media types and artifact types mean to people, and by which tool each is pulled.
 
 const kinds: readonly (readonly [pattern: RegExp, text: string])[] = [
@@ -9,12 +12,21 @@ const kinds: readonly (readonly [pattern: RegExp, text: string])[] = [
   [/in-toto/, 'Attestation (in-toto)'],
   [/^application\/vnd\.cncf\.helm\./, 'Helm chart'],
   [/^application\/vnd\.(?:oci\.image\.index|docker\.distribution\.manifest\.list)\./, 'Index of platforms'],
-  [/^application\/vnd\.(?:oci\.image\.manifest|docker\.distribution\.manifest)\./, 'Image'],
+  [
+    /^application\/vnd\.(?:oci\.image\.(?:manifest|config)|docker\.distribution\.manifest|docker\.container\.image)\./,
+    'Image',
+  ],
 ];
 
 /** The kind of an artifact in words; undefined for one that is not known here. */
-export function artifactKind(type: string): string | undefined {
+function artifactKind(type: string): string | undefined {
   return kinds.find(([pattern]) => pattern.test(type))?.[1];
+}
+
+/** A type in words, with the type itself on hover. */
+export function kindHtml(...types: readonly string[]): Html {
+  const known = types.find((each) => artifactKind(each) !== undefined) ?? types.at(-1)!;
+  return exact(artifactKind(known) ?? short(known, 200), short(known, 200));
 }
 
 /** What decides which tool pulls a manifest. */

@@ -11,19 +11,17 @@ import { historySchema } from '../../../api/framework/schemas.ts';
 import { ago, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
-import { choice, given, imagePath, tabLinks, withQuery } from '../../framework/links.ts';
+import { choice, given, imagePath, tabLinks, withQuery, pageLinks } from '../../framework/links.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
 import { list, Selection } from '../../framework/selection.ts';
 import { table } from '../../framework/table.ts';
 import { userSection } from '../account/token.ts';
 import { undefinedIfGone } from '../packages/package-delete.ts';
-import { pullLine } from './image-kinds.ts';
+import { kindHtml, pullLine } from './image-kinds.ts';
 import { explainMissing } from '../mirror/explain.ts';
 
 /** Most characters of a filter of tags; `/v1` refuses more. */
 const maxFilterLength = 128;
-/** Most lines of the history of tags. */
-const maxHistory = 50;
 /** Characters of a digest in a table. */
 export const shownDigest = 19;
 
@@ -48,7 +46,7 @@ export const imagePage: Page = {
           pull ${ago(found.last_pulled_at, call.now)}
         </span>
       </p>
-      ${tabLinks(path, parts, show)} ${await partOf(show as keyof typeof parts, call, found.name, mayDelete)}`;
+      ${tabLinks(path, parts, show)} ${await partOf(show as keyof typeof parts, call, found, mayDelete)}`;
     const json = `/v1/containers/${encodeURIComponent(found.name)}/${show === 'untagged' ? 'manifests' : 'tags'}`;
     return { title: short(found.name, 255), body, json };
   },
@@ -57,17 +55,20 @@ export const imagePage: Page = {
 /** The parts of the page. Each has an address: `show`. */
 const parts = { '': 'Tags', untagged: 'Untagged manifests', used: 'Used by', history: 'History' } as const;
 
-async function partOf(show: keyof typeof parts, call: PageCall, name: string, mayDelete: boolean): Promise<HtmlPart> {
-  if (show === 'untagged') return untagged(call, name, mayDelete);
-  if (show === 'used') return (await userSection(call, 'container', name)) ?? notAllowed;
-  if (show === 'history') return (await historyOf(call, name)) ?? html`<p class="empty">Nothing is recorded yet.</p>`;
-  return tags(call, name, mayDelete);
+type Found = z.input<typeof containerDetails>;
+
+async function partOf(show: keyof typeof parts, call: PageCall, found: Found, mayDelete: boolean): Promise<HtmlPart> {
+  if (show === 'untagged') return untagged(call, found, mayDelete);
+  if (show === 'used') return (await userSection(call, 'container', found.name)) ?? notAllowed;
+  if (show === 'history') return historyOf(call, found.name);
+  return tags(call, found, mayDelete);
 }
 
 const notAllowed = html`<p class="empty">Only an administrator of the account sees who uses an image.</p>`;
 
-async function tags(call: PageCall, name: string, mayDelete: boolean): Promise<Html> {
+async function tags(call: PageCall, found: Found, mayDelete: boolean): Promise<Html> {
   const { api, query: asked, urls, now } = call;
+  const { name } = found;
   const query = {
     order: 'newest',
     ...given(asked, 'order', 'cursor'),
@@ -92,7 +93,7 @@ async function tags(call: PageCall, name: string, mayDelete: boolean): Promise<H
     rows: tagTable(name, items, now, selection, query.q !== ''),
     next,
     selection,
-    actions: deletion(name),
+    actions: deletion(name, found.origin),
   })}`;
 }
 
@@ -133,13 +134,13 @@ function tagTable(
     ]),
     {
       empty: isFiltered
-        ? 'No tag contains this text.'
+        ? html`No tag contains this text. <a href="${imagePath(name)}">Clear the filter</a>`
         : 'No tags. Its manifests can be pulled by digest: see the untagged manifests.',
     },
   );
 }
 
-async function untagged(call: PageCall, name: string, mayDelete: boolean): Promise<Html> {
+async function untagged(call: PageCall, { name, origin }: Found, mayDelete: boolean): Promise<Html> {
   const query = given(call.query, 'cursor');
   const { items, next_cursor: next } = await call.api.call('listUntaggedManifests', manifestList, {
     params: { name },
@@ -157,7 +158,7 @@ async function untagged(call: PageCall, name: string, mayDelete: boolean): Promi
       rows: manifestTable(name, items, call.now, selection, next !== null),
       next,
       selection,
-      actions: deletion(name),
+      actions: deletion(name, origin),
     })}`;
 }
 
@@ -181,7 +182,7 @@ function manifestTable(
     items.map((each) => [
       selection?.box(each.digest, each.digest),
       digestLink(name, each.digest),
-      short(each.artifact_type ?? each.media_type, 100),
+      kindHtml(each.artifact_type ?? each.media_type),
       html`${each.is_child && 'an index'} ${each.subject !== null && html`refers to ${digestLink(name, each.subject)}`}
       ${!each.is_child && each.subject === null && html`<span class="quiet">nothing known</span>`}`,
       sizeHtml(each.size_bytes),
@@ -193,8 +194,13 @@ function manifestTable(
 }
 
 /** Leads to the preview of a deletion. */
-function deletion(name: string): Html {
-  return html`<p><button class="danger" formaction="${imagePath(name)}/delete">Delete…</button></p>`;
+function deletion(name: string, origin: Found['origin']): Html {
+  return html`<p><button class="danger" formaction="${imagePath(name)}/delete">${deletionText(origin)}</button></p>`;
+}
+
+/** What a button says that leads to a deletion. The copies of an upstream's content come back. */
+export function deletionText(origin: Found['origin']): string {
+  return origin === 'mirrored' ? 'Drop from the mirror…' : 'Delete…';
 }
 
 /** A link to the page of a digest, whose beginning is shown. */
@@ -202,12 +208,14 @@ export function digestLink(name: string, digest: string): Html {
   return html`<a href="${imagePath(name, digest)}" title="${digest}"><code>${short(digest, shownDigest)}</code></a>`;
 }
 
-async function historyOf({ api, principal, now }: PageCall, name: string): Promise<Html | undefined> {
-  if (principal.kind === 'anonymous') return undefined;
-  const query = { limit: '200' };
-  const all = await api.call('getContainerHistory', historySchema, { params: { name }, query });
-  const items = all.items.filter(({ kind }) => kind === 'tag').slice(0, maxHistory);
-  if (items.length === 0) return undefined;
+/** Which digest each tag had, the latest change first. */
+async function historyOf({ api, principal, query: asked, now }: PageCall, name: string): Promise<Html> {
+  if (principal.kind === 'anonymous') return html`<p class="empty">Sign in to see the history.</p>`;
+  const query = { ...given(asked, 'cursor'), kind: 'tag' };
+  const { items, next_cursor: next } = await api.call('getContainerHistory', historySchema, {
+    params: { name },
+    query,
+  });
   return html`<section>
     <h2>What tags pointed to</h2>
     ${table(
@@ -217,7 +225,9 @@ async function historyOf({ api, principal, now }: PageCall, name: string): Promi
         short(each.reference, 128),
         each.digest === null ? 'deleted' : digestLink(name, each.digest),
       ]),
+      { empty: 'Nothing is recorded yet.' },
     )}
+    ${pageLinks(imagePath(name), { ...query, show: 'history' }, next)}
     <p class="hint">
       As JSON: <code>GET ${withQuery(`/v1/containers/${encodeURIComponent(name)}/history`, query)}</code>
     </p>

@@ -50,7 +50,9 @@ export const failedRequestsPage: Page = {
             <a class="quiet" href="${withQuery(path, { ...query, cursor: null, code: each.code })}">${each.code}</a>`,
           each.upstream,
           each.token_id &&
-            html`<a href="${withQuery(path, { token_id: each.token_id })}">${each.token_id.slice(0, 8)}</a>`,
+            html`<a href="${withQuery(path, { token_id: each.token_id })}"
+              >${each.token_name ?? each.token_id.slice(0, 8)}</a
+            >`,
           countText(each.count),
         ]),
         {

@@ -15,7 +15,7 @@ export const mirrorPage: Page = {
   section: 'mirror',
   action: 'operate',
   show: async ({ api, now }) => {
-    const { items, month } = await api.call('listUpstreams', upstreamList, { query: { daily: '1' } });
+    const { items } = await api.call('listUpstreams', upstreamList, { query: { daily: '1' } });
     if (items.length === 0) {
       const body = html`<p class="empty">
         The settings name no upstream, so nothing is mirrored. Add one under <code>upstreams</code> in the file of the
@@ -23,21 +23,19 @@ export const mirrorPage: Page = {
       </p>`;
       return { title: 'Mirror', body, json: '/v1/upstreams' };
     }
-    const saved = (read: (each: UpstreamItem['saved']) => number) =>
-      items.reduce((sum, each) => sum + read(each.saved), 0);
-    const since = items.map((each) => each.since).toSorted()[0]!;
+    const sum = (read: (week: UpstreamItem['week']) => number) => items.reduce((all, { week }) => all + read(week), 0);
+    const hits = sum((week) => week.hits);
+    const needed = sum((week) => week.needed);
     const troubled = items.filter(isInTrouble).length;
     const body = html`<dl class="figures">
-        ${figure('Upstreams that fail', countText(troubled), `of ${countText(items.length)}, by their latest answers`)}
-        ${figure('Requests not sent upstream', countText(saved((each) => each.requests)), 'since the start of this instance')}
-        ${figure('Bytes from the storage', sizeHtml(saved((each) => each.bytes)), 'since the start of this instance')}
-        ${figure('Waiting time saved', durationText(saved((each) => each.seconds)), 'estimated from the mean time of an upstream’s answer, since the start of this instance')}
-        ${figure('Answered without an upstream', ratio(month.hits, month.requests), `${countText(month.hits)} of ${countText(month.requests)} mirrored requests this month, all accounts and instances`)}
-        ${figure('Fetched from upstreams', sizeHtml(month.upstream_bytes), 'this month, all accounts and instances')}
+        ${figure('Upstreams that fail', countText(troubled), `of ${countText(items.length)}, now`)}
+        ${figure('Without an upstream', ratio(hits, needed), `of ${countText(needed)} requests in 7 days`)}
+        ${figure('Fetched', sizeHtml(sum((week) => week.received_bytes)), 'in 7 days')}
+        ${figure('Waiting saved', durationText(sum((week) => week.saved_seconds)), 'in 7 days, about')}
       </dl>
       <p class="quiet">
-        This instance, with all of its workers, started ${ago(since, now)}. The figures of this month were added up
-        ${ago(month.as_of, now)}. <a href="/console/prefetch">Prefetch from a file</a> fetches what builds will need.
+        Of all instances, added up once a minute. <a href="/console/prefetch">Prefetch from a file</a> fetches what
+        builds will need.
       </p>
       ${table(
         [
@@ -45,8 +43,8 @@ export const mirrorPage: Page = {
           'State',
           'Rate limit',
           'Answer time',
-          'Hits',
-          'Saved',
+          'Hits in 7 days',
+          'Fetched in 7 days',
           'Stored',
           'Works offline',
           'Last success',
@@ -58,15 +56,15 @@ export const mirrorPage: Page = {
 };
 
 function upstreamRow(each: UpstreamItem, now: number): Cells {
-  const { id, kind, cached, requests, saved } = each;
+  const { id, kind, cached, week } = each;
   return [
     html`<a href="${addressOf(each)}">${id}</a>
       <span class="quiet">${kindText(kind)}</span> ${sparkline(each.daily_requests, 'request')}`,
     html`${stateOf(each)} ${isInTrouble(each) && html`<br />${failureOf(each, now)}`}`,
     limitText(each, now),
     latencyText(each),
-    html`${ratio(requests.hits, requests.needed)} <span class="quiet">of ${countText(requests.needed)}</span>`,
-    html`${counted(saved.requests, 'request')}, ${sizeHtml(saved.bytes)}`,
+    html`${ratio(week.hits, week.needed)} <span class="quiet">of ${countText(week.needed)}</span>`,
+    sizeHtml(week.received_bytes),
     cached ? html`${counted(cached.entries, 'entry', 'entries')}, ${sizeHtml(cached.size_bytes)}` : 'being counted',
     offlineText(each),
     ago(each.last_success_at, now),

@@ -275,7 +275,7 @@ function entryRow(
   const text = [name, reference].filter((part) => part !== '').join(' ') || kind;
   return [
     selection?.box(id, text),
-    name || html`<span class="quiet">the whole feed</span>`,
+    name || html`<span class="quiet">the upstream itself</span>`,
     reference.length > maxReferenceLength ? copyable(reference, short(reference, maxReferenceLength)) : reference,
     kind,
     sizeHtml(bytes),

@@ -124,7 +124,7 @@ async function webhookView(call: PageCall, form = new Form(), result?: Html): Pr
         <button class="primary" name="act" value="change">Save</button>
       </form>
     </section>`;
-  return form.view('Webhook', body, `/v1/webhooks/${params.id}`);
+  return form.view(`Webhook ${new URL(found.url).host} ${found.id.slice(0, 8)}`, body, `/v1/webhooks/${params.id}`);
 }
 
 function factsOf(found: ShownWebhook, now: number): Html {

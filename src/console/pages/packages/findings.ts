@@ -1,6 +1,6 @@
 import { findingList } from '../../../api/content/content-schemas.ts';
 import { ago, countText, counted, originOf, short } from '../../framework/format.ts';
-import { html, type Html } from '../../framework/html.ts';
+import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { choice, given, originChoice, packagePath, pageLinks, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
@@ -32,10 +32,10 @@ export const findingsPage: Page = {
     const list = await api.call('listFindings', findingList, { query });
     const body = html`<p>
         ${counted(list.vulnerable_count, 'version')} with a known vulnerability, ${countText(list.deprecated_count)}
-        deprecated. They come from the advisories of this server and the vulnerability data of the feeds; the
-        deprecation of a mirrored version is on its own page.
+        deprecated. They come from the advisories and deprecations of this server, from the vulnerability data of the
+        feeds, and from what the stored documents of the feeds say.
       </p>
-      ${!list.is_complete && html`<p class="warning">A feed did not send its vulnerability data, so that this list may lack some. See the <a href="/console/mirror">mirror</a>.</p>`}
+      ${!list.is_complete && html`<p class="warning">This list may lack some: a feed did not send its vulnerability data, or its stored documents are still being read. See the <a href="/console/mirror">mirror</a>.</p>`}
       <form class="filter" method="get" action="${path}">
         ${choice('kind', 'Kind', { '': 'Vulnerable and deprecated', vulnerable: 'Vulnerable', deprecated: 'Deprecated' }, query['kind'])}
         ${originChoice(query['origin'])} <button>Show</button>
@@ -52,9 +52,14 @@ export const findingsPage: Page = {
           html`<a href="${packagePath(each.id)}?show=used">${countText(each.downloads_30_days)}</a>`,
           ago(each.last_used_at, now),
         ]),
-        { empty: 'No hosted or stored version is known to be vulnerable, and none is deprecated.' },
+        { empty: empty(query) },
       )}
       ${pageLinks(path, query, list.next_cursor)}`;
     return { title: 'Vulnerable and deprecated', body, json: withQuery('/v1/findings', query) };
   },
 };
+
+function empty({ kind, origin }: Record<string, string>): HtmlPart {
+  if (kind || origin) return html`Nothing matches. <a href="${path}">Clear the filter</a>`;
+  return 'No hosted or stored version is known to be vulnerable, and none is deprecated.';
+}

@@ -96,6 +96,7 @@ async function preview({ api, params }: PageCall, asked: readonly string[]): Pro
       : undefined,
   ]);
   const isMirrored = (details ?? found).origin === 'mirrored';
+  const verb = isMirrored ? 'Drop' : 'Delete';
   const body = html`<p>
       ${
         isMirrored
@@ -118,13 +119,13 @@ async function preview({ api, params }: PageCall, asked: readonly string[]): Pro
     }
     ${dependentRows(dependents.items, dependents.next_cursor !== null)}
     ${confirmForm(
-      `Delete ${counted(versions.length, 'version')}`,
+      `${verb} ${counted(versions.length, 'version')}`,
       'Keep',
       withValues(`${packagePath(found.id)}?show=versions`, 'version', versions),
       [...versions.map((version) => ['version', version] as const), ['confirmed', 'yes']],
       `${packagePath(found.id)}/delete`,
     )}`;
-  return { title: `Delete ${counted(versions.length, 'version')} of ${short(found.id, 128)}`, body };
+  return { title: `${verb} ${counted(versions.length, 'version')} of ${short(found.id, 128)}`, body };
 }
 
 function dependentRows(items: readonly { id: string; version: string; ranges: string[] }[], isMore: boolean): Html {

@@ -106,6 +106,16 @@ export async function readmeSection({ readme, is_readme_whole: isWhole, descript
   </section>`;
 }
 
+export function notesSection({ release_notes: notes }: Details): Html | false {
+  return (
+    notes !== null &&
+    html`<section>
+      <h2>Release notes</h2>
+      <p class="notes">${notes}</p>
+    </section>`
+  );
+}
+
 export function dependencySection({ dependency_groups: groups }: Details): Html {
   let left = shownDependencies;
   const all = groups.reduce((sum, { dependencies }) => sum + dependencies.length, 0);
@@ -145,6 +155,7 @@ export function versionFacts(details: Details, { now }: PageCall): Html {
     details.cached_at && ['Mirrored', ago(details.cached_at, now)],
     ['Size', sizeHtml(details.size_bytes)],
     ['Downloads', countText(details.download_count)],
+    ['File', html`<a href="${packagePath(details.id, details.version)}/file">Download the .nupkg</a>`],
     details.authors && ['Authors', short(details.authors, 200)],
     frameworks.length > 0 && ['Frameworks', short(frameworks.join(', '), 400)],
     licence !== null && ['License', external(licenceLink, short(licence, 120))],

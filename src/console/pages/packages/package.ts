@@ -13,7 +13,14 @@ import { explainMissing } from '../mirror/explain.ts';
 import { eventRows } from '../operations/event-rows.ts';
 import { deprecationPath } from './deprecation.ts';
 import { marksOf } from './findings.ts';
-import { dependencySection, installLines, readmeSection, versionFacts, warnings } from './package-version.ts';
+import {
+  dependencySection,
+  installLines,
+  notesSection,
+  readmeSection,
+  versionFacts,
+  warnings,
+} from './package-version.ts';
 
 /** Most events and lines of the history on a page. */
 const shown = '20';
@@ -51,8 +58,10 @@ async function packageView(call: PageCall, asked: string | undefined): Promise<P
   const details = await api.call('getPackageVersion', packageVersionDetails, { params: { id, version } });
   const path = packagePath(found.id, asked === undefined ? undefined : version);
   const show = Object.hasOwn(tabs, call.query['show'] ?? '') ? (call.query['show'] ?? '') : '';
+  const icon = `${packagePath(found.id, details.version)}/icon`;
   const body = html`<p>
-      ${originOf(found)} ${details.title && details.title !== details.id && short(details.title, 200)}
+      ${details.has_icon && html`<img class="icon" src="${icon}" alt="" width="32" height="32" />`} ${originOf(found)}
+      ${details.title && details.title !== details.id && short(details.title, 200)}
       <span class="quiet"
         >${counted(found.version_count, 'version')}, ${counted(found.download_count, 'download')}</span
       >
@@ -94,7 +103,7 @@ async function firstPart(call: PageCall, found: Found, details: Details): Promis
           </p>`
         }
       </section>
-      ${await readmeSection(details)}
+      ${await readmeSection(details)} ${notesSection(details)}
     </div>
     <section>
       <h2>About ${short(details.version, 64)}</h2>

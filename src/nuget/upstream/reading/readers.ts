@@ -1,7 +1,7 @@
 import { ReaderThread, type ReadBytes } from '../../format/reader-thread.ts';
 import { readFlatIndex, readVersionList } from './flat-index.ts';
 import { jsonIn } from './json.ts';
-import { readRegistration, type RegistrationOptions } from './registration.ts';
+import { readDeprecated, readRegistration, type RegistrationOptions } from './registration.ts';
 import { readHits, readIds, type HitOptions } from './search-answers.ts';
 import { readVulnerabilities } from './vulnerability-page.ts';
 
@@ -9,6 +9,7 @@ import { readVulnerabilities } from './vulnerability-page.ts';
 export interface ReadingOptions {
   flat: object;
   registration: RegistrationOptions;
+  deprecated: Pick<RegistrationOptions, 'key'>;
   vulnerabilities: object;
   hits: HitOptions;
   ids: object;
@@ -21,6 +22,7 @@ export type ReadingKind = keyof ReadingOptions;
 const readers: { [Kind in ReadingKind]: ReadBytes<ReadingOptions[Kind]> } = {
   flat: readFlatIndex,
   registration: readRegistration,
+  deprecated: readDeprecated,
   vulnerabilities: readVulnerabilities,
   hits: readHits,
   ids: readIds,

@@ -1,7 +1,23 @@
 import { bytesOfMetadata } from '../../format/metadata.ts';
 import type { RegisteredVersion } from '../../format/pages.ts';
-import { compareVersions, fullString, isSemVer2, normalize, parseVersion, type Version } from '../../format/version.ts';
-import { metadataIn, objectOf, ownLinks, textOf, type Json, type OwnLinks } from '../upstream-metadata.ts';
+import {
+  compareVersions,
+  fullString,
+  isSemVer2,
+  normalize,
+  parseVersion,
+  versionKey,
+  type Version,
+} from '../../format/version.ts';
+import {
+  deprecationOf,
+  metadataIn,
+  objectOf,
+  ownLinks,
+  textOf,
+  type Json,
+  type OwnLinks,
+} from '../upstream-metadata.ts';
 import { isList, jsonIn, maxListed, otherForm } from './json.ts';
 
 export interface RegistrationOptions {
@@ -120,4 +136,36 @@ function registered(entry: Json, version: Version, own: OwnLinks): RegisteredVer
     bytes: bytesOfMetadata(metadata),
     metadata,
   };
+}
+
+/** Under which a page that is a document of its own is stored. */
+export function pageReference({ lower, upper }: Pick<PageLine, 'lower' | 'upper'>): string {
+  return `page/${lower}/${upper}`.toLowerCase();
+}
+
+/** What a document of a registration says about deprecation. */
+export interface DeprecatedVersions {
+  /** Keys of the deprecated versions that the document itself has. */
+  versions: string[];
+  /** References of the pages that are documents of their own. */
+  pages: string[];
+}
+
+/** The `DeprecatedVersions` of a registration's index, or of one page, as JSON. */
+export function readDeprecated(bytes: Buffer, { key }: Pick<RegistrationOptions, 'key'>): string {
+  const { items } = jsonIn(bytes);
+  if (!isList(items)) throw otherForm();
+  const found: DeprecatedVersions = { versions: [], pages: [] };
+  for (const each of items.map(objectOf)) {
+    const inside = Array.isArray(each['items']) ? each['items'].map(objectOf) : [each];
+    for (const { catalogEntry } of inside) {
+      const entry = objectOf(catalogEntry);
+      const version = parseVersion(textOf(entry['version']) ?? '');
+      if (!version || textOf(entry['id'])?.toLowerCase() !== key) continue;
+      if (deprecationOf(objectOf(entry['deprecation']))) found.versions.push(versionKey(version));
+    }
+    const [lower, upper] = [parseVersion(textOf(each['lower']) ?? ''), parseVersion(textOf(each['upper']) ?? '')];
+    if (lower && upper) found.pages.push(pageReference({ lower: normalize(lower), upper: normalize(upper) }));
+  }
+  return JSON.stringify(found);
 }
