@@ -263,6 +263,8 @@ for (const dialect of dialects) {
     });
     await runJob(server, 'audit');
     await deliverUntil(server, async () => (await deliveriesOf(server, id)).length === 1);
+    // The time of the next attempt is set at the end of this one.
+    await deliverUntil(server, async () => (await deliveriesOf(server, id))[0]!.attempts === 1);
     await runJob(server, 'audit');
     t.deepEqual(
       (await auditOf(server)).filter(({ type }) => type !== 'job.started'),

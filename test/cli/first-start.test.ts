@@ -8,7 +8,8 @@ import { CommandLine } from '../support/processes/command.ts';
 
 /** The whole log of a first start on which a client lists the packages, as a container engine or a shell keeps it. */
 async function logOfFirstStart(t: ExecutionContext, settings: Record<string, string> = {}) {
-  const command = await CommandLine.create(t, settings);
+  // Nothing on the internet, whose answers would be in the log.
+  const command = await CommandLine.create(t, { ENTREPOT_UPSTREAMS: '[]', ...settings });
   const server = await command.serve();
   const token = /^ {2}(ent_\S+)$/m.exec(server.said())![1]!;
   for (const path of ['/v1/packages', '/v3/index.json']) {

@@ -100,7 +100,7 @@ export const database = [
         "(known.get(reference) ?? '') !== digest",
         "known.get(reference) !== ''",
       ],
-      ['a page of history repeats its last entry', 'AND id < ? ORDER', 'AND id <= ? ORDER'],
+      ['a page of history repeats its last entry', 'AND id < ?\n    ORDER', 'AND id <= ?\n    ORDER'],
     ],
   ),
 

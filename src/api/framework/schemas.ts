@@ -395,6 +395,5 @@ export function timeOrNull(milliseconds: number | null): string | null {
 }
 
 /** Patterns as an answer shows them: with a list for each kind of names. */
-export function shownPatterns(given: Patterns | null): z.input<typeof patterns> {
-  return given && byPlural(({ plural }) => [...(given[plural] ?? [])]);
-}
+export const shownPatterns = (given: Patterns | null): z.input<typeof patterns> =>
+  given && byPlural(({ plural }) => [...(given[plural] ?? [])]);

@@ -250,7 +250,7 @@ function entryTable(
   selection: Selection | undefined,
   now: number,
 ): Html {
-  const nothing = html`Nothing is stored yet. What clients request is stored;
+  const nothing = html`Nothing is stored of it. What clients request is stored;
     <a href="/console/prefetch">a prefetch</a> stores it before.`;
   return table(
     [
