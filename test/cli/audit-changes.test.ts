@@ -18,6 +18,8 @@ const without = new Map([
   ['verify', 'only reads'],
   ['storage copy', 'writes only to the other storage'],
   ['doctor', 'only reads'],
+  ['explain', 'only reads'],
+  ['policy show', 'only reads'],
   ['health', 'only reads'],
   ['cert', 'writes a certificate beside the installation'],
   ['prefetch', 'downloads, as a pull does'],
@@ -71,6 +73,9 @@ for (const dialect of dialects) {
     const longAgo = new Date('2026-01-01');
     await utimes(join(folder, digest), longAgo, longAgo);
 
+    const policy = join(data, 'policy.yaml');
+    await writeFile(policy, 'mode: audit\n');
+
     let id = '';
     const rule = ['--claim', 'repository_id=100', '--scope', 'read'];
     const changes: [command: string, type: string, words: () => string[], then?: (stdout: string) => void][] = [
@@ -96,6 +101,7 @@ for (const dialect of dialects) {
       ['webhook change', 'webhook.updated', () => [id, '--disable']],
       ['webhook redeliver', 'webhook.redelivered', () => [id, '--since', '1d']],
       ['webhook delete', 'webhook.deleted', () => [id]],
+      ['policy apply', 'policy.changed', () => [policy]],
       ['jobs run', 'job.started', () => ['uploads']],
       ['gc', 'job.started', () => []],
       ['retention', 'job.started', () => []],

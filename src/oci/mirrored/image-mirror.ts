@@ -214,8 +214,8 @@ export class ImageMirror {
   /** The repository as if its tags had these digests. */
   #pastName(place: UpstreamRepository, digests: ReadonlyMap<string, string>): MirroredName {
     const name = this.nameOf(place);
+    const digestOf = (reference: string) => digests.get(reference) ?? reference;
     const of: MirroredName['facts']['of'] = async (references) => {
-      const digestOf = (reference: string) => digests.get(reference) ?? reference;
       const facts = await name.facts.of([...new Set(references.map(digestOf))]);
       return new Map(
         references.flatMap((each) => (facts.has(digestOf(each)) ? [[each, facts.get(digestOf(each))!]] : [])),
