@@ -185,7 +185,13 @@ test('where a source is added to NuGet, the public one is removed', async (t) =>
       found.push(path);
     }
   }
-  const places = ['README.md', 'docs/clients.md', 'src/console/pages/connect.ts', 'src/runtime/source-lines.ts'];
+  const places = [
+    'README.md',
+    'docs/as-of.md',
+    'docs/clients.md',
+    'src/console/pages/connect.ts',
+    'src/runtime/source-lines.ts',
+  ];
   t.deepEqual([...new Set(found)].sort(), places);
 });
 

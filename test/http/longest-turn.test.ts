@@ -124,7 +124,7 @@ async function operations(server: TestServer, names: typeof large): Promise<Reco
         const has = (wanted: string) => parameters.some((each) => each.in === 'query' && each.name === wanted);
         found[name] = {
           method: 'GET',
-          path: `${filledPath}?${has('limit') ? 'limit=200' : ''}${has('q') ? '&q=a' : ''}${['/explain', '/uses'].includes(path) ? '&kind=package&name=a' : ''}`,
+          path: `${filledPath}?${has('limit') ? 'limit=200' : ''}${has('q') ? '&q=a' : ''}${['/explain', '/uses'].includes(path) ? '&kind=package&name=a' : ''}${path === '/account/usage' ? '&group_by=package' : ''}`,
         };
       } else if (method === 'delete') {
         found[name] = { method: 'DELETE', path: filledPath + (path.endsWith('/deprecations') ? '?versions=all' : '') };

@@ -272,3 +272,38 @@ test('an explanation says the verdict, the rule, until when, and what led to it'
   t.like(await explain('package', 'Lib', '???'), { facts: null });
   t.like(await explain('package', 'Missing', '1.0.0'), { verdict: 'allow' });
 });
+
+test('as of a date: what existed then and is old enough or allowed today', async (t) => {
+  const { feed, registry, server } = await start(t);
+  await feed.offer({
+    id: 'Lib',
+    versions: [
+      { version: '1.0.0', published: ago(9) },
+      { version: '1.1.0', published: ago(8) },
+      { version: '1.2.0', published: ago(2) },
+    ],
+  });
+  const rules = [{ name: 'no-1.1', packages: ['Lib'], versions: '[1.1.0]', verdict: 'deny', reason: 'see SEC-12' }];
+  await put(server, { minimumAge: { packages: '3d', images: '2d' }, rules });
+  const dayOf = (days: number) => ago(days).slice(0, 10);
+  const flat = async (days: number) =>
+    ((await (await server.fetch(`/as-of/${dayOf(days)}/v3/package/lib/index.json`)).json()) as { versions: string[] })
+      .versions;
+  t.deepEqual(await flat(9), ['1.0.0']);
+  t.deepEqual(await flat(1), ['1.0.0', '1.1.0'], 'the last one is too young today');
+  const denied = await server.fetch(`/as-of/${dayOf(1)}${download('lib', '1.1.0')}`);
+  t.is(denied.status, 403);
+  t.regex(denied.statusText, /SEC-12/);
+
+  const pull = (name: string) => server.fetch(`/v2/${name}/manifests/latest`);
+  const first = registry.image('team/app', 'latest').manifest.digest;
+  t.is((await pull('registry.test/team/app')).status, 403);
+  server.clock.now = now + 3 * day;
+  t.is((await pull('registry.test/team/app')).status, 200);
+  registry.image('team/app', 'latest');
+  server.clock.now += 60_000;
+  t.is((await pull('registry.test/team/app')).headers.get('docker-content-digest'), first);
+  const then = await pull(`as-of/${dayOf(0)}/registry.test/team/app`);
+  t.deepEqual([then.status, then.headers.get('docker-content-digest')], [200, first], 'its digest of now is held');
+  t.is((await pull(`as-of/${dayOf(-3)}/registry.test/team/app`)).status, 403, 'its digest of that day is held');
+});

@@ -39,7 +39,7 @@ export function policyOperations(policies: Policies): Operation[] {
       path: '/policy',
       id: 'getPolicy',
       summary: 'The policy for mirrored content of the account, or of all accounts',
-      action: 'read',
+      action: 'account',
       query: policyQuery,
       status: 200,
       answer: policyItem,
