@@ -30,6 +30,9 @@ export class PolicyGate {
 
   constructor(parts: GateParts) {
     this.#parts = parts;
+    for (const kind of ['package', 'image', 'blob'] as const)
+      for (const verdict of ['hold', 'deny'] as const)
+        for (const mode of ['enforce', 'audit'] as const) this.#refusalsOf(kind, verdict, mode);
   }
 
   /** For `Admission`. */
@@ -115,12 +118,15 @@ export class PolicyGate {
   #count({ kind }: MirroredName, decisions: readonly LayerDecision[]): void {
     for (const { verdict, layer } of decisions) {
       if (verdict === 'allow') continue;
-      const labels = { kind, verdict, mode: layer.isEnforced ? 'enforce' : 'audit' };
-      const key = Object.values(labels).join('/');
-      const counted = this.refusals.get(key) ?? { ...labels, count: 0 };
-      counted.count += 1;
-      this.refusals.set(key, counted);
+      this.#refusalsOf(kind, verdict, layer.isEnforced ? 'enforce' : 'audit').count += 1;
     }
+  }
+
+  #refusalsOf(kind: string, verdict: string, mode: string) {
+    const key = `${kind}/${verdict}/${mode}`;
+    const counted = this.refusals.get(key) ?? { kind, verdict, mode, count: 0 };
+    this.refusals.set(key, counted);
+    return counted;
   }
 }
 

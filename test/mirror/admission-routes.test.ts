@@ -34,11 +34,11 @@ test('the routes of the feed that reveal versions are requested by the test of t
 
 test('the kinds of addresses of the registry are those that the test of the admission requests', async (t) => {
   const text = await readFile(join(src, 'oci/format/reference.ts'), 'utf8');
-  const [, kinds = ''] = /^ {2}kind: ([^;]+);$/m.exec(text) ?? [];
-  const revealing = ['manifest', 'blob', 'tags', 'referrers'];
-  const others = ['base', 'catalog', 'uploads', 'upload', 'unknown'];
+  const [, kinds = ''] = /^ {2}kind:\s+([^;]+);$/m.exec(text) ?? [];
+  const revealing = ['manifest', 'blob', 'tags', 'referrers', 'tag-history'];
+  const others = ['base', 'catalog', 'uploads', 'upload', 'discover', 'unknown'];
   t.deepEqual(
-    [...kinds.matchAll(/'(\w+)'/g)].map(([, kind]) => kind!).toSorted(),
+    [...kinds.matchAll(/'([\w-]+)'/g)].map(([, kind]) => kind!).toSorted(),
     [...revealing, ...others].toSorted(),
   );
 });

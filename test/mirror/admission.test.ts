@@ -117,6 +117,7 @@ async function addressesOf({ server, digests, symbols }: Setup): Promise<string[
     `${image}/blobs/${digests.layer}`,
     `${image}/tags/list`,
     `${image}/tags/list?n=2`,
+    `${image}/_oci/tag-history/hidden-tag`,
     `${image}/referrers/${digests.open}`,
     ...['open-tag', 'hidden-tag', 'alias-tag'].map((each) => `${image}/_oci/tag-history/${each}`),
   ];
