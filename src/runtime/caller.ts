@@ -48,8 +48,8 @@ export function currentCaller(): Caller | undefined {
   return current.getStore();
 }
 
-/** Runs `work`, and everything that it starts, for a job or a command of this name. */
-export function runForSystem<T>(name: string, work: () => T): T {
+/** Runs `work`, and everything that it starts, for a job or a command of this name, or for all readers of a shared value. */
+export function runForSystem<T>(name: string | null, work: () => T): T {
   return runFor({ account: undefined, gone: false, whenGone: () => () => undefined, origin: systemOrigin(name) }, work);
 }
 

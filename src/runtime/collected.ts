@@ -1,6 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import { inTime } from './in-time.ts';
 import { BackgroundTask } from './background-task.ts';
+import { runForSystem } from './caller.ts';
 
 interface CollectedParts<Key extends string | number, Value extends object> {
   collect: (key: Key) => Promise<Value>;
@@ -19,7 +20,7 @@ const patience = 100;
 
 /**
  * What is collected from many rows for a key, such as an account, and then used for a while: for longer, if it takes long. It is collected
- * again when somebody asks for it. It does not count as a use of what it reads.
+ * again when somebody asks for it. It does not count as a use of what it reads, and does not end with the reader who was first.
  */
 export class Collected<Key extends string | number, Value extends object> {
   readonly #values: LRUCache<Key, Value>;
@@ -32,7 +33,7 @@ export class Collected<Key extends string | number, Value extends object> {
       noDeleteOnFetchRejection: true,
       fetchMethod: async (key, _known, { signal, options }) => {
         const began = performance.now();
-        const value = await new BackgroundTask(signal).run(() => collect(key));
+        const value = await runForSystem(null, () => new BackgroundTask(signal).run(() => collect(key)));
         options.ttl = Math.max(freshFor, (performance.now() - began) / share);
         return value;
       },

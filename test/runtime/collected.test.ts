@@ -1,4 +1,5 @@
 import test from 'ava';
+import { runFor, untilCallerLeaves, type Caller } from '../../src/runtime/caller.ts';
 import { Collected } from '../../src/runtime/collected.ts';
 import { until } from '../support/until.ts';
 
@@ -55,4 +56,15 @@ test('a reader waits for the first value, or for as long as it wants', async (t)
   t.is(await slow.values.within(10, 'a'), undefined);
   const broken = counting(1, () => Promise.reject(new Error('broken')));
   await t.throwsAsync(broken.values.of('a'), { message: 'broken' });
+});
+
+test('a reader that leaves does not end what is collected for others', async (t) => {
+  const leavers: (() => void)[] = [];
+  const reader: Caller = { account: 'team', gone: false, whenGone: (then) => (leavers.push(then), () => undefined) };
+  const collected = Promise.withResolvers<void>();
+  const shared = counting(1_000_000, () => untilCallerLeaves(collected.promise));
+  const value = runFor(reader, () => shared.values.of('a'));
+  for (const leave of leavers) leave();
+  collected.resolve();
+  t.deepEqual(await value, { key: 'a', count: 1 });
 });

@@ -83,8 +83,8 @@ export class SizeUnderTest implements Surroundings {
   /** Everything answers with this status. */
   async answers(status: number, path: string, init: Sent = {}): Promise<void> {
     for (const answer of await this.everywhere(path, init)) {
-      this.t.is(answer.status, status, path);
-      await answer.arrayBuffer();
+      const text = await answer.text();
+      this.t.is(answer.status, status, `${path}: ${text}`);
     }
   }
 

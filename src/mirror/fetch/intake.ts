@@ -169,7 +169,15 @@ export class Intake {
       if (!tail.isPassThrough) {
         const until = this.#stopStoring.signal;
         const onFull = this.#mayPassThrough ? (rest: Buffer[]) => this.#passFromHere(rest) : undefined;
-        await staged.append(body, { limit, idle, consume: true, until, onFull, progress: () => this.#progress() });
+        await staged.append(body, {
+          limit,
+          idle,
+          consume: true,
+          until,
+          onFull,
+          atOnce: true,
+          progress: () => this.#progress(),
+        });
         if (until.aborted) this.#passFromHere([]);
       }
       if (tail.isPassThrough) await this.#passThrough(body, limit);

@@ -1,4 +1,5 @@
 import { DomainError } from '../../runtime/errors.ts';
+import { withPauses } from '../../runtime/event-loop.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 
 /** A name at an upstream, as an account asks for it. */
@@ -83,9 +84,15 @@ export class Admission {
 
   /** Those of `items` that lists show. */
   async listed<T>(name: MirroredName, items: readonly T[], referenceOf: (item: T) => string): Promise<readonly T[]> {
-    if (items.length === 0) return items;
-    const verdictOf = await this.#judge(name, items.map(referenceOf), 'list');
-    return verdictOf ? items.filter((item) => !isHidden(verdictOf(referenceOf(item)))) : items;
+    if (items.length === 0 || !(await this.isLimited(name))) return items;
+    const references: string[] = [];
+    for await (const item of withPauses(items)) references.push(referenceOf(item));
+    const verdictOf = await this.#judge(name, references, 'list');
+    if (!verdictOf) return items;
+    const shown: T[] = [];
+    for await (const [index, reference] of withPauses(references.entries()))
+      if (!isHidden(verdictOf(reference))) shown.push(items[index]!);
+    return shown;
   }
 
   /** Whether the content of all `references` may be served; false if one is held. Throws `Denied`. */

@@ -2,6 +2,7 @@ import type { Router } from 'express';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import { sendJson } from '../../http/send.ts';
 import { splitTarget } from '../../http/target.ts';
+import { pause, withPauses } from '../../runtime/event-loop.ts';
 import type { SearchRequest } from '../source/merged-search.ts';
 import { isPackageId } from '../format/nuspec.ts';
 import { searchTargets, type SearchTargets } from '../format/frameworks.ts';
@@ -28,7 +29,9 @@ export function addSearching(router: Router, answering: Answering, { search }: F
       const options = optionsOf(parameters, principal);
       const { served, value } = await search.find(accountId, searchRequestOf(parameters, false), options);
       const hive = options.semVer2 ? 'registration-gz-semver2' : 'registration';
-      const results = limitHits(value.data).map((hit) => searchResult(addresses, hive, hit));
+      const results: object[] = [];
+      for await (const hit of withPauses(limitHits(value.data))) results.push(searchResult(addresses, hive, hit));
+      await pause();
       sendJson(request, response, 200, { totalHits: value.totalHits, data: results }, changing(served));
     }),
   );

@@ -1,5 +1,6 @@
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { DomainError, type ErrorName } from '../../runtime/errors.ts';
+import { pause } from '../../runtime/event-loop.ts';
 import { threadEnvironment } from '../../runtime/thread-environment.ts';
 import { Semaphore } from '../../runtime/semaphore.ts';
 
@@ -12,9 +13,11 @@ const heap = 512;
 const retryAfter = 15;
 /** A thread without work ends after this many milliseconds, because it takes some MiB of memory. */
 const idle = 10_000;
+/** Bytes of a text that become lines in one step. */
+const step = 64 * 1024;
 
 /**
- * Reads bytes that others made. The result depends only on the arguments, and is one text, because a thread can pass it on at once.
+ * Reads bytes that others made. The result depends only on the arguments, and is one text, because a thread can pass on its bytes.
  * Throws a `DomainError`, or another error with the reason, for bytes of another form.
  */
 export type ReadBytes<Options extends object> = (bytes: Buffer, options: Options) => string;
@@ -26,7 +29,7 @@ interface Question {
   bytes: Uint8Array;
   options: object;
 }
-type Answer = { text: string } | { message: string; name: ErrorName | undefined };
+type Answer = { text: Uint8Array<ArrayBuffer> } | { message: string; name: ErrorName | undefined };
 
 /** Reads one after the other in a thread that it starts when it is needed. */
 export class ReaderThread {
@@ -42,10 +45,11 @@ export class ReaderThread {
   }
 
   /**
-   * The result of the module's function. Throws what it throws, or `TooManyRequests` if the thread fails or takes too much time
-   * or memory.
+   * The lines of what the module's function returns. Throws what it throws, or `TooManyRequests` if the thread fails or takes too
+   * much time or memory. The caller must not use `bytes` any more: their memory is given to the thread, because a copy of many bytes
+   * would hold other requests.
    */
-  read(bytes: Buffer, options: object): Promise<string> {
+  read(bytes: Buffer, options: object): Promise<string[]> {
     return this.#turns.run(async () => {
       clearTimeout(this.#ending);
       try {
@@ -56,14 +60,16 @@ export class ReaderThread {
     });
   }
 
-  async #ask(question: Question): Promise<string> {
+  async #ask(question: Question): Promise<string[]> {
     const { promise } = (this.#answer = Promise.withResolvers<Answer>());
     const timer = setTimeout(() => this.#fail(`it cannot be read within ${longest / 1000} seconds`), longest);
     try {
-      // oxlint-disable-next-line unicorn/require-post-message-target-origin -- this is no window
-      (this.#thread ??= this.#start()).postMessage(question);
+      const { buffer } = question.bytes;
+      // Few bytes can share their memory with others.
+      const given = buffer instanceof ArrayBuffer && buffer.byteLength === question.bytes.length ? [buffer] : [];
+      (this.#thread ??= this.#start()).postMessage(question, given);
       const result = await promise;
-      if ('text' in result) return result.text;
+      if ('text' in result) return await linesOf(Buffer.from(result.text.buffer));
       throw result.name ? new DomainError(result.name, result.message) : new Error(result.message);
     } finally {
       clearTimeout(timer);
@@ -112,15 +118,30 @@ if (!isMainThread && data?.readerModule !== undefined) void answerWith(data.read
 
 async function answerWith(module: string): Promise<void> {
   const { default: read } = (await import(module)) as { default: ReadBytes<object> };
-  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- this is no window
-  parentPort!.on('message', (question: Question) => parentPort!.postMessage(answerTo(read, question)));
+  parentPort!.on('message', (question: Question) => {
+    const answer = answerTo(read, question);
+    parentPort!.postMessage(answer, 'text' in answer ? [answer.text.buffer] : []);
+  });
 }
 
 function answerTo(read: ReadBytes<object>, { bytes, options }: Question): Answer {
   try {
-    return { text: read(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength), options) };
+    const text = read(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength), options);
+    return { text: new TextEncoder().encode(text) };
   } catch (error) {
     const { message } = error as Error;
     return { message, name: error instanceof DomainError ? error.name : undefined };
   }
+}
+
+async function linesOf(text: Buffer): Promise<string[]> {
+  const lines: string[] = [];
+  for (let start = 0; start < text.length;) {
+    const newline = start + step < text.length ? text.indexOf('\n', start + step) : -1;
+    const end = newline === -1 ? text.length : newline;
+    for (const line of text.toString('utf8', start, end).split('\n')) lines.push(line);
+    start = end + 1;
+    await pause();
+  }
+  return lines;
 }

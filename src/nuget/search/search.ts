@@ -1,5 +1,6 @@
 import type { NameSet } from '../../accounts/names.ts';
 import { placeholders, type Database, type Value } from '../../database/database.ts';
+import { pause, withPauses } from '../../runtime/event-loop.ts';
 import { storedDeprecation } from '../format/deprecation.ts';
 import { parseMetadata } from '../format/metadata.ts';
 import { views, viewOf } from '../hosted/packages.ts';
@@ -226,10 +227,12 @@ export class Search {
           [id, ...flags, versionsEach(ids.length)],
         );
         rows.push(...newest.toReversed());
+        await pause();
       }
     }
     const versions = new Map<number, SearchHit['versions']>();
-    for (const { package_row: id, version, full_version: fullVersion, download_count: downloads } of rows) {
+    for await (const row of withPauses(rows)) {
+      const { package_row: id, version, full_version: fullVersion, download_count: downloads } = row;
       let list = versions.get(id);
       if (!list) versions.set(id, (list = []));
       list.push({ version, fullVersion, downloads });

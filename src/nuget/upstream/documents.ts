@@ -1,5 +1,6 @@
 import { LRUCache } from 'lru-cache';
 import type { Digest } from '../../runtime/digest.ts';
+import { pause } from '../../runtime/event-loop.ts';
 import type { MirrorEntry } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
@@ -15,13 +16,15 @@ export interface Made<T> {
 export interface DocumentReading<T, Kind extends ReadingKind = ReadingKind> {
   kind: Kind;
   options: () => Promise<ReadingOptions[Kind]> | ReadingOptions[Kind];
-  /** Makes the value of the reader's text; throws if it has another form. Must not change with anything but the text. */
-  make: (text: string) => Made<T> | Promise<Made<T>>;
+  /** Makes the value of the lines of the reader's text; throws if it has another form. Must not change with anything else. */
+  make: (lines: readonly string[]) => Made<T> | Promise<Made<T>>;
 }
 
 /** Bytes of memory for all values, and of each item beside its texts, as measured. A value that takes more is read again each time. */
 const keptBytes = 32 * 2 ** 20;
 const bytesOfItem = 150;
+/** Lines between two pauses. */
+const step = 1000;
 
 /** What was read from documents of upstreams, by the digest of their bytes, so that a document in use is read once. */
 const kept = new LRUCache<string, { value: unknown; bytes: number }>({
@@ -58,7 +61,10 @@ export async function readEntry<T, Kind extends ReadingKind>(
   });
 }
 
-/** The value of a document with this digest. Throws with the reason if it has another form. */
+/**
+ * The value of a document with this digest. Throws with the reason if it has another form. The caller must not use `bytes` any
+ * more.
+ */
 export async function readBytes<T, Kind extends ReadingKind>(
   digest: Digest,
   bytes: Buffer,
@@ -79,9 +85,14 @@ async function make<T, Kind extends ReadingKind>(
   bytes: Buffer,
   { kind, options, make: makeValue }: DocumentReading<T, Kind>,
 ): Promise<T> {
-  const text = await read(kind, bytes, await options());
-  const { value, items } = await makeValue(text);
-  const bytesOfText = Buffer.byteLength(text) === text.length ? text.length : 2 * text.length;
+  const lines = await read(kind, bytes, await options());
+  const { value, items } = await makeValue(lines);
+  let bytesOfText = 0;
+  for (let at = 0; at < lines.length; at += 1) {
+    const { length } = lines[at]!;
+    bytesOfText += Buffer.byteLength(lines[at]!) === length ? length : 2 * length;
+    if (at % step === 0) await pause();
+  }
   kept.set(key, { value, bytes: 500 + 2 * key.length + bytesOfText + bytesOfItem * items });
   return value;
 }

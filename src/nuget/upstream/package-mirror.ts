@@ -48,17 +48,14 @@ const flatContainer = ['PackageBaseAddress/3.0.0'];
 export const flatIndex: DocumentReading<readonly string[], 'flat'> = {
   kind: 'flat',
   options: () => ({}),
-  make: (text) => {
-    const keys = text === '' ? [] : text.split('\n');
-    return { value: keys, items: keys.length };
-  },
+  make: (keys) => ({ value: keys, items: keys.length }),
 };
 
 const serviceIndex: DocumentReading<Resources, 'short'> = {
   kind: 'short',
   options: () => ({ of: 'service-index' }),
-  make: (text) => {
-    const { resources } = JSON.parse(text) as { resources?: unknown };
+  make: ([text]) => {
+    const { resources } = JSON.parse(text!) as { resources?: unknown };
     if (!isList(resources)) throw new Error('it is no service index');
     const read = readResources(resources);
     return { value: read, items: read.size };

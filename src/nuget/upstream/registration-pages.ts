@@ -30,9 +30,8 @@ export interface ListedPage {
 /** Lines between two pauses. */
 const step = 500;
 
-/** The pages in the text of the reader of registrations (`nuget/upstream/reading/registration.ts`). */
-export async function pagesIn(text: string): Promise<Made<readonly ListedPage[]>> {
-  const lines = linesOf(text);
+/** The pages in the lines of the reader of registrations (`nuget/upstream/reading/registration.ts`). */
+export async function pagesIn(lines: readonly string[]): Promise<Made<readonly ListedPage[]>> {
   const pages: ListedPage[] = [];
   for (let at = 0; at < lines.length;) {
     const { versions: count, ...page } = JSON.parse(lines[at]!) as PageLine;
@@ -45,9 +44,8 @@ export async function pagesIn(text: string): Promise<Made<readonly ListedPage[]>
   return { value: pages, items: lines.length + 4 * pages.length };
 }
 
-/** The versions in that text of one page. */
-export async function versionsIn(text: string): Promise<Made<readonly ListedVersion[]>> {
-  const lines = linesOf(text);
+/** The versions in those lines of one page. */
+export async function versionsIn(lines: readonly string[]): Promise<Made<readonly ListedVersion[]>> {
   return { value: await listed(lines, 0, lines.length), items: lines.length };
 }
 
@@ -71,8 +69,4 @@ async function listed(lines: readonly string[], from: number, to: number): Promi
     if (at % step === 0) await pause();
   }
   return versions;
-}
-
-function linesOf(text: string): string[] {
-  return text === '' ? [] : text.split('\n');
 }

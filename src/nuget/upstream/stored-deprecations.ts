@@ -114,7 +114,8 @@ export class StoredDeprecations {
   async #read({ digest, size, name }: ListedEntry): Promise<DeprecatedVersions> {
     try {
       const bytes = await readAll(await this.#blobs.open(digest, size), documentLimit);
-      const said = JSON.parse(await read('deprecated', bytes, { key: name })) as DeprecatedVersions;
+      const [text] = await read('deprecated', bytes, { key: name });
+      const said = JSON.parse(text!) as DeprecatedVersions;
       return said.versions.length + said.pages.length === 0 ? nothing : said;
     } catch (error) {
       if (isDomainError(error) && !['BlobUnknown', 'ContentDamaged'].includes(error.name)) throw error;

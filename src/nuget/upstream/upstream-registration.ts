@@ -6,6 +6,7 @@ import type { Upstream } from '../../upstream/upstream.ts';
 import { urlBelow } from '../../upstream/url.ts';
 import {
   fitIndex,
+  inlineBelow,
   paged,
   RangeSize,
   rangeTooLong,
@@ -70,7 +71,8 @@ export class UpstreamRegistrations {
     }
     if (pages.length === 0) return undefined;
     const value: RegisteredPage[] = [];
-    const fit = fitIndex(pages.flatMap(({ versions = [] }) => versions));
+    const count = pages.reduce((sum, { versions }) => sum + (versions?.length ?? 0), 0);
+    const fit = count < inlineBelow && fitIndex(pages.flatMap(({ versions = [] }) => versions));
     for (const { lower, upper, count, versions } of pages) {
       await pause();
       if (!versions) value.push({ lower, upper, count });

@@ -29,7 +29,7 @@ interface Answer {
 /** Reads the bytes of an answer, and makes a text that can be kept. Throws with the reason for other bytes. */
 type Reader = (upstream: Upstream, bytes: Buffer) => Promise<string>;
 
-const readVersions: Reader = (_upstream, bytes) => read('version-list', bytes, {});
+const readVersions: Reader = async (_upstream, bytes) => (await read('version-list', bytes, {})).join('\n');
 const searchTypes = [
   'SearchQueryService/3.5.0',
   'SearchQueryService/3.0.0-rc',
@@ -66,7 +66,7 @@ export class UpstreamSearch {
   async query(parameters: URLSearchParams): Promise<UpstreamResults<SearchHit>[]> {
     const reader: Reader = async (upstream, bytes) => {
       const options: HitOptions = { base: upstream.base.href, flat: await this.#packages.flat(upstream) };
-      return read('hits', bytes, options);
+      return (await read('hits', bytes, options)).join('\n');
     };
     const results = await this.#results<SearchHit>(searchTypes, parameters, reader);
     const shown = results.map(async ({ data, ...rest }) => {
@@ -78,7 +78,9 @@ export class UpstreamSearch {
 
   /** Ids that complete the typed text. */
   autocomplete(parameters: URLSearchParams): Promise<UpstreamResults<string>[]> {
-    return this.#results(autocompleteTypes, parameters, (_upstream, bytes) => read('ids', bytes, {}));
+    return this.#results(autocompleteTypes, parameters, async (_upstream, bytes) =>
+      (await read('ids', bytes, {})).join('\n'),
+    );
   }
 
   /** The versions of an id from its upstream's autocompletion, in order; undefined if it does not answer in time. */

@@ -26,8 +26,8 @@ const types = ['VulnerabilityInfo/6.7.0'];
 const vulnerabilityIndex: DocumentReading<readonly IndexEntry[], 'short'> = {
   kind: 'short',
   options: () => ({ of: kind }),
-  make: (text) => {
-    const list: unknown = JSON.parse(text);
+  make: ([text]) => {
+    const list: unknown = JSON.parse(text!);
     if (!isList(list)) throw new Error('it is no index of vulnerability data');
     const entries = list.filter(isEntry);
     return { value: entries, items: 4 * entries.length };
@@ -40,8 +40,7 @@ type KnownVulnerabilities = ReadonlyMap<string, string>;
 const vulnerabilityPage: DocumentReading<KnownVulnerabilities, 'vulnerabilities'> = {
   kind: 'vulnerabilities',
   options: () => ({}),
-  make: async (text) => {
-    const lines = text === '' ? [] : text.split('\n');
+  make: async (lines) => {
     const lists = new Map<string, string>();
     for (let line = 0; line < lines.length; line += 2) {
       if (line % 1000 === 0) await pause();

@@ -20,6 +20,8 @@ export interface Chunk {
   allowance: (() => Promise<Allowance>) | undefined;
   /** Called with the size of each piece that arrives. */
   onData: (bytes: number) => void;
+  /** Called after each write of pieces that arrived. */
+  onWritten?: () => void;
 }
 
 /** The fewest and the most bytes that are reserved at once for a body without a length. */
@@ -32,7 +34,7 @@ const maxStep = 64 * 2 ** 20;
  */
 export async function appendBody(
   staged: StagedFile,
-  { source, size, allowance, onData }: Chunk,
+  { source, size, allowance, onData, onWritten }: Chunk,
   options: AppendOptions,
   lease: UploadLease | undefined,
 ): Promise<number> {
@@ -40,7 +42,7 @@ export async function appendBody(
   let arrived = start;
   let reserved = lease && allowance ? Math.max(start, lease.row.reserved) : Number.POSITIVE_INFINITY;
   let hold = new AbortController();
-  let appending = staged.append(source, { ...options, until: hold.signal });
+  let appending = staged.append(source, { ...options, progress: onWritten, until: hold.signal });
   source.on('data', (piece: Buffer) => {
     arrived += piece.length;
     onData(piece.length);
@@ -59,7 +61,7 @@ export async function appendBody(
       source.resume();
     }
     hold = new AbortController();
-    appending = staged.append(source, { ...options, until: hold.signal });
+    appending = staged.append(source, { ...options, progress: onWritten, until: hold.signal });
   }
 }
 

@@ -213,12 +213,8 @@ export class Uploads {
     receive: (chunk: Chunk) => Promise<void>,
   ): Promise<void> {
     const early = staged.size === 0 ? this.#blobs.putEarly(digest, staged, chunk.size) : undefined;
-    const onData = (bytes: number) => {
-      chunk.onData(bytes);
-      early?.grown();
-    };
     try {
-      await receive({ ...chunk, onData });
+      await receive({ ...chunk, onWritten: () => early?.grown() });
     } finally {
       early?.stop();
     }

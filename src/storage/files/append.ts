@@ -6,7 +6,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import { release, whenSilent } from '../../runtime/incoming.ts';
 import { storageFull, writeAll, type Writing } from './disk.ts';
 
-/** Chunks are collected until a write has this many bytes, unless the caller asked for progress. */
+/** Chunks are collected until a write has this many bytes, unless they are written at once. */
 const minWrite = 1024 * 1024;
 /** The source is paused when this many bytes wait for a write. */
 const highWater = 2 * minWrite;
@@ -16,8 +16,10 @@ export interface AppendOptions {
   limit?: number | undefined;
   /** A source that sends nothing for this many milliseconds is destroyed; `Aborted`. */
   idle?: number | undefined;
-  /** Called after each write. Every chunk is then written as it arrives, because readers follow the file. */
+  /** Called after each write. */
   progress?: (() => void) | undefined;
+  /** Every chunk is written as it arrives, because readers follow the file. */
+  atOnce?: boolean;
   /** The append is the last user of the source's chunks: the memory of each is freed after its write. */
   consume?: boolean;
   /** When it is aborted, the append pauses the source, writes the chunks it has and resolves. */
@@ -90,7 +92,7 @@ class Append {
     this.#source = source;
     this.#options = options;
     this.#onSettled = onSettled;
-    this.#minWrite = options.progress ? 1 : minWrite;
+    this.#minWrite = options.atOnce ? 1 : minWrite;
     this.#received = target.size;
     this.#complete = copyHashes(target.hashes);
   }

@@ -29,6 +29,22 @@ export function contentOf(bytes: Buffer): Content {
   };
 }
 
+/** Bytes in memory as content, for so many that one Buffer of them would hold other requests. */
+export function contentOfPieces(pieces: readonly Buffer[]): Content {
+  return {
+    size: pieces.reduce((sum, { length }) => sum + length, 0),
+    read: (target, position) => {
+      let start = 0;
+      for (const piece of pieces) {
+        if (position < start + piece.length) return Promise.resolve(piece.copy(target, 0, position - start));
+        start += piece.length;
+      }
+      return Promise.resolve(0);
+    },
+    close: () => undefined,
+  };
+}
+
 /** Reads all of small content and closes it; rejects when it is larger than `limit` bytes. */
 export async function readAll(content: Content, limit: number): Promise<Buffer> {
   const end = content.size ?? Number.POSITIVE_INFINITY;

@@ -5,7 +5,7 @@ import { writeZip } from '../../support/builders/zip.ts';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
 import { packageForm, TestFeed } from '../../support/feed.ts';
 import { databaseOf } from '../../support/inside.ts';
-import { longestTurn, longestTurnOf } from '../../support/longest-turn.ts';
+import { inParts, longestTurn, longestTurnOf } from '../../support/longest-turn.ts';
 import { prefetchInto, wishesIn } from '../../support/prefetch.ts';
 import { raw } from '../../support/raw.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
@@ -124,7 +124,7 @@ for (const dialect of dialects) {
     const send = (bytes: Buffer, path = '/v3/push') => {
       const { body, type } = packageForm(bytes);
       const headers = { 'content-type': type };
-      return answers(t, server, path, { method: 'PUT', headers, body: new Uint8Array(body), status: 201 });
+      return answers(t, server, path, { method: 'PUT', headers, body: inParts(body), duplex: 'half', status: 201 });
     };
     const dependencies = Array.from({ length: 9900 }, (_, each) => ({
       id: `Some.Dependency.${each}.`.padEnd(100, 'x'),

@@ -14,8 +14,9 @@ test('a document is read in the same way at once and in a thread', async (t) => 
   const many = [...few, ...Array.from({ length: 20_000 }, () => '1.0.9')];
   t.true(bytesOf(many).length > 64 * 1024);
   const inOrder = ['1.0.0-a', '1.0.0-b', '1.0.9', '1.0.10', '2.0.0'];
-  t.deepEqual((await read('flat', bytesOf({ versions: few }), {})).split('\n'), inOrder);
-  t.deepEqual((await read('flat', bytesOf({ versions: many }), {})).split('\n'), inOrder);
+  t.deepEqual(await read('flat', bytesOf({ versions: few }), {}), inOrder);
+  t.deepEqual(await read('flat', bytesOf({ versions: many }), {}), inOrder);
+  t.deepEqual(await read('flat', bytesOf({ versions: [] }), {}), []);
 });
 
 test('a document of another form is refused with the reason, and the thread goes on', async (t) => {
@@ -24,7 +25,14 @@ test('a document of another form is refused with the reason, and the thread goes
   for (const bytes of [...wrong, bytesOf({ versions: 1 }), Buffer.from('{')])
     await t.throwsAsync(read('flat', bytes, {}), { message: /JSON/ });
   const versions = numbers(20_000);
-  t.is(await read('flat', bytesOf({ versions }), {}), versions.join('\n'));
+  t.deepEqual(await read('flat', bytesOf({ versions }), {}), versions);
+});
+
+test('lines of any length and with any characters are those of the document', async (t) => {
+  const ids = Array.from({ length: 3000 }, (_, each) => `Größe.${each}.${'🐧'.repeat(each % 50)}`);
+  const page = Object.fromEntries(ids.map((id, each) => [id, each === 1000 ? ['ü'.repeat(300_000)] : ['\n', each]]));
+  const lines = ids.flatMap((id) => [JSON.stringify(id), JSON.stringify(page[id])]);
+  t.deepEqual(await read('vulnerabilities', bytesOf(page), {}), lines);
 });
 
 test('readings wait for each other, and no turn of the event loop is long', async (t) => {
@@ -32,8 +40,8 @@ test('readings wait for each other, and no turn of the event loop is long', asyn
     bytesOf({ versions: numbers(30_000).map((version) => `${version}-${each}`) }),
   );
   const turn = await longestTurn(async () => {
-    const texts = await Promise.all(documents.map((bytes) => read('flat', bytes, {})));
-    texts.forEach((text, index) => t.true(text.endsWith(`\n1.0.29999-${index + 1}`)));
+    const lists = await Promise.all(documents.map((bytes) => read('flat', Buffer.from(bytes), {})));
+    lists.forEach((list, index) => t.is(list.at(-1), `1.0.29999-${index + 1}`));
   });
   t.true(turn < 50, `${turn} ms`);
 });
@@ -42,7 +50,7 @@ test('a thread that takes too much memory is ended, and the next reading has a n
   // Each pair of brackets becomes an object.
   const bytes = Buffer.from(`{"versions":[${'[],'.repeat(12 * 2 ** 20)}[]]}`);
   await t.throwsAsync(read('flat', bytes, {}), { message: /within 512 MiB of memory|within 15 seconds|JSON/ });
-  t.is(await read('flat', bytesOf({ versions: numbers(20_000) }), {}), numbers(20_000).join('\n'));
+  t.deepEqual(await read('flat', bytesOf({ versions: numbers(20_000) }), {}), numbers(20_000));
 });
 
 test('a thread that cannot start does not count as a wrong document', async (t) => {

@@ -170,11 +170,12 @@ for (const dialect of dialects) {
       return plans[0]!;
     };
     for (const [table, index] of [
-      ['packages', 'packages_empty'],
-      ['repositories', 'repositories_empty'],
+      // Two indexes begin with this column.
+      ['packages', /packages_(?:empty|by_version_count)/],
+      ['repositories', /repositories_empty/],
     ] as const) {
       const plan = JSON.stringify(await planOf('/v1/claims', new RegExp(`FROM ${table}\\b`)));
-      t.true(plan.includes(index), plan);
+      t.regex(plan, index);
     }
     for (const path of ['/v1/containers', '/v2/_catalog']) {
       const plan = await planOf(path, /FROM repositories r\b/);

@@ -45,13 +45,15 @@ export default readTask;
 const thread = new ReaderThread(import.meta.url);
 
 /**
- * The text that a reader makes of a document; a long document is read in a thread. Throws with the reason if the reader does, or if
- * it takes too much time or memory.
+ * The lines of the text that a reader makes of a document; a long document is read in a thread. Throws with the reason if the reader
+ * does, or if it takes too much time or memory. The caller must not use `bytes` any more.
  */
 export async function read<Kind extends ReadingKind>(
   kind: Kind,
   bytes: Buffer,
   options: ReadingOptions[Kind],
-): Promise<string> {
-  return bytes.length <= fewBytes ? readers[kind](bytes, options) : thread.read(bytes, { kind, options });
+): Promise<string[]> {
+  if (bytes.length > fewBytes) return thread.read(bytes, { kind, options });
+  const text = readers[kind](bytes, options);
+  return text === '' ? [] : text.split('\n');
 }
