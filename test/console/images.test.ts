@@ -3,6 +3,7 @@ import { dangers, hostile } from '../support/hostile.ts';
 import { createToken, tokenOf } from '../support/inside.ts';
 import { ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { Visitor } from '../support/visitor.ts';
 
@@ -276,4 +277,58 @@ test('a chart is pulled with helm, another artifact with oras, and an image with
     'oras pull HOST/files/a:1.2.3',
   );
   t.is(await lineOf('team/a', 'application/vnd.oci.image.config.v1+json'), 'docker pull HOST/team/a:1.2.3');
+});
+
+test('a tag says what is attached to its image, and tags of signatures are left out until they are asked for', async (t) => {
+  const hub = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, { upstreams: [hub.settings('docker.io', { default: true })] });
+  const repository = new TestRepository(server, 'team/app');
+  const image = await repository.image('v1');
+  const plain = await repository.image('v0', { annotations: { other: 'yes' } });
+  const subject = { mediaType: image.mediaType, digest: image.digest, size: image.size };
+  for (const [tag, artifactType] of [
+    ['a', 'application/vnd.dev.sigstore.bundle.v0.3+json'],
+    ['b', 'application/spdx+json'],
+    ['c', 'application/x.unknown'],
+  ] as const) {
+    t.is((await repository.put(tag, await repository.manifest({ artifactType, subject }))).status, 201);
+    await repository.fetch(`manifests/${tag}`, { method: 'DELETE' });
+  }
+  await repository.image(`${plain.digest.replace(':', '-')}.sig`);
+  const attestation = { ...subject, annotations: { 'vnd.docker.reference.type': 'attestation-manifest' } };
+  const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [subject, attestation] };
+  t.is((await repository.put('multi', JSON.stringify(index), ociIndex)).status, 201);
+  const list = async (query: string) => {
+    const answer = await server.fetch(`/v1/containers/team%2Fapp/tags?${query}`);
+    t.is(answer.status, 200, await answer.clone().text());
+    const { items } = (await answer.json()) as { items: { name: string; attached: string[] }[] };
+    return items.map(({ name, attached }) => `${name} ${attached.join(' ')}`.trim()).sort();
+  };
+  t.deepEqual(await list('attached=0&order=newest'), ['multi attestation', 'v0 signature', 'v1 signature sbom']);
+  t.is((await list('')).length, 4);
+  t.deepEqual(await list('attached=0&order=asc&q=V'), ['v0 signature', 'v1 signature sbom']);
+  const visitor = await Visitor.signedIn(server);
+  const page = (await visitor.page('/console/images/team%2Fapp')).replace(/\s+/g, ' ');
+  t.deepEqual(order(page).sort(), ['multi', 'v0', 'v1']);
+  t.regex(page, />v1<\/a> <span class="state good">signed<\/span> <span class="state good">SBOM<\/span>/);
+  t.regex(
+    page,
+    /Tags of signatures are left out\. <a href="\/console\/images\/team%2Fapp\?order=newest&amp;attached=1">/,
+  );
+  t.is(order(await visitor.page('/console/images/team%2Fapp?attached=1')).length, 4);
+
+  const { manifest } = hub.image('library/alpine', '3');
+  const sbom = {
+    mediaType: ociManifest,
+    digest: manifest.digest,
+    size: 3,
+    artifactType: 'application/vnd.cyclonedx+json',
+  };
+  const referrers = JSON.stringify({ schemaVersion: 2, mediaType: ociIndex, manifests: [sbom] });
+  hub.on(`/v2/library/alpine/referrers/${manifest.digest}`, answer(200, { 'content-type': ociIndex }, referrers));
+  await (await server.fetch('/v2/alpine/manifests/3')).arrayBuffer();
+  const mirrored = async () => visitor.page('/console/images/docker.io%2Flibrary%2Falpine');
+  t.notRegex(await mirrored(), />SBOM</);
+  await (await server.fetch(`/v2/alpine/referrers/${manifest.digest}`)).arrayBuffer();
+  t.regex(await mirrored(), />SBOM</);
 });

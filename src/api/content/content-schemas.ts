@@ -91,6 +91,9 @@ export const tagSchema = containerTag
       .array(z.string())
       .nullable()
       .meta({ description: 'Such as linux/amd64; null if this is not stored here' }),
+    attached: z
+      .array(z.enum(['signature', 'sbom', 'attestation']))
+      .meta({ description: 'What is stored about it; of a mirrored image if a client has listed it' }),
     ...pulls,
   })
   .meta({ id: 'TagRow' });

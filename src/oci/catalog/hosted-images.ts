@@ -9,6 +9,7 @@ import type { Content } from '../../storage/files/content.ts';
 import { isIndex, type Descriptor } from '../format/manifest.ts';
 import { naturalKey } from '../hosted/natural-order.ts';
 import { hasManifest } from '../hosted/repositories.ts';
+import { attachedKind, attachedTags, cosignTags, type AttachedKind } from './attached.ts';
 import type { Images } from './images.ts';
 import {
   imageOrders,
@@ -32,6 +33,8 @@ import {
 const filledAtOnce = 500;
 /** Sorts after each digit of a digest. */
 const afterDigits = 'g';
+/** Most types of what is attached to the manifests of a page. */
+const maxAttached = 1000;
 /** Most tags and indexes of one manifest. */
 const maxReferences = 100;
 /** The columns of a row `m` of `manifests`, as lists name them. */
@@ -152,13 +155,18 @@ class HostedRepository implements StoredRepository {
     return (await manifests.open(this.#accountId, this.name, { digest })).content;
   }
 
-  async tags({ text, order }: TagQuery, limit: number, after: ListedTag['key'] | undefined): Promise<ListedTag[]> {
+  async tags(
+    { text, order, hidesAttached }: TagQuery,
+    limit: number,
+    after: ListedTag['key'] | undefined,
+  ): Promise<ListedTag[]> {
     await this.#fillKeys();
     const column = order === 'newest' ? 't.updated_at' : 't.sort_key';
     const [than, direction] = order === 'asc' ? ['>', 'ASC'] : ['<', 'DESC'];
     const conditions = [
       ...(after ? [`(${column} ${than} ? OR (${column} = ? AND t.name ${than} ?))`] : []),
       ...(text === '' ? [] : ["LOWER(t.name) LIKE ? ESCAPE '!'"]),
+      ...(hidesAttached ? attachedTags.map((each) => `t.name NOT LIKE '${each}%'`) : []),
     ];
     const rows = await this.#database.select<Omit<ListedTag, 'key' | 'aliases'> & { sortKey: string }>(
       `SELECT ${tagColumns}, t.sort_key AS sortKey, m.pull_count AS pullCount, m.last_pulled_at AS lastPulledAt
@@ -282,6 +290,29 @@ class HostedRepository implements StoredRepository {
 
   async referrers(digest: Digest, limit: number): Promise<readonly Descriptor[]> {
     return (await this.#images.referrers.list(this.#accountId, this.name, digest, { limit, last: '' })).descriptors;
+  }
+
+  async attachedTo(digests: readonly Digest[]): Promise<Map<Digest, Set<AttachedKind>>> {
+    if (digests.length === 0) return new Map();
+    const found = new Map(digests.map((each) => [each, new Set<AttachedKind>()]));
+    const rows = await this.#database.select<{ subject: Digest; type: string }>(
+      `SELECT DISTINCT subject, COALESCE(artifact_type, media_type) AS type FROM manifests
+       WHERE repository_id = ? AND subject IN (${placeholders(digests)}) LIMIT ${maxAttached}`,
+      [this.#id, ...digests],
+    );
+    for (const { subject, type } of rows) {
+      const kind = attachedKind(type);
+      if (kind) found.get(subject)?.add(kind);
+    }
+    const tags = new Map(
+      digests.flatMap((digest) => cosignTags(digest).map(([tag, kind]) => [tag, { digest, kind }] as const)),
+    );
+    const stored = await this.#database.select<{ name: string }>(
+      `SELECT name FROM tags WHERE repository_id = ? AND name IN (${placeholders([...tags.keys()])})`,
+      [this.#id, ...tags.keys()],
+    );
+    for (const { name } of stored) found.get(tags.get(name)!.digest)!.add(tags.get(name)!.kind);
+    return found;
   }
 
   async deleteTag(tag: string): Promise<boolean> {

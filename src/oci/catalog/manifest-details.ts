@@ -6,7 +6,7 @@ import type { Digest } from '../../runtime/digest.ts';
 import { isIndex, type Descriptor } from '../format/manifest.ts';
 import { manifestUnknown } from '../hosted/manifests.ts';
 import type { StoredRepository } from './repository.ts';
-import { platformOf, type StoredImages } from './stored-images.ts';
+import { isAttestation, platformOf, type StoredImages } from './stored-images.ts';
 import { readDescriptors } from '../mirrored/upstream-lists.ts';
 
 type Details = z.input<typeof manifestDetails>;
@@ -119,10 +119,8 @@ function childIn({ manifests }: Json, digest: Digest): Json | undefined {
 
 /** The child whose build another one attests, as BuildKit writes it. */
 function attestedBy(index: Json, digest: Digest): string | null {
-  const annotations = objectIn(childIn(index, digest)?.['annotations']);
-  return annotations['vnd.docker.reference.type'] === 'attestation-manifest'
-    ? word(annotations['vnd.docker.reference.digest'])
-    : null;
+  const child = childIn(index, digest);
+  return isAttestation(child) ? word(objectIn(child?.['annotations'])['vnd.docker.reference.digest']) : null;
 }
 
 function wordsIn(list: unknown): string[] {

@@ -21,6 +21,7 @@ import { imageBytesOf, manifestTypeOf } from '../mirrored/image-entries.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import { readParsedList, referrerLists } from '../mirrored/parsed-lists.ts';
 import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
+import { attachedKind, attachedTags, type AttachedKind } from './attached.ts';
 import {
   maxAliases,
   type DescribedManifest,
@@ -111,13 +112,18 @@ export class MirroredRepository implements StoredRepository {
     return entry && this.#parts.blobs.open(entry.digest, entry.size);
   }
 
-  async tags({ text, order }: TagQuery, limit: number, after: ListedTag['key'] | undefined): Promise<ListedTag[]> {
+  async tags(
+    { text, order, hidesAttached }: TagQuery,
+    limit: number,
+    after: ListedTag['key'] | undefined,
+  ): Promise<ListedTag[]> {
     const sign = order === 'asc' ? 1 : -1;
     const sortKey = ({ reference, storedAt }: ListedEntry) => (order === 'newest' ? storedAt : naturalKey(reference));
     const tagged = await this.#tagged(maxTags);
     const byDigest = Map.groupBy(tagged, ({ digest }) => digest);
     return tagged
       .map((entry) => ({ entry, key: [sortKey(entry), entry.reference] as const }))
+      .filter(({ key }) => !hidesAttached || !attachedTags.some((each) => key[1].startsWith(each)))
       .filter(({ key }) => key[1].toLowerCase().includes(text) && (!after || sign * compare(key, after) > 0))
       .sort((a, b) => sign * compare(a.key, b.key))
       .slice(0, limit)
@@ -182,6 +188,16 @@ export class MirroredRepository implements StoredRepository {
       if (isDomainError(error)) return undefined;
       throw error;
     }
+  }
+
+  async attachedTo(digests: readonly Digest[]): Promise<Map<Digest, Set<AttachedKind>>> {
+    const listed = await this.#mirror.storedAmong(this.#place, 'referrers', digests);
+    const found = new Map<Digest, Set<AttachedKind>>();
+    for (const digest of digests.filter((each) => listed.has(each))) {
+      const types = (await this.referrers(digest))?.map((each) => each.artifactType ?? each.mediaType) ?? [];
+      found.set(digest, new Set(types.flatMap((type) => attachedKind(type) ?? [])));
+    }
+    return found;
   }
 
   async deleteTag(tag: string, mayDeleteShared: () => void): Promise<boolean> {

@@ -3,6 +3,7 @@ import type { ListTotal, Rank, Ranked } from '../../runtime/ranked.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import type { Content } from '../../storage/files/content.ts';
 import type { Descriptor } from '../format/manifest.ts';
+import type { AttachedKind } from './attached.ts';
 
 // What `/v1` and the pages ask about images: one question each, which hosted and mirrored images answer. Nothing is sent to
 // an upstream, and reads of mirrored content do not count as its use. Times are milliseconds since 1970 UTC.
@@ -61,6 +62,8 @@ export interface TagQuery {
   text: string;
   /** `asc` is the natural order, `desc` its reverse; with `newest`, the tag that was pushed or stored last comes first. */
   order: 'asc' | 'desc' | 'newest';
+  /** Whether tags of signatures and others are left out, which begin as `attachedTags`. */
+  hidesAttached: boolean;
 }
 
 /** The most tags of one repository in a list of repositories. */
@@ -142,6 +145,8 @@ export interface StoredRepository {
   storedAmong(digests: readonly Digest[]): Promise<Set<string>>;
   /** At least the first `limit` manifests that refer to a digest; undefined if they are not known. */
   referrers(digest: Digest, limit: number): Promise<readonly Descriptor[] | undefined>;
+  /** What is attached to each of `digests`, as far as that is stored. */
+  attachedTo(digests: readonly Digest[]): Promise<Map<Digest, Set<AttachedKind>>>;
   /**
    * Deletes a tag, but not its manifest; resolves to whether it was there. Calls `mayDeleteShared` before it deletes what all
    * accounts share, which throws if the principal may not.

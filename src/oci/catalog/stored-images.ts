@@ -9,6 +9,7 @@ import type { AccountViews } from '../../mirror/policy/account-views.ts';
 import { parseDocument } from '../../mirror/document.ts';
 import { readAll } from '../../storage/files/content.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
+import { attachedKinds } from './attached.ts';
 import type { ImageSource, LocatedRepository } from './image-source.ts';
 import type { HostedImages } from './hosted-images.ts';
 import { hasMoreValues } from '../format/json-values.ts';
@@ -38,6 +39,8 @@ export interface Platforms {
   platforms: string[];
   /** The manifests of an index. */
   children: Digest[];
+  /** Whether the index has attestations of builds. */
+  isAttested: boolean;
 }
 
 interface StoredParts {
@@ -114,7 +117,13 @@ export class StoredImages {
     const rows = await at.tags(query, limit, after);
     const platforms = await this.#platformsOf(at, rows);
     const counted = await at.withPulls(rows, (digest) => platforms.get(digest)?.children ?? []);
-    return counted.map((row) => ({ ...row, platforms: platforms.get(row.digest)?.platforms }));
+    const attached = await at.attachedTo([...new Set(rows.map(({ digest }) => digest))]);
+    return counted.map((row) => {
+      const known = platforms.get(row.digest);
+      const kinds = new Set(attached.get(row.digest));
+      if (known?.isAttested) kinds.add('attestation');
+      return { ...row, platforms: known?.platforms, attached: attachedKinds.filter((each) => kinds.has(each)) };
+    });
   }
 
   /** The platforms of manifests, as far as they are stored here and not too long for a list. */
@@ -149,7 +158,7 @@ export class StoredImages {
     const config = digest === undefined ? undefined : await this.json(at, 'blob', digest, budget);
     if (!config) return undefined;
     const platform = platformOf(config);
-    return { platforms: platform === undefined ? [] : [platform], children: [] };
+    return { platforms: platform === undefined ? [] : [platform], children: [], isAttested: false };
   }
 }
 
@@ -164,7 +173,13 @@ function platformsIn({ manifests }: Record<string, unknown>): Platforms {
     const text = platformOf((each as { platform?: unknown }).platform);
     if (text !== undefined) platforms.add(text);
   }
-  return { platforms: [...platforms].slice(0, maxPlatforms), children };
+  return { platforms: [...platforms].slice(0, maxPlatforms), children, isAttested: list.some(isAttestation) };
+}
+
+/** Whether a descriptor is of an attestation, as BuildKit writes it. */
+export function isAttestation(descriptor: unknown): boolean {
+  const { annotations } = (descriptor ?? {}) as { annotations?: Record<string, unknown> };
+  return annotations?.['vnd.docker.reference.type'] === 'attestation-manifest';
 }
 
 /** The digest in a descriptor. */

@@ -267,7 +267,7 @@ export class ImageMirror {
   /** Those of `references` that are stored blobs, or manifests, of the repository. */
   async storedAmong(
     place: UpstreamRepository,
-    kind: 'blob' | 'manifest',
+    kind: 'blob' | 'manifest' | 'referrers',
     references: readonly string[],
   ): Promise<Set<string>> {
     const stored = await this.#mirror.among(resource(place, kind, '').key, references);

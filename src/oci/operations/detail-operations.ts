@@ -19,6 +19,9 @@ const subject = { kind: 'container', param: 'name' } as const;
 const scanned = 2000;
 
 const tagQuery = pageQuery.extend({
+  attached: z.enum(['0', '1'], 'expected 0 or 1').default('1').meta({
+    description: 'With 0, without the tags that clients make for signatures and others, such as `sha256-….sig`',
+  }),
   q: z.string('expected one text').max(128).optional().meta({ description: 'Only tags that contain this text' }),
   order: z.enum(['asc', 'desc', 'newest'], 'expected asc, desc or newest').default('asc').meta({
     description:
@@ -43,7 +46,7 @@ export function imageOperations(stored: StoredImages): Operation[] {
       run: async ({ principal, params, query }) => {
         const at = await stored.locate(principal, params['name']!);
         const { q = '', order } = query;
-        const asked = { text: q.toLowerCase(), order };
+        const asked = { text: q.toLowerCase(), order, hidesAttached: query.attached === '0' };
         const { entries, next_cursor } = await readPage(query, {
           name: `tags/${order}`,
           key: z.tuple([order === 'newest' ? z.int() : z.string(), z.string()]).readonly(),

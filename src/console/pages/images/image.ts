@@ -71,12 +71,15 @@ async function tags(call: PageCall, found: Found, mayDelete: boolean): Promise<H
   const { name } = found;
   const query = {
     order: 'newest',
-    ...given(asked, 'order', 'cursor'),
+    attached: '0',
+    ...given(asked, 'order', 'cursor', 'attached'),
     q: (asked['q'] ?? '').slice(0, maxFilterLength),
   };
   const { items, next_cursor: next } = await api.call('listTags', tagList, { params: { name }, query });
-  const latest = await api.call('listTags', tagList, { params: { name }, query: { order: 'newest', limit: '50' } });
+  const newestTags = { order: 'newest', attached: '0', limit: '50' };
+  const latest = await api.call('listTags', tagList, { params: { name }, query: newestTags });
   const selection = mayDelete ? new Selection(call, 'tag') : undefined;
+  const hides = query.attached === '0' && items.some(({ attached }) => attached.length > 0);
   const newest = tagToPull(latest.items.map((each) => each.name));
   const digest = latest.items.find((each) => each.name === newest)?.digest;
   const params = { name, reference: digest ?? '' };
@@ -89,19 +92,28 @@ async function tags(call: PageCall, found: Found, mayDelete: boolean): Promise<H
         <label for="q">Tags that contain</label>
         <input id="q" name="q" type="search" maxlength="${maxFilterLength}" value="${query.q}" />
       </div>
-      ${choice('order', 'Order', { '': 'Newest push', desc: 'Version, high to low', asc: 'Version, low to high' }, asked['order'])}`,
+      ${choice('order', 'Order', { '': 'Newest push', desc: 'Version, high to low', asc: 'Version, low to high' }, asked['order'])}
+      ${query.attached !== '0' && html`<input type="hidden" name="attached" value="${query.attached}" />`}`,
     rows: tagTable(name, items, now, selection, query.q !== ''),
     next,
     selection,
     actions: deletion(name, found.origin),
-  })}`;
+  })}
+  ${
+    hides &&
+    html`<p class="hint">
+      Tags of signatures are left out.
+      <a href="${withQuery(imagePath(name), { ...query, cursor: null, attached: '1' })}">Show them</a>
+    </p>`
+  }`;
 }
 
-/** Of tags, the newest first, the one that most people pull: `latest`, or the newest that is no signature of cosign. */
+/** Of tags, the newest first, the one that most people pull: `latest`, or the newest. */
 function tagToPull(tags: readonly string[]): string | undefined {
-  const images = tags.filter((each) => !/^sha256-[0-9a-f]{64}\b/.test(each));
-  return images.find((each) => each === 'latest') ?? images[0];
+  return tags.find((each) => each === 'latest') ?? tags[0];
 }
+
+const attachedTexts = { signature: 'signed', sbom: 'SBOM', attestation: 'attested' } as const;
 
 function tagTable(
   name: string,
@@ -124,6 +136,7 @@ function tagTable(
     items.map((each) => [
       selection?.box(each.name, each.name),
       html`<a href="${imagePath(name, each.digest)}">${each.name}</a>
+        ${each.attached.map((kind) => html`<span class="state good">${attachedTexts[kind]}</span> `)}
         ${each.aliases.length > 0 && html`<br /><span class="quiet">same as ${short(each.aliases.join(', '), 200)}</span>`}`,
       digestLink(name, each.digest),
       each.platforms?.join(', ') ?? html`<span class="quiet">not stored here</span>`,
