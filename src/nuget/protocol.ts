@@ -154,10 +154,10 @@ export class PackageFeed implements OpenProtocol {
       findings,
     });
     const publishing = { feed: this.#context, views: this.views, log: this.#core.log };
-    const changes = [...noticeOperations(this.#context), ...packageChanges(this.#context)];
+    const changes = [...noticeOperations(this.#context), ...packageChanges(this.#context, findings)];
     return [
       ...changes,
-      ...findingOperations(findings, this.#core.uses),
+      ...findingOperations(findings, this.#core.uses, this.#core.tokens),
       ...described,
       ...versionFileOperations({ feed: this.#context, mirrored: this.#mirrored }),
       publishOperation(publishing),

@@ -155,6 +155,19 @@ export class TokenUses {
     return totals;
   }
 
+  /** The latest use of each of `names`, if there was one. */
+  async latest(accountId: number, kind: string, names: readonly string[]): Promise<Map<string, TokenUse>> {
+    if (names.length === 0) return new Map();
+    await this.flush().catch(() => undefined);
+    const condition = `account_id = ? AND kind = ? AND name IN (${placeholders(names)})`;
+    const rows = await this.#database.select<TokenUse>(
+      `SELECT ${columns} FROM token_uses u WHERE ${condition} AND last_at =
+        (SELECT MAX(o.last_at) FROM token_uses o WHERE o.account_id = u.account_id AND o.kind = u.kind AND o.name = u.name)`,
+      [accountId, kind, ...names],
+    );
+    return new Map(rows.map((row) => [row.name, row]));
+  }
+
   /** With those of this process that are not written yet. */
   async #read(condition: string, values: readonly Value[], limit: number): Promise<TokenUse[]> {
     await this.flush().catch(() => undefined);

@@ -41,7 +41,8 @@ for (const dialect of dialects) {
     });
     const feed = new TestFeed(server);
     for (const version of ['1.0.0', '1.1.0', '2.0.0']) await feed.publish({ id: 'Hosted', version });
-    await feed.publish({ id: 'Old', version: '1.0.0' }, { id: 'Fine', version: '1.0.0' });
+    const needsHosted = [{ id: 'Hosted', version: '[1.0.0, )' }];
+    await feed.publish({ id: 'Old', version: '1.0.0', dependencies: needsHosted }, { id: 'Fine', version: '1.0.0' });
     await new TestFeed(server, await tokenOf(server, ['read', 'write'], 'other')).publish({ id: 'Theirs' });
     const advisory = { package: 'Hosted', versions: '[1.0.0, 2.0.0)', severity: 2, url: 'https://a.test/1' };
     t.is((await send(server, '/v1/advisories', 'POST', advisory)).status, 201);
@@ -79,6 +80,14 @@ for (const dialect of dialects) {
     t.deepEqual(await shown('?origin=mirrored&kind=vulnerable'), ['Stored 1.0.0 critical']);
     const first = await read('?limit=2');
     t.deepEqual(await shown(`?limit=2&cursor=${first['next_cursor']}`), ['Hosted 1.1.0 high', 'Old 1.0.0  deprecated']);
+    const userOf = async (token: string) => (await read('', token))['items'].at(0).last_used_by;
+    const admins = await createToken(server, ['read', 'admin']);
+    t.like(await userOf(admins.value), { token_name: 'first token' });
+    await (await server.fetch('/v3/package/stored/1.0.0/stored.1.0.0.nupkg', { token: admins.value })).arrayBuffer();
+    t.deepEqual(await userOf(server.token), { token_id: admins.token.id, token_name: 'a test' });
+    t.is(await userOf((await createToken(server, ['read'])).value), null, 'not for readers');
+    const some = await createToken(server, ['read', 'admin'], 'default', { packages: ['Stored'] });
+    t.is(await userOf(some.value), null, 'a limited token does not see one that is not limited');
     const limited = (await createToken(server, ['read'], 'default', { packages: ['Hosted'] })).value;
     t.deepEqual(await shown('', limited), ['Hosted 1.0.0 high', 'Hosted 1.1.0 high']);
     t.deepEqual(await shown('', await tokenOf(server, ['read'], 'other')), ['Stored 1.0.0 critical']);
@@ -91,6 +100,8 @@ for (const dialect of dialects) {
       ['Old', null, true],
       ['Stored', 'critical', false],
     ]);
+    const dependents = (await (await server.fetch('/v1/packages/Hosted/dependents')).json()) as Json;
+    t.like(dependents['items'][0], { id: 'Old', severity: null, deprecated: true });
     const versions = (await (await server.fetch('/v1/packages/Stored/versions')).json()) as Json;
     t.deepEqual(
       versions['items'].map(({ version, severity }: Json) => [version, severity]),
@@ -110,6 +121,8 @@ for (const dialect of dialects) {
       page,
       /Stored 1\.0\.0[^]*class="state bad">vulnerable: critical[^]*href="https:\/\/advisories\.test\/stored"/,
     );
+    t.regex(page, /by\s*<a href="\/console\/tokens\/[^"]+">a test<\/a>/);
+    t.regex(await visitor.page('/console/packages/Hosted?show=used'), />Old<\/a>[^]*deprecated/);
     t.regex(await visitor.page('/console/packages'), />Hosted<\/a>\s*<span class="state bad">vulnerable: high/);
     t.regex(
       (await visitor.page('/console/')).replace(/\s+/g, ' '),

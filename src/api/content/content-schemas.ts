@@ -174,6 +174,7 @@ export const dependentList = listOf(
       id: z.string(),
       version: z.string().meta({ description: 'Its newest listed version' }),
       ranges: z.array(z.string()).meta({ description: 'The versions that it accepts; up to five ranges' }),
+      ...marks,
     })
     .meta({ id: 'Dependent' }),
 );
@@ -194,6 +195,13 @@ export const findingList = listOf(
       deprecated: z.boolean(),
       downloads_30_days: count.meta({ description: 'Of all versions of the package, with tokens' }),
       last_used_at: time.nullable().meta({ description: 'When a version of the package was last used with a token' }),
+      last_used_by: z
+        .strictObject({
+          token_id: z.string().meta({ description: 'The token; for tokens that a rule gave, the rule' }),
+          token_name: z.string().nullable().meta({ description: 'null for a rule, and for a token that is deleted' }),
+        })
+        .nullable()
+        .meta({ description: 'null without the scope `admin`, and if this token may not see that one' }),
     })
     .meta({ id: 'Finding' }),
 ).extend({

@@ -9,6 +9,7 @@ import { parseRange, satisfies } from '../format/range.ts';
 import { parseVersion, type Version } from '../format/version.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { setListed } from '../hosted/publish.ts';
+import { marksOfVersion, type Findings } from './findings.ts';
 import { listDependents, listVersions } from '../hosted/summary.ts';
 
 const params = { id: 'The package ID, in any letter case', version: 'The version, normalised or not' };
@@ -55,7 +56,7 @@ function noneHosted(error: unknown): [] {
 }
 
 /** `/packages/<id>`: unlist, relist, and what a deletion would break. */
-export function packageChanges(feed: FeedContext): Operation[] {
+export function packageChanges(feed: FeedContext, findings: Findings): Operation[] {
   const listing = (id: string, verb: string, action: 'delete' | 'write', listed: boolean, summary: string): Operation =>
     operation({
       method: 'post',
@@ -103,7 +104,12 @@ export function packageChanges(feed: FeedContext): Operation[] {
                 ),
           isVisible: loses && (({ ranges }) => ranges.some(loses)),
         });
-        return { items: entries.map(({ key: _key, ...each }) => each), next_cursor };
+        const known = findings.known(principal.accountId);
+        const items = entries.map(({ key: _key, ...each }) => ({
+          ...each,
+          ...marksOfVersion(known, each.id, each.version),
+        }));
+        return { items, next_cursor };
       },
     }),
     listing(

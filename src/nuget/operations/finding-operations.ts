@@ -1,5 +1,7 @@
 import { z } from 'zod';
-import { readsHosted } from '../../accounts/principal.ts';
+import { coversPatterns } from '../../accounts/allow.ts';
+import { readsHosted, type Principal } from '../../accounts/principal.ts';
+import type { Tokens } from '../../accounts/tokens.ts';
 import { findingList } from '../../api/content/content-schemas.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { pageQuery, readPage } from '../../api/framework/paging.ts';
@@ -27,7 +29,7 @@ const patience = 1500;
 type Ranked = Finding & { rank: string; use: NameUse | undefined };
 
 /** `/findings`: the versions with known vulnerabilities, and the deprecated ones. */
-export function findingOperations(findings: Findings, uses: TokenUses): Operation[] {
+export function findingOperations(findings: Findings, uses: TokenUses, tokens: Tokens): Operation[] {
   return [
     operation({
       method: 'get',
@@ -62,7 +64,7 @@ export function findingOperations(findings: Findings, uses: TokenUses): Operatio
         });
         const count = (which: (each: Finding) => boolean) => ranked.filter(which).length;
         return {
-          items: entries.map(itemOf),
+          items: await withUsers(principal, entries, uses, tokens),
           next_cursor,
           vulnerable_count: count(({ vulnerabilities }) => vulnerabilities.length > 0),
           deprecated_count: count(({ isDeprecated }) => isDeprecated),
@@ -78,6 +80,20 @@ function rankOf({ key, version, vulnerabilities: [highest] }: Finding, use: Name
   const severity = String(severities.length - (highest?.severity ?? -1));
   const downloads = String(Number.MAX_SAFE_INTEGER - (use?.downloads ?? 0)).padStart(16, '0');
   return `${severity} ${downloads} ${key} ${version}`;
+}
+
+/** The items of `entries`. Who used a package last is told to those who may see that token. */
+async function withUsers(principal: Principal, entries: readonly Ranked[], uses: TokenUses, tokens: Tokens) {
+  const { accountId } = principal;
+  const keys = principal.scopes.has('admin') ? [...new Set(entries.map(({ key }) => key))] : [];
+  const latest = await uses.latest(accountId, 'package', keys);
+  const found = new Map<string, { token_id: string; token_name: string | null }>();
+  for (const [key, { userId }] of latest) {
+    const token = await tokens.get(accountId, userId);
+    if (principal.names && !(token && coversPatterns(principal, token.patterns))) continue;
+    found.set(key, { token_id: userId, token_name: token?.name ?? null });
+  }
+  return entries.map((each) => ({ ...itemOf(each), last_used_by: found.get(each.key) ?? null }));
 }
 
 function itemOf({ id, version, upstream, vulnerabilities, isDeprecated, use }: Ranked) {

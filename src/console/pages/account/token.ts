@@ -121,7 +121,7 @@ function nameAddress({ kind, name }: Use): string {
 }
 
 /** The token of a use, or who had it. */
-function userOf({ token_id: id, token_name: name }: Use): HtmlPart {
+export function userOf({ token_id: id, token_name: name }: Pick<Use, 'token_id' | 'token_name'>): HtmlPart {
   return name === null
     ? html`<span class="quiet">a rule, or a deleted token, ${id}</span>`
     : html`<a href="/console/tokens/${id}">${name}</a>`;

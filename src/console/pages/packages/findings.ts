@@ -4,6 +4,7 @@ import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { choice, given, originChoice, packagePath, pageLinks, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
+import { userOf } from '../account/token.ts';
 import { external } from './package-version.ts';
 
 const path = '/console/vulnerable';
@@ -50,7 +51,7 @@ export const findingsPage: Page = {
             .slice(0, 5)
             .map(({ url }) => html`<div>${external(url, short(url.replace(/^https?:\/\//, ''), 60))}</div>`),
           html`<a href="${packagePath(each.id)}?show=used">${countText(each.downloads_30_days)}</a>`,
-          ago(each.last_used_at, now),
+          html`${ago(each.last_used_at, now)} ${each.last_used_by && html`<div>by ${userOf(each.last_used_by)}</div>`}`,
         ]),
         { empty: empty(query) },
       )}

@@ -145,11 +145,12 @@ async function dependentSection({ api }: PageCall, id: string): Promise<Html> {
   return html`<section>
     <h2>Packages that depend on it</h2>
     ${table(
-      [{ name: 'Package' }, 'Newest version', 'Needs'],
+      [{ name: 'Package' }, 'Newest version', 'Needs', 'Warning'],
       items.map((each) => [
         html`<a href="${packagePath(each.id)}">${short(each.id, 128)}</a>`,
         short(each.version, 64),
         short(each.ranges.join(', '), 200),
+        marksOf(each),
       ]),
       { empty: 'No package of this account.' },
     )}
