@@ -1,12 +1,15 @@
 import type { z } from 'zod';
 import { storageSchema } from '../../../api/account/storage.ts';
+import { jobPreview } from '../../../api/server/job-schemas.ts';
+import { isDomainError } from '../../../runtime/errors.ts';
 import { ago, bytesText, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { imagePath, packagePath } from '../../framework/links.ts';
-import type { Page } from '../../framework/page.ts';
+import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { barChart, shareBar } from '../../framework/plot.ts';
 import { facts, table } from '../../framework/table.ts';
+import { inWords } from '../operations/jobs.ts';
 
 type Storage = z.input<typeof storageSchema>;
 
@@ -17,32 +20,41 @@ export const storagePage: Page = {
   path: '/storage',
   section: 'usage',
   action: 'account',
-  show: async ({ api, query, now, principal }) => {
-    const days = query['days'] === '365' ? '365' : '30';
-    const storage = await api.call('getStorage', storageSchema, { query: { days } });
-    const body = html`${sharesOf(storage)}
-      <p class="quiet">As of ${ago(storage.as_of, now)}.</p>
-      <section>
-        <h2>Growth</h2>
-        <p class="choices">
-          <a href="${path}" ${days === '30' && html`aria-current="true"`}>30 days</a>
-          <a href="${path}?days=365" ${days === '365' && html`aria-current="true"`}>365 days</a>
-        </p>
-        ${growthOf(storage)}
-      </section>
-      <section>
-        <h2>The largest packages and images</h2>
-        ${names(storage.largest, now, 'Nothing is hosted yet.')}
-      </section>
-      <section>
-        <h2>Not downloaded and not changed for 90 days</h2>
-        ${names(storage.unused, now, 'Each of the largest was used or changed in the last 90 days.')}
-        <p class="hint">Open one to delete or unlist its versions or tags.</p>
-      </section>
-      ${may(principal, 'operate') && cleanUps}`;
-    return { title: 'Storage', body, json: '/v1/account/storage' };
+  show: (call) => storageView(call),
+  send: async (call) => {
+    const name = call.form.get('run');
+    if (name === null) return storageView(call, await figuresOf(call));
+    await call.api.do('startJob', { params: { name } });
+    return { to: `/console/jobs/${encodeURIComponent(name)}`, done: 'job-started' };
   },
 };
+
+async function storageView(call: PageCall, figures?: Record<string, string>): Promise<PageView> {
+  const { api, query, now, principal } = call;
+  const days = query['days'] === '365' ? '365' : '30';
+  const storage = await api.call('getStorage', storageSchema, { query: { days } });
+  const body = html`${sharesOf(storage)}
+    <p class="quiet">As of ${ago(storage.as_of, now)}.</p>
+    <section>
+      <h2>Growth</h2>
+      <p class="choices">
+        <a href="${path}" ${days === '30' && html`aria-current="true"`}>30 days</a>
+        <a href="${path}?days=365" ${days === '365' && html`aria-current="true"`}>365 days</a>
+      </p>
+      ${growthOf(storage)}
+    </section>
+    <section>
+      <h2>The largest packages and images</h2>
+      ${names(storage.largest, now, 'Nothing is hosted yet.')}
+    </section>
+    <section>
+      <h2>Not downloaded and not changed for 90 days</h2>
+      ${names(storage.unused, now, 'Each of the largest was used or changed in the last 90 days.')}
+      <p class="hint">Open one to delete or unlist its versions or tags.</p>
+    </section>
+    ${may(principal, 'operate') && cleanUpSection(figures)}`;
+  return { title: 'Storage', body, json: '/v1/account/storage' };
+}
 
 function sharesOf({ hosted_bytes: hosted, mirrored_bytes: mirrored, ...storage }: Storage): Html {
   const stored = hosted + mirrored;
@@ -98,17 +110,40 @@ function names(items: Storage['largest'], now: number, empty: string): Html {
   );
 }
 
-const cleanUps = html`<section>
-  <h2>What can be freed</h2>
-  <p>Each job shows what a run would delete before you start it:</p>
-  <ul>
-    <li>
-      <a href="/console/jobs/retention">retention</a>: old versions, old tags and untagged images, by the rules of the
-      settings
-    </li>
-    <li>
-      <a href="/console/jobs/evict">evict</a>: the least recently used mirrored content above the limit of the mirror
-    </li>
-    <li><a href="/console/jobs/gc">gc</a>: bytes that nothing refers to any more</li>
-  </ul>
-</section>`;
+/** The jobs that free bytes, and what each deletes. */
+const cleanUps: Readonly<Record<string, string>> = {
+  retention: 'old versions, old tags and untagged images, by the rules of the settings',
+  evict: 'the least recently used mirrored content above the limit of the mirror',
+  gc: 'bytes that nothing refers to any more',
+};
+
+/** What a run of each clean-up would free now. One that cannot be previewed says why. */
+async function figuresOf({ api }: PageCall): Promise<Record<string, string>> {
+  const figures: Record<string, string> = {};
+  for (const name of Object.keys(cleanUps)) {
+    figures[name] = await api
+      .call('previewJob', jobPreview, { params: { name } })
+      .then(({ counts }) => inWords(counts))
+      .catch((error: unknown) => {
+        if (!isDomainError(error)) throw error;
+        return error.message;
+      });
+  }
+  return figures;
+}
+
+function cleanUpSection(figures: Record<string, string> | undefined): Html {
+  return html`<section>
+    <h2>What can be freed</h2>
+    ${table(
+      [{ name: 'Job' }, 'Deletes', 'A run now would free', { unseen: 'Run' }],
+      Object.entries(cleanUps).map(([name, deletes]) => [
+        html`<a href="/console/jobs/${name}">${name}</a>`,
+        deletes,
+        figures?.[name] ?? html`<span class="quiet">not counted</span>`,
+        html`<form method="post" action="${path}"><button name="run" value="${name}">Run ${name} now</button></form>`,
+      ]),
+    )}
+    <form method="post" action="${path}"><button name="act" value="count">Count what each would free</button></form>
+  </section>`;
+}

@@ -51,7 +51,8 @@ function resultOf({ outcome, counts, error }: Run): Html {
   return html`<span class="state ${isTroubled ? 'warn' : outcomes[outcome]}">${outcome}</span> ${error ?? text}`;
 }
 
-function inWords(counts: Record<string, number>): string {
+/** The counts of a run. */
+export function inWords(counts: Record<string, number>): string {
   const words = Object.entries(counts)
     .filter(([, value]) => value !== 0)
     .map(([name, value]) => {
