@@ -27,6 +27,7 @@ for (const dialect of dialects) {
     await runJob(server, 'sample');
     server.clock.now += 3_600_000;
     await feed.publish({ id: 'Later' });
+    await flushUsage(server);
     await runJob(server, 'sample');
     server.clock.now += 40 * day;
     await runJob(server, 'sample');
@@ -72,5 +73,13 @@ for (const dialect of dialects) {
     const usage = await visitor.page('/console/usage');
     for (const plot of ['Bytes sent', 'Mirrored requests', 'Bytes from upstreams', 'Uploads'])
       t.true(usage.includes(plot));
+    const year = await visitor.page('/console/usage?days=365');
+    t.is(year.match(/<title>\d{4}-\d\d-\d\d: /g)?.length, 4 * 53);
+    // The pushes were 91 days ago, in a week that began on the 4th: of packages and of an image.
+    const from = year.indexOf('<h3>Uploads');
+    const uploads = year.slice(from, year.indexOf('<details>', from));
+    t.regex(uploads, /<title>2040-01-04: [3-9]<\/title>/);
+    t.is(uploads.match(/: 0<\/title>/g)?.length, 52);
+    t.true(year.length < 100_000, `${year.length}`);
   });
 }

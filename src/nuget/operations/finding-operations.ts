@@ -64,7 +64,7 @@ export function findingOperations(findings: Findings, uses: TokenUses, tokens: T
         });
         const count = (which: (each: Finding) => boolean) => ranked.filter(which).length;
         return {
-          items: await withUsers(principal, entries, uses, tokens),
+          items: await withUsers(principal, accountId, entries, { uses, tokens }),
           next_cursor,
           vulnerable_count: count(({ vulnerabilities }) => vulnerabilities.length > 0),
           deprecated_count: count(({ isDeprecated }) => isDeprecated),
@@ -83,8 +83,12 @@ function rankOf({ key, version, vulnerabilities: [highest] }: Finding, use: Name
 }
 
 /** The items of `entries`. Who used a package last is told to those who may see that token. */
-async function withUsers(principal: Principal, entries: readonly Ranked[], uses: TokenUses, tokens: Tokens) {
-  const { accountId } = principal;
+async function withUsers(
+  principal: Principal,
+  accountId: number,
+  entries: readonly Ranked[],
+  { uses, tokens }: { uses: TokenUses; tokens: Tokens },
+) {
   const keys = principal.scopes.has('admin') ? [...new Set(entries.map(({ key }) => key))] : [];
   const latest = await uses.latest(accountId, 'package', keys);
   const found = new Map<string, { token_id: string; token_name: string | null }>();

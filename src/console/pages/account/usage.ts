@@ -36,6 +36,7 @@ export const usagePage: Page = {
     const { period, storage, bandwidth, requests, as_of: asOf } = days;
     const name = period.start.slice(0, 7);
     const asked = requests.cache_hits + requests.cache_misses;
+    const isYear = query['days'] === '365';
     const list = { path, kept: { period: name, group_by: grouping }, query: chosen };
     const body = html`<p>
         ${monthLinks(list, name, call.now)} <span class="quiet">As of ${ago(asOf, call.now)}.</span>
@@ -57,8 +58,14 @@ export const usagePage: Page = {
         ],
       )}
       <section>
-        <h2>By day</h2>
-        ${daysOf(days.items, period)}
+        <h2>${isYear ? 'The last 53 weeks' : 'By day'}</h2>
+        <p class="choices">
+          <a href="${withQuery(path, list.kept)}" ${!isYear && html`aria-current="true"`}>The month</a>
+          <a href="${withQuery(path, { ...list.kept, days: '365' })}" ${isYear && html`aria-current="true"`}
+            >365 days</a
+          >
+        </p>
+        ${isYear ? await weeksOf(call) : daysOf(days.items, datesFrom(Date.parse(period.start), Date.parse(period.end)), 'day')}
       </section>
       <section>
         <h2>By ${title.toLowerCase()}</h2>
@@ -115,17 +122,53 @@ const plots: readonly {
   { title: 'Uploads', value: (each) => each.uploads, text: (each) => countText(each.uploads) },
 ];
 
-function daysOf(items: readonly Item[], period: { start: string; end: string }): Html {
-  if (items.length === 0) return html`<p class="empty">No client used this account in this month.</p>`;
-  const byDay = new Map(items.map((each) => [each.date, each]));
+const day = 86_400_000;
+const weeks = 53;
+
+/** The dates from `start` to before `end`, every `step` days. */
+function datesFrom(start: number, end: number, step = 1): string[] {
   const dates: string[] = [];
-  for (let day = Date.parse(period.start); day < Date.parse(period.end); day += 86_400_000) {
-    dates.push(new Date(day).toISOString().slice(0, 10));
+  for (let at = start; at < end; at += step * day) dates.push(new Date(at).toISOString().slice(0, 10));
+  return dates;
+}
+
+/** The use of the last weeks, which end today: each has the date of its first day. The months that they touch are read by day. */
+async function weeksOf({ api, now }: PageCall): Promise<Html> {
+  const end = now - (now % day) + day;
+  const start = end - weeks * 7 * day;
+  const months = new Set(datesFrom(start, end).map((each) => each.slice(0, 7)));
+  const byWeek = new Map<string, Item>();
+  for (const period of months) {
+    const { items } = await api.call('getUsage', usageSchema, { query: { period, granularity: 'day', limit: '62' } });
+    for (const item of items) {
+      const since = Date.parse(item.date!) - start;
+      if (since < 0) continue;
+      const date = new Date(start + since - (since % (7 * day))).toISOString().slice(0, 10);
+      const known = byWeek.get(date);
+      byWeek.set(date, { ...(known ? sumOf(known, item) : item), date });
+    }
   }
+  return daysOf([...byWeek.values()], datesFrom(start, end, 7), 'week');
+}
+
+/** The numbers of both together. */
+function sumOf(one: Item, other: Item): Item {
+  const sum = ([name, value]: [string, unknown]) => [
+    name,
+    typeof value === 'number' ? value + (other[name as keyof Item] as number) : value,
+  ];
+  return Object.fromEntries(Object.entries(one).map(sum)) as Item;
+}
+
+/** Plots with a bar for each of `dates`, and a table. */
+function daysOf(items: readonly Item[], dates: readonly string[], unit: 'day' | 'week'): Html {
+  const when = unit === 'day' ? 'in this month' : 'in the last year';
+  if (items.length === 0) return html`<p class="empty">No client used this account ${when}.</p>`;
+  const byDay = new Map(items.map((each) => [each.date, each]));
   const barOf = ({ value, part, text }: (typeof plots)[number], date: string) => {
     const each = byDay.get(date);
     return {
-      label: date.slice(8),
+      label: unit === 'day' ? date.slice(8) : date,
       value: each ? value(each) : 0,
       part: each && part ? part(each) : 0,
       text: each ? text(each) : '0',
@@ -138,7 +181,7 @@ function daysOf(items: readonly Item[], period: { start: string; end: string }):
             <h3>${plot.title}</h3>
             ${barChart(
               dates.map((date) => barOf(plot, date)),
-              `${plot.title} on each day of the month`,
+              `${plot.title} ${unit === 'day' ? 'on each day of the month' : 'in each of the last 53 weeks'}`,
               'plot small',
             )}
           </div>`,
@@ -148,7 +191,7 @@ function daysOf(items: readonly Item[], period: { start: string; end: string }):
       <summary>As a table</summary>
       ${table(
         [
-          { name: 'Day' },
+          { name: unit === 'day' ? 'Day' : 'Week from' },
           { number: 'Sent' },
           { number: 'Received' },
           { number: 'From upstreams' },
@@ -167,7 +210,7 @@ function daysOf(items: readonly Item[], period: { start: string; end: string }):
           countText(each.downloads),
           countText(each.uploads),
         ]),
-        { label: 'the days of the month' },
+        { label: unit === 'day' ? 'the days of the month' : 'the weeks of the year' },
       )}
     </details>`;
 }
