@@ -1,16 +1,23 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { requiredCommand, temporaryFolder } from '../test/support/clients/clients.ts';
+import { temporaryFolder } from '../test/support/clients/clients.ts';
 import { containerClient } from '../test/support/clients/container-clients.ts';
 import { dotnet, sourceName } from '../test/support/clients/dotnet.ts';
 import { startEntrepot, type Entrepot } from '../test/support/processes/entrepot.ts';
+import { findCommand } from './packages.ts';
 import { createLayout } from '../test/support/builders/images.ts';
 
 // Demonstrates a mirror (`npm run demo`): starts an upstream and its mirror on this machine, restores packages and
 // pulls an image through the mirror, and repeats both with empty client caches after the upstream has stopped. It
 // contacts no other host. Needs the .NET SDK, skopeo and umoci.
 
-for (const command of ['dotnet', 'skopeo', 'umoci']) requiredCommand(command);
+const missing = ['dotnet', 'skopeo', 'umoci'].filter((each) => findCommand(each) === undefined);
+if (missing.length > 0) {
+  process.stderr.write(
+    `This demonstration needs ${missing.join(' and ')}, which this machine lacks: install them, then run it again.\n`,
+  );
+  process.exit(1);
+}
 const folder = await temporaryFolder();
 const running: Entrepot[] = [];
 try {

@@ -89,7 +89,10 @@ test('images are listed with their origin, and an image has a row for each tag, 
 test('the page of a digest has layers, commands, platforms, referrers and annotations; untagged manifests have theirs', async (t) => {
   const server = await startTestServer(t);
   const repository = new TestRepository(server, 'team/app');
-  const history = [{ created: '2026-01-01T00:00:00Z', created_by: 'RUN make' }];
+  const history = [
+    { created: '2026-01-01T00:00:00Z', created_by: 'ENV A=1', empty_layer: true },
+    { created: '2026-01-01T00:00:00Z', created_by: 'RUN make' },
+  ];
   const config = await repository.blob(JSON.stringify({ os: 'linux', architecture: 'arm64', history }), configType);
   const image = await repository.image('v1', { config, annotations: { 'org.test': 'a value' } });
   const manifests = [
@@ -111,7 +114,8 @@ test('the page of a digest has layers, commands, platforms, referrers and annota
   const visitor = await Visitor.signedIn(server);
   const page = await visitor.page(`/console/images/team%2Fapp/${encodeURIComponent(image.digest)}`);
   t.regex(page, /1 layer/);
-  t.regex(page, /<code>RUN make<\/code>/);
+  t.regex(page, /<code>ENV A=1<\/code>[^]*?no layer/);
+  t.regex(page, /<code>RUN make<\/code>[^]*?data-label="Size of its layer">\s*<span class="exact" title="100 bytes"/);
   t.regex(page, /Platform<\/dt>\s*<dd>linux\/arm64/);
   t.true(page.includes(`title="${indexDigest}"`), 'the index that lists it');
   t.regex(page, /application\/spdx\+json/);

@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { manifestDetails } from '../../../api/content/content-schemas.ts';
 import { ago, copyable, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
-import { html, type Html } from '../../framework/html.ts';
+import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { imagePath, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
@@ -109,8 +109,16 @@ function layerSection({ layers }: Details): Html {
   </section>`;
 }
 
-function historySection({ config, history, origin }: Details): Html | undefined {
+/** The layer of each command, in the order of `history`; none if an image states another number of layers than it has. */
+function layersOf({ history, layers }: Details): Details['layers'] {
+  const made = history.filter((each) => !each.is_empty);
+  return made.length === layers.length ? layers : [];
+}
+
+function historySection(details: Details): Html | undefined {
+  const { config, history, origin } = details;
   if (!config) return undefined;
+  const layers = layersOf(details)[Symbol.iterator]();
   return html`<section>
     <h2>How it was built</h2>
     ${
@@ -124,15 +132,19 @@ function historySection({ config, history, origin }: Details): Html | undefined 
     ${
       history.length > 0 &&
       textTable(
-        ['Command', 'When', 'Layer'],
+        ['Command', 'When', 'Size of its layer'],
         history.map((each) => [
           commandHtml(each.created_by ?? each.comment ?? ''),
           timeText(each.created ?? ''),
-          each.is_empty ? 'no layer' : 'layer',
+          each.is_empty ? 'no layer' : layerSize(layers.next().value),
         ]),
       )
     }
   </section>`;
+}
+
+function layerSize(layer: Details['layers'][number] | undefined): HtmlPart {
+  return layer ? sizeHtml(layer.size_bytes) : 'unknown';
 }
 
 /** A time that an image states, to the minute. */
