@@ -51,7 +51,7 @@ test('the cookie of a notice is signed for one address and one minute, and holds
   const wrong = [
     pair.replace('job-started', 'rule-deleted'),
     pair.replace('job-started', 'constructor'),
-    `${pair.slice(0, -1)}${pair.endsWith('A') ? 'B' : 'A'}`,
+    `${pair.slice(0, -1)}${pair.endsWith('A') ? 'Q' : 'A'}`,
     pair.replace(/\.[0-9a-z]+\./, '.zzzzzzzzz.'),
     'entrepot-notice=job-started',
     `${pair}; ${pair}`,
