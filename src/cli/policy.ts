@@ -3,11 +3,16 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { parsePolicy, writePolicy } from '../policy/document.ts';
-import { allAccounts } from '../policy/policies.ts';
+import { allAccounts, refusesAllText } from '../policy/policies.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 interface LayerOptions {
   account?: string;
+}
+
+interface ApplyOptions extends LayerOptions {
+  dryRun?: boolean;
+  yes?: boolean;
 }
 
 /** `entrepot policy` */
@@ -24,12 +29,15 @@ export function addPolicy(program: Command, environment: Environment, terminal: 
     'replace the policy by the one in a YAML file, or - for the standard input; an empty file ends it',
   )
     .option('--dry-run', 'only check the file')
-    .action(async (file: string, { account, dryRun = false }: LayerOptions & { dryRun?: boolean }) => {
+    .option('--yes', 'also apply a policy that refuses next to everything')
+    .action(async (file: string, { account, dryRun = false, yes = false }: ApplyOptions) => {
       await withInstallation(environment, async ({ core }) => {
         const text = await readText(file, terminal);
         const parsed = named(file, () => parsePolicy(text));
         const layer = account === undefined ? allAccounts : await accountId(core, account);
-        named(file, () => core.policies.check(parsed?.written));
+        const { refusesAll } = named(file, () => core.policies.check(parsed?.written));
+        if (refusesAll && !yes)
+          throw new DomainError('Invalid', `${file}: ${refusesAllText} Add --yes if you mean that.`);
         if (!dryRun) await core.policies.put(layer, parsed?.written ?? {});
         const what = account === undefined ? 'of all accounts' : `of the account ${account}`;
         const done = dryRun ? 'is valid; nothing was changed' : parsed ? 'is in force' : 'has ended';

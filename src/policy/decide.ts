@@ -90,6 +90,22 @@ export function decide(subject: PolicySubject, facts: KnownFacts, layer: Layer, 
   return decideAge(subject.kind, facts, layer, age, now);
 }
 
+/** Whether a layer refuses names that it does not mention, however old their content is: clients then get next to nothing. */
+export function refusesAll(layer: Layer, now: number): boolean {
+  if (!layer.isEnforced) return false;
+  const old = { publishedAt: 0, firstSeenAt: 0 };
+  return (Object.keys(layer.age) as PolicySubject['kind'][]).some((kind) => {
+    const subject = {
+      kind,
+      names: ['a/name/that/no/rule/mentions'],
+      reference: '1.0.0',
+      upstream: '',
+      account: undefined,
+    };
+    return decide(subject, old, layer, now).verdict !== 'allow';
+  });
+}
+
 const open: Decision = { verdict: 'allow', evidence: [] };
 
 /** The strictest of decisions; of holds the one that ends last. */

@@ -1,7 +1,7 @@
 import type { Database } from '../database/database.ts';
 import { recordEvent } from '../events/record.ts';
 import { compileLayer, type RangeReader } from './compile.ts';
-import type { Layer, Regime } from './decide.ts';
+import { refusesAll, type Layer, type Regime } from './decide.ts';
 import { checkPolicy, type PolicyDocument } from './document.ts';
 import { Recent } from '../runtime/recent.ts';
 
@@ -34,6 +34,9 @@ interface PoliciesParts {
   now: () => number;
 }
 
+/** What is said of a policy that `check` finds to refuse next to everything. */
+export const refusesAllText =
+  'This policy refuses packages or images that no rule mentions, however old they are: clients get next to nothing of the upstreams.';
 /** The account of the layer of all accounts. */
 export const allAccounts = 0;
 /** Earlier times of a layer that are kept, the latest. */
@@ -69,11 +72,15 @@ export class Policies {
     return row && storedOf(row);
   }
 
-  /** Checks a policy as `put` does, without storing it; undefined for an empty one. Throws `Invalid`. */
-  check(written: unknown): Layer | undefined {
+  /**
+   * Checks a policy as `put` does, without storing it. Returns whether it would refuse next to everything. Throws
+   * `Invalid`.
+   */
+  check(written: unknown): { refusesAll: boolean } {
     const checked = checkPolicy(written);
-    if (!checked) return undefined;
-    return compileLayer({ scope: 'all', document: checked.document, regimes: [] }, this.#parts.readRange);
+    if (!checked) return { refusesAll: false };
+    const layer = compileLayer({ scope: 'all', document: checked.document, regimes: [] }, this.#parts.readRange);
+    return { refusesAll: refusesAll(layer, this.#parts.now()) };
   }
 
   /** Replaces the policy of one layer; an empty one ends it. Throws `Invalid`, and then changes nothing. */

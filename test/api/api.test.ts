@@ -89,6 +89,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'POST /me/tokens',
       'POST /packages',
       'GET /prefetch',
+      'POST /policy/check',
       'POST /prefetch',
       'GET /prefetch/{id}',
       'POST /prefetch/{id}/fetch',

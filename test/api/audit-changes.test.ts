@@ -18,6 +18,7 @@ const without = new Map([
   ['POST /me/tokens', 'no token may; console/person-sign-in'],
   ['DELETE /me/tokens/{id}', 'no token may; console/person-sign-in'],
   ['POST /tokens/find', 'only searches'],
+  ['POST /policy/check', 'only reads a text'],
   ['POST /publishers/explain', 'shows what a rule would do'],
   ['POST /jobs/{name}/preview', 'a dry run'],
   ['POST /webhooks/{id}/test', 'only sends a request'],

@@ -83,6 +83,7 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   },
   '/claims': { at: () => '/console/claims', scopes: ['admin'] },
   '/claims/release': { at: () => '/console/claims/release?kind=package&name=contoso.legacy', scopes: ['admin'] },
+  '/policy': { at: () => '/console/policy', scopes: ['read'] },
   '/storage': { at: () => '/console/storage', scopes: ['read'] },
   '/usage': { at: () => '/console/usage', scopes: ['read'] },
   '/tokens': { at: () => '/console/tokens', scopes: ['admin'] },

@@ -65,6 +65,19 @@ for (const dialect of dialects) {
       t.regex(stderr, message);
       t.deepEqual((await policy('show')).stdout, shown.stdout, 'a malformed policy changes nothing');
     }
+    for (const all of [
+      'minimumAge: { images: 40000d }\n',
+      'rules:\n  - { name: some, packages: [Lib], verdict: allow }\n  - { name: rest, packages: ["*"], verdict: deny }\n',
+    ]) {
+      await writeFile(file, all);
+      const refused = await policy('apply', file);
+      t.is(refused.code, 1);
+      t.regex(refused.stderr, /policy\.yaml: This policy refuses [^\n]+ Add --yes if you mean that\.\n$/);
+      t.deepEqual((await policy('show')).stdout, shown.stdout);
+    }
+    t.is((await policy('apply', file, '--yes', '--account', 'default')).code, 0);
+    await writeFile(file, '');
+    t.is((await policy('apply', file, '--account', 'default')).code, 0);
     t.regex((await policy('apply', join(data, 'none.yaml'))).stderr, /none\.yaml: cannot be read/);
     t.regex((await policy('apply', file, '--account', 'none')).stderr, /There is no account "none"/);
 

@@ -215,6 +215,7 @@ const pages = [
   '/console/jobs',
   '/console/publishers',
   '/console/claims',
+  '/console/policy',
   '/console/prefetch',
   '/console/connect',
   '/console/failures',

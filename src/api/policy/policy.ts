@@ -1,7 +1,8 @@
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
-import { allAccounts, type Policies, type StoredPolicy } from '../../policy/policies.ts';
+import { parsePolicy, writePolicy } from '../../policy/document.ts';
+import { allAccounts, refusesAllText, type Policies, type StoredPolicy } from '../../policy/policies.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { time, timeOrNull } from '../framework/schemas.ts';
 
@@ -15,17 +16,41 @@ const policyQuery = z.object({
     .meta({ description: '`all` is the policy of all accounts, which needs the scope `operate`' }),
 });
 
-const policyItem = z
+/** Most characters of a policy as YAML: to read and to write YAML takes long. */
+const maxTextLength = 8192;
+
+export const policyItem = z
   .strictObject({
     layer: z.enum(layers),
     policy: z
       .record(z.string(), z.unknown())
       .nullable()
       .meta({ description: 'As it was written; null without a policy' }),
+    text: z
+      .string()
+      .nullable()
+      .meta({ description: 'The same as YAML; null of one that is too long for `/policy/check`' }),
     revision: z.int().min(0).meta({ description: 'Grows with each change; 0 before the first one' }),
     changed_at: time.nullable(),
   })
   .meta({ id: 'Policy' });
+
+export const policyCheck = z
+  .strictObject({
+    policy: z
+      .record(z.string(), z.unknown())
+      .nullable()
+      .meta({ description: 'For `PUT /policy`; null of an empty text' }),
+    warning: z.string().nullable().meta({ description: 'That it refuses next to everything; else null' }),
+  })
+  .meta({ id: 'PolicyCheck' });
+
+const checkBody = z.strictObject({
+  text: z
+    .string()
+    .max(maxTextLength, `longer than ${maxTextLength} characters: apply it with a command`)
+    .meta({ description: 'A policy as YAML or JSON. An empty one ends a policy' }),
+});
 
 const policyBody = z
   .record(z.string(), z.unknown())
@@ -46,6 +71,24 @@ export function policyOperations(policies: Policies): Operation[] {
       run: async ({ principal, query: { layer } }) => {
         if (layer === 'all') allow(principal, 'operate');
         return toItem(layer, await policies.get(accountOf(principal, layer)));
+      },
+    }),
+    operation({
+      method: 'post',
+      path: '/policy/check',
+      id: 'checkPolicy',
+      summary: 'Read the text of a policy. Changes nothing. 400 names the line and the key of a mistake',
+      action: 'account',
+      body: checkBody,
+      status: 200,
+      answer: policyCheck,
+      run: ({ body: { text } }) => {
+        const written = parsePolicy(text)?.written ?? null;
+        const { refusesAll } = policies.check(written);
+        return Promise.resolve({
+          policy: written as Record<string, unknown> | null,
+          warning: refusesAll ? refusesAllText : null,
+        });
       },
     }),
     operation({
@@ -76,7 +119,12 @@ function toItem(layer: LayerName, stored: StoredPolicy | undefined): z.input<typ
   return {
     layer,
     policy: (stored?.written ?? null) as Record<string, unknown> | null,
+    text: stored ? textOf(stored) : null,
     revision: stored?.revision ?? 0,
     changed_at: timeOrNull(stored?.changedAt ?? null),
   };
+}
+
+function textOf({ document, written }: StoredPolicy): string | null {
+  return document && JSON.stringify(written).length <= maxTextLength ? writePolicy(written) : null;
 }

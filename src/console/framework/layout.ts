@@ -11,6 +11,7 @@ const notices: Readonly<Record<string, string>> = {
   'signed-out': 'You are signed out.',
   'account-changed': 'You use another account now.',
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
+  'policy-changed': 'The policy was changed. It acts with the next request.',
   'job-started': 'The job has started. Its result appears below when it has ended.',
   'entries-dropped': 'The entries are dropped. The next request for each fetches it again.',
   'upstream-fails': 'The upstream was asked, and still fails.',

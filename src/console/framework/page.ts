@@ -92,6 +92,7 @@ export const sections = [
       { title: 'Vulnerable and deprecated', path: '/console/vulnerable', actions: ['read'] },
       { title: 'Upload', path: '/console/upload', actions: ['write'] },
       { title: 'Claims', path: '/console/claims', actions: ['admin'] },
+      { title: 'Policy', path: '/console/policy', actions: ['admin', 'operate'] },
     ],
   },
   {

@@ -1,5 +1,6 @@
 import type { Page } from '../framework/page.ts';
 import { claimReleasePage, claimsPage } from './mirror/claims.ts';
+import { policyPage } from './mirror/policy.ts';
 import { connectPage } from './connect.ts';
 import { deprecationChangePage } from './packages/deprecation-change.ts';
 import { deleteAdvisoryPage, deprecationPage } from './packages/deprecation.ts';
@@ -51,6 +52,7 @@ export const pages: readonly Page[] = [
   imageDeletePage,
   imageDigestPage,
   claimsPage,
+  policyPage,
   claimReleasePage,
   uploadPage,
   mirrorPage,
