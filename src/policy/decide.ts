@@ -93,8 +93,12 @@ export function decide(subject: PolicySubject, facts: KnownFacts, layer: Layer, 
 /** Whether a layer refuses names that it does not mention, however old their content is: clients then get next to nothing. */
 export function refusesAll(layer: Layer, now: number): boolean {
   if (!layer.isEnforced) return false;
-  const old = { publishedAt: 0, firstSeenAt: 0 };
-  return (Object.keys(layer.age) as PolicySubject['kind'][]).some((kind) => {
+  // A registry says no dates.
+  const facts: Record<PolicySubject['kind'], KnownFacts> = {
+    package: { publishedAt: 0, firstSeenAt: 0 },
+    image: { firstSeenAt: 0 },
+  };
+  return (Object.keys(facts) as PolicySubject['kind'][]).some((kind) => {
     const subject = {
       kind,
       names: ['a/name/that/no/rule/mentions'],
@@ -102,7 +106,7 @@ export function refusesAll(layer: Layer, now: number): boolean {
       upstream: '',
       account: undefined,
     };
-    return decide(subject, old, layer, now).verdict !== 'allow';
+    return decide(subject, facts[kind], layer, now).verdict !== 'allow';
   });
 }
 

@@ -67,6 +67,8 @@ for (const dialect of dialects) {
     }
     for (const all of [
       'minimumAge: { images: 40000d }\n',
+      // A registry says no dates.
+      'minimumAge: { images: 1d, unknownDate: hold }\n',
       'rules:\n  - { name: some, packages: [Lib], verdict: allow }\n  - { name: rest, packages: ["*"], verdict: deny }\n',
     ]) {
       await writeFile(file, all);
