@@ -5,12 +5,13 @@ import { startTestServer } from '../support/server.ts';
 import { until } from '../support/until.ts';
 import { leadsTo, Visitor } from '../support/visitor.ts';
 
+const flat = (page: string) => page.replace(/\s+/g, ' ').replaceAll(/> </g, '><');
+
 test('the page of the storage counts what each clean-up would free, and runs it', async (t) => {
   const server = await startTestServer(t, { retention: { packages: { keepVersions: 1 } } });
   const feed = new TestFeed(server);
   for (const version of ['1.0.0', '2.0.0', '3.0.0']) await feed.publish({ id: 'Some', version });
   const visitor = await Visitor.signedIn(server);
-  const flat = (page: string) => page.replace(/\s+/g, ' ').replaceAll(/> </g, '><');
   const page = flat(await visitor.page('/console/storage'));
   for (const name of ['retention', 'evict', 'gc']) {
     t.regex(page, new RegExp(`>${name}</a></th><td[^>]*>[^<]+</td><td[^>]*><span class="quiet">not counted<`), name);

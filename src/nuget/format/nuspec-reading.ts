@@ -27,12 +27,13 @@ export async function readNuspec(bytes: Buffer, options: NuspecOptions = {}): Pr
   const key = `${options.asciiOnly ?? false} ${createHash('sha256').update(bytes).digest('base64')}`;
   const known = kept.get(key);
   if (known !== undefined) return JSON.parse(known) as Nuspec;
-  const [json] = await thread.read(Buffer.from(bytes), options).catch((error: unknown) => {
+  const lines = await thread.read(Buffer.from(bytes), options).catch((error: unknown) => {
     if (isDomainError(error)) throw error;
     throw new DomainError('PackageInvalid', `The nuspec cannot be used: ${(error as Error).message}.`, {
       cause: error,
     });
   });
-  kept.set(key, json!);
-  return JSON.parse(json!) as Nuspec;
+  const json = lines.join('\n');
+  kept.set(key, json);
+  return JSON.parse(json) as Nuspec;
 }
