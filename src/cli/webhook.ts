@@ -7,12 +7,14 @@ import { timeOption } from './audit.ts';
 import { forAccount, type Terminal } from './with-installation.ts';
 
 interface CreateOptions {
+  name?: string;
   url: string;
   events: string;
   operate?: boolean;
 }
 
 interface ChangeOptions {
+  name?: string;
   url?: string;
   events?: string;
   enable?: boolean;
@@ -31,11 +33,12 @@ export function addWebhook(program: Command, environment: Environment, terminal:
   forAccount<CreateOptions>(
     add('create', 'create a webhook, and print it with its secret, which is shown only now')
       .requiredOption('--url <url>', 'the address that gets the events; https is recommended')
+      .option('--name <name>', 'what it is for, such as "chat of the team"')
       .option('--events <list>', 'types of events, such as package.published,image.*', '*')
       .option('--operate', 'also send events that concern no account, such as upstream.opened'),
     environment,
-    async (account, { webhooks: { webhooks } }, { url, events, operate = false }) => {
-      const created = await webhooks.create(account, { url, events: listIn(events), operate });
+    async (account, { webhooks: { webhooks } }, { name, url, events, operate = false }) => {
+      const created = await webhooks.create(account, { name, url, events: listIn(events), operate });
       print({ ...webhookItem(created.webhook), secret: created.secret });
     },
     { creates: true },
@@ -49,16 +52,17 @@ export function addWebhook(program: Command, environment: Environment, terminal:
   );
   forAccount<ChangeOptions>(
     add('change <id>', 'change a webhook, and print it')
+      .option('--name <name>', 'the new name')
       .option('--url <url>', 'the new address')
       .option('--events <list>', 'the new types of events')
       .option('--enable', 'send events again')
       .option('--disable', 'send nothing')
       .option('--rotate-secret', 'make a new secret, and print it; for a day, requests are signed with both'),
     environment,
-    async (account, { webhooks: { webhooks } }, { url, events, enable, disable, rotateSecret }, id) => {
+    async (account, { webhooks: { webhooks } }, { name, url, events, enable, disable, rotateSecret }, id) => {
       if (enable && disable) throw new DomainError('Invalid', 'Use only one of --enable and --disable.');
       const enabled = enable ? true : disable ? false : undefined;
-      const change = { url, events: events === undefined ? undefined : listIn(events), enabled, rotateSecret };
+      const change = { name, url, events: events === undefined ? undefined : listIn(events), enabled, rotateSecret };
       const { webhook: changed, secret } = await webhooks.change(account, id!, change);
       print({ ...webhookItem(changed), ...(secret !== undefined && { secret }) });
     },

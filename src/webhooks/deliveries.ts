@@ -145,6 +145,9 @@ export class Deliveries {
           claimed.lease,
         ),
       );
+      const known = failure === null ? 'failing_since IS NOT NULL' : 'failing_since IS NULL';
+      const since = failure === null ? null : at;
+      await tx.run(`UPDATE webhooks SET failing_since = ? WHERE id = ? AND ${known}`, [since, claimed.webhookId]);
       if (pause > 0) {
         const values = [now + pause, claimed.webhookId, now + pause];
         await tx.run('UPDATE webhooks SET paused_until = ? WHERE id = ? AND paused_until < ?', values);

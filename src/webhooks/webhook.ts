@@ -4,7 +4,8 @@ import { isKnownPattern, type Details, type EventType, type NewEvent } from '../
 
 /** Most webhooks of an account. */
 export const maxWebhooks = 20;
-/** Characters of a URL. */
+/** Characters of a name, and of a URL. */
+export const maxNameLength = 100;
 export const maxUrlLength = 2000;
 /** Patterns of a webhook. */
 export const maxEventPatterns = 20;
@@ -12,6 +13,8 @@ export const maxEventPatterns = 20;
 export interface Webhook {
   id: string;
   accountId: number;
+  /** For people; may be empty. */
+  name: string;
   url: string;
   /** Types of events, groups such as `package.*`, or `*`. */
   events: readonly string[];
@@ -20,6 +23,8 @@ export interface Webhook {
   disabledReason: string | null;
   /** Whether it also gets events that concern no account. */
   operate: boolean;
+  /** Since when the latest attempt has failed, in milliseconds since 1970 UTC; null if it succeeded. */
+  failingSince: number | null;
   /** Milliseconds since 1970 UTC. */
   createdAt: number;
 }
@@ -27,6 +32,7 @@ export interface Webhook {
 export interface WebhookRow {
   id: string;
   account_id: number;
+  name: string;
   url: string;
   events: string;
   enabled: number;
@@ -37,6 +43,7 @@ export interface WebhookRow {
   old_until: number | null;
   since_position: number;
   paused_until: number;
+  failing_since: number | null;
   created_at: number;
   deleted_at: number | null;
 }
@@ -45,18 +52,21 @@ export function toWebhook(row: WebhookRow): Webhook {
   return {
     id: row.id,
     accountId: row.account_id,
+    name: row.name,
     url: row.url,
     events: JSON.parse(row.events) as string[],
     enabled: row.enabled !== 0,
     disabledReason: row.disabled_reason,
     operate: row.operate !== 0,
+    failingSince: row.failing_since,
     createdAt: row.created_at,
   };
 }
 
 /** A webhook as readers get it, in `/v1/webhooks` and from `entrepot webhook`. */
-export function webhookItem({ accountId: _accountId, ...webhook }: Webhook) {
-  return { ...jsonItem(webhook), events: [...webhook.events] };
+export function webhookItem({ accountId: _accountId, failingSince, ...webhook }: Webhook) {
+  const since = failingSince === null ? null : new Date(failingSince).toISOString();
+  return { ...jsonItem(webhook), events: [...webhook.events], failing_since: since };
 }
 export type WebhookItem = ReturnType<typeof webhookItem>;
 
@@ -73,6 +83,13 @@ export function eventOf(
 export function factsOf({ url, events, enabled, disabled_reason: reason, operate }: WebhookRow): Details {
   const facts = { host: new URL(url).host, events: JSON.parse(events) as string[], enabled: enabled !== 0 };
   return { ...facts, operate: operate !== 0, ...(reason !== null && { reason }) };
+}
+
+/** The name of a webhook without spaces around it; throws `Invalid`. */
+export function parseWebhookName(name: string): string {
+  const trimmed = name.trim();
+  if (trimmed.length <= maxNameLength) return trimmed;
+  throw new DomainError('Invalid', `Invalid name of the webhook: expected at most ${maxNameLength} characters.`);
 }
 
 /** Checks the patterns of a webhook and removes duplicates; throws `Invalid`. */

@@ -9,7 +9,16 @@ import type { DeliveryRow } from './delivery.ts';
 import type { Receivers } from './receivers.ts';
 import type { Secrets } from './secrets.ts';
 import { newSecret } from './signature.ts';
-import { eventOf, factsOf, maxWebhooks, parseEvents, toWebhook, type Webhook, type WebhookRow } from './webhook.ts';
+import {
+  eventOf,
+  factsOf,
+  maxWebhooks,
+  parseEvents,
+  parseWebhookName,
+  toWebhook,
+  type Webhook,
+  type WebhookRow,
+} from './webhook.ts';
 
 /** Milliseconds in which deliveries have also the signature of the secret before. */
 const rotationTime = 86_400_000;
@@ -17,6 +26,7 @@ const rotationTime = 86_400_000;
 const changedAtOnce = 100;
 
 export interface NewWebhook {
+  name?: string | undefined;
   url: string;
   events: readonly string[];
   /** Whether it also gets events that concern no account. Only for users with the scope `operate`. */
@@ -24,6 +34,7 @@ export interface NewWebhook {
 }
 
 export interface WebhookChange {
+  name?: string | undefined;
   url?: string | undefined;
   events?: readonly string[] | undefined;
   enabled?: boolean | undefined;
@@ -53,7 +64,7 @@ export class Webhooks {
   /** Only this result and that of a rotation contain the secret. Throws `Invalid`, `QuotaExceeded` or `KeyUnavailable`. */
   async create(
     accountId: number,
-    { url, events: patterns, operate }: NewWebhook,
+    { name = '', url, events: patterns, operate }: NewWebhook,
   ): Promise<{ webhook: Webhook; secret: string }> {
     const { database, events, secrets, receivers, now } = this.#parts;
     const [id, secret] = [randomUUID(), newSecret()];
@@ -66,6 +77,7 @@ export class Webhooks {
     const row: WebhookRow = {
       id,
       account_id: accountId,
+      name: parseWebhookName(name),
       url: address,
       events: JSON.stringify(types),
       enabled: 1,
@@ -76,6 +88,7 @@ export class Webhooks {
       old_until: null,
       since_position: since,
       paused_until: 0,
+      failing_since: null,
       created_at: now(),
       deleted_at: null,
     };
@@ -135,7 +148,10 @@ export class Webhooks {
   async change(accountId: number, id: string, change: WebhookChange): Promise<{ webhook: Webhook; secret?: string }> {
     const { database, secrets, receivers, now } = this.#parts;
     const set: Row = {};
-    if (change.url !== undefined) Object.assign(set, { url: receivers.parse(change.url), paused_until: 0 });
+    if (change.name !== undefined) set['name'] = parseWebhookName(change.name);
+    if (change.url !== undefined) {
+      Object.assign(set, { url: receivers.parse(change.url), paused_until: 0, failing_since: null });
+    }
     if (change.events !== undefined) set['events'] = JSON.stringify(parseEvents(change.events));
     if (change.enabled !== undefined) {
       Object.assign(set, { enabled: change.enabled ? 1 : 0, disabled_reason: null, paused_until: 0 });
@@ -160,7 +176,7 @@ export class Webhooks {
         const sql = `UPDATE webhooks SET ${columns.map((column) => `${column} = ?`).join(', ')}
           WHERE id = ? AND account_id = ? AND deleted_at IS NULL`;
         if ((await tx.run(sql, [...Object.values(all), id, accountId])) === 0) throw notFound();
-        const changed = ['url', 'events', 'enabled', 'secret'].filter((each) => each in all);
+        const changed = ['name', 'url', 'events', 'enabled', 'secret'].filter((each) => each in all);
         const row = (await tx.get<WebhookRow>('SELECT * FROM webhooks WHERE id = ?', [id]))!;
         await recordEvent(tx, eventOf('webhook.updated', row, { changed, ...factsOf(row) }), now());
       },

@@ -37,7 +37,9 @@ for (const dialect of dialects) {
       'disabled_reason',
       'enabled',
       'events',
+      'failing_since',
       'id',
+      'name',
       'operate',
       'secret',
       'url',
@@ -309,6 +311,10 @@ test('wrong webhooks are refused, and an account has at most 20', async (t) => {
     t.regex(await refused(`http://${host}/`), /webhooks\.allow/);
   for (const events of [[], ['nothing'], ['package'], Array(21).fill('*'), '*', ['package.none']])
     await refused('https://a.example', events);
+  for (const name of ['x'.repeat(101), 7]) {
+    const given = { name, url: 'https://a.example', events: ['*'] };
+    t.is((await ask(server, 'POST', '', given)).status, 400, String(name));
+  }
   for (const url of ['http://10.1.2.3/', 'http://hooks.corp/', 'https://a.example/path?token=1']) {
     t.is((await createWebhook(server, url, ['package.published', 'package.published'])).url, url);
   }

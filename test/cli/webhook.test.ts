@@ -30,13 +30,15 @@ for (const dialect of dialects) {
     };
     const [made] = await shown<WebhookItem & { secret: string }>(
       'create',
+      '--name',
+      ' chat ',
       '--url',
       receiver.url,
       '--events',
       'package.*',
     );
     const { secret, ...item } = made!;
-    t.false(item.operate);
+    t.like(item, { name: 'chat', operate: false });
     t.deepEqual(await shown<WebhookItem>('list'), [item]);
     t.deepEqual(await api(server, 'GET', `/${item.id}`), item, 'as in /v1/webhooks');
     const tested = await command('test', item.id);
@@ -67,7 +69,9 @@ for (const dialect of dialects) {
     const [rotated] = await shown<{ secret: string }>('change', item.id, '--rotate-secret', '--events', '*');
     t.regex(rotated!.secret, /^whsec_/);
     t.deepEqual(await shown('change', item.id, '--disable'), [{ ...item, events: ['*'], enabled: false }]);
-    t.deepEqual(await shown('change', item.id, '--enable'), [{ ...item, events: ['*'] }]);
+    const renamed = { ...item, events: ['*'], name: 'build' };
+    t.deepEqual(await shown('change', item.id, '--enable', '--name', 'build'), [renamed]);
+    t.regex((await command('change', item.id, '--name', 'x'.repeat(101))).stderr, /Invalid name of the webhook/);
     receiver.answer = (response) => response.writeHead(302).end();
     const failed = await command('test', item.id);
     t.is(failed.code, 1);

@@ -11,6 +11,7 @@ import {
   verify,
 } from '../support/receiver.ts';
 import { startTestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
 import { leadsTo, Visitor } from '../support/visitor.ts';
 
 test('a webhook is created, tested, changed, disabled, and deleted after a confirmation; its secret is shown once', async (t) => {
@@ -31,7 +32,7 @@ test('a webhook is created, tested, changed, disabled, and deleted after a confi
   const [, path] = /href="(\/console\/webhooks\/[\w-]{36})"/.exec(text)!;
   const shown = await visitor.page(path!);
   t.false(shown.includes('whsec_'), 'no page shows the secret again');
-  t.true(shown.includes(`<title>Webhook ${new URL(receiver.url).host} ${path!.slice(-36, -28)}`));
+  t.true(shown.includes(`<title>Webhook ${new URL(receiver.url).host} ${path!.slice(-36, -28)} `));
   t.regex(shown, /name="event" value="package\.\*" checked/);
   t.notRegex(shown, /name="event" value="\*" checked/);
 
@@ -41,11 +42,13 @@ test('a webhook is created, tested, changed, disabled, and deleted after a confi
   t.regex(await tested.text(), /it failed[^]*status 418[^]*webhook-id: test-[^]*&lt;b&gt;no&lt;\/b&gt;/);
   t.notThrows(() => verify(receiver.received[0]!, secret));
 
-  const changed = await visitor.send(path!, { act: 'change', url: `${receiver.url}2`, event: '*' });
+  const changed = await visitor.send(path!, { act: 'change', name: ' chat <b> ', url: `${receiver.url}2`, event: '*' });
   t.is(leadsTo(changed), `${path} (webhook-changed)`);
   t.regex(await visitor.page(path!), /hook2[^]*The webhook is changed|is changed[^]*hook2/);
   t.is(leadsTo(await visitor.send(path!, { act: 'disable' })), `${path} (webhook-disabled)`);
-  t.regex(await visitor.page('/console/webhooks'), /class="state warn">disabled/);
+  const list = await visitor.page('/console/webhooks');
+  t.regex(list, /class="state warn">disabled/);
+  t.regex(list, />chat &lt;b&gt;<\/a>/);
   t.is(leadsTo(await visitor.send(path!, { act: 'enable' })), `${path} (webhook-enabled)`);
 
   t.regex(await visitor.page(`${path}/secret`), /24 hours/);
@@ -151,4 +154,33 @@ test('webhooks of another account do not exist, and a token without admin or wit
     for (const path of ['/console/webhooks', ...paths]) t.is((await visitor.fetch(path)).status, 403, path);
   }
   t.is((await server.fetch(`/v1/webhooks/${id}`)).status, 200);
+});
+
+test('a webhook whose receiver fails is not green, in the list and on its page, until an attempt succeeds', async (t) => {
+  const receiver = await startReceiver(t);
+  receiver.answer = (response) => response.writeHead(500).end();
+  const server = await startTestServer(t, allowLoopback);
+  server.clock.now = Date.now();
+  const { id } = await createWebhook(server, receiver.url, ['package.*']);
+  const visitor = await Visitor.signedIn(server);
+  const pages = async () => Promise.all([visitor.page('/console/webhooks'), visitor.page(`/console/webhooks/${id}`)]);
+  for (const page of await pages()) t.regex(page, /class="state good">enabled/);
+  await new TestFeed(server).publish({ id: 'One' });
+  await deliverUntil(server, () => receiver.received.length === 1);
+  const item = async () =>
+    (await (await server.fetch(`/v1/webhooks/${id}`)).json()) as { failing_since: string | null };
+  await until(async () => (await item()).failing_since !== null);
+  const since = (await item()).failing_since;
+  for (const page of await pages()) {
+    t.regex(page, /class="state bad">failing<\/span>\s*the receiver has accepted nothing since/);
+    t.notRegex(page, /class="state good">enabled/);
+  }
+  server.clock.now += 3_600_000;
+  await deliverUntil(server, () => receiver.received.length === 2);
+  t.is((await item()).failing_since, since, 'the first failure counts');
+  receiver.answer = (response) => response.writeHead(204).end();
+  server.clock.now += 3_600_000;
+  await deliverUntil(server, () => receiver.received.length === 3);
+  await until(async () => (await item()).failing_since === null);
+  for (const page of await pages()) t.regex(page, /class="state good">enabled/);
 });

@@ -26,8 +26,8 @@ export const webhooks = [
     ],
     [
       'a webhook with another address stays paused',
-      '{ url: receivers.parse(change.url), paused_until: 0 }',
-      '{ url: receivers.parse(change.url) }',
+      '{ url: receivers.parse(change.url), paused_until: 0, failing_since: null }',
+      '{ url: receivers.parse(change.url), failing_since: null }',
     ],
     [
       'a webhook that delivers again stays paused',

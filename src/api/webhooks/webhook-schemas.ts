@@ -1,11 +1,16 @@
 import { z } from 'zod';
 import { listOf, time } from '../framework/schemas.ts';
 import { deliveryStates } from '../../webhooks/delivery.ts';
-import { maxUrlLength, maxEventPatterns } from '../../webhooks/webhook.ts';
+import { maxEventPatterns, maxNameLength, maxUrlLength } from '../../webhooks/webhook.ts';
 
 // The requests and answers of `/v1/webhooks`.
 
 const url = z.string().max(maxUrlLength).meta({ description: 'An http or https URL; https is recommended' });
+const name = z
+  .string('expected a text')
+  .trim()
+  .max(maxNameLength, `expected at most ${maxNameLength} characters`)
+  .meta({ description: 'For people' });
 const events = z
   .array(z.string().max(50))
   .min(1)
@@ -18,6 +23,7 @@ const secret = z.string().meta({
 export const webhook = z
   .strictObject({
     id: z.uuid(),
+    name: z.string(),
     url: z.string(),
     events: z.array(z.string()),
     enabled: z.boolean(),
@@ -25,6 +31,7 @@ export const webhook = z
       .string()
       .nullable()
       .meta({ description: 'Why the server disabled it; null if it is enabled, or if a user disabled it' }),
+    failing_since: time.nullable().meta({ description: 'null if the latest attempt succeeded' }),
     operate: z.boolean().meta({
       description: 'Whether it also gets events that concern no account. True if its token had the scope operate',
     }),
@@ -36,10 +43,11 @@ export const newWebhook = webhook.extend({ secret }).meta({ id: 'NewWebhook' });
 
 export const changedWebhook = webhook.extend({ secret: secret.optional() }).meta({ id: 'ChangedWebhook' });
 
-export const webhookRequest = z.strictObject({ url, events }).meta({ id: 'WebhookRequest' });
+export const webhookRequest = z.strictObject({ name: name.default(''), url, events }).meta({ id: 'WebhookRequest' });
 
 export const webhookChange = z
   .strictObject({
+    name: name.optional(),
     url: url.optional(),
     events: events.optional(),
     enabled: z.boolean().optional(),

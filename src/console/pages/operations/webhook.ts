@@ -15,7 +15,15 @@ import { given } from '../../framework/links.ts';
 import { firstOf, list, Selection } from '../../framework/selection.ts';
 import { facts, table } from '../../framework/table.ts';
 import { attemptFacts, deliveryState } from './webhook-delivery.ts';
-import { secretView, webhookErrors, webhookFields, webhookState, type ShownWebhook } from './webhooks.ts';
+import {
+  secretView,
+  webhookBody,
+  webhookErrors,
+  webhookFields,
+  webhookName,
+  webhookState,
+  type ShownWebhook,
+} from './webhooks.ts';
 
 /** Most deliveries that are repeated together by their boxes. */
 const maxTogether = 200;
@@ -44,7 +52,7 @@ function pathOf(call: PageCall): string {
 const acts: Readonly<Record<string, (call: FormCall) => Promise<PageView | Redirect>>> = {
   async change(call) {
     const { form, api } = call;
-    const body = { url: (form.get('url') ?? '').trim(), events: form.getAll('event') };
+    const body = webhookBody(form);
     try {
       await api.call('changeWebhook', changedWebhook, { params: paramsOf(call), body });
     } catch (error) {
@@ -100,7 +108,11 @@ async function webhookView(call: PageCall, form = new Form(), result?: Html): Pr
     form.values.get('act') === 'change'
       ? form
       : new Form(
-          new URLSearchParams([['url', found.url], ...found.events.map((each): [string, string] => ['event', each])]),
+          new URLSearchParams([
+            ['name', found.name],
+            ['url', found.url],
+            ...found.events.map((each): [string, string] => ['event', each]),
+          ]),
           form.errors,
         );
   const body = html`${factsOf(found, call.now)} ${result}
@@ -124,7 +136,7 @@ async function webhookView(call: PageCall, form = new Form(), result?: Html): Pr
         <button class="primary" name="act" value="change">Save</button>
       </form>
     </section>`;
-  return form.view(`Webhook ${new URL(found.url).host} ${found.id.slice(0, 8)}`, body, `/v1/webhooks/${params.id}`);
+  return form.view(`Webhook ${webhookName(found)}`, body, `/v1/webhooks/${params.id}`);
 }
 
 function factsOf(found: ShownWebhook, now: number): Html {
@@ -132,7 +144,7 @@ function factsOf(found: ShownWebhook, now: number): Html {
   return html`${facts(
       ['Address', copyable(found.url)],
       ['Events', html`${found.events.join(', ')}${found.operate && ', also those that concern no account'}`],
-      ['State', webhookState(found)],
+      ['State', webhookState(found, now)],
       ['Created', ago(found.created_at, now)],
     )}
     <form method="post" class="filter" action="${path}">

@@ -30,19 +30,31 @@ export const webhooksPage: Page = {
 
 function webhookTable(items: readonly ShownWebhook[], now: number): Html {
   return table(
-    [{ name: 'Address' }, 'Events', 'State', 'Created'],
+    [{ name: 'Name' }, 'Address', 'Events', 'State', 'Created'],
     items.map((each) => [
-      html`<a href="/console/webhooks/${each.id}">${each.url}</a>`,
+      html`<a href="/console/webhooks/${each.id}">${webhookName(each)}</a>`,
+      each.url,
       each.events.join(', '),
-      webhookState(each),
+      webhookState(each, now),
       ago(each.created_at, now),
     ]),
     { empty: 'There are no webhooks. Create one to send events to a chat, a build or a catalog.' },
   );
 }
 
-/** Whether the webhook is enabled, as words. */
-export function webhookState({ enabled, disabled_reason: reason }: ShownWebhook): Html {
+/** The name; without one, the host of its address, which has no secret. */
+export function webhookName({ name, url, id }: ShownWebhook): string {
+  return name || `${new URL(url).host} ${id.slice(0, 8)}`;
+}
+
+/** Whether the webhook is enabled and its receiver accepts the events, as words. */
+export function webhookState(
+  { enabled, disabled_reason: reason, failing_since: since }: ShownWebhook,
+  now: number,
+): Html {
+  if (enabled && since !== null) {
+    return html`<span class="state bad">failing</span> the receiver has accepted nothing since ${ago(since, now)}`;
+  }
   if (enabled) return html`<span class="state good">enabled</span>`;
   return html`<span class="state ${reason === null ? 'warn' : 'bad'}">disabled</span>
     ${reason !== null && `by the server: ${reason}`}`;
@@ -57,8 +69,7 @@ export const newWebhookPage: Page = {
   send: async (call) => {
     const { form, api } = call;
     try {
-      const body = { url: (form.get('url') ?? '').trim(), events: form.getAll('event') };
-      const { id, secret } = await api.call('createWebhook', newWebhook, { body });
+      const { id, secret } = await api.call('createWebhook', newWebhook, { body: webhookBody(form) });
       return secretView('The webhook is created', id, secret, 201);
     } catch (error) {
       return newView(call, new Form(form, webhookErrors(error)));
@@ -75,12 +86,19 @@ function newView({ principal }: PageCall, form: Form): PageView {
   return form.view('Create a webhook', body);
 }
 
-const groups = [...new Set(eventTypes.map((type) => `${type.split('.', 1)[0]}.*`))];
+/** Each group before its members. */
 const eventChoices = [
   ['*', 'all events'],
-  ...groups.map((group) => [group, `all of ${group}`] as const),
-  ...Object.entries(eventTexts).map(([type, text]) => [type, text, type] as const),
+  ...[...Map.groupBy(eventTypes, (type) => `${type.split('.', 1)[0]}.*`)].flatMap(([group, types]) => [
+    [group, `all of ${group}`] as const,
+    ...types.map((type) => [type, eventTexts[type], type] as const),
+  ]),
 ] as const;
+
+/** The values of the fields. */
+export function webhookBody(form: URLSearchParams) {
+  return { name: form.get('name') ?? '', url: (form.get('url') ?? '').trim(), events: form.getAll('event') };
+}
 
 /** The fields of an address and of events. */
 export function webhookFields(form: Form): Html {
@@ -88,7 +106,8 @@ export function webhookFields(form: Form): Html {
     attributes: html`type="url" required maxlength="2000"`,
     hint: html`An <code>https</code> address. Private addresses must be allowed in the settings.`,
   };
-  return html`${form.error('form')} ${form.input('url', 'Address', address)}
+  const name = { attributes: html`maxlength="100"`, hint: 'What it is for, such as: chat of the team.' };
+  return html`${form.error('form')} ${form.input('name', 'Name', name)} ${form.input('url', 'Address', address)}
   ${form.choices('Events', 'event', eventChoices, { errorOf: 'events' })}`;
 }
 
