@@ -14,6 +14,7 @@ const owners: Record<string, string> = {
   people: 'accounts',
   sessions: 'accounts',
   cookie_key: 'accounts',
+  refused_forms: 'accounts',
   publishers: 'identity',
   used_identity_tokens: 'identity',
   blobs: 'storage',

@@ -5,6 +5,7 @@ import { recordEvent } from '../events/record.ts';
 import type { CookieKey } from './cookie-key.ts';
 import { personIdOf, type People, type Person } from './people.ts';
 import type { PersonPrincipal, Scope, TokenPrincipal } from './principal.ts';
+import { RefusedForms } from './refused-forms.ts';
 import type { Tokens } from './tokens.ts';
 
 export interface Session {
@@ -72,8 +73,9 @@ export class Sessions {
   readonly #people: People;
   readonly #times: SessionTimes;
   readonly #now: () => number;
-
   readonly #cookies: CookieKey;
+  /** What was refused in the sessions. */
+  readonly refusedForms: RefusedForms;
 
   constructor(
     database: Database,
@@ -87,6 +89,7 @@ export class Sessions {
     this.#cookies = cookies;
     this.#times = times;
     this.#now = now;
+    this.refusedForms = new RefusedForms(database, now);
   }
 
   /** Begins a session; resolves to the value for the cookie, which only this result contains. */
@@ -218,8 +221,9 @@ export class Sessions {
     );
   }
 
-  /** Deletes the rows of up to 200 sessions that have ended. */
+  /** Deletes the rows of up to 200 sessions that have ended, and of refused forms that are kept no longer. */
   async deleteEnded(): Promise<void> {
+    await this.refusedForms.deleteOld();
     const { idle, absolute } = this.#times;
     const rows = await this.#database.select<{ id: string }>(
       'SELECT id FROM sessions WHERE used_at <= ? OR created_at <= ? ORDER BY used_at LIMIT 200',

@@ -17,6 +17,7 @@ export const leftOut: Readonly<Record<string, string>> = {
   instances: 'running processes',
   jobs: 'runs in progress',
   sessions: 'visitors sign in again',
+  refused_forms: 'visitors fill in a form again',
   probes: 'written to find out whether the database can be written',
 };
 

@@ -29,7 +29,8 @@ import { beginPersonSignIn, finishPersonSignIn } from './person-sign-in.ts';
 import { failureView } from './framework/failure.ts';
 import { html } from './framework/html.ts';
 import { may } from './framework/layout.ts';
-import type { Page, PageCall, Redirect, PageView } from './framework/page.ts';
+import type { Page, PageCall, Redirect, RefusedForm, PageView } from './framework/page.ts';
+import { leadToRefused, refusedForm } from './framework/refused.ts';
 import { pages } from './pages/index.ts';
 import { packageFiles } from './pages/packages/package-files.ts';
 import { localPath, signInView } from './pages/account/sign-in.ts';
@@ -152,9 +153,11 @@ function setHeaders(response: ServerResponse): void {
 }
 
 async function show(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
-  const call = callOf(parts, page, visit);
+  const call = await callOf(parts, page, visit);
   const view = await inTime(() => page.show(call), maxWait, { late: refuseSlow, ref: false });
-  respond(assets, visit, view, page);
+  if (!call.refused && queryOf(visit.request)['refused']) visit.notice = 'form-forgotten';
+  // Only the form was refused, and not this request for its page.
+  respond(assets, visit, call.refused ? { ...view, status: 200 } : view, page);
 }
 
 async function showFile({ api }: ConsoleParts, id: string, { request, response, principal }: Visit): Promise<void> {
@@ -168,14 +171,14 @@ function signInFirst(): DomainError {
 }
 
 async function send(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
-  const call = callOf(parts, page, visit);
+  const call = await callOf(parts, page, visit);
   const result = await page.send!({ ...call, form: await readForm(parts, visit) });
   await answerForm(parts, assets, page, visit, result);
 }
 
 async function receive(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
   const { request, response, principal } = visit;
-  const call = callOf(parts, page, visit);
+  const call = await callOf(parts, page, visit);
   const result = await page.receive!({
     ...call,
     receive: (id, answer) => parts.api.receive(id, answer, principal!, { request, response }),
@@ -188,22 +191,26 @@ async function answerForm(
   assets: Assets,
   page: Page,
   visit: Visit,
-  result: PageView | Redirect,
+  result: PageView | Redirect | RefusedForm,
 ): Promise<void> {
   if ('to' in result) await redirect(visit, result, parts);
+  else if ('refused' in result) await leadToRefused(visit, result, parts.sessions.refusedForms);
   else respond(assets, visit, result, page);
 }
 
 /** Throws `Unauthorized` and `ScopeMissing`. */
-function callOf({ api, urls, now }: ConsoleParts, page: Page, visit: Visit): PageCall {
+async function callOf(parts: ConsoleParts, page: Page, visit: Visit): Promise<PageCall> {
+  const { api, urls, now, sessions } = parts;
   const { request, response, session, principal } = visit;
   if (!principal) throw signInFirst();
   allow(principal, page.action);
+  const { refused, ...query } = queryOf(request);
   return {
     principal,
     session,
     params: request.params as Record<string, string>,
-    query: queryOf(request),
+    query,
+    refused: await refusedForm(principal, refused, sessions.refusedForms),
     values: (name) => valuesOf(request, name),
     urls: urls.of(request),
     api: {

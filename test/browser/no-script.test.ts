@@ -72,7 +72,17 @@ testInBrowser(
 
       await page.goto('/console/tokens');
       await page.getByRole('link', { name: 'Create a token' }).click();
-      await page.getByLabel('Name', { exact: true }).fill('ci');
+      const name = page.getByLabel('Name', { exact: true });
+      const read = page.getByRole('checkbox', { name: /^read/ });
+      await name.fill('ci');
+      await read.uncheck();
+      await press('Create');
+      await page.reload();
+      await page.getByRole('link', { name: 'Packages' }).click();
+      await page.goBack();
+      t.is(await page.locator('.field-error').count(), 1, 'after a reload and the button Back');
+      t.is(await name.inputValue(), 'ci');
+      await read.check();
       await press('Create');
       const value = await page.locator('.copyable code').first().innerText();
       t.is((await server.fetch('/v1/packages', { token: value })).status, 200);

@@ -85,7 +85,10 @@ test('versions are unlisted and listed again', async (t) => {
   await visitor.send(`${path}/listing`, [...fields('version', ['2.0.0']), ['change', 'relist']]);
   const page = await visitor.page(path);
   t.is(page.match(/state warn">unlisted/g)?.length, 1);
-  t.is((await visitor.send(`${path}/listing`, { change: 'unlist' })).status, 422);
+  const none = await visitor.refused(`${path}/listing`, { change: 'unlist' });
+  t.regex(none, /id="version-error"[^>]*>Choose at least one version/);
+  const wrong = await visitor.refused(`${path}/listing`, { change: 'unlist', version: '1.0.0', range: 'x"' });
+  t.regex(wrong, /value="1\.0\.0"\s+aria-label="Select 1\.0\.0"\s+checked[^]*value="x&quot;"[^]*id="range-error"/);
 });
 
 test('tags and manifests are chosen, previewed with what needs them, and deleted', async (t) => {

@@ -30,9 +30,7 @@ test('versions are deprecated and undeprecated by a form, and its errors keep th
     ['range', '[2.0.0, 3.0.0)'],
   ];
   const refused = async (fields: [string, string][], id: string, message: RegExp) => {
-    const response = await visitor.send(change, fields);
-    const text = await response.text();
-    t.is(response.status, 422, id);
+    const text = await visitor.refused(change, fields);
     t.regex(/<p class="field-error"[^>]*>[^<]*/.exec(text)?.[0] ?? '', new RegExp(`id="${id}-error"`));
     t.regex(text, message);
     return text;
@@ -76,7 +74,7 @@ test('versions are deprecated and undeprecated by a form, and its errors keep th
   t.regex(page, /role="status">Deprecated\./);
 
   const undo = (fields: [string, string][]) => visitor.send(change, [['act', 'undeprecate'], ...fields]);
-  t.is((await undo([])).status, 422);
+  await visitor.refused(change, [['act', 'undeprecate']]);
   t.is((await undo([['version', '1.0.0']])).status, 303);
   t.deepEqual(await deprecated(), [null, shown, null]);
   t.is(
@@ -106,9 +104,7 @@ test('an advisory is written by a form, and deleted on a page of its own', async
     ['severity', '4', 'severity'],
     ['url', 'javascript:alert(1)', 'url'],
   ] as const) {
-    const response = await visitor.send(address, { ...given, [field]: value });
-    t.is(response.status, 422, field);
-    const text = await response.text();
+    const text = await visitor.refused(address, { ...given, [field]: value });
     t.true(text.includes(`id="${id}-error"`) && text.includes(`aria-describedby="${id}-error"`), field);
     if (field !== 'severity') t.true(text.includes(`value="${value}"`), 'the input is kept');
   }
@@ -117,9 +113,7 @@ test('an advisory is written by a form, and deleted on a page of its own', async
   const page = await visitor.page(address);
   t.regex(page, /<th scope="row"[^>]*>\[1\.0\.0, 1\.0\.0\]<\/th>\s*<td[^>]*>Critical \(NU1904\)<\/td>/);
   t.regex(page, /<a href="https:\/\/x\.test\/\?a=1&amp;b=%222%22" rel="nofollow noopener">/);
-  const again = await visitor.send(address, given);
-  t.is(again.status, 422);
-  t.regex(await again.text(), /id="url-error" role="alert">This advisory exists already/);
+  t.regex(await visitor.refused(address, given), /id="url-error" role="alert">This advisory exists already/);
 
   const [link] = /\/console\/packages\/Contoso\.Old\/advisories\/[\w-]+\/delete/.exec(page)!;
   t.regex(await visitor.page(link), /Contoso\.Old \[1\.0\.0, 1\.0\.0\]/);
@@ -184,7 +178,5 @@ test('versions are deprecated by a range, and a wrong range is said beside its f
   };
   const deprecated = items.filter(({ deprecation }) => deprecation).map(({ version }) => version);
   t.deepEqual(deprecated.toSorted(), ['1.0.0', '1.5.0']);
-  const wrong = await visitor.send(change, { ...form, within: '1.0 to 2.0' });
-  t.is(wrong.status, 422);
-  t.regex(await wrong.text(), /id="within-error"[^>]*>expected a range/);
+  t.regex(await visitor.refused(change, { ...form, within: '1.0 to 2.0' }), /id="within-error"[^>]*>expected a range/);
 });

@@ -40,6 +40,20 @@ export class Visitor {
     return response.text();
   }
 
+  /** Sends a form that is refused; resolves to the page that shows it again with its errors. */
+  async refused(path: string, fields: Record<string, string> | [string, string][]): Promise<string> {
+    return this.refusedPage(await this.send(path, fields));
+  }
+
+  /** The page that shows a form again, to which an answer leads. */
+  refusedPage(answer: Response): Promise<string> {
+    const location = answer.headers.get('location');
+    if (answer.status !== 303 || !/[?&]refused=[\w-]{22}$/.test(location ?? '')) {
+      throw new Error(`the form was not refused: ${answer.status} ${location}`);
+    }
+    return this.page(location!);
+  }
+
   /** Sends a form from a page of the server. */
   send(path: string, fields: Record<string, string> | [string, string][], headers = {}): Promise<Response> {
     return this.fetch(path, {

@@ -35,7 +35,7 @@ export class Form {
     this.errors = errors;
   }
 
-  /** A page with the form. A form with errors is answered with 422. */
+  /** A page with the form. With errors it is answered with 422; see `RefusedForm` for forms that are sent to a page. */
   view(title: string, body: Html, json?: string): PageView {
     const status = Object.keys(this.errors).length > 0 ? 422 : 200;
     return { title, body, status, ...(json !== undefined && { json }) };

@@ -24,6 +24,7 @@ const notices: Readonly<Record<string, string>> = {
   'prefetch-cancelled': 'The prefetch stops after what it is fetching now. What it has fetched stays.',
   'package-published': 'The package is published.',
   'session-ended': 'The session has ended.',
+  'form-forgotten': 'What was entered here is kept for an hour only. Fill in the form again.',
   deleted: 'Deleted.',
   unlisted: 'Unlisted. Searches no longer show it.',
   relisted: 'Listed again.',

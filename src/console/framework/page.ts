@@ -3,6 +3,7 @@ import type { Action } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import type { Arguments } from '../../api/operations.ts';
 import type { PublicUrls } from '../../http/urls.ts';
+import type { Form } from './form.ts';
 import type { Html } from './html.ts';
 
 /** The operations of `/v1`, as the visitor of a page. */
@@ -29,6 +30,8 @@ export interface PageCall {
   readonly query: Readonly<Record<string, string>>;
   /** All values of a query parameter, such as the boxes that are checked in a form. */
   values(name: string): readonly string[];
+  /** A form of this page that was refused, with its values and errors, if the address names one. */
+  readonly refused: Form | undefined;
   readonly urls: PublicUrls;
   readonly api: VisitorApi;
   /** Milliseconds since 1970. */
@@ -57,6 +60,12 @@ export interface Redirect {
   done?: string;
 }
 
+/** A form that was refused. Its page, or the one at `at`, shows it again as `PageCall.refused`, at an address of its own. */
+export interface RefusedForm {
+  refused: Form;
+  at?: string;
+}
+
 /** One page. What a visitor may do follows from `action` and from the operations of `/v1` that the page calls. */
 export interface Page {
   /** Below `/console`, in Express syntax. */
@@ -65,10 +74,10 @@ export interface Page {
   section: Section | undefined;
   action: Action;
   show(call: PageCall): Promise<PageView>;
-  /** Handles the form that is sent to the page's address; a `View` shows the form again, with its errors. */
-  send?(call: FormCall): Promise<PageView | Redirect>;
+  /** Handles the form that is sent to the page's address. A `PageView` shows what no other page can, such as a new secret. */
+  send?(call: FormCall): Promise<PageView | Redirect | RefusedForm>;
   /** As `send`, for a form with files, which are read while they arrive. A page has only one of both. */
-  receive?(call: ReceivingCall): Promise<PageView | Redirect>;
+  receive?(call: ReceivingCall): Promise<PageView | Redirect | RefusedForm>;
 }
 
 export type Section = (typeof sections)[number]['key'];

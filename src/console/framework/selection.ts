@@ -22,7 +22,7 @@ export class Selection {
   readonly #left: number;
 
   constructor(call: PageCall, name: string) {
-    const asked = [...new Set(call.values(name))];
+    const asked = [...new Set([...call.values(name), ...(call.refused?.values.getAll(name) ?? [])])];
     let room = maxCharacters;
     const fits = (value: string) => (room -= withValues('', name, [value]).length) >= 0;
     const beyond = asked.findIndex((value, index) => index >= maxRows || !fits(value));

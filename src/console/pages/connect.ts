@@ -7,6 +7,8 @@ import { html, type Html } from '../framework/html.ts';
 import { may } from '../framework/layout.ts';
 import type { Page, PageCall } from '../framework/page.ts';
 
+const title = 'Connect your clients';
+
 /** Commands for each client, filled in with this server's address. */
 export const connectPage: Page = {
   path: '/connect',
@@ -16,19 +18,17 @@ export const connectPage: Page = {
     const { principal, api } = call;
     const connected =
       principal.kind === 'anonymous' ? undefined : await isConnected(call, await api.call('getUsage', usageSchema));
-    return { title: 'Connect your clients', body: connectLines(call, connected), json: '/v1/account' };
+    return { title, body: connectLines(call, connected), json: '/v1/account' };
   },
   send: async (call) => {
     const { api, form, principal } = call;
-    const title = 'Connect your clients';
     const body = { name: form.get('name') ?? '', scopes: (form.get('scopes') ?? '').split(' '), ...endOf(call) };
     try {
       const operation = principal.kind === 'person' ? 'createOwnToken' : 'createToken';
       const { token } = await api.call(operation, newToken, { body });
-      return { title, body: connectLines(call, undefined, { token }), status: 201 };
+      return { title, body: connectLines(call, undefined, token), status: 201 };
     } catch (error) {
-      const again = new Form(form, fieldErrors(error));
-      return again.view(title, connectLines(call, undefined, { form: again }));
+      return { refused: new Form(form, fieldErrors(error)) };
     }
   },
 };
@@ -39,7 +39,7 @@ function endOf({ principal, now }: PageCall) {
 }
 
 /** The form that makes a token for the lines; without the right to make one, what to put into them. */
-function tokenForm({ principal }: PageCall, sent: Form | undefined): Html {
+function tokenForm({ principal, refused }: PageCall): Html {
   if (principal.kind !== 'person' && !may(principal, 'admin')) {
     return html`<p>
       Put an API token in the place of TOKEN: one with the scope <code>read</code> for building, and
@@ -47,7 +47,7 @@ function tokenForm({ principal }: PageCall, sent: Form | undefined): Html {
     </p>`;
   }
   const owner = principal.kind === 'person' ? principal.personName : principal.accountName;
-  const form = sent ?? new Form({ name: `a machine of ${owner}`.slice(0, 200) });
+  const form = refused ?? new Form({ name: `a machine of ${owner}`.slice(0, 200) });
   const scopes = [
     ['read', 'build: read'],
     ['read write', 'build and publish: read and write'],
@@ -84,12 +84,8 @@ function hasRequests({ requests }: z.input<typeof usageSchema>): boolean {
   return requests.downloads + requests.uploads + requests.version_checks > 0;
 }
 
-/** The lines with `token`, or a form that makes one and has the errors of `form`; and whether the first request of a client was seen; undefined for an anonymous visitor. */
-export function connectLines(
-  call: PageCall,
-  connected: boolean | undefined,
-  { token = 'TOKEN', form }: { token?: string; form?: Form } = {},
-): Html {
+/** The lines with `token`, or a form that makes one; and whether the first request of a client was seen; undefined for an anonymous visitor. */
+export function connectLines(call: PageCall, connected: boolean | undefined, token = 'TOKEN'): Html {
   const { urls } = call;
   const { base, feed, registry } = urls;
   const host = new URL(registry).host;
@@ -99,7 +95,7 @@ export function connectLines(
   return html`${seen(connected)}
     ${
       token === 'TOKEN'
-        ? tokenForm(call, form)
+        ? tokenForm(call)
         : html`<p class="warning" role="status">
             The token is in the lines below. This is the only time that it is shown.
           </p>`

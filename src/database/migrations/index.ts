@@ -43,6 +43,7 @@ import { peopleMigrations } from './038-people.ts';
 import { policies } from './047-policies.ts';
 import { historyKinds } from './048-history-kinds.ts';
 import { webhookNames } from './049-webhook-names.ts';
+import { refusedForms } from './050-refused-forms.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -90,4 +91,5 @@ export const migrations: readonly Migration[] = [
   ...policies,
   ...historyKinds,
   ...webhookNames,
+  ...refusedForms,
 ];

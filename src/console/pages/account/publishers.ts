@@ -99,6 +99,10 @@ const newPage: Page = {
   section: 'tokens',
   action: 'admin',
   show: async (call) => {
+    const { refused } = call;
+    if (refused) {
+      return formView('Create a rule', call, refused, await issuerNamed(call, refused.values.get('issuer')));
+    }
     const issuers = await issuersOf(call);
     const issuer =
       issuers.find(({ name }) => name === call.query['issuer']) ?? (issuers.length === 1 ? issuers[0] : undefined);
@@ -119,7 +123,7 @@ const newPage: Page = {
       const { id } = await call.api.call('createPublisher', publisher, { body: bodyOf(call.form, issuer) });
       return { to: `/console/publishers/${id}/use`, done: 'rule-saved' };
     } catch (error) {
-      return formView('Create a rule', call, new Form(call.form, ruleErrors(error)), issuer);
+      return { refused: new Form(call.form, ruleErrors(error)) };
     }
   },
 };
@@ -152,7 +156,7 @@ const editPage: Page = {
   show: async (call) => {
     const rule = await ruleOf(call);
     const issuer = await issuerNamed(call, rule.issuer);
-    return formView('Change a rule', call, formOf(rule, issuer), issuer);
+    return formView('Change a rule', call, call.refused ?? formOf(rule, issuer), issuer);
   },
   send: async (call) => {
     const { api, params, form } = call;
@@ -161,7 +165,7 @@ const editPage: Page = {
       await api.call('updatePublisher', publisher, { params: { id: params['id']! }, body: bodyOf(form, issuer) });
       return { to: '/console/publishers', done: 'rule-saved' };
     } catch (error) {
-      return formView('Change a rule', call, new Form(form, ruleErrors(error)), issuer);
+      return { refused: new Form(form, ruleErrors(error)) };
     }
   },
 };
@@ -273,21 +277,20 @@ const explainPage: Page = {
   path: '/publishers/explain',
   section: 'tokens',
   action: 'admin',
-  show: () => Promise.resolve(explainView(undefined)),
+  show: ({ refused }) => Promise.resolve(explainView(undefined, refused)),
   send: async (call: FormCall) => {
     try {
       const body = { token: (call.form.get('token') ?? '').trim() };
       const found = await call.api.call('explainPublishers', explanation, { body });
       return explainView(found, undefined, found.issuer === null ? undefined : await issuerNamed(call, found.issuer));
     } catch (error) {
-      return explainView(undefined, fieldErrors(error));
+      return { refused: new Form({}, fieldErrors(error)) };
     }
   },
 };
 
 /** The token is not shown again: it may still be valid. */
-function explainView(found: Explanation | undefined, errors?: Errors, issuer?: Issuer): PageView {
-  const form = new Form({}, errors);
+function explainView(found: Explanation | undefined, form = new Form(), issuer?: Issuer): PageView {
   const body = html`${found && resultOf(found)} ${found && issuer && ruleFrom(found, issuer)}
     <form method="post" class="panel narrow">
       ${form.area('token', 'Identity token', {

@@ -6,7 +6,7 @@ import { fieldErrors, Form } from '../../framework/form.ts';
 import { ago, countText, short } from '../../framework/format.ts';
 import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { imagePath, packagePath, withQuery } from '../../framework/links.ts';
-import type { Page, PageCall, PageView, Redirect } from '../../framework/page.ts';
+import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 import { limitedTo } from '../../framework/rights.ts';
 import { facts, table } from '../../framework/table.ts';
 import { eventRows } from '../operations/event-rows.ts';
@@ -152,20 +152,20 @@ export const findTokenPage: Page = {
   path: '/tokens/find',
   section: 'tokens',
   action: 'admin',
-  show: () => Promise.resolve(findView(new Form())),
-  send: async ({ form, api }): Promise<PageView | Redirect> => {
+  show: ({ refused }) => Promise.resolve(findView(refused ?? new Form())),
+  send: async ({ form, api }): Promise<PageView | Redirect | RefusedForm> => {
     try {
       const { items } = await api.call('findTokens', tokenList, { body: { token: form.get('token') ?? '' } });
       const [only] = items;
       if (only && items.length === 1) return { to: `/console/tokens/${only.id}` };
       const message = 'No token of this account has this value or this beginning.';
-      if (!only) return findView(new Form({}, { token: message }));
+      if (!only) return { refused: new Form({}, { token: message }) };
       const list = html`<ul>
         ${items.map(({ id, name }) => html`<li><a href="/console/tokens/${id}">${name}</a></li>`)}
       </ul>`;
       return { title: 'Find a token', body: list };
     } catch (error) {
-      return findView(new Form({}, fieldErrors(error)));
+      return { refused: new Form({}, fieldErrors(error)) };
     }
   },
 };

@@ -135,7 +135,7 @@ export const newTokenPage: Page = {
   path: '/tokens/new',
   section: 'tokens',
   action: 'admin',
-  show: (call) => Promise.resolve(formView(call, new Form({ scope: 'read', days: '90' }))),
+  show: (call) => Promise.resolve(formView(call, call.refused ?? new Form({ scope: 'read', days: '90' }))),
   send: async (call) => {
     const { form, api, now } = call;
     const days = Number(form.get('days') ?? '90');
@@ -151,7 +151,7 @@ export const newTokenPage: Page = {
       });
       return madeView(call, made.token);
     } catch (error) {
-      return formView(call, new Form(form, fieldErrors(error)));
+      return { refused: new Form(form, fieldErrors(error)) };
     }
   },
 };

@@ -4,7 +4,7 @@ import { DomainError } from '../../../runtime/errors.ts';
 import { Form } from '../../framework/form.ts';
 import { ago, countText, counted, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
-import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
+import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
 import { facts, table } from '../../framework/table.ts';
 
 type Run = z.input<typeof prefetchRun>;
@@ -18,8 +18,8 @@ export const prefetchPage: Page = {
   path: '/prefetch',
   section: 'mirror',
   action: 'operate',
-  show: async (call) => prefetchView(call, {}),
-  receive: async (call): Promise<PageView | Redirect> => {
+  show: prefetchView,
+  receive: async (call): Promise<Redirect | RefusedForm> => {
     try {
       const { id } = await call.receive('startPrefetch', prefetchRun);
       return { to: `/console/prefetch/${id}` };
@@ -28,16 +28,16 @@ export const prefetchPage: Page = {
       const { detail, message } = error;
       const list = (detail?.['errors'] ?? [{ field: 'file', message }]) as { field: string; message: string }[];
       const errors = Object.fromEntries(list.map((each) => [each.field, each.message]));
-      return prefetchView(call, (detail?.['fields'] ?? {}) as Record<string, string>, errors);
+      return { refused: new Form((detail?.['fields'] ?? {}) as Record<string, string>, errors) };
     }
   },
 };
 
-async function prefetchView({ api, now }: PageCall, fields: Record<string, string>, errors = {}) {
+async function prefetchView({ api, now, refused }: PageCall): Promise<PageView> {
   const list = await api.call('listPrefetches', prefetchList);
   const { platforms, frameworks, referrers } = list.defaults;
   const given = { platforms: platforms.join(', '), frameworks: frameworks.join(', '), referrers: String(referrers) };
-  const form = new Form({ ...given, ...fields }, errors);
+  const form = new Form({ ...given, ...Object.fromEntries(refused?.values ?? []) }, refused?.errors);
   const body = html`<p>
       Drop the lock files, compose files or Dockerfiles of your builds here: what they list is fetched and stored, so
       that the builds also work while an upstream does not.

@@ -10,7 +10,7 @@ import {
 import { confirmForm, Form } from '../../framework/form.ts';
 import { ago, copyable, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
-import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
+import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
 import { given } from '../../framework/links.ts';
 import { firstOf, list, Selection } from '../../framework/selection.ts';
 import { facts, table } from '../../framework/table.ts';
@@ -34,7 +34,7 @@ export const webhookPage: Page = {
   section: 'webhooks',
   action: 'admin',
   show: (call) => webhookView(call),
-  send: async (call): Promise<PageView | Redirect> => {
+  send: async (call): Promise<PageView | Redirect | RefusedForm> => {
     const act = call.form.get('act') ?? '';
     const handle = Object.hasOwn(acts, act) ? acts[act] : undefined;
     return handle ? handle(call) : webhookView(call);
@@ -49,14 +49,14 @@ function pathOf(call: PageCall): string {
   return `/console/webhooks/${encodeURIComponent(call.params['id']!)}`;
 }
 
-const acts: Readonly<Record<string, (call: FormCall) => Promise<PageView | Redirect>>> = {
+const acts: Readonly<Record<string, (call: FormCall) => Promise<PageView | Redirect | RefusedForm>>> = {
   async change(call) {
     const { form, api } = call;
     const body = webhookBody(form);
     try {
       await api.call('changeWebhook', changedWebhook, { params: paramsOf(call), body });
     } catch (error) {
-      return webhookView(call, new Form(form, webhookErrors(error)));
+      return { refused: new Form(form, webhookErrors(error)) };
     }
     return { to: pathOf(call), done: 'webhook-changed' };
   },
@@ -68,11 +68,11 @@ const acts: Readonly<Record<string, (call: FormCall) => Promise<PageView | Redir
       <h2>Result of the test: ${attempt.error === null ? 'the receiver accepted it' : 'it failed'}</h2>
       ${attemptFacts(attempt, call.now)}
     </section>`;
-    return webhookView(call, undefined, result);
+    return webhookView(call, result);
   },
   async redeliver(call) {
     const { chosen } = firstOf(call.form.getAll('delivery'), maxTogether);
-    if (chosen.length === 0) return webhookView(call, new Form({}, { delivery: 'Select at least one delivery.' }));
+    if (chosen.length === 0) return { refused: new Form({}, { delivery: 'Select at least one delivery.' }) };
     for (const each of chosen) {
       const params = { ...paramsOf(call), delivery: each };
       await call.api.call('redeliverWebhookDelivery', delivery, { params });
@@ -86,7 +86,7 @@ const acts: Readonly<Record<string, (call: FormCall) => Promise<PageView | Redir
     try {
       await call.api.call('redeliverWebhook', redelivered, { params: paramsOf(call), body: { since } });
     } catch (error) {
-      return webhookView(call, new Form(call.form, webhookErrors(error)));
+      return { refused: new Form(call.form, webhookErrors(error)) };
     }
     return { to: pathOf(call), done: 'redelivered' };
   },
@@ -97,8 +97,9 @@ async function setEnabled(call: FormCall, enabled: boolean): Promise<Redirect> {
   return { to: pathOf(call), done: enabled ? 'webhook-enabled' : 'webhook-disabled' };
 }
 
-/** With a form that was refused, or the result of a test. */
-async function webhookView(call: PageCall, form = new Form(), result?: Html): Promise<PageView> {
+/** With the result of a test, if there was one. */
+async function webhookView(call: PageCall, result?: Html): Promise<PageView> {
+  const form = call.refused ?? new Form();
   const params = paramsOf(call);
   const found = await call.api.call('getWebhook', webhook, { params });
   const query = given(call.query, 'cursor');

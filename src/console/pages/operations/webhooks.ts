@@ -65,14 +65,14 @@ export const newWebhookPage: Page = {
   path: '/webhooks/new',
   section: 'webhooks',
   action: 'admin',
-  show: (call) => Promise.resolve(newView(call, new Form({ event: '*' }))),
+  show: (call) => Promise.resolve(newView(call, call.refused ?? new Form({ event: '*' }))),
   send: async (call) => {
     const { form, api } = call;
     try {
       const { id, secret } = await api.call('createWebhook', newWebhook, { body: webhookBody(form) });
       return secretView('The webhook is created', id, secret, 201);
     } catch (error) {
-      return newView(call, new Form(form, webhookErrors(error)));
+      return { refused: new Form(form, webhookErrors(error)) };
     }
   },
 };

@@ -4,7 +4,7 @@ import { short } from '../../framework/format.ts';
 import { fieldErrors, Form } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { withValues } from '../../framework/links.ts';
-import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
+import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
 import { firstOf } from '../../framework/selection.ts';
 import { deprecationPath } from './deprecation.ts';
 import { versionsOfRange } from './package-delete.ts';
@@ -24,15 +24,16 @@ export const deprecationChangePage: Page = {
   section: 'packages',
   action: 'write',
   show: (call) => {
+    if (call.refused) return changeView(call, call.refused);
     const values = new URLSearchParams({ which: 'selected', within: call.query['range'] ?? '' });
     for (const version of call.values('version')) values.append('version', version);
     return changeView(call, new Form(values));
   },
-  send: async (call): Promise<PageView | Redirect> => {
+  send: async (call): Promise<Redirect | RefusedForm> => {
     try {
       return { to: deprecationPath(call.params['id']!), done: await change(call) };
     } catch (error) {
-      return changeView(call, new Form(call.form, fieldErrors(error)));
+      return { refused: new Form(call.form, fieldErrors(error)) };
     }
   },
 };

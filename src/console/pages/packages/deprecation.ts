@@ -4,7 +4,7 @@ import { DomainError } from '../../../runtime/errors.ts';
 import { confirmForm, fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { ago } from '../../framework/format.ts';
 import { html, webAddress, type Html } from '../../framework/html.ts';
-import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
+import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
 import { given } from '../../framework/links.ts';
 import { list, Selection } from '../../framework/selection.ts';
 import { table } from '../../framework/table.ts';
@@ -28,12 +28,12 @@ export const deprecationPage: Page = {
   path: '/packages/:id/deprecation',
   section: 'packages',
   action: 'write',
-  show: (call) => packageView(call, new Form()),
-  send: async (call): Promise<PageView | Redirect> => {
+  show: (call) => packageView(call, call.refused ?? new Form()),
+  send: async (call): Promise<Redirect | RefusedForm> => {
     try {
       await advise(call);
     } catch (error) {
-      return packageView(call, new Form(call.form, errorsOf(error)));
+      return { refused: new Form(call.form, errorsOf(error)) };
     }
     return { to: deprecationPath(call.params['id']!), done: 'advisory-created' };
   },

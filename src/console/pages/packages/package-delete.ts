@@ -2,16 +2,23 @@ import { dependentList, packageVersionDetails, packageVersionList } from '../../
 import { packageDetails } from '../../../api/framework/schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { counted, short } from '../../framework/format.ts';
-import { confirmForm } from '../../framework/form.ts';
+import { confirmForm, fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { packagePath, withValues } from '../../framework/links.ts';
-import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
+import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
 import { firstOf } from '../../framework/selection.ts';
 
 /** Most versions that one form deletes or changes. */
 const maxAtOnce = 200;
 /** Most dependent packages that a preview names. */
 const shownDependents = 50;
+
+const noVersion = 'Choose at least one version.';
+
+/** The address of the list of versions. */
+function versionsPath(id: string): string {
+  return `${packagePath(id)}?show=versions`;
+}
 
 /** Deletes versions. Shows first what that breaks. */
 export const packageDeletePage: Page = {
@@ -35,12 +42,18 @@ export const packageListingPage: Page = {
   section: 'packages',
   action: 'read',
   show: (call) => preview(call, []),
-  send: async (call): Promise<PageView | Redirect> => {
+  send: async (call): Promise<Redirect | RefusedForm> => {
     const id = call.params['id']!;
     const isRelisted = call.form.get('change') === 'relist';
     const operation = isRelisted ? 'relistPackageVersion' : 'unlistPackageVersion';
-    const versions = await sentVersions(call);
-    if (versions.length === 0) return preview(call, versions);
+    const refuse = (errors: Errors) => ({ refused: new Form(call.form, errors), at: versionsPath(id) });
+    let versions: string[];
+    try {
+      versions = await sentVersions(call);
+    } catch (error) {
+      return refuse(fieldErrors(error));
+    }
+    if (versions.length === 0) return refuse({ version: noVersion });
     for (const version of versions) await call.api.do(operation, { params: { id, version } });
     return { to: packagePath(id), done: isRelisted ? 'relisted' : 'unlisted' };
   },
@@ -84,7 +97,7 @@ async function preview({ api, params }: PageCall, asked: readonly string[]): Pro
   const id = params['id']!;
   const found = await api.call('getPackage', packageDetails, { params: { id } });
   if (versions.length === 0) {
-    const body = html`<p class="failure" role="alert">Choose at least one version.</p>
+    const body = html`<p class="failure" role="alert">${noVersion}</p>
       <p><a href="${packagePath(found.id)}">Back to ${short(found.id, 128)}</a></p>`;
     return { title: `Change ${short(found.id, 128)}`, body, status: 422 };
   }
@@ -121,7 +134,7 @@ async function preview({ api, params }: PageCall, asked: readonly string[]): Pro
     ${confirmForm(
       `${verb} ${counted(versions.length, 'version')}`,
       'Keep',
-      withValues(`${packagePath(found.id)}?show=versions`, 'version', versions),
+      withValues(versionsPath(found.id), 'version', versions),
       [...versions.map((version) => ['version', version] as const), ['confirmed', 'yes']],
       `${packagePath(found.id)}/delete`,
     )}`;

@@ -2,6 +2,7 @@ import type { z } from 'zod';
 import { dependentList, packageVersionDetails, packageVersionList } from '../../../api/content/content-schemas.ts';
 import { eventList, historySchema, packageDetails, type packageVersion } from '../../../api/framework/schemas.ts';
 import { ago, countText, counted, originOf, short, sizeHtml } from '../../framework/format.ts';
+import { Form } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { given, packagePath, tabLinks, withQuery } from '../../framework/links.ts';
@@ -202,10 +203,11 @@ function versionActions(found: Found, call: PageCall): Html {
   const path = packagePath(found.id);
   const deprecation = deprecationPath(found.id);
   const listing = html`formmethod="post" formaction="${path}/listing" name="change"`;
-  return html`<p>
-      <label for="range">And the versions in the range</label>
-      <input id="range" name="range" maxlength="255" placeholder="[1.0.0, 2.0.0)" value="${call.query['range']}" />
-    </p>
+  const form = call.refused ?? new Form({ range: call.query['range'] ?? '' });
+  return html`${form.error('version')}
+    <div>
+      ${form.input('range', 'And the versions in the range', { attributes: html`maxlength="255" placeholder="[1.0.0, 2.0.0)"` })}
+    </div>
     <p>
       ${mayDelete && isHosted && html`<button ${listing} value="unlist">Unlist</button>`}
       ${mayChange && html`<button ${listing} value="relist">List again</button>`}

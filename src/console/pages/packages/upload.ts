@@ -2,7 +2,7 @@ import { publishedPackage } from '../../../api/framework/schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { Form } from '../../framework/form.ts';
 import { html } from '../../framework/html.ts';
-import type { Page, Redirect, PageView } from '../../framework/page.ts';
+import type { Page, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
 
 /** Errors about the package, which are shown beside the field. */
 const shown = new Set([
@@ -21,8 +21,8 @@ export const uploadPage: Page = {
   path: '/upload',
   section: 'packages',
   action: 'write',
-  show: () => Promise.resolve(uploadView()),
-  receive: async (call): Promise<PageView | Redirect> => {
+  show: ({ refused }) => Promise.resolve(uploadView(refused)),
+  receive: async (call): Promise<PageView | Redirect | RefusedForm> => {
     try {
       const { id, version, warnings } = await call.receive('publishPackage', publishedPackage);
       const page = `/console/packages/${encodeURIComponent(id)}`;
@@ -31,13 +31,12 @@ export const uploadPage: Page = {
         : publishedView(id, version, page, warnings);
     } catch (error) {
       if (!(error instanceof DomainError) || !shown.has(error.name)) throw error;
-      return uploadView(error.message);
+      return { refused: new Form({}, { package: error.message }) };
     }
   },
 };
 
-function uploadView(error?: string): PageView {
-  const form = new Form({}, error === undefined ? {} : { package: error });
+function uploadView(form = new Form()): PageView {
   const body = html`<p>
       The package is checked and published as by <code>dotnet nuget push</code>. A version cannot be published twice.
     </p>
