@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { currentOrigin, type Actor, type Origin } from '../runtime/caller.ts';
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
+import { rankedRows } from '../database/ranked-rows.ts';
 import { DomainError } from '../runtime/errors.ts';
+import type { Rank, Ranked } from '../runtime/ranked.ts';
 import type { Details } from '../events/event.ts';
 import { recordFrom } from '../events/record.ts';
 import { Names, parsePatterns, type Patterns } from './names.ts';
@@ -156,6 +158,19 @@ export class Tokens implements Verifier {
       [accountId, createdAt, createdAt, id, this.#now(), ...(personId === undefined ? [] : [personId]), limit],
     );
     return rows.map((row) => this.#tokenOfRow(row));
+  }
+
+  /** As `list`, those that were used last first, as far as their uses are in the database. */
+  async byUse(accountId: number, limit: number, after: Rank | undefined): Promise<Ranked<Token>[]> {
+    const statement = {
+      columns: 't.*',
+      from: 'tokens t WHERE t.account_id = ? AND (t.publisher_id IS NULL OR t.expires_at > ?)',
+      values: [accountId, this.#now()],
+      value: 't.last_used_at',
+      name: 't.id',
+    };
+    const rows = await rankedRows<TokenRow>(this.#database, statement, limit, after);
+    return rows.map(({ rank, item }) => ({ rank, item: this.#tokenOfRow(item) }));
   }
 
   /** One token of the account, in any state; undefined if the account has no token with this ID. */

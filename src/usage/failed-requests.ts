@@ -1,5 +1,7 @@
 import { hash } from 'node:crypto';
 import { inTurn } from '../runtime/in-turn.ts';
+import { rankedRows } from '../database/ranked-rows.ts';
+import type { Rank, Ranked } from '../runtime/ranked.ts';
 import { placeholders, type Database, type Value } from '../database/database.ts';
 import type { SubjectKind } from './counters.ts';
 
@@ -109,10 +111,29 @@ export class FailedRequests {
 
   /** Up to `limit` failures, with those of this process that are not written yet: the latest first, after `after` if given. */
   async list(
-    { accountId, ...rest }: FailureFilter,
+    filter: FailureFilter,
     limit: number,
     after?: readonly [lastAt: number, id: string],
   ): Promise<FailedRequest[]> {
+    const { conditions, values } = await this.#filtered(filter);
+    if (after) {
+      conditions.push('(last_at < ? OR (last_at = ? AND id < ?))');
+      values.push(after[0], ...after);
+    }
+    return this.#database.select<FailedRequest>(
+      `SELECT ${columns} FROM failed_requests WHERE ${conditions.join(' AND ')} ORDER BY last_at DESC, id DESC LIMIT ?`,
+      [...values, limit],
+    );
+  }
+
+  /** As `list`, the most frequent first. */
+  async ranked(filter: FailureFilter, limit: number, after: Rank | undefined): Promise<Ranked<FailedRequest>[]> {
+    const { conditions, values } = await this.#filtered(filter);
+    const from = `failed_requests WHERE ${conditions.join(' AND ')}`;
+    return rankedRows(this.#database, { columns, from, values, value: 'count', name: 'id' }, limit, after);
+  }
+
+  async #filtered({ accountId, ...rest }: FailureFilter): Promise<{ conditions: string[]; values: Value[] }> {
     await this.flush().catch(() => undefined);
     const conditions: string[] = [];
     const values: Value[] = [];
@@ -128,14 +149,7 @@ export class FailedRequests {
     }
     conditions.push('last_at > ?');
     values.push(this.#now() - keepFor);
-    if (after) {
-      conditions.push('(last_at < ? OR (last_at = ? AND id < ?))');
-      values.push(after[0], ...after);
-    }
-    return this.#database.select<FailedRequest>(
-      `SELECT ${columns} FROM failed_requests WHERE ${conditions.join(' AND ')} ORDER BY last_at DESC, id DESC LIMIT ?`,
-      [...values, limit],
-    );
+    return { conditions, values };
   }
 
   /** Deletes old failures, and those of an account beyond the most that are kept. */

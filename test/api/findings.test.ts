@@ -69,6 +69,9 @@ for (const dialect of dialects) {
       'Hosted 1.1.0 high',
       'Old 1.0.0  deprecated',
     ]);
+    t.deepEqual(await shown('?q=HOST'), ['Hosted 1.0.0 high', 'Hosted 1.1.0 high']);
+    t.like(await read('?q=o'), { vulnerable_count: 3, deprecated_count: 1 });
+    t.like(await read('?q=sto'), { vulnerable_count: 1, deprecated_count: 0 });
     const all = await read();
     t.like(all, { vulnerable_count: 3, deprecated_count: 1, is_complete: true, next_cursor: null });
     t.like(all['items'][0], { origin: 'mirrored', upstream: 'nuget.org', downloads_30_days: 2 });

@@ -6,7 +6,7 @@ import { periodAt } from '../../src/usage/period.ts';
 import { browserCommand, browserIn, sharedIn, visit } from '../support/browser.ts';
 import { testWith } from '../support/clients/test-with.ts';
 import { TestFeed } from '../support/feed.ts';
-import { databaseOf, defaultAccountOf, flushUsage } from '../support/inside.ts';
+import { databaseOf, defaultAccountOf, flushUsage, tokenOf } from '../support/inside.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { factsOf, violationsOf } from './in-page.ts';
@@ -30,6 +30,10 @@ const data = sharedIn(test, async (t) => {
       readme: randomBytes(sizeOf(number) / 2).toString('hex'),
     })),
   );
+  await feed.publish({ id: 'Made.P40', version: '2.0.0' });
+  for (const version of ['v8', 'v9', 'v9'])
+    await (await server.fetch(`/v2/team/one/manifests/${version}`)).arrayBuffer();
+  await tokenOf(server, ['read']);
   await up.offer({ id: 'Zoo', versions: [{ version: '1.0.0' }] });
   for (const [id, times] of [
     ['zoo', 2],
@@ -187,6 +191,49 @@ testInBrowser('images, usage and what is stored of an upstream are sorted by the
   });
 });
 
+testInBrowser('versions, tags, tokens and failed requests are sorted by the heads, too', async (t) => {
+  const { server } = await data();
+  await visit(t, await browser(), server, { javaScriptEnabled: false }, async ({ page }) => {
+    await page.goto('/console/packages/Made.P40?show=versions');
+    t.deepEqual(await ordersOf(page), [['Version', 'descending']]);
+    t.deepEqual(await cellsOf(page, 'Version'), ['2.0.0', '1.0.0']);
+    await head(page, 'Size').click();
+    t.deepEqual(await cellsOf(page, 'Version'), ['1.0.0', '2.0.0']);
+    t.deepEqual(await ordersOf(page), [['Size', 'descending']]);
+    await page.getByLabel('Versions that begin with').fill('1');
+    await page.getByRole('button', { name: 'Filter' }).click();
+    t.deepEqual(await cellsOf(page, 'Version'), ['1.0.0']);
+    t.regex(page.url(), /show=versions.*sort=size/);
+
+    await page.goto('/console/images/team%2Ftwo');
+    t.deepEqual(await ordersOf(page), [['Updated', 'descending']]);
+    for (const [order, tags] of [
+      ['descending', ['v2', 'v1']],
+      ['ascending', ['v1', 'v2']],
+      ['descending', ['v2', 'v1']],
+    ] as const) {
+      await head(page, 'Tag').click();
+      t.deepEqual(await ordersOf(page), [['Tag', order]]);
+      t.deepEqual(await cellsOf(page, 'Tag'), tags);
+    }
+    for (const title of ['Size', 'Pulls', 'Updated']) {
+      await head(page, title).click();
+      t.deepEqual(await ordersOf(page), [[title, 'descending']]);
+    }
+
+    await page.goto('/console/tokens');
+    t.deepEqual(await ordersOf(page), [['Made', 'descending']]);
+    await head(page, 'Last used').click();
+    t.deepEqual(await ordersOf(page), [['Last used', 'descending']]);
+
+    await page.goto('/console/failures');
+    t.deepEqual(await ordersOf(page), [['Last', 'descending']]);
+    await head(page, 'Times').click();
+    t.deepEqual(await ordersOf(page), [['Times', 'descending']]);
+    t.deepEqual(await cellsOf(page, 'Times'), ['2', '1']);
+  });
+});
+
 testInBrowser('plots show the last 30 days, also in words, and full lists weigh less than 100 kB', async (t) => {
   const { server } = await data();
   await visit(t, await browser(), server, { javaScriptEnabled: false }, async ({ page, context }) => {
@@ -224,6 +271,12 @@ testInBrowser('sorted lists are accessible at 1280 and 320 pixels, where the hea
     '/console/images?sort=pulls',
     '/console/usage?group_by=package&sort=downloads',
     '/console/mirror/up.test?kind=nuget&sort=stored',
+    '/console/packages/Made.P40?show=versions&sort=size',
+    '/console/images/team%2Ftwo?sort=pulls',
+    '/console/tokens?sort=used',
+    '/console/failures?sort=count',
+    '/console/claims?q=none',
+    '/console/vulnerable?q=none',
   ]) {
     await visit(t, await browser(), server, { viewport: { width: 1280, height: 800 } }, async ({ page }) => {
       await page.goto(path);
@@ -238,8 +291,9 @@ testInBrowser('sorted lists are accessible at 1280 and 320 pixels, where the hea
         const box = (await link.boundingBox())!;
         t.true(box.height >= 24 && box.x >= 0 && box.x + box.width <= 320, path);
       }
+      if (!(await heads.first().isVisible())) return;
       await heads.first().click();
-      t.is((await ordersOf(page))[0]![1], 'ascending');
+      t.is((await ordersOf(page)).length, 1);
     });
   }
 });

@@ -53,15 +53,15 @@ test('images are listed with their origin, and an image has a row for each tag, 
     'v2',
     'v1',
   ]);
-  t.deepEqual(order(await visitor.page('/console/images/team%2Fapp?order=asc')).slice(0, 3), ['v1', 'v2', 'v3']);
-  t.deepEqual(order(await visitor.page('/console/images/team%2Fapp?q=V1&order=desc')).slice(0, 3), [
+  t.deepEqual(order(await visitor.page('/console/images/team%2Fapp?sort=asc')).slice(0, 3), ['v1', 'v2', 'v3']);
+  t.deepEqual(order(await visitor.page('/console/images/team%2Fapp?q=V1&sort=desc')).slice(0, 3), [
     'v19',
     'v18',
     'v17',
   ]);
   t.regex(
     await visitor.page('/console/images/team%2Fapp?q=none'),
-    /No tag contains this text\. <a href="\/console\/images\/team%2Fapp">Clear/,
+    /Nothing matches\. <a href="\/console\/images\/team%2Fapp">Clear/,
   );
   await put(`sha256-${'a'.repeat(64)}.sig`);
   const signed = await visitor.page('/console/images/team%2Fapp');
@@ -69,7 +69,7 @@ test('images are listed with their origin, and an image has a row for each tag, 
   t.regex(signed, /<td[^>]*><a href="\/console\/images\/team%2Fapp\/sha256[^"]+">v55<\/a>/);
   await put('latest');
   await put('v56');
-  t.regex(await visitor.page('/console/images/team%2Fapp?order=asc'), /docker pull \S+\/team\/app:latest</);
+  t.regex(await visitor.page('/console/images/team%2Fapp?sort=asc'), /docker pull \S+\/team\/app:latest</);
   const before = hub.requests().length;
   const mirrored = await visitor.page('/console/images/docker.io%2Flibrary%2Falpine');
   t.regex(mirrored, /not stored here/);

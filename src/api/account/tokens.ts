@@ -6,11 +6,17 @@ import { prefixLength } from '../../accounts/token-value.ts';
 import type { Token } from '../../accounts/token-rows.ts';
 import type { Tokens } from '../../accounts/tokens.ts';
 import { DomainError } from '../../runtime/errors.ts';
+import type { Rank } from '../../runtime/ranked.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
+import { sortedPage } from '../framework/sorted.ts';
 import { shownPatterns, tokenList, newToken, token, tokenRequest } from '../framework/schemas.ts';
 
 const tokensQuery = pageQuery.extend({
+  sort: z
+    .enum(['used'], 'expected used, or no order')
+    .optional()
+    .meta({ description: 'Those that were used last first; without it, those that were made last' }),
   name: z
     .string('expected one text')
     .max(200)
@@ -40,7 +46,8 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       method: 'get',
       path: '/tokens',
       id: 'listTokens',
-      summary: 'List all API tokens, including revoked ones, without their values, the latest first',
+      summary:
+        'List all API tokens, including revoked ones, without their values, the latest first, or by their last use',
       action: 'admin',
       query: tokensQuery,
       status: 200,
@@ -48,16 +55,22 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       run: async ({ principal, query }) => {
         const { name = '' } = query;
         const wanted = name.toLowerCase();
-        const { names } = principal;
+        const { names, accountId } = principal;
+        const isVisible =
+          wanted === '' && !names
+            ? undefined
+            : (each: Token) => coversPatterns(principal, each.patterns) && each.name.toLowerCase().includes(wanted);
+        if (query.sort !== undefined) {
+          const ranked = (limit: number, after: Rank | undefined) => tokens.byUse(accountId, limit, after);
+          const page = await sortedPage(query, 'tokens', [{ ranked }], isVisible);
+          return { items: page.entries.map(toToken), next_cursor: page.next_cursor };
+        }
         const { entries, next_cursor } = await readPage(query, {
           name: 'tokens',
           key: z.tuple([z.int(), z.string()]),
           keyOf: (each: Token) => [each.createdAt, each.id] as [number, string],
-          read: (limit, after) => tokens.list(principal.accountId, limit, after),
-          isVisible:
-            wanted === '' && !names
-              ? undefined
-              : (each) => coversPatterns(principal, each.patterns) && each.name.toLowerCase().includes(wanted),
+          read: (limit, after) => tokens.list(accountId, limit, after),
+          isVisible,
         });
         return { items: entries.map(toToken), next_cursor };
       },

@@ -6,6 +6,7 @@ import { releaseClaim, type EmptyClaim, type EmptyClaims } from '../../mirror/po
 import { claimList } from './content-schemas.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
+import { filterText } from '../framework/sorted.ts';
 import { timeOf } from '../framework/schemas.ts';
 
 /** The accounts' claims on names of one kind. */
@@ -26,16 +27,23 @@ export function claimOperations(kinds: readonly ReleasableClaims[]): Operation[]
       id: 'listClaims',
       summary: 'List the names without content that the account still claims, so that no upstream is used for them',
       action: 'admin',
-      query: pageQuery,
+      query: pageQuery.extend({ q: filterText('Only names that contain this text, in any letter case') }),
       status: 200,
       answer: claimList,
       run: async ({ principal, query }) => {
+        const { names } = principal;
         const { entries, next_cursor } = await readPage<Entry, readonly [number, string]>(query, {
           name: 'claims',
           key: z.tuple([z.int().min(0).max(100), z.string()]),
           keyOf: ({ index, position }) => [index, position],
           read: (limit, after) => readClaims(kinds, principal, limit, after),
-          isVisible: principal.names && (({ kind, name }) => principal.names!.of(kind).includes(name.toLowerCase())),
+          isVisible:
+            names || query.q !== ''
+              ? ({ kind, name }) => {
+                  const key = name.toLowerCase();
+                  return key.includes(query.q) && (names?.of(kind).includes(key) ?? true);
+                }
+              : undefined,
         });
         return { items: entries.map(({ kind, name, since }) => ({ kind, name, since: timeOf(since) })), next_cursor };
       },

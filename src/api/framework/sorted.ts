@@ -47,11 +47,12 @@ export interface SortedSource<Item> {
   total(): Promise<ListTotal | undefined>;
 }
 
-/** A page of the names of all `sources` in one order. */
+/** A page of the names of all `sources` in one order. `isVisible` filters what is read. */
 export async function sortedPage<Item>(
   query: PageQuery & { sort?: string | undefined },
   name: string,
   sources: readonly Pick<SortedSource<Item>, 'ranked'>[],
+  isVisible?: (item: Item) => boolean,
 ): Promise<{ entries: readonly Item[]; next_cursor: string | null }> {
   const { entries, next_cursor } = await readPage<Ranked<Item>, [number | null, string]>(query, {
     name: `${name} by ${query.sort ?? 'name'}`,
@@ -64,6 +65,7 @@ export async function sortedPage<Item>(
         .sort((one, other) => compareRanks(one.rank, other.rank))
         .slice(0, limit);
     },
+    isVisible: isVisible && (({ item }) => isVisible(item)),
   });
   return { entries: entries.map(({ item }) => item), next_cursor };
 }

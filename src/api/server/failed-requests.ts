@@ -3,14 +3,20 @@ import { allow } from '../../accounts/allow.ts';
 import type { Tokens } from '../../accounts/tokens.ts';
 import { nameKinds } from '../../config/protocols.ts';
 import { jsonItem } from '../../runtime/json-item.ts';
+import type { Rank } from '../../runtime/ranked.ts';
 import type { FailedRequest, FailedRequests } from '../../usage/failed-requests.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
+import { sortedPage } from '../framework/sorted.ts';
 import { count, listOf, time } from '../framework/schemas.ts';
 
 const text = (description: string) => z.string('expected one value').min(1).max(255).optional().meta({ description });
 
 const failuresQuery = pageQuery.extend({
+  sort: z
+    .enum(['count'], 'expected count, or no order')
+    .optional()
+    .meta({ description: 'The most frequent first; without it, the latest first' }),
   kind: z
     .enum(nameKinds, `expected one of ${nameKinds.join(', ')}`)
     .optional()
@@ -58,7 +64,7 @@ export function failedRequestOperations(
       path: '/failed-requests',
       id: 'listFailedRequests',
       summary:
-        'List the requests for packages and images that failed in the last two days, the latest first; equal ones are counted together. Needs the scope admin, which shows those of the account, or operate, which shows all',
+        'List the requests for packages and images that failed in the last two days, the latest or the most frequent first; equal ones are counted together. Needs the scope admin, which shows those of the account, or operate, which shows all',
       action: 'any',
       query: failuresQuery,
       status: 200,
@@ -77,13 +83,18 @@ export function failedRequestOperations(
           code,
         };
         const { names } = principal;
-        const { entries, next_cursor } = await readPage<FailedRequest, [number, string]>(query, {
-          name: 'failed-requests',
-          key: z.tuple([z.int(), z.string()]),
-          keyOf: ({ lastAt, id }) => [lastAt, id],
-          read: (limit, after) => failures.list(filter, limit, after),
-          isVisible: names && ((each) => names.of(each.kind).includes(each.name)),
-        });
+        const isVisible = names && ((each: FailedRequest) => names.of(each.kind).includes(each.name));
+        const ranked = (limit: number, after: Rank | undefined) => failures.ranked(filter, limit, after);
+        const { entries, next_cursor } =
+          query.sort !== undefined
+            ? await sortedPage(query, 'failed-requests', [{ ranked }], isVisible)
+            : await readPage<FailedRequest, [number, string]>(query, {
+                name: 'failed-requests',
+                key: z.tuple([z.int(), z.string()]),
+                keyOf: ({ lastAt, id }) => [lastAt, id],
+                read: (limit, after) => failures.list(filter, limit, after),
+                isVisible,
+              });
         const items = await Promise.all(
           entries.map(async (entry) => {
             const { id: _id, accountId: account, reference, ...each } = entry;

@@ -1,3 +1,4 @@
+import { DomainError } from '../../runtime/errors.ts';
 import { counted, sizeHtml } from './format.ts';
 import { html, type Html, type HtmlPart } from './html.ts';
 import { given, pageLinks, withQuery } from './links.ts';
@@ -11,17 +12,22 @@ export interface ListAddress {
   query: Readonly<Record<string, string>>;
 }
 
-/** The first page in an order, with the same filters: a value of `sort`, or empty for the order of names. */
+/** The first page in an order, with the same filters: a value of `sort`, or empty for the order without it. */
 export function orderAddress({ path, kept, query: { cursor: _cursor, ...query } }: ListAddress, sort: string): string {
   return withQuery(path, { ...kept, ...query, sort });
 }
 
+/** What the forms of a list send beside its fields: what is kept, and the order. */
+export function hiddenFields({ kept, query }: ListAddress): HtmlPart {
+  return Object.entries({ ...kept, ...given(query, 'sort') }).map(
+    ([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`,
+  );
+}
+
 /** A form with the fields of filters, which keeps the order. `more` follows its button. */
-export function filterForm({ path, kept, query }: ListAddress, fields: HtmlPart, more?: HtmlPart): Html {
-  const hidden = Object.entries({ ...kept, ...given(query, 'sort') });
-  return html`<form class="filter" method="get" action="${path}">
-    ${hidden.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`)} ${fields}
-    <button>Filter</button> ${more}
+export function filterForm(address: ListAddress, fields: HtmlPart, more?: HtmlPart): Html {
+  return html`<form class="filter" method="get" action="${address.path}">
+    ${hiddenFields(address)} ${fields} <button>Filter</button> ${more}
   </form>`;
 }
 
@@ -38,6 +44,12 @@ export function emptyText({ path, kept, query }: ListAddress, otherwise: HtmlPar
   const { sort, cursor: _cursor, ...filters } = query;
   if (Object.values(filters).every((each) => each === '')) return otherwise;
   return html`Nothing matches. <a href="${withQuery(path, { ...kept, sort })}">Clear the filter</a>`;
+}
+
+/** Why `/v1` refuses a parameter of a list; other errors are thrown again. */
+export function refusalOf(error: unknown, parameter: string): string {
+  if (error instanceof DomainError && error.detail?.['parameter'] === parameter) return error.message;
+  throw error;
 }
 
 /** Links to the first page and to the next one. */

@@ -1,6 +1,7 @@
 import { countText, counted } from './format.ts';
 import { html, type Html } from './html.ts';
-import { pageLinks, withQuery, withValues } from './links.ts';
+import { withQuery, withValues } from './links.ts';
+import { filterForm, furtherPages, hiddenFields, type ListAddress } from './list.ts';
 import type { PageCall } from './page.ts';
 import { selectBox } from './table.ts';
 
@@ -67,12 +68,7 @@ export class Selection {
   }
 }
 
-interface List {
-  path: string;
-  /** The parameters that choose the rows: filters and `cursor`. */
-  query: Readonly<Record<string, string>>;
-  /** Parameters that stay, and have no field in `filter`. */
-  fixed?: Readonly<Record<string, string>>;
+interface List extends ListAddress {
   /** Fields of the filter. */
   filter?: Html;
   rows: Html;
@@ -88,19 +84,13 @@ interface List {
  * A list with its filter and its further pages. If rows can be selected, all is one form, and the links to pages are buttons
  * of it: so what is selected stays selected. The filter comes first, so that the key Enter uses it.
  */
-export function list({ path, query, fixed = {}, filter, rows, next, selection, actions }: List): Html {
-  const unchanging = Object.entries(fixed).map(
-    ([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`,
-  );
-  const fields = filter && html`${filter} <button>Filter</button>`;
-  if (!selection) {
-    return html`${fields && html`<form class="filter" method="get" action="${path}">${unchanging} ${fields}</form>`}
-    ${rows} ${pageLinks(path, { ...query, ...fixed }, next)}`;
-  }
+export function list({ filter, rows, next, selection, actions, ...address }: List): Html {
+  if (!selection) return html`${filter && filterForm(address, filter)} ${rows} ${furtherPages(address, next)}`;
+  const { path, kept, query } = address;
   return html`<form method="get" action="${path}">
-    ${unchanging} ${fields && html`<div class="filter">${fields}</div>`} ${selection.hidden()} ${rows}
-    ${pageButtons(Boolean(query['cursor']), next)}
-    ${selection.isUsed && html`${selection.line(withQuery(path, { ...query, ...fixed }))} ${actions}`}
+    ${hiddenFields(address)} ${filter && html`<div class="filter">${filter} <button>Filter</button></div>`}
+    ${selection.hidden()} ${rows} ${pageButtons(Boolean(query['cursor']), next)}
+    ${selection.isUsed && html`${selection.line(withQuery(path, { ...kept, ...query }))} ${actions}`}
   </form>`;
 }
 

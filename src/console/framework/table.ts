@@ -1,9 +1,13 @@
 import { html, type Html, type HtmlPart } from './html.ts';
 import { orderAddress, type ListAddress } from './list.ts';
 
-/** The order that the head of a column leads to: a value of `sort`, or empty for the order of names. */
+/**
+ * The order that the head of a column leads to: a value of `sort`, or empty for the order without it. Of names it is the rising one,
+ * of others the falling one. `reverse` is its reverse, to which the head leads from it.
+ */
 interface Sortable {
   sort?: string;
+  reverse?: string;
 }
 
 /** The title of a column: of texts, of the names of the rows, of numbers, or one that only screen readers need. */
@@ -79,11 +83,14 @@ function heading(column: Column, list: ListAddress | undefined): Html {
     return html`<th scope="col" role="columnheader"><span class="unseen">${column.unseen}</span></th>`;
   const title = 'name' in column ? column.name : 'number' in column ? column.number : column.text;
   const mark = 'number' in column && html` class="number"`;
-  const { sort } = column;
+  const { sort, reverse } = column;
   if (!list || sort === undefined) return html`<th scope="col" role="columnheader" ${mark}>${title}</th>`;
-  const isCurrent = (list.query['sort'] ?? '') === sort;
-  const order = isCurrent && html` aria-sort="${sort === '' ? 'ascending' : 'descending'}"`;
-  const link = html`<a href="${orderAddress(list, sort)}">${title}</a>`;
+  const current = list.query['sort'] ?? '';
+  const isRising = current === reverse || 'name' in column;
+  const order =
+    (current === sort || current === reverse) && html` aria-sort="${isRising ? 'ascending' : 'descending'}"`;
+  const target = reverse !== undefined && current === sort ? reverse : sort;
+  const link = html`<a href="${orderAddress(list, target)}">${title}</a>`;
   return html`<th scope="col" role="columnheader" ${mark} ${order}>${link}</th>`;
 }
 

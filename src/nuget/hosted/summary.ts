@@ -56,9 +56,11 @@ const columns = `p.package_key AS packageKey, p.package_id AS id, p.package_type
 const newest = `packages p LEFT JOIN package_versions v ON v.id = COALESCE(p.latest_stable2, p.latest_pre2)`;
 const versionColumns = `v.version, v.listed, v.published_at AS publishedAt, v.size_bytes AS sizeBytes, v.sha512,
   v.download_count AS downloadCount`;
+const listedVersionColumns = `v.sort_key AS sortKey, ${versionColumns}`;
 
 type SummaryRow = Omit<PackageSummary, 'key' | 'packageTypes' | 'upstream'> & { packageKey: string; types: string };
 type VersionRow = Omit<VersionSummary, 'listed' | 'cachedAt'> & { listed: number };
+type ListedRow = VersionRow & { sortKey: string };
 
 /** Up to `limit` packages of the account that have a version, by key, after the key `after`. `only` limits the ids. */
 export async function listPackages(
@@ -175,17 +177,49 @@ export async function listVersions(
   limit: number,
   after: string | undefined,
 ): Promise<(VersionSummary & { order: string })[]> {
+  const row = await packageRowOf(database, accountId, id);
+  const rows = await database.select<ListedRow>(
+    `SELECT ${listedVersionColumns} FROM package_versions v
+     WHERE package_row = ? ${after === undefined ? '' : 'AND sort_key < ?'} ORDER BY sort_key DESC LIMIT ?`,
+    [row, ...(after === undefined ? [] : [after]), limit],
+  );
+  return rows.map(listedOf);
+}
+
+/** The numbers by which versions are sorted, the largest first. */
+export const versionOrders = {
+  size: { column: 'size_bytes', field: 'sizeBytes' },
+  downloads: { column: 'download_count', field: 'downloadCount' },
+} as const;
+
+/** As `listVersions`, the largest first, then the oldest version. */
+export async function rankedVersions(
+  database: Database,
+  accountId: number,
+  id: string,
+  sort: keyof typeof versionOrders,
+  limit: number,
+  after: Rank | undefined,
+): Promise<Ranked<VersionSummary & { order: string }>[]> {
+  const statement = {
+    columns: listedVersionColumns,
+    from: 'package_versions v WHERE v.package_row = ?',
+    values: [await packageRowOf(database, accountId, id)],
+    value: `v.${versionOrders[sort].column}`,
+    name: 'v.sort_key',
+  };
+  const rows = await rankedRows<ListedRow>(database, statement, limit, after);
+  return rows.map(({ rank, item }) => ({ rank, item: listedOf(item) }));
+}
+
+/** The row of a package that has a version. Throws `NotFound`. */
+async function packageRowOf(database: Database, accountId: number, id: string): Promise<number> {
   const found = await database.get<{ id: number }>(
     'SELECT id FROM packages WHERE account_id = ? AND package_key = ? AND version_count > 0',
     [accountId, packageKey(id)],
   );
   if (!found) throw packageNotFound(id);
-  const rows = await database.select<VersionRow & { sortKey: string }>(
-    `SELECT sort_key AS sortKey, ${versionColumns} FROM package_versions v
-     WHERE package_row = ? ${after === undefined ? '' : 'AND sort_key < ?'} ORDER BY sort_key DESC LIMIT ?`,
-    [found.id, ...(after === undefined ? [] : [after]), limit],
-  );
-  return rows.map(({ sortKey, ...row }) => ({ ...versionOf(row), order: sortKey }));
+  return found.id;
 }
 
 /**
@@ -243,6 +277,10 @@ export async function getVersion(
 
 function packageNotFound(id: string): DomainError {
   return new DomainError('NotFound', `This account has no package ${id.slice(0, 100)}.`);
+}
+
+function listedOf({ sortKey, ...row }: ListedRow): VersionSummary & { order: string } {
+  return { ...versionOf(row), order: sortKey };
 }
 
 function versionOf<T extends VersionRow>({ listed, ...row }: T) {

@@ -5,6 +5,7 @@ import type { Tokens } from '../../accounts/tokens.ts';
 import { findingList } from '../../api/content/content-schemas.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { pageQuery, readPage } from '../../api/framework/paging.ts';
+import { filterText } from '../../api/framework/sorted.ts';
 import { originFields, timeOrNull } from '../../api/framework/schemas.ts';
 import { byBytes } from '../../mirror/store/words.ts';
 import type { NameUse, TokenUses } from '../../usage/token-uses.ts';
@@ -20,6 +21,7 @@ const findingsQuery = pageQuery.extend({
     .enum(['vulnerable', 'deprecated'], 'expected vulnerable or deprecated')
     .optional()
     .meta({ description: 'Only these versions' }),
+  q: filterText('Only packages whose ID contains this text, in any letter case'),
 });
 
 /** How long an answer waits for the data of upstreams; milliseconds. */
@@ -48,6 +50,7 @@ export function findingOperations(findings: Findings, uses: TokenUses, tokens: T
         const isVisible = ({ key, upstream, vulnerabilities, isDeprecated }: Finding) =>
           (upstream !== null || readsHosted(principal)) &&
           (only?.includes(key) ?? true) &&
+          key.includes(query.q) &&
           (query.origin === undefined || (query.origin === 'hosted') === (upstream === null)) &&
           (query.kind === undefined || (query.kind === 'deprecated' ? isDeprecated : vulnerabilities.length > 0));
         const all = [...byPackage.values()].flatMap((versions) => [...versions.values()]).filter(isVisible);

@@ -3,6 +3,7 @@ import { readerOf } from '../source/reader.ts';
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
+import { firstRanked, type Rank } from '../../runtime/ranked.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { parseRange, satisfies } from '../format/range.ts';
 import { parseVersion } from '../format/version.ts';
@@ -13,7 +14,9 @@ import {
   listVersions,
   packageOrders,
   rankedPackages,
+  rankedVersions,
   totalOfPackages,
+  versionOrders,
   type PackageSummary,
   type VersionSummary,
 } from '../hosted/summary.ts';
@@ -38,6 +41,10 @@ import { versionDetails, type DetailsParts } from './version-details.ts';
 
 const packagesQuery = sortedQuery(['versions', 'size', 'downloads', 'updated', 'used']);
 const versionsQuery = pageQuery.extend({
+  sort: z
+    .enum(['size', 'downloads'], 'expected size, downloads, or no order')
+    .optional()
+    .meta({ description: 'The largest first; without it, the newest version first' }),
   q: z
     .string('expected one text')
     .max(100)
@@ -143,7 +150,8 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       method: 'get',
       path: '/packages/:id/versions',
       id: 'listPackageVersions',
-      summary: 'List all versions of a package, the newest first; of a mirrored package those that are stored here',
+      summary:
+        'List all versions of a package, the newest or the largest first; of a mirrored package those that are stored here',
       action: 'read',
       params: { id },
       subject: { kind: 'package', param: 'id', keyOf: packageKey },
@@ -156,19 +164,33 @@ export function packageOperations(parts: DetailsParts): Operation[] {
         const stored = await mirrored.versions(owner, id);
         const wanted = query.q.toLowerCase();
         const range = query.range === undefined ? undefined : parseRange(query.range);
-        const { entries, next_cursor } = await readPage<OrderedVersion, [string]>(query, {
-          name: 'versions',
-          key: z.tuple([z.string()]),
-          keyOf: ({ order }) => [order],
-          read: async (limit, after) =>
-            stored?.filter(({ order }) => after === undefined || order < after[0]).slice(0, limit) ??
-            listVersions(feed.database, reader, id, limit, after?.[0]),
-          isVisible:
-            wanted === '' && !range
-              ? undefined
-              : ({ version }) =>
-                  version.toLowerCase().startsWith(wanted) && (!range || satisfies(range, parseVersion(version)!)),
-        });
+        const isVisible =
+          wanted === '' && !range
+            ? undefined
+            : ({ version }: OrderedVersion) =>
+                version.toLowerCase().startsWith(wanted) && (!range || satisfies(range, parseVersion(version)!));
+        const { sort } = query;
+        const inOrder = async (limit: number, after: Rank | undefined) =>
+          stored
+            ? firstRanked(stored, {
+                rankOf: (each): Rank => [each[versionOrders[sort!].field], each.order],
+                isShown: () => true,
+                after,
+                limit,
+              })
+            : rankedVersions(feed.database, reader, id, sort!, limit, after);
+        const { entries, next_cursor } =
+          sort !== undefined
+            ? await sortedPage(query, 'versions', [{ ranked: inOrder }], isVisible)
+            : await readPage<OrderedVersion, [string]>(query, {
+                name: 'versions',
+                key: z.tuple([z.string()]),
+                keyOf: ({ order }) => [order],
+                read: async (limit, after) =>
+                  stored?.filter(({ order }) => after === undefined || order < after[0]).slice(0, limit) ??
+                  listVersions(feed.database, reader, id, limit, after?.[0]),
+                isVisible,
+              });
         const known = await findings.within(markPatience, owner);
         return { items: entries.map((each) => toVersion(id, each, known)), next_cursor };
       },

@@ -6,12 +6,13 @@ import { isDigestBeginning, type Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { nameQuery } from '../../mirror/store/words.ts';
 import type { Content } from '../../storage/files/content.ts';
-import { isIndex, type Descriptor } from '../format/manifest.ts';
+import { isIndex, mediaTypes, type Descriptor } from '../format/manifest.ts';
 import { naturalKey } from '../hosted/natural-order.ts';
 import { hasManifest } from '../hosted/repositories.ts';
 import { attachedKind, attachedTags, cosignTags, type AttachedKind } from './attached.ts';
 import type { Images } from './images.ts';
 import {
+  cannotSort,
   imageOrders,
   maxAliases,
   tagsShown,
@@ -35,6 +36,9 @@ const filledAtOnce = 500;
 const afterDigits = 'g';
 /** Most types of what is attached to the manifests of a page. */
 const maxAttached = 1000;
+/** Most tags that are sorted by the numbers of their manifests, and most images of their indexes for a sort by pulls. */
+const maxSorted = 5000;
+const maxCounted = 20_000;
 /** Most tags and indexes of one manifest. */
 const maxReferences = 100;
 /** The columns of a row `m` of `manifests`, as lists name them. */
@@ -42,6 +46,17 @@ const manifestColumns = `m.digest, m.media_type AS mediaType, m.image_bytes AS s
   m.pull_count AS pullCount, m.last_pulled_at AS lastPulledAt`;
 /** The columns of a row `t` of `tags` with its manifest `m`. */
 const tagColumns = 't.name, t.digest, m.media_type AS mediaType, m.image_bytes AS sizeBytes, t.updated_at AS updatedAt';
+const indexTypes = [mediaTypes.index, mediaTypes.dockerList].map((each) => `'${each}'`).join(', ');
+/** By what tags are sorted. The pulls of an index are those of its images. */
+const tagOrders: Record<TagQuery['order'], string> = {
+  asc: 't.sort_key',
+  desc: 't.sort_key',
+  newest: 't.updated_at',
+  size: 'm.image_bytes',
+  pulls: `CASE WHEN m.media_type IN (${indexTypes}) THEN COALESCE((SELECT SUM(c.pull_count) FROM manifest_references f
+    CROSS JOIN manifests c ON c.repository_id = m.repository_id AND c.digest = f.digest
+    WHERE f.manifest_id = m.id), m.pull_count) ELSE m.pull_count END`,
+};
 const taggedManifests = 'tags t JOIN manifests m ON m.repository_id = t.repository_id AND m.digest = t.digest';
 
 /** The hosted images of accounts. */
@@ -161,15 +176,16 @@ class HostedRepository implements StoredRepository {
     after: ListedTag['key'] | undefined,
   ): Promise<ListedTag[]> {
     await this.#fillKeys();
-    const column = order === 'newest' ? 't.updated_at' : 't.sort_key';
+    const column = tagOrders[order];
+    if (order === 'size' || order === 'pulls') await this.#checkCount(order);
     const [than, direction] = order === 'asc' ? ['>', 'ASC'] : ['<', 'DESC'];
     const conditions = [
       ...(after ? [`(${column} ${than} ? OR (${column} = ? AND t.name ${than} ?))`] : []),
       ...(text === '' ? [] : ["LOWER(t.name) LIKE ? ESCAPE '!'"]),
       ...(hidesAttached ? attachedTags.map((each) => `t.name NOT LIKE '${each}%'`) : []),
     ];
-    const rows = await this.#database.select<Omit<ListedTag, 'key' | 'aliases'> & { sortKey: string }>(
-      `SELECT ${tagColumns}, t.sort_key AS sortKey, m.pull_count AS pullCount, m.last_pulled_at AS lastPulledAt
+    const rows = await this.#database.select<Omit<ListedTag, 'key' | 'aliases'> & { place: string | number }>(
+      `SELECT ${tagColumns}, ${column} AS place, m.pull_count AS pullCount, m.last_pulled_at AS lastPulledAt
        FROM ${taggedManifests} WHERE t.repository_id = ? ${conditions.map((each) => `AND ${each}`).join(' ')}
        ORDER BY ${column} ${direction}, t.name ${direction} LIMIT ?`,
       [
@@ -180,11 +196,22 @@ class HostedRepository implements StoredRepository {
       ],
     );
     const aliases = await this.#aliases(rows);
-    return rows.map(({ sortKey, ...row }) => ({
+    return rows.map(({ place, ...row }) => ({
       ...row,
-      key: [order === 'newest' ? row.updatedAt : sortKey, row.name],
+      key: [place, row.name],
       aliases: (aliases.get(row.digest) ?? []).filter((name) => name !== row.name).slice(0, maxAliases),
     }));
+  }
+
+  /** Throws `Invalid` for tags that are too many to be sorted by the numbers of their manifests, for which there is no index. */
+  async #checkCount(order: 'size' | 'pulls'): Promise<void> {
+    const tags = `SELECT name FROM tags WHERE repository_id = ? ORDER BY name LIMIT 1 OFFSET ${maxSorted}`;
+    if (await this.#database.get(tags, [this.#id])) throw cannotSort(`the image has more than ${maxSorted} tags`);
+    if (order === 'size') return;
+    const counted = `SELECT f.digest FROM ${taggedManifests} JOIN manifest_references f ON f.manifest_id = m.id
+      WHERE t.repository_id = ? AND m.media_type IN (${indexTypes}) LIMIT 1 OFFSET ${maxCounted}`;
+    if (await this.#database.get(counted, [this.#id]))
+      throw cannotSort(`the indexes of the tags have more than ${maxCounted} images`);
   }
 
   /** Writes the sort keys of tags that an older release has written. While the database cannot be written, they come first. */

@@ -23,6 +23,7 @@ import { readParsedList, referrerLists } from '../mirrored/parsed-lists.ts';
 import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
 import { attachedKind, attachedTags, type AttachedKind } from './attached.ts';
 import {
+  cannotSort,
   maxAliases,
   type DescribedManifest,
   type ListedManifest,
@@ -117,8 +118,12 @@ export class MirroredRepository implements StoredRepository {
     limit: number,
     after: ListedTag['key'] | undefined,
   ): Promise<ListedTag[]> {
+    if (order === 'pulls') throw cannotSort('the pulls of mirrored tags are counted by image, and not by tag');
     const sign = order === 'asc' ? 1 : -1;
-    const sortKey = ({ reference, storedAt }: ListedEntry) => (order === 'newest' ? storedAt : naturalKey(reference));
+    const sortKey = (entry: ListedEntry) => {
+      if (order === 'newest') return entry.storedAt;
+      return order === 'size' ? imageBytesOf(entry) : naturalKey(entry.reference);
+    };
     const tagged = await this.#tagged(maxTags);
     const byDigest = Map.groupBy(tagged, ({ digest }) => digest);
     return tagged

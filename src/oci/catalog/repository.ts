@@ -1,5 +1,6 @@
 import type { NameSet } from '../../accounts/names.ts';
 import type { ListTotal, Rank, Ranked } from '../../runtime/ranked.ts';
+import { DomainError } from '../../runtime/errors.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import type { Content } from '../../storage/files/content.ts';
 import type { Descriptor } from '../format/manifest.ts';
@@ -60,10 +61,18 @@ export interface RepositorySummary {
 export interface TagQuery {
   /** Tags that contain this text, which is in lower case. */
   text: string;
-  /** `asc` is the natural order, `desc` its reverse; with `newest`, the tag that was pushed or stored last comes first. */
-  order: 'asc' | 'desc' | 'newest';
+  /**
+   * `asc` is the natural order, `desc` its reverse; with `newest`, the tag that was pushed or stored last comes first, with
+   * `size` and `pulls` the largest or most pulled one.
+   */
+  order: 'asc' | 'desc' | 'newest' | 'size' | 'pulls';
   /** Whether tags of signatures and others are left out, which begin as `attachedTags`. */
   hidesAttached: boolean;
+}
+
+/** An order of tags that a repository does not have. */
+export function cannotSort(why: string): DomainError {
+  return new DomainError('Invalid', `order: ${why}. Use another order.`, { detail: { parameter: 'order' } });
 }
 
 /** The most tags of one repository in a list of repositories. */
@@ -128,7 +137,10 @@ export interface StoredRepository {
   digestOf(tag: string): Promise<Digest | undefined>;
   /** The content of a manifest or blob, to be closed; undefined, or a domain error, if it is not there. */
   open(kind: 'manifest' | 'blob', digest: Digest): Promise<Content | undefined>;
-  /** Up to `limit` tags in the wanted order, after `after`. */
+  /**
+   * Up to `limit` tags in the wanted order, after `after`. Throws `Invalid` for `size` and `pulls` with too many tags, and for
+   * `pulls` of a mirrored repository: it does not know the images of its indexes.
+   */
   tags(query: TagQuery, limit: number, after: ListedTag['key'] | undefined): Promise<ListedTag[]>;
   /**
    * Up to `limit` manifests in the order of their digests, after `after`. `next` is where the list continues; undefined at its

@@ -23,10 +23,13 @@ const tagQuery = pageQuery.extend({
     description: 'With 0, without the tags that clients make for signatures and others, such as `sha256-….sig`',
   }),
   q: z.string('expected one text').max(128).optional().meta({ description: 'Only tags that contain this text' }),
-  order: z.enum(['asc', 'desc', 'newest'], 'expected asc, desc or newest').default('asc').meta({
-    description:
-      'The natural order, in which v2 is before v10, its reverse, or by the last push; by the time of storing if mirrored',
-  }),
+  order: z
+    .enum(['asc', 'desc', 'newest', 'size', 'pulls'], 'expected asc, desc, newest, size or pulls')
+    .default('asc')
+    .meta({
+      description:
+        'The natural order, in which v2 is before v10, its reverse, or by the last push; by the time of storing if mirrored. By size or pulls the largest first: of a hosted image with at most 5,000 tags, and pulls only of a hosted one',
+    }),
 });
 
 /** `/containers/<name>`: the tags and manifests of one image. They answer from what is stored, and fetch nothing. */
@@ -49,7 +52,7 @@ export function imageOperations(stored: StoredImages): Operation[] {
         const asked = { text: q.toLowerCase(), order, hidesAttached: query.attached === '0' };
         const { entries, next_cursor } = await readPage(query, {
           name: `tags/${order}`,
-          key: z.tuple([order === 'newest' ? z.int() : z.string(), z.string()]).readonly(),
+          key: z.tuple([order === 'asc' || order === 'desc' ? z.string() : z.int(), z.string()]).readonly(),
           keyOf: ({ key }: ListedTag) => key,
           read: (limit, after) => stored.tags(at, asked, limit, after),
         });

@@ -6,6 +6,7 @@ import { ago, copyable, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, withValues } from '../../framework/links.ts';
+import { emptyText, textField } from '../../framework/list.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../../framework/rights.ts';
 import { firstOf, list, Selection } from '../../framework/selection.ts';
 import { type Cells, table } from '../../framework/table.ts';
@@ -23,7 +24,8 @@ export const tokensPage: Page = {
   section: 'tokens',
   action: 'admin',
   show: async (call) => {
-    const query = given(call.query, 'cursor', 'name');
+    const query = given(call.query, 'name', 'sort', 'cursor');
+    const address = { path, query };
     const { items, next_cursor: next } = await call.api.call('listTokens', tokenList, { query });
     const selection = new Selection(call, 'id');
     const sessions = await call.api.call('listSessions', sessionList, { query: { limit: '50' } });
@@ -32,12 +34,8 @@ export const tokensPage: Page = {
         <a class="button" href="/console/tokens/find">Find a token by its value</a>
       </p>
       ${list({
-        path,
-        query,
-        filter: html`<div>
-          <label for="name">Name contains</label>
-          <input id="name" name="name" maxlength="200" value="${query['name']}" />
-        </div>`,
+        ...address,
+        filter: textField(address, 'Name contains', 'name', 200),
         rows: table(
           [
             { unseen: 'Select' },
@@ -45,13 +43,13 @@ export const tokensPage: Page = {
             'Begins with',
             'Scopes',
             'Limited to',
-            'Made by',
-            'Last used',
+            { text: 'Made', sort: '' },
+            { text: 'Last used', sort: 'used' },
             'Expires',
             'State',
           ],
           items.map((each) => tokenRow(each, selection, call.now)),
-          { empty: html`Nothing matches. <a href="${path}">Clear the filter</a>` },
+          { empty: emptyText(address, 'There are no tokens.'), list: address },
         ),
         next,
         selection,
@@ -74,7 +72,7 @@ function tokenRow(each: Token, selection: Selection, now: number): Cells {
     prefix !== '' && html`<code>${prefix}…</code>`,
     each.scopes.join(', '),
     limitedTo(patterns),
-    makerOf(each),
+    html`${makerOf(each)} ${ago(each.created_at, now)}`,
     ago(each.last_used_at, now),
     ago(expires, now),
     tokenState(each, now),

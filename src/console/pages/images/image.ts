@@ -11,7 +11,8 @@ import { historySchema } from '../../../api/framework/schemas.ts';
 import { ago, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
-import { choice, given, imagePath, tabLinks, withQuery, pageLinks } from '../../framework/links.ts';
+import { given, imagePath, tabLinks, withQuery, pageLinks } from '../../framework/links.ts';
+import { emptyText, filterForm, orderAddress, refusalOf, textField, type ListAddress } from '../../framework/list.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
 import { list, Selection } from '../../framework/selection.ts';
 import { table } from '../../framework/table.ts';
@@ -69,42 +70,44 @@ const notAllowed = html`<p class="empty">Only an administrator of the account se
 async function tags(call: PageCall, found: Found, mayDelete: boolean): Promise<Html> {
   const { api, query: asked, urls, now } = call;
   const { name } = found;
-  const query = {
-    order: 'newest',
-    attached: '0',
-    ...given(asked, 'order', 'cursor', 'attached'),
-    q: (asked['q'] ?? '').slice(0, maxFilterLength),
-  };
-  const { items, next_cursor: next } = await api.call('listTags', tagList, { params: { name }, query });
+  const query = { ...given(asked, 'sort', 'cursor'), q: (asked['q'] ?? '').slice(0, maxFilterLength) };
+  const kept = given(asked, 'attached');
+  const address = { path: imagePath(name), kept, query };
+  const { sort = 'newest', ...filters }: Record<string, string> = query;
+  const all = await api
+    .call('listTags', tagList, { params: { name }, query: { attached: '0', ...kept, ...filters, order: sort } })
+    .catch((error: unknown) => refusalOf(error, 'order'));
   const newestTags = { order: 'newest', attached: '0', limit: '50' };
   const latest = await api.call('listTags', tagList, { params: { name }, query: newestTags });
   const selection = mayDelete ? new Selection(call, 'tag') : undefined;
-  const hides = query.attached === '0' && items.some(({ attached }) => attached.length > 0);
+  const filter = textField(address, 'Tags that contain', 'q', maxFilterLength);
   const newest = tagToPull(latest.items.map((each) => each.name));
   const digest = latest.items.find((each) => each.name === newest)?.digest;
   const params = { name, reference: digest ?? '' };
   const pulled = digest && (await api.call('getManifest', manifestDetails, { params }).catch(undefinedIfGone));
   return html`${pulled && lines(pullLine(urls.registry, name, `:${newest}`, pulled), 'the line that pulls this image')}
-  ${list({
-    path: imagePath(name),
-    query,
-    filter: html`<div>
-        <label for="q">Tags that contain</label>
-        <input id="q" name="q" type="search" maxlength="${maxFilterLength}" value="${query.q}" />
-      </div>
-      ${choice('order', 'Order', { '': 'Newest push', desc: 'Version, high to low', asc: 'Version, low to high' }, asked['order'])}
-      ${query.attached !== '0' && html`<input type="hidden" name="attached" value="${query.attached}" />`}`,
-    rows: tagTable(name, items, now, selection, query.q !== ''),
-    next,
-    selection,
-    actions: deletion(name, found.origin),
-  })}
   ${
-    hides &&
-    html`<p class="hint">
-      Tags of signatures are left out.
-      <a href="${withQuery(imagePath(name), { ...query, cursor: null, attached: '1' })}">Show them</a>
-    </p>`
+    typeof all === 'string'
+      ? html`${filterForm(address, filter)}
+          <p class="field-error" role="alert">
+            ${all} <a href="${orderAddress(address, '')}">The newest push first</a>
+          </p>`
+      : html`${list({
+          ...address,
+          filter,
+          rows: tagTable(found, address, all.items, now, selection),
+          next: all.next_cursor,
+          selection,
+          actions: deletion(name, found.origin),
+        })}
+        ${
+          (kept['attached'] ?? '0') === '0' &&
+          all.items.some(({ attached }) => attached.length > 0) &&
+          html`<p class="hint">
+            Tags of signatures are left out.
+            <a href="${withQuery(address.path, { ...query, cursor: null, attached: '1' })}">Show them</a>
+          </p>`
+        }`
   }`;
 }
 
@@ -116,22 +119,22 @@ function tagToPull(tags: readonly string[]): string | undefined {
 const attachedTexts = { signature: 'signed', sbom: 'SBOM', attestation: 'attested' } as const;
 
 function tagTable(
-  name: string,
+  { name, origin }: Found,
+  address: ListAddress,
   items: readonly z.input<typeof tagSchema>[],
   now: number,
   selection: Selection | undefined,
-  isFiltered: boolean,
 ): Html {
   return table(
     [
       selection !== undefined && { unseen: 'Select' },
-      'Tag',
+      { text: 'Tag', sort: 'desc', reverse: 'asc' },
       'Digest',
       'Platforms',
-      { number: 'Size' },
-      { number: 'Pulls' },
+      { number: 'Size', sort: 'size' },
+      { number: 'Pulls', ...(origin === 'hosted' && { sort: 'pulls' }) },
       'Last pull',
-      'Updated',
+      { text: 'Updated', sort: '' },
     ],
     items.map((each) => [
       selection?.box(each.name, each.name),
@@ -146,9 +149,8 @@ function tagTable(
       ago(each.updated_at, now),
     ]),
     {
-      empty: isFiltered
-        ? html`No tag contains this text. <a href="${imagePath(name)}">Clear the filter</a>`
-        : 'No tags. Its manifests can be pulled by digest: see the untagged manifests.',
+      empty: emptyText(address, 'No tags. Its manifests can be pulled by digest: see the untagged manifests.'),
+      list: address,
     },
   );
 }
@@ -167,7 +169,7 @@ async function untagged(call: PageCall, { name, origin }: Found, mayDelete: bool
     ${list({
       path: imagePath(name),
       query,
-      fixed: { show: 'untagged' },
+      kept: { show: 'untagged' },
       rows: manifestTable(name, items, call.now, selection, next !== null),
       next,
       selection,

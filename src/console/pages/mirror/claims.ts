@@ -2,7 +2,8 @@ import { claimList } from '../../../api/content/content-schemas.ts';
 import { ago, short } from '../../framework/format.ts';
 import { confirmForm } from '../../framework/form.ts';
 import { html } from '../../framework/html.ts';
-import { given, pageLinks, withQuery } from '../../framework/links.ts';
+import { given, withQuery } from '../../framework/links.ts';
+import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
 
@@ -14,12 +15,14 @@ export const claimsPage: Page = {
   section: undefined,
   action: 'admin',
   show: async ({ api, query: asked, now }) => {
-    const query = given(asked, 'cursor');
+    const query = given(asked, 'q', 'cursor');
+    const list = { path, query };
     const { items, next_cursor: next } = await api.call('listClaims', claimList, { query });
     const body = html`<p>
         Names whose content was deleted. The account still claims them, so no upstream is used for them: otherwise
         clients could get a package of a stranger under a name that was yours.
       </p>
+      ${filterForm(list, textField(list, 'Name contains'))}
       ${table(
         ['Name', 'Kind', 'Claimed', 'Change'],
         items.map(({ kind, name, since }) => [
@@ -30,9 +33,9 @@ export const claimsPage: Page = {
             >Release<span class="unseen"> ${name}</span></a
           >`,
         ]),
-        { empty: 'No claims without content. A name appears here when its last content is deleted.' },
+        { empty: emptyText(list, 'No claims without content. A name appears here when its last content is deleted.') },
       )}
-      ${pageLinks(path, query, next)}`;
+      ${furtherPages(list, next)}`;
     return { title: 'Claims without content', body, json: '/v1/claims' };
   },
 };

@@ -4,7 +4,8 @@ import { protocolWords } from '../../../config/protocols.ts';
 import { ago, countText, short } from '../../framework/format.ts';
 import { html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
-import { choice, given, pageLinks, withQuery } from '../../framework/links.ts';
+import { choice, given, withQuery } from '../../framework/links.ts';
+import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
 import { explainPath } from './explain.ts';
@@ -21,27 +22,20 @@ export const failedRequestsPage: Page = {
   section: 'audit',
   action: 'any',
   show: async (call) => {
-    const query = given(call.query, 'cursor', ...filters);
+    const query = given(call.query, ...filters, 'sort', 'cursor');
+    const list = { path, query };
     const { items, next_cursor: next } = await call.api.call('listFailedRequests', failedRequestList, { query });
-    const isFiltered = Object.keys(query).length > 0;
     const body = html`<p>
         What clients asked for in the last two days and did not get. Equal requests are counted together. A wrong
         password or token is in the <a href="/console/audit?type=sign_in.failed">audit</a>.
       </p>
-      <form class="filter" method="get" action="${path}">
-        ${choice('kind', 'Kind', { '': 'all', ...kinds }, query['kind'])}
-        <div>
-          <label for="name">Name</label>
-          <input id="name" name="name" maxlength="255" value="${query['name']}" />
-        </div>
-        <div>
-          <label for="upstream">Upstream</label>
-          <input id="upstream" name="upstream" maxlength="255" value="${query['upstream']}" />
-        </div>
-        <button>Filter</button>
-      </form>
+      ${filterForm(list, [
+        choice('kind', 'Kind', { '': 'all', ...kinds }, query['kind']),
+        textField(list, 'Name', 'name', 255),
+        textField(list, 'Upstream', 'upstream', 255),
+      ])}
       ${table(
-        ['Last', 'Name', 'Status', 'Why', 'Upstream', 'Token', { number: 'Times' }],
+        [{ text: 'Last', sort: '' }, 'Name', 'Status', 'Why', 'Upstream', 'Token', { number: 'Times', sort: 'count' }],
         items.map((each) => [
           ago(each.last_at, call.now),
           nameOf(call, each),
@@ -55,13 +49,9 @@ export const failedRequestsPage: Page = {
             >`,
           countText(each.count),
         ]),
-        {
-          empty: isFiltered
-            ? html`Nothing matches. <a href="${path}">Clear the filter</a>`
-            : 'No request failed in the last two days.',
-        },
+        { empty: emptyText(list, 'No request failed in the last two days.'), list },
       )}
-      ${pageLinks(path, query, next)}`;
+      ${furtherPages(list, next)}`;
     return { title: 'Failed requests', body, json: withQuery('/v1/failed-requests', query) };
   },
 };

@@ -12,7 +12,7 @@ import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import type { Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { choice, given, withValues } from '../../framework/links.ts';
-import { emptyText, filterForm, textField, totalLine, type ListAddress } from '../../framework/list.ts';
+import { emptyText, filterForm, refusalOf, textField, totalLine, type ListAddress } from '../../framework/list.ts';
 import { barChart } from '../../framework/plot.ts';
 import { firstOf, list, Selection } from '../../framework/selection.ts';
 import { facts, type Cells, table } from '../../framework/table.ts';
@@ -217,16 +217,16 @@ async function entriesPart(call: PageCall, upstream: UpstreamItem): Promise<Html
   const filter = html`${textField(address, 'Name begins with', 'name', 255)}
   ${choice('entry_kind', 'Kind', { '': 'all', ...kinds }, query['entry_kind'])}`;
   const asked = { params: { id: upstream.id }, query: { ...query, kind: upstream.kind, total: '1' } };
-  const found = await call.api.call('listUpstreamEntries', upstreamEntryList, asked).catch(tooMany);
+  const found = await call.api
+    .call('listUpstreamEntries', upstreamEntryList, asked)
+    .catch((error: unknown) => refusalOf(error, 'name'));
   if (typeof found === 'string')
     return html`${filterForm(address, filter)}
       <p class="field-error" role="alert">${found}</p>`;
   const selection = may(call.principal, 'delete') ? new Selection(call, 'entry') : undefined;
   const uncounted = query['name'] ? 'More than 10,000 entries' : 'They are being counted; look again in a minute.';
   const entries = list({
-    path: address.path,
-    query,
-    fixed: { ...kept, ...given(query, 'sort') },
+    ...address,
     filter,
     rows: entryTable(address, found.items, selection, call.now),
     next: found.next_cursor,
@@ -236,12 +236,6 @@ async function entriesPart(call: PageCall, upstream: UpstreamItem): Promise<Html
     </p>`,
   });
   return html`${totalLine(found.total, 'entry', 'entries', uncounted)} ${entries}`;
-}
-
-/** The message, if a text finds too many entries to sort them. */
-function tooMany(error: unknown): string {
-  if (error instanceof DomainError && error.detail?.['parameter'] === 'name') return error.message;
-  throw error;
 }
 
 function entryTable(

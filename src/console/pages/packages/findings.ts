@@ -1,13 +1,15 @@
 import { findingList } from '../../../api/content/content-schemas.ts';
 import { ago, countText, counted, originOf, short } from '../../framework/format.ts';
-import { html, type Html, type HtmlPart } from '../../framework/html.ts';
-import { choice, given, originChoice, packagePath, pageLinks, withQuery } from '../../framework/links.ts';
+import { html, type Html } from '../../framework/html.ts';
+import { choice, given, originChoice, packagePath, withQuery } from '../../framework/links.ts';
+import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
 import { userOf } from '../account/token.ts';
 import { external } from './package-version.ts';
 
 const path = '/console/vulnerable';
+const kinds = { '': 'Vulnerable and deprecated', vulnerable: 'Vulnerable', deprecated: 'Deprecated' };
 
 /** What lists warn of. */
 interface ShownMarks {
@@ -29,7 +31,8 @@ export const findingsPage: Page = {
   section: 'packages',
   action: 'read',
   show: async ({ api, query: asked, now }) => {
-    const query = given(asked, 'kind', 'origin', 'cursor');
+    const query = given(asked, 'q', 'kind', 'origin', 'cursor');
+    const address = { path, query };
     const list = await api.call('listFindings', findingList, { query });
     const body = html`<p>
         ${counted(list.vulnerable_count, 'version')} with a known vulnerability, ${countText(list.deprecated_count)}
@@ -37,10 +40,11 @@ export const findingsPage: Page = {
         feeds, and from what the stored documents of the feeds say.
       </p>
       ${!list.is_complete && html`<p class="warning">This list may lack some: a feed did not send its vulnerability data, or its stored documents are still being read. See the <a href="/console/mirror">mirror</a>.</p>`}
-      <form class="filter" method="get" action="${path}">
-        ${choice('kind', 'Kind', { '': 'Vulnerable and deprecated', vulnerable: 'Vulnerable', deprecated: 'Deprecated' }, query['kind'])}
-        ${originChoice(query['origin'])} <button>Show</button>
-      </form>
+      ${filterForm(address, [
+        textField(address, 'ID contains'),
+        choice('kind', 'Kind', kinds, query['kind']),
+        originChoice(query['origin']),
+      ])}
       ${table(
         [{ name: 'Version' }, 'Origin', 'Warning', 'Advisories', { number: 'Downloads in 30 days' }, 'Last used'],
         list.items.map((each) => [
@@ -53,14 +57,9 @@ export const findingsPage: Page = {
           html`<a href="${packagePath(each.id)}?show=used">${countText(each.downloads_30_days)}</a>`,
           html`${ago(each.last_used_at, now)} ${each.last_used_by && html`<div>by ${userOf(each.last_used_by)}</div>`}`,
         ]),
-        { empty: empty(query) },
+        { empty: emptyText(address, 'No hosted or stored version is known to be vulnerable, and none is deprecated.') },
       )}
-      ${pageLinks(path, query, list.next_cursor)}`;
+      ${furtherPages(address, list.next_cursor)}`;
     return { title: 'Vulnerable and deprecated', body, json: withQuery('/v1/findings', query) };
   },
 };
-
-function empty({ kind, origin }: Record<string, string>): HtmlPart {
-  if (kind || origin) return html`Nothing matches. <a href="${path}">Clear the filter</a>`;
-  return 'No hosted or stored version is known to be vulnerable, and none is deprecated.';
-}

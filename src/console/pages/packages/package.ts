@@ -6,6 +6,7 @@ import { Form } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { given, packagePath, tabLinks, withQuery } from '../../framework/links.ts';
+import { emptyText, textField, type ListAddress } from '../../framework/list.ts';
 import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { list, Selection } from '../../framework/selection.ts';
 import { table } from '../../framework/table.ts';
@@ -64,7 +65,8 @@ async function packageView(call: PageCall, asked: string | undefined): Promise<P
       ${details.has_icon && html`<img class="icon" src="${icon}" alt="" width="32" height="32" />`} ${originOf(found)}
       ${details.title && details.title !== details.id && short(details.title, 200)}
       <span class="quiet"
-        >${counted(found.version_count, 'version')}, ${counted(found.download_count, 'download')}</span
+        >${counted(found.version_count, 'version')}, ${sizeHtml(found.size_bytes)},
+        ${counted(found.download_count, 'download')}</span
       >
     </p>
     ${warnings(details)} ${tabLinks(path, tabs, show)} ${await partOf(show as keyof typeof tabs, call, found, details)}`;
@@ -114,9 +116,9 @@ async function firstPart(call: PageCall, found: Found, details: Details): Promis
 }
 
 async function versionsPart(call: PageCall, found: Found): Promise<Html> {
-  const query = given(call.query, 'cursor', 'q');
-  const path = packagePath(found.id);
   const { id } = found;
+  const query = given(call.query, 'q', 'sort', 'cursor');
+  const address = { path: packagePath(id), kept: { show: 'versions' }, query };
   const { items, next_cursor: next } = await call.api.call('listPackageVersions', packageVersionList, {
     params: { id },
     query,
@@ -124,14 +126,9 @@ async function versionsPart(call: PageCall, found: Found): Promise<Html> {
   const { mayDelete, mayChange } = rightsOf(found, call);
   const selection = mayDelete || mayChange ? new Selection(call, 'version') : undefined;
   return list({
-    path,
-    query,
-    fixed: { show: 'versions' },
-    filter: html`<div>
-      <label for="q">Versions that begin with</label>
-      <input id="q" name="q" type="search" maxlength="100" value="${query['q']}" />
-    </div>`,
-    rows: versionTable(id, items, call.now, selection),
+    ...address,
+    filter: textField(address, 'Versions that begin with'),
+    rows: versionTable(id, items, call.now, { address, selection }),
     next,
     selection,
     actions: versionActions(found, call),
@@ -166,16 +163,16 @@ function versionTable(
   id: string,
   versions: readonly z.input<typeof packageVersion>[],
   now: number,
-  selection?: Selection,
+  { address, selection }: { address?: ListAddress; selection?: Selection | undefined } = {},
 ): Html {
   return table(
     [
       selection !== undefined && { unseen: 'Select' },
-      'Version',
+      { text: 'Version', sort: '' },
       'State',
       'Published',
-      { number: 'Size' },
-      { number: 'Downloads' },
+      { number: 'Size', sort: 'size' },
+      { number: 'Downloads', sort: 'downloads' },
     ],
     versions.map((each) => [
       selection?.box(each.version, each.version),
@@ -185,7 +182,7 @@ function versionTable(
       sizeHtml(each.size_bytes),
       countText(each.download_count),
     ]),
-    { empty: 'No version begins with this text.' },
+    address && { empty: emptyText(address, 'No versions.'), list: address },
   );
 }
 
