@@ -137,7 +137,7 @@ function record(
   observe.count(request.method!, response.statusCode, facts.seconds, context);
   const line = accessLine(request, response, facts, now());
   const { principal } = context;
-  if (principal) usage.count(principal.accountId, line, context.version);
+  if (principal && line.billable) usage.count(principal.accountId, line, context.version);
   // The console uses a token in the place of its visitor; its sessions are listed by themselves.
   if (principal?.kind === 'token' && !isUnder(line.path, '/console')) {
     const { accountId, tokenId, publisherId } = principal;
@@ -151,7 +151,7 @@ function record(
   context.fetchedLater = (fetched) => {
     const { request: id, status, account, token, kind, subject, billable } = line;
     const later = { request: id, at: now(), status, fetched, account, token, kind, subject, billable };
-    if (principal) usage.countFetched(principal.accountId, later);
+    if (principal && billable) usage.countFetched(principal.accountId, later);
     log.info(later, 'fetched');
   };
 }
@@ -200,7 +200,8 @@ function accessLine(
     subject,
     act,
     cache,
-    billable: principal !== undefined && isBillable(status),
+    // A page of the console is no use of the account; a file that is downloaded or published with it is.
+    billable: principal !== undefined && isBillable(status) && (act !== undefined || !isUnder(path, '/console')),
   };
 }
 

@@ -10,6 +10,7 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { eventually, until } from '../support/until.ts';
+import { Visitor } from '../support/visitor.ts';
 import { createToken, databaseOf, flushUsage, rowsOf, runJob, tokenOf } from '../support/inside.ts';
 
 type Json = any;
@@ -173,6 +174,38 @@ test('lists of a report have pages, and a cursor is valid only for its list', as
   for (const query of ['granularity=day', 'group_by=package', 'group_by=container&period=2027-04', '']) {
     t.is((await server.fetch(`/v1/account/usage?${query}&cursor=${cursor}`)).status, 400, query);
   }
+});
+
+test('pages of the console are not counted, and a package that is downloaded with it is', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish({ id: 'Made' });
+  const visitor = await Visitor.signedIn(server);
+  const pages = ['', 'packages', 'packages/Made', 'usage', 'tokens'];
+  const lineOf = (path: string) => {
+    const found = server.lines.find((line) => line.includes(`"path":"/console/${path}"`));
+    return found === undefined ? undefined : (JSON.parse(found) as Json);
+  };
+  const counted = async () => {
+    await flushUsage(server);
+    const sums = 'SUM(requests) AS requests, SUM(egress_bytes) AS sent, SUM(ingress_bytes) AS received';
+    const [row] = await rowsOf(server, `SELECT ${sums} FROM usage_counts WHERE dimension = 'account'`);
+    return row as { requests: number; sent: number; received: number };
+  };
+  const before = await counted();
+  for (const page of pages) await visitor.page(`/console/${page}`);
+  t.is((await visitor.send('/console/tokens/new', { name: 'x', scope: 'read' })).status, 201);
+  for (const page of [...pages, 'tokens/new']) {
+    await until(() => lineOf(page) !== undefined);
+    t.like(lineOf(page), { account: 'default', billable: false });
+    t.true(lineOf(page).sent > 0, page);
+  }
+  t.deepEqual(await counted(), before);
+  const path = 'packages/Made/1.0.0/file';
+  const file = await take(visitor.fetch(`/console/${path}`));
+  await until(() => lineOf(path) !== undefined);
+  t.like(lineOf(path), { billable: true, sent: file.length });
+  const after = await counted();
+  t.deepEqual([after.requests - before.requests, after.sent - before.sent], [1, file.length]);
 });
 
 test('an interrupted download counts the sent bytes, but no download', async (t) => {

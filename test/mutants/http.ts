@@ -38,7 +38,7 @@ export const http = [
     [
       [
         'bytes after a client left are not counted',
-        'if (principal) usage.countFetched(principal.accountId, later);',
+        'if (principal && billable) usage.countFetched(principal.accountId, later);',
         '',
       ],
       [
