@@ -23,7 +23,7 @@ import type { Urls } from '../http/urls.ts';
 import type { PersonSignIn } from '../identity/person-sign-in.ts';
 import type { Limits } from '../limits/limits.ts';
 import { Assets } from './framework/assets.ts';
-import { leadTo, noticeOf, redirect, respond, sendPage } from './framework/answers.ts';
+import { leadTo, noticeOf, redirect, respond, respondCompressed, sendPage } from './framework/answers.ts';
 import { isLinkFromElsewhere, setSessionCookie } from './framework/cookie.ts';
 import { beginPersonSignIn, finishPersonSignIn } from './person-sign-in.ts';
 import { failureView } from './framework/failure.ts';
@@ -157,7 +157,7 @@ async function show(parts: ConsoleParts, assets: Assets, page: Page, visit: Visi
   const view = await inTime(() => page.show(call), maxWait, { late: refuseSlow, ref: false });
   if (!call.refused && queryOf(visit.request)['refused']) visit.notice = 'form-forgotten';
   // Only the form was refused, and not this request for its page.
-  respond(assets, visit, call.refused ? { ...view, status: 200 } : view, page);
+  await respondCompressed(assets, visit, call.refused ? { ...view, status: 200 } : view, page);
 }
 
 async function showFile({ api }: ConsoleParts, id: string, { request, response, principal }: Visit): Promise<void> {
