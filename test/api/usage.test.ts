@@ -183,7 +183,7 @@ test('pages of the console are not counted, and a package that is downloaded wit
   const pages = ['', 'packages', 'packages/Made', 'usage', 'tokens'];
   const lineOf = (path: string) => {
     const found = server.lines.find((line) => line.includes(`"path":"/console/${path}"`));
-    return found === undefined ? undefined : (JSON.parse(found) as Json);
+    return found === undefined ? undefined : JSON.parse(found);
   };
   const counted = async () => {
     await flushUsage(server);

@@ -165,8 +165,9 @@ test('each form with a field for a secret keeps none of its values', async (t) =
   const server = await startTestServer(t);
   const visitor = await Visitor.signedIn(server);
   const found: string[] = [];
-  for (const { path: page, send, receive } of pages) {
-    if ((!send && !receive) || page.includes(':')) continue;
+  for (const each of pages) {
+    const { path: page } = each;
+    if ((!each.send && !each.receive) || page.includes(':')) continue;
     const text = await (await visitor.fetch(`/console${page}`)).text();
     if (/name="(?:token|secret|password)"/.test(text)) found.push(page);
   }

@@ -45,7 +45,7 @@ export async function respondCompressed(assets: Assets, visit: Visit, view: Page
 function mayCompress({ method, headers }: IncomingMessage): boolean {
   const site = headers['sec-fetch-site'];
   if (method !== 'GET' || (site !== 'same-origin' && site !== 'none')) return false;
-  const codings = String(headers['accept-encoding'] ?? '').split(',');
+  const codings = (headers['accept-encoding'] ?? '').split(',');
   return codings.some((each) => /^\s*gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*$).*)?$/i.test(each));
 }
 
