@@ -122,7 +122,7 @@ const packages: Record<string, string> = {
   'openid-client': 'identity',
   'proxy-addr': 'http config',
   '@asteasolutions/zod-to-openapi': 'api',
-  yauzl: 'nuget',
+  yauzl: 'storage',
   'fast-xml-parser': 'nuget',
   '@fastify/busboy': 'http',
   'prom-client': 'http metrics',
