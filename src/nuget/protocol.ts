@@ -47,6 +47,7 @@ import { PackageMirror, type PackageGate } from './upstream/package-mirror.ts';
 import { StoredDeprecations } from './upstream/stored-deprecations.ts';
 import { UpstreamRegistrations } from './upstream/upstream-registration.ts';
 import { UpstreamSearch } from './upstream/upstream-search.ts';
+import { isAffected } from './upstream/affected.ts';
 import { UpstreamSymbols } from './source/symbols.ts';
 import { UpstreamVulnerabilities } from './upstream/upstream-vulnerabilities.ts';
 
@@ -58,6 +59,7 @@ export const nuget: Protocol = {
   addDownloads,
   inputs: packageInputs,
   readRange: versionTest,
+  isAffected,
   open: (core, stack) => {
     const feed = new PackageFeed(core);
     stack.defer(() => feed.reindexing.close());

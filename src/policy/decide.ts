@@ -1,4 +1,5 @@
 import type { NameSet } from '../accounts/names.ts';
+import type { BadEntry } from '../known-bad/entry.ts';
 import type { PolicyRule } from './document.ts';
 
 /** A reference of a name at an upstream, which is a version, tag or digest, as rules see it. */
@@ -23,6 +24,8 @@ export interface KnownFacts {
   listedAt?: number | undefined;
   /** The digest that a tag has. */
   digest?: string | undefined;
+  /** Entries of lists of known bad content that mean it. */
+  bad?: readonly Pick<BadEntry, 'list' | 'id' | 'reason'>[] | undefined;
 }
 
 /** A rule whose patterns were read. */
@@ -49,6 +52,8 @@ export interface Regime {
 export interface Layer {
   scope: 'all' | 'account';
   isEnforced: boolean;
+  /** The lists of known bad content by which it denies; undefined for a policy. */
+  lists?: ReadonlySet<string> | undefined;
   age: Readonly<Record<PolicySubject['kind'], number>>;
   unknownDate: 'firstSeen' | 'hold';
   /** Whether lists show what is held. */
@@ -64,8 +69,10 @@ export interface Decision {
   verdict: 'allow' | 'hold' | 'deny';
   /** The layer that decided; undefined if none refuses it. */
   layer?: Layer | undefined;
-  /** `age`, or the name of a rule. */
+  /** `age`, the name of a rule, or the ID of an entry of `list`. */
   rule?: string | undefined;
+  /** The list of known bad content that decided. */
+  list?: string | undefined;
   reason?: string | undefined;
   /** When a hold ends; undefined if it has no end that is known. */
   until?: number | undefined;
@@ -78,6 +85,8 @@ const clockSkew = 5 * 60_000;
 
 /** The verdict of one layer on a reference. It works without I/O and without a clock: it depends on nothing but what is given. */
 export function decide(subject: PolicySubject, facts: KnownFacts, layer: Layer, now: number): Decision {
+  const bad = facts.bad?.find(({ list }) => layer.lists?.has(list));
+  if (bad) return { verdict: 'deny', layer, rule: bad.id, list: bad.list, reason: badText(bad), evidence: [] };
   const rule = layer.rules.find((each) => matches(each, subject, facts));
   if (rule?.verdict === 'deny') {
     const reason = rule.reason ?? `the rule ${rule.name} denies it`;
@@ -163,6 +172,11 @@ function matches(
   const set = kind === 'package' ? rule.packages : rule.images;
   if (!set || !names.some((name) => set.includes(name))) return false;
   return kind === 'package' ? rule.hasVersion(reference) : rule.hasTag(reference);
+}
+
+function badText({ id, reason }: Pick<BadEntry, 'id' | 'reason'>): string {
+  const text = reason.replace(/\.+$/, '');
+  return `it is known to be bad (${id})${text === '' ? '' : `: ${text}`}`;
 }
 
 function timeText(time: number): string {
