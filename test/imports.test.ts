@@ -21,7 +21,7 @@ const rooms: Record<string, string> = {
   'nuget/prefetch':
     'nuget/source nuget/upstream nuget/hosted nuget/format prefetch mirror mirror/store storage/files database upstream',
   'nuget/operations':
-    'nuget/feed nuget/source nuget/upstream nuget/search nuget/hosted nuget/format api/account api/content api/framework http mirror mirror/store usage accounts database storage/files upstream',
+    'nuget/feed nuget/source nuget/upstream nuget/search nuget/hosted nuget/format api/account api/content api/framework http mirror mirror/policy mirror/store usage accounts database storage/files upstream',
   'nuget/feed':
     'nuget/source nuget/upstream nuget/search nuget/hosted nuget/format api/framework http usage accounts storage/blobs storage/files upstream',
   'nuget/source':

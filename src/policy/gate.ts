@@ -1,5 +1,5 @@
-import type { Judge, MirroredName, NameFacts, Verdict } from '../mirror/policy/admission.ts';
-import { pause } from '../runtime/event-loop.ts';
+import type { Judge, KnownAdvisory, MirroredName, NameFacts, Verdict } from '../mirror/policy/admission.ts';
+import { pause, withPauses } from '../runtime/event-loop.ts';
 import { decide, strictest, type Decision, type KnownFacts, type Layer, type PolicySubject } from './decide.ts';
 import type { ListedName, ListedNames } from './listed-names.ts';
 import type { Policies } from './policies.ts';
@@ -25,6 +25,7 @@ interface PolicyExplanation {
 interface Limits {
   layers: readonly Layer[];
   listed: ListedName | undefined;
+  advisories: readonly KnownAdvisory[];
 }
 
 /** References that are decided without a pause. */
@@ -50,8 +51,9 @@ export class PolicyGate {
     const enforced = limits.layers.filter(({ isEnforced }) => isEnforced);
     if (purpose === 'content') await this.#audit(name, references, limits);
     if (enforced.length === 0) return undefined;
-    // What a list denies stays in lists.
-    if (purpose === 'list' && references.length > 0 && enforced.every(({ lists }) => lists)) return undefined;
+    // Lists show what is denied.
+    const holds = enforced.some(({ age }) => age[kindOf(name)] > 0);
+    if (purpose === 'list' && references.length > 0 && !holds) return undefined;
     const decisions = await this.#decide(name, references, { ...limits, layers: enforced });
     if (purpose === 'content') for (const each of decisions.values()) this.#count(name, each);
     return (reference) => verdictOf(name, strictest(decisions.get(reference) ?? []));
@@ -73,11 +75,14 @@ export class PolicyGate {
   }
 
   async #limitsOf(name: MirroredName): Promise<Limits> {
-    if (name.kind === 'symbols') return { layers: [], listed: undefined };
+    if (name.kind === 'symbols') return { layers: [], listed: undefined, advisories: [] };
     const policies = await this.#parts.policies.layersOf(name.accountId);
     const listed = await this.#parts.listed.of(name);
-    const layers = [...(listed?.layers ?? []), ...policies.filter((layer) => mayRefuse(layer, name))];
-    return { layers, listed };
+    const advisories = await advisoriesOf(name, policies);
+    const refusing = policies.filter(
+      (layer) => mayRefuse(layer, name) || advisories.some((each) => layer.deniesAdvisory?.(each)),
+    );
+    return { layers: [...(listed?.layers ?? []), ...refusing], listed, advisories };
   }
 
   /** Counts what layers would refuse that only watch. What they need and cannot get is no reason to refuse anything. */
@@ -91,10 +96,11 @@ export class PolicyGate {
   async #decide(
     name: MirroredName,
     references: readonly string[],
-    { layers, listed: bad }: Limits,
+    limits: Limits,
   ): Promise<Map<string, LayerDecision[]>> {
     if (references.length === 0) return new Map();
-    const decideWith = await this.#decider(name, layers, await bad?.entriesOf(references));
+    const { layers } = limits;
+    const decideWith = await this.#decider(name, references, limits);
     // Lists need no facts.
     const known = layers.every(({ lists }) => lists) ? new Map<string, never>() : await name.facts.of(references);
     const decisions = new Map<string, LayerDecision[]>();
@@ -122,20 +128,17 @@ export class PolicyGate {
     return decisions;
   }
 
-  async #decider(
-    name: MirroredName,
-    layers: readonly Layer[],
-    badOf?: (reference: string) => NonNullable<KnownFacts['bad']>,
-  ) {
+  async #decider(name: MirroredName, references: readonly string[], { layers, listed, advisories }: Limits) {
     const { now, accountName } = this.#parts;
     const time = now();
     const account = await accountName(name.accountId);
     const subject = { kind: kindOf(name), names: name.shown, upstream: name.upstream.id, account };
-    return (reference: string, facts: KnownFacts): LayerDecision[] =>
-      layers.map((layer) => {
-        const bad = layer.lists && badOf?.(reference);
-        return { ...decide({ ...subject, reference }, { ...facts, bad }, layer, time), layer };
-      });
+    const badOf = await listed?.entriesOf(references);
+    const affecting = await affectingOf(advisories, references);
+    return (reference: string, facts: KnownFacts): LayerDecision[] => {
+      const known = { ...facts, bad: badOf?.(reference), advisories: affecting.get(reference) };
+      return layers.map((layer) => ({ ...decide({ ...subject, reference }, known, layer, time), layer }));
+    };
   }
 
   #count({ kind }: MirroredName, decisions: readonly LayerDecision[]): void {
@@ -151,6 +154,31 @@ export class PolicyGate {
     this.refusals.set(key, counted);
     return counted;
   }
+}
+
+/** The known vulnerabilities of a name, if one of `layers` needs them. Those that only watch are no reason to fail. */
+async function advisoriesOf({ facts }: MirroredName, layers: readonly Layer[]): Promise<readonly KnownAdvisory[]> {
+  const needing = layers.filter(({ deniesAdvisory }) => deniesAdvisory);
+  if (needing.length === 0 || !facts.advisories) return [];
+  try {
+    return await facts.advisories();
+  } catch (error) {
+    if (needing.some(({ isEnforced }) => isEnforced)) throw error;
+    return [];
+  }
+}
+
+async function affectingOf(
+  advisories: readonly KnownAdvisory[],
+  versions: readonly string[],
+): Promise<ReadonlyMap<string, readonly KnownAdvisory[]>> {
+  const affecting = new Map<string, KnownAdvisory[]>();
+  for (const version of advisories.length > 0 ? versions : []) {
+    const found: KnownAdvisory[] = [];
+    for await (const each of withPauses(advisories)) if (each.affects(version)) found.push(each);
+    affecting.set(version, found);
+  }
+  return affecting;
 }
 
 /** A manifest is open if an index that names it is open by its age. A denial stays. */

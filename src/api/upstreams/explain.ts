@@ -50,7 +50,7 @@ const decision = z.strictObject({
   rule: z
     .string()
     .nullable()
-    .meta({ description: '`age`, `except`, the name of the rule, or the ID of the entry of `list`' }),
+    .meta({ description: '`age`, `except`, `advisories`, the name of the rule, or the ID of the entry of `list`' }),
   list: z.string().nullable().meta({ description: 'The list of known bad content that denies it' }),
   reason: z.string().nullable(),
   until: time.nullable().meta({ description: 'When a hold ends, if that is known' }),
