@@ -40,6 +40,8 @@ const owners: Record<string, string> = {
   mirror_entries: 'mirror',
   mirror_words: 'mirror',
   upstream_samples: 'mirror',
+  bad_lists: 'known-bad',
+  bad_entries: 'known-bad',
   usage_counts: 'usage',
   usage_writers: 'usage',
   storage_samples: 'usage',
@@ -75,7 +77,7 @@ test('every table has an owner', (t) => {
 
 test('the table of folders in CONTRIBUTING names the tables of each', async (t) => {
   const text = await readFile(join(src, '../CONTRIBUTING.md'), 'utf8');
-  const named = [...text.matchAll(/^\| `([a-z]+)\/` \|.*\| (.*)\|$/gm)].flatMap(([, folder, cell]) =>
+  const named = [...text.matchAll(/^\| `([a-z-]+)\/` \|.*\| (.*)\|$/gm)].flatMap(([, folder, cell]) =>
     [...cell!.matchAll(/`(\w+)(\*?)`/g)].flatMap(([, name, star]) => {
       const tables = Object.keys(owners).filter((table) => (star ? table.startsWith(name!) : table === name));
       return tables.length > 0 ? tables.map((table) => [table, folder!]) : [[name!, folder!]];

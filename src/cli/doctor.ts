@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { typed } from '../runtime/command-name.ts';
 import { ConfigError, type Environment } from '../config/load.ts';
 import { checkExpiry } from '../tls/certificate.ts';
 import { pairFiles, readPair } from '../tls/pair.ts';
@@ -118,6 +119,7 @@ export async function examine(installation: Installation, now: () => number): Pr
   const uploads = relayAdvice(await core.instances.live());
   if (uploads !== undefined) findings.push({ subject: 'instances', ok: true, text: uploads });
   findings.push(await examineReserved(installation));
+  findings.push(...(await examineLists(core, now())));
   if (core.config.offline)
     return [...findings, { subject: 'upstreams', ok: true, text: 'offline: no upstream is contacted' }];
   for (const upstream of core.upstreams) findings.push(await examineUpstream(installation, upstream, now));
@@ -151,6 +153,20 @@ async function examineReserved({ protocols }: Installation): Promise<Finding> {
     ok: true,
     text: `searches, and requests before a first push, can send hosted names to an upstream; to keep them private, set reserved: { ${settings} }${more > 0 ? ` and ${more} more` : ''}`,
   };
+}
+
+/** Lists of known bad content that were not read for three times as long as they should be. */
+async function examineLists({ knownBad }: Core, now: number): Promise<Finding[]> {
+  return (await knownBad.states()).map(({ name, refresh, entries, refreshedAt, failures, failure }) => {
+    const subject = `list ${name}`;
+    const reason = failures > 0 ? `; the last attempt failed, because it ${failure}` : '';
+    const advice = `. Correct its source, then run "${typed('jobs run known-bad')}"`;
+    if (refreshedAt === null)
+      return { subject, ok: false, text: `it was never read, so it refuses nothing${reason}${advice}` };
+    const state = `${entries} entries, last read at ${new Date(refreshedAt).toISOString()}`;
+    const isOld = now - refreshedAt > 3 * refresh;
+    return { subject, ok: !isOld, text: isOld ? `it is too old: ${state}${reason}${advice}` : `${state}${reason}` };
+  });
 }
 
 /** Runs the checks of readiness for one part; rejects with what fails, and the reason. */

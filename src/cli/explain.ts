@@ -36,10 +36,14 @@ export function addExplain(program: Command, environment: Environment, terminal:
   });
 }
 
-function linesOf({ verdict, layer, rule, reason, until, evidence }: Decision): string {
+function linesOf({ verdict, layer, rule, list, reason, until, evidence }: Decision): string {
   const lines = [
     reason ? `${verdict}: ${reason}` : verdict,
-    layer && rule && `rule: ${rule}, in the policy of ${layer.scope === 'all' ? 'all accounts' : 'the account'}`,
+    list !== undefined && `entry: ${rule} of the list "${list}"`,
+    layer &&
+      rule &&
+      list === undefined &&
+      `rule: ${rule}, in the policy of ${layer.scope === 'all' ? 'all accounts' : 'the account'}`,
     until !== undefined && `until: ${new Date(until).toISOString()}`,
     evidence.length > 0 && `evidence: ${evidence.join('; ')}`,
   ];

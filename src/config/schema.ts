@@ -4,6 +4,7 @@ import proxyAddress from 'proxy-addr';
 import { z } from 'zod';
 import { oidc, publishers, trustedIssuers } from './identity.ts';
 import { internal } from './internal.ts';
+import { knownBad } from './known-bad.ts';
 import { limits } from './limits.ts';
 import { data, database, redis } from './place.ts';
 import { checkStorageSettings, storage } from './storage.ts';
@@ -196,6 +197,9 @@ export const schema = z.strictObject({
   upstreams: upstreams
     .default(() => publicUpstreams)
     .describe('Upstream feeds and registries, in order; public ones by default'),
+  knownBad: knownBad
+    .default([])
+    .describe('Lists of packages and images that are known to be bad: clients do not get them from upstreams'),
   reserved: z
     .strictObject(
       byPlural(({ names }) =>
@@ -308,6 +312,9 @@ export const schema = z.strictObject({
       prefetch: schedule.default('off').describe('When to run `prefetch`, or `off`'),
       scrub: schedule.default('0 4 * * 0').describe('When to read and verify stored bytes, or `off`'),
       audit: schedule.default('30 3 * * *').describe('When to delete events older than `audit.keep`, or `off`'),
+      knownBad: schedule
+        .default('*/15 * * * *')
+        .describe('When to look for lists of known bad content that are due to be read again, or `off`'),
     })
     .prefault({}),
 });

@@ -37,6 +37,8 @@ export const eventTexts = {
   'upstream.entry_dropped': 'a stored entry of an upstream was dropped',
   'limit.reached': 'a limit was reached',
   'policy.changed': 'the policy for mirrored content was changed',
+  'known_bad.refreshed': 'a list of known bad content has changed',
+  'known_bad.failed': 'a list of known bad content cannot be read',
 } as const;
 export type EventType = keyof typeof eventTexts;
 export const eventTypes = Object.keys(eventTexts) as EventType[];
@@ -50,6 +52,7 @@ export const subjectKinds = [
   'webhook',
   'job',
   'storage',
+  'list',
 ];
 
 /** What an event is about. */

@@ -2,6 +2,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import type { Events } from '../events/events.ts';
+import type { ListRefresh } from '../known-bad/refresh.ts';
 import type { Entries } from '../mirror/store/entries.ts';
 import { evict } from '../mirror/store/eviction.ts';
 import type { Collector } from '../storage/upkeep/collector.ts';
@@ -43,6 +44,7 @@ interface TableParts {
   events: Events;
   /** Events up to this position have been turned into deliveries of webhooks. */
   deliveredTo: () => Promise<number>;
+  listRefresh: ListRefresh;
   prefetch: ScheduledPrefetchParts;
   log: Logger;
   /** Milliseconds since 1970 UTC. */
@@ -83,10 +85,12 @@ export function jobTable(parts: TableParts): Job[] {
     ),
     job('scrub', 'read and verify stored bytes', false, (work) => scrub(parts, work)),
     job('audit', 'delete events older than the setting "audit.keep"', false, (work) => deleteOldEvents(parts, work)),
+    job('knownBad', 'read lists of known bad content again', false, (work) => parts.listRefresh.run(work)),
   ];
   return jobs.map((each) => {
     const expression = config.jobs[each.name];
-    return { ...each, schedule: expression === 'off' ? undefined : new Schedule(expression) };
+    const name = each.name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+    return { ...each, name, schedule: expression === 'off' ? undefined : new Schedule(expression) };
   });
 }
 

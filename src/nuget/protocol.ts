@@ -47,6 +47,8 @@ import { PackageMirror, type PackageGate } from './upstream/package-mirror.ts';
 import { StoredDeprecations } from './upstream/stored-deprecations.ts';
 import { UpstreamRegistrations } from './upstream/upstream-registration.ts';
 import { UpstreamSearch } from './upstream/upstream-search.ts';
+import { isAffected } from './upstream/affected.ts';
+import { KnownAdvisories } from './upstream/known-advisories.ts';
 import { UpstreamSymbols } from './source/symbols.ts';
 import { UpstreamVulnerabilities } from './upstream/upstream-vulnerabilities.ts';
 
@@ -58,6 +60,7 @@ export const nuget: Protocol = {
   addDownloads,
   inputs: packageInputs,
   readRange: versionTest,
+  isAffected,
   open: (core, stack) => {
     const feed = new PackageFeed(core);
     stack.defer(() => feed.reindexing.close());
@@ -94,14 +97,17 @@ export class PackageFeed implements OpenProtocol {
       new AccountViews(ours, nameOf, (account, accountId) => {
         const dates: PackageGate['datesOf'] = (owner, key, settled) =>
           datesOf(packages, registrations, owner, key, settled);
-        const gate = { admission: admitting, sightings, accountId, datesOf: dates };
+        const advisoriesOf = (key: string) => advisories.of(key);
+        const gate = { admission: admitting, sightings, accountId, datesOf: dates, advisoriesOf };
         const packages = new PackageMirror(mirror, policyOf(account), gate, limits);
         const registrations = new UpstreamRegistrations(packages);
+        const vulnerabilities = new UpstreamVulnerabilities(packages);
+        const advisories = new KnownAdvisories(vulnerabilities);
         return {
           mirror: packages,
           registrations,
           search: new UpstreamSearch(packages, cache, log),
-          vulnerabilities: new UpstreamVulnerabilities(packages),
+          vulnerabilities,
         };
       });
     this.views = viewsWith(admission);

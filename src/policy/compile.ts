@@ -1,4 +1,5 @@
 import { NameSet, textMatcher } from '../accounts/names.ts';
+import { severities } from '../mirror/policy/severities.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { CompiledRule, Layer, Regime } from './decide.ts';
 import type { PolicyDocument, PolicyRule } from './document.ts';
@@ -14,7 +15,7 @@ interface Written {
 
 /** The layer that a policy makes. Throws `Invalid` for a range that cannot be read. */
 export function compileLayer({ scope, document, regimes }: Written, readRange: RangeReader): Layer {
-  const { mode, minimumAge, rules } = document;
+  const { mode, minimumAge, advisories, rules } = document;
   const excepted = { package: setOf(minimumAge.except.packages), image: setOf(minimumAge.except.images) };
   return {
     scope,
@@ -22,11 +23,19 @@ export function compileLayer({ scope, document, regimes }: Written, readRange: R
     age: { package: minimumAge.packages, image: minimumAge.images },
     unknownDate: minimumAge.unknownDate,
     listsHeld: minimumAge.held === 'list',
+    deniesAdvisory: advisoryTest(advisories),
     isExcepted: ({ kind, names, upstream }) =>
       minimumAge.except.upstreams.includes(upstream) || names.some((name) => excepted[kind]?.includes(name) ?? false),
     rules: rules.map((rule, at) => compileRule(rule, at, readRange)),
     regimes,
   };
+}
+
+function advisoryTest({ deny, except }: PolicyDocument['advisories']): Layer['deniesAdvisory'] {
+  if (deny === undefined) return undefined;
+  const least = severities.indexOf(deny);
+  const excepted = new Set(except.map((id) => id.toLowerCase()));
+  return ({ id, severity }) => severity >= least && !excepted.has(id.toLowerCase());
 }
 
 function compileRule(rule: PolicyRule, at: number, readRange: RangeReader): CompiledRule {

@@ -1,4 +1,7 @@
 import type { NameSet } from '../accounts/names.ts';
+import type { BadEntry } from '../known-bad/entry.ts';
+import type { KnownAdvisory } from '../mirror/policy/admission.ts';
+import { severities } from '../mirror/policy/severities.ts';
 import type { PolicyRule } from './document.ts';
 
 /** A reference of a name at an upstream, which is a version, tag or digest, as rules see it. */
@@ -13,6 +16,8 @@ export interface PolicySubject {
   account: string | undefined;
 }
 
+type AdvisoryFact = Pick<KnownAdvisory, 'id' | 'severity'>;
+
 /** What is known of a reference. Times are in milliseconds since 1970 UTC. */
 export interface KnownFacts {
   /** When the upstream published it, as it says; undefined if it says nothing. */
@@ -23,6 +28,10 @@ export interface KnownFacts {
   listedAt?: number | undefined;
   /** The digest that a tag has. */
   digest?: string | undefined;
+  /** The known vulnerabilities that it has. */
+  advisories?: readonly AdvisoryFact[] | undefined;
+  /** Entries of lists of known bad content that mean it. */
+  bad?: readonly Pick<BadEntry, 'list' | 'id' | 'reason'>[] | undefined;
 }
 
 /** A rule whose patterns were read. */
@@ -49,10 +58,14 @@ export interface Regime {
 export interface Layer {
   scope: 'all' | 'account';
   isEnforced: boolean;
+  /** The lists of known bad content by which it denies; undefined for a policy. */
+  lists?: ReadonlySet<string> | undefined;
   age: Readonly<Record<PolicySubject['kind'], number>>;
   unknownDate: 'firstSeen' | 'hold';
   /** Whether lists show what is held. */
   listsHeld: boolean;
+  /** Whether it denies what has a known vulnerability; undefined if it denies none for that. */
+  deniesAdvisory?: ((advisory: AdvisoryFact) => boolean) | undefined;
   isExcepted: (subject: PolicySubject) => boolean;
   rules: readonly CompiledRule[];
   /** Earlier times of this layer, in which other ages were in force. */
@@ -64,8 +77,10 @@ export interface Decision {
   verdict: 'allow' | 'hold' | 'deny';
   /** The layer that decided; undefined if none refuses it. */
   layer?: Layer | undefined;
-  /** `age`, or the name of a rule. */
+  /** `age`, `except`, `advisories`, the name of a rule, or the ID of an entry of `list`. */
   rule?: string | undefined;
+  /** The list of known bad content that decided. */
+  list?: string | undefined;
   reason?: string | undefined;
   /** When a hold ends; undefined if it has no end that is known. */
   until?: number | undefined;
@@ -78,11 +93,15 @@ const clockSkew = 5 * 60_000;
 
 /** The verdict of one layer on a reference. It works without I/O and without a clock: it depends on nothing but what is given. */
 export function decide(subject: PolicySubject, facts: KnownFacts, layer: Layer, now: number): Decision {
+  const bad = facts.bad?.find(({ list }) => layer.lists?.has(list));
+  if (bad) return { verdict: 'deny', layer, rule: bad.id, list: bad.list, reason: badText(bad), evidence: [] };
   const rule = layer.rules.find((each) => matches(each, subject, facts));
   if (rule?.verdict === 'deny') {
     const reason = rule.reason ?? `the rule ${rule.name} denies it`;
     return { verdict: 'deny', layer, rule: rule.name, reason, evidence: [`rule ${rule.name}`] };
   }
+  const advisory = worstOf(facts.advisories?.filter((each) => layer.deniesAdvisory?.(each)));
+  if (advisory) return { verdict: 'deny', layer, rule: 'advisories', reason: advisoryText(advisory), evidence: [] };
   if (rule) return { verdict: 'allow', layer, rule: rule.name, evidence: [`rule ${rule.name}`] };
   const age = layer.age[subject.kind];
   if (age === 0) return { verdict: 'allow', evidence: [] };
@@ -163,6 +182,19 @@ function matches(
   const set = kind === 'package' ? rule.packages : rule.images;
   if (!set || !names.some((name) => set.includes(name))) return false;
   return kind === 'package' ? rule.hasVersion(reference) : rule.hasTag(reference);
+}
+
+function worstOf(advisories: readonly AdvisoryFact[] = []): AdvisoryFact | undefined {
+  return advisories.toSorted((one, other) => other.severity - one.severity)[0];
+}
+
+function advisoryText({ id, severity }: AdvisoryFact): string {
+  return `it has a known vulnerability of the severity ${severities[severity]} (${id})`;
+}
+
+function badText({ id, reason }: Pick<BadEntry, 'id' | 'reason'>): string {
+  const text = reason.replace(/\.+$/, '');
+  return `it is known to be bad (${id})${text === '' ? '' : `: ${text}`}`;
 }
 
 function timeText(time: number): string {

@@ -2,6 +2,7 @@ import { isNode, LineCounter, parseDocument, stringify } from 'yaml';
 import { z } from 'zod';
 import { maxPatternLength } from '../accounts/names.ts';
 import { duration } from '../config/units.ts';
+import { severities } from '../mirror/policy/severities.ts';
 import { DomainError } from '../runtime/errors.ts';
 
 /** Most characters of a policy, and most entries of each of its lists. */
@@ -20,6 +21,11 @@ const minimumAge = z.strictObject({
   unknownDate: z.enum(['firstSeen', 'hold'], 'expected firstSeen or hold').default('firstSeen'),
   held: z.enum(['hide', 'list'], 'expected hide or list').default('hide'),
   except: z.strictObject({ packages: patterns, images: patterns, upstreams: patterns }).prefault({}),
+});
+
+const advisories = z.strictObject({
+  deny: z.enum(severities, 'expected low, moderate, high or critical').optional(),
+  except: z.array(z.string().min(1).max(100)).max(1000).default([]),
 });
 
 const rule = z
@@ -50,6 +56,7 @@ const policySchema = z
   .strictObject({
     mode: z.enum(['enforce', 'audit'], 'expected enforce or audit').default('enforce'),
     minimumAge: minimumAge.prefault({}),
+    advisories: advisories.prefault({}),
     rules: z.array(rule).max(maxRules).default([]),
   })
   .superRefine(({ rules }, context) => {

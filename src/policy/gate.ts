@@ -1,10 +1,12 @@
-import type { Judge, MirroredName, NameFacts, Verdict } from '../mirror/policy/admission.ts';
-import { pause } from '../runtime/event-loop.ts';
+import type { Judge, KnownAdvisory, MirroredName, NameFacts, Verdict } from '../mirror/policy/admission.ts';
+import { pause, withPauses } from '../runtime/event-loop.ts';
 import { decide, strictest, type Decision, type KnownFacts, type Layer, type PolicySubject } from './decide.ts';
+import type { ListedName, ListedNames } from './listed-names.ts';
 import type { Policies } from './policies.ts';
 
 interface GateParts {
   policies: Policies;
+  listed: ListedNames;
   accountName: (accountId: number) => Promise<string | undefined>;
   now: () => number;
 }
@@ -17,6 +19,13 @@ interface PolicyExplanation {
   enforced: Decision;
   audited: Decision;
   facts: KnownFacts;
+}
+
+/** What may refuse something of a name. */
+interface Limits {
+  layers: readonly Layer[];
+  listed: ListedName | undefined;
+  advisories: readonly KnownAdvisory[];
 }
 
 /** References that are decided without a pause. */
@@ -37,21 +46,27 @@ export class PolicyGate {
 
   /** For `Admission`. */
   readonly judge: Judge = async (name, references, purpose) => {
-    const layers = await this.#layersFor(name);
-    const enforced = layers.filter(({ isEnforced }) => isEnforced);
-    if (purpose === 'content') await this.#audit(name, references, layers);
+    const limits = await this.#limitsOf(name);
+    if (limits.layers.length === 0) return undefined;
+    const enforced = limits.layers.filter(({ isEnforced }) => isEnforced);
+    if (purpose === 'content') await this.#audit(name, references, limits);
     if (enforced.length === 0) return undefined;
-    const decisions = await this.#decide(name, references, enforced);
+    // Lists show what is denied.
+    const holds = enforced.some(({ age }) => age[kindOf(name)] > 0);
+    if (purpose === 'list' && references.length > 0 && !holds) return undefined;
+    const decisions = await this.#decide(name, references, { ...limits, layers: enforced });
     if (purpose === 'content') for (const each of decisions.values()) this.#count(name, each);
     return (reference) => verdictOf(name, strictest(decisions.get(reference) ?? []));
   };
 
   /** What is decided of one reference. Throws if the upstream's dates cannot be read. */
   async explain(name: MirroredName, reference: string): Promise<PolicyExplanation> {
-    const layers = await this.#layersFor(name);
+    const limits = await this.#limitsOf(name);
     const known = (await name.facts.of([reference])).get(reference);
     const publishedAt = (await name.facts.published?.(-Infinity))?.get(reference);
-    const decisions = (await this.#decide(name, [reference], layers)).get(reference)!;
+    // Clients get a tag only if they also get its digest.
+    const references = [...new Set([reference, ...(known?.digest === undefined ? [] : [known.digest])])];
+    const decisions = [...(await this.#decide(name, references, limits)).values()].flat();
     return {
       enforced: strictest(decisions.filter(({ layer }) => layer.isEnforced)),
       audited: strictest(decisions),
@@ -59,28 +74,35 @@ export class PolicyGate {
     };
   }
 
-  /** The layers that may refuse something of a name. */
-  async #layersFor(name: MirroredName): Promise<readonly Layer[]> {
-    if (name.kind === 'symbols') return [];
-    const layers = await this.#parts.policies.layersOf(name.accountId);
-    return layers.length === 0 ? layers : layers.filter((layer) => mayRefuse(layer, name));
+  async #limitsOf(name: MirroredName): Promise<Limits> {
+    if (name.kind === 'symbols') return { layers: [], listed: undefined, advisories: [] };
+    const policies = await this.#parts.policies.layersOf(name.accountId);
+    const listed = await this.#parts.listed.of(name);
+    const advisories = await advisoriesOf(name, policies);
+    const refusing = policies.filter(
+      (layer) => mayRefuse(layer, name) || advisories.some((each) => layer.deniesAdvisory?.(each)),
+    );
+    return { layers: [...(listed?.layers ?? []), ...refusing], listed, advisories };
   }
 
   /** Counts what layers would refuse that only watch. What they need and cannot get is no reason to refuse anything. */
-  async #audit(name: MirroredName, references: readonly string[], layers: readonly Layer[]): Promise<void> {
-    const watching = layers.filter(({ isEnforced }) => !isEnforced);
+  async #audit(name: MirroredName, references: readonly string[], limits: Limits): Promise<void> {
+    const watching = limits.layers.filter(({ isEnforced }) => !isEnforced);
     if (watching.length === 0) return;
-    const decisions = await this.#decide(name, references, watching).catch(() => undefined);
+    const decisions = await this.#decide(name, references, { ...limits, layers: watching }).catch(() => undefined);
     for (const each of decisions?.values() ?? []) this.#count(name, each);
   }
 
   async #decide(
     name: MirroredName,
     references: readonly string[],
-    layers: readonly Layer[],
+    limits: Limits,
   ): Promise<Map<string, LayerDecision[]>> {
-    const decideWith = await this.#decider(name, layers);
-    const known = references.length === 0 ? new Map<string, never>() : await name.facts.of(references);
+    if (references.length === 0) return new Map();
+    const { layers } = limits;
+    const decideWith = await this.#decider(name, references, limits);
+    // Lists need no facts.
+    const known = layers.every(({ lists }) => lists) ? new Map<string, never>() : await name.facts.of(references);
     const decisions = new Map<string, LayerDecision[]>();
     const undated: string[] = [];
     let published: Awaited<ReturnType<NonNullable<NameFacts['published']>>> | null = null;
@@ -106,13 +128,17 @@ export class PolicyGate {
     return decisions;
   }
 
-  async #decider(name: MirroredName, layers: readonly Layer[]) {
+  async #decider(name: MirroredName, references: readonly string[], { layers, listed, advisories }: Limits) {
     const { now, accountName } = this.#parts;
     const time = now();
-    const account = layers.length > 0 ? await accountName(name.accountId) : undefined;
+    const account = await accountName(name.accountId);
     const subject = { kind: kindOf(name), names: name.shown, upstream: name.upstream.id, account };
-    return (reference: string, facts: KnownFacts): LayerDecision[] =>
-      layers.map((layer) => ({ ...decide({ ...subject, reference }, facts, layer, time), layer }));
+    const badOf = await listed?.entriesOf(references);
+    const affecting = await affectingOf(advisories, references);
+    return (reference: string, facts: KnownFacts): LayerDecision[] => {
+      const known = { ...facts, bad: badOf?.(reference), advisories: affecting.get(reference) };
+      return layers.map((layer) => ({ ...decide({ ...subject, reference }, known, layer, time), layer }));
+    };
   }
 
   #count({ kind }: MirroredName, decisions: readonly LayerDecision[]): void {
@@ -128,6 +154,31 @@ export class PolicyGate {
     this.refusals.set(key, counted);
     return counted;
   }
+}
+
+/** The known vulnerabilities of a name, if one of `layers` needs them. Those that only watch are no reason to fail. */
+async function advisoriesOf({ facts }: MirroredName, layers: readonly Layer[]): Promise<readonly KnownAdvisory[]> {
+  const needing = layers.filter(({ deniesAdvisory }) => deniesAdvisory);
+  if (needing.length === 0 || !facts.advisories) return [];
+  try {
+    return await facts.advisories();
+  } catch (error) {
+    if (needing.some(({ isEnforced }) => isEnforced)) throw error;
+    return [];
+  }
+}
+
+async function affectingOf(
+  advisories: readonly KnownAdvisory[],
+  versions: readonly string[],
+): Promise<ReadonlyMap<string, readonly KnownAdvisory[]>> {
+  const affecting = new Map<string, KnownAdvisory[]>();
+  for (const version of advisories.length > 0 ? versions : []) {
+    const found: KnownAdvisory[] = [];
+    for await (const each of withPauses(advisories)) if (each.affects(version)) found.push(each);
+    affecting.set(version, found);
+  }
+  return affecting;
 }
 
 /** A manifest is open if an index that names it is open by its age. A denial stays. */

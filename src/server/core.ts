@@ -27,6 +27,9 @@ import { Limits } from '../limits/limits.ts';
 import { Entries, type EntryKey } from '../mirror/store/entries.ts';
 import type { ReportExchange } from '../metrics/report.ts';
 import { Sightings } from '../mirror/store/sightings.ts';
+import type { AffectedTest } from '../known-bad/entry.ts';
+import { KnownBad } from '../known-bad/known-bad.ts';
+import { ListRefresh } from '../known-bad/refresh.ts';
 import { Mirror } from '../mirror/mirror.ts';
 import { mirrorReferences } from '../mirror/store/references.ts';
 import { BlobStore } from '../storage/blobs/blob-store.ts';
@@ -42,8 +45,9 @@ import { named, nameSides, nameStorage, notWritable, openData, type DataSurround
 import { Admission, type Judge } from '../mirror/policy/admission.ts';
 import type { RangeReader } from '../policy/compile.ts';
 import { PolicyGate } from '../policy/gate.ts';
+import { ListedNames } from '../policy/listed-names.ts';
 import { Policies } from '../policy/policies.ts';
-import { openUpstreams } from '../upstream/configured.ts';
+import { openUpstreams, readProxies } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { SubjectKind } from '../usage/counters.ts';
 import { FailedRequests } from '../usage/failed-requests.ts';
@@ -87,6 +91,8 @@ interface ProtocolTables {
   references: readonly BlobReferences[];
   /** Reads ranges of versions in policies. */
   readRange: RangeReader;
+  /** Compares versions with entries of lists of known bad content. */
+  isAffected: AffectedTest;
 }
 
 /** The parts that all protocols share. */
@@ -128,6 +134,8 @@ export interface Core {
   readonly sightings: Sightings;
   readonly policies: Policies;
   readonly gate: PolicyGate;
+  readonly knownBad: KnownBad;
+  readonly listRefresh: ListRefresh;
   readonly upstreams: readonly Upstream[];
 }
 
@@ -138,7 +146,7 @@ export interface Core {
 export async function openCore(
   config: Config,
   surroundings: Surroundings,
-  { downloads, references, readRange }: ProtocolTables,
+  { downloads, references, readRange, isAffected }: ProtocolTables,
   stack: AsyncDisposableStack,
 ): Promise<Core> {
   const { now, watch, log, proxy } = surroundings;
@@ -194,6 +202,16 @@ export async function openCore(
       systemOrigin(null),
     );
   const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched, onChange });
+  const knownBad = new KnownBad(database, config.knownBad);
+  const listRefresh = new ListRefresh({
+    database,
+    lists: knownBad.lists,
+    stage: (bytes) => blobs.stageHosted(bytes),
+    proxy: readProxies(proxy),
+    offline: config.offline,
+    log,
+    now,
+  });
   for (const upstream of upstreams) {
     const unknown = await unknownAccounts(accounts, upstream);
     if (unknown.length > 0) {
@@ -207,7 +225,8 @@ export async function openCore(
   stack.defer(closing.part('the upstreams', closeUpstreams));
   const accountName = (id: number) => accounts.nameOf(id);
   const policies = new Policies({ database, readRange, accountName, now });
-  const gate = new PolicyGate({ policies, accountName, now });
+  const listed = new ListedNames(knownBad, isAffected);
+  const gate = new PolicyGate({ policies, listed, accountName, now });
   return {
     config,
     log,
@@ -242,6 +261,8 @@ export async function openCore(
     sightings: new Sightings(database, now),
     policies,
     gate,
+    knownBad,
+    listRefresh,
     upstreams,
   };
 }

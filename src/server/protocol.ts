@@ -13,6 +13,7 @@ import type { JobParts } from '../jobs/table.ts';
 import type { ListedKinds } from '../mirror/store/entry-kinds.ts';
 import type { NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { EmptyClaims } from '../mirror/policy/claims.ts';
+import type { AffectedTest } from '../known-bad/entry.ts';
 import type { RangeReader } from '../policy/compile.ts';
 import type { Prefetchable } from '../prefetch/prefetch.ts';
 import type { ProtocolInputs } from '../prefetch/inputs.ts';
@@ -38,6 +39,8 @@ export interface Protocol {
   readonly inputs: ProtocolInputs;
   /** Reads a range of versions in a policy, if its names have versions. */
   readonly readRange?: RangeReader;
+  /** Whether an entry of a list of known bad content means a version, if its names have versions. */
+  readonly isAffected?: AffectedTest;
   /** Opens the protocol on the core; `stack` closes what it opens. */
   open(core: Core, stack: AsyncDisposableStack): OpenProtocol;
 }
@@ -132,7 +135,8 @@ interface UpstreamSupport {
   askRateLimit?(upstream: Upstream): Promise<void>;
 }
 
-/** Reads a range as the first protocol whose names have versions does. */
-export function rangeReader(protocols: readonly Protocol[]): RangeReader {
-  return protocols.find(({ readRange }) => readRange)?.readRange ?? (() => undefined);
+/** Reads ranges and entries as the first protocol whose names have versions does. */
+export function versionReaders(protocols: readonly Protocol[]): { readRange: RangeReader; isAffected: AffectedTest } {
+  const { readRange = () => undefined, isAffected = () => true } = protocols.find((each) => each.readRange) ?? {};
+  return { readRange, isAffected };
 }

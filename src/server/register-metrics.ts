@@ -35,6 +35,7 @@ export function addMetrics(operations: Probes, parts: Measured, stack: AsyncDisp
   addStorage(operations, parts);
   addS3(operations, core);
   addJobs(operations, parts);
+  addKnownBad(operations, core, startedAt);
   addDatabase(operations, core);
   const delay = stack.use(new EventLoopDelay());
   operations.histogram('entrepot_event_loop_delay_seconds', 'How late timers of a process run', [], () => [
@@ -247,6 +248,26 @@ function addJobs(operations: Probes, { core, jobs }: Measured): void {
   });
   const undispatched = 'Recorded events that readers cannot see yet; counted up to 10,000';
   operations.gauge('entrepot_events_undispatched', undispatched, [], () => one(waiting));
+}
+
+function addKnownBad(operations: Probes, { knownBad, now }: Core, startedAt: number): void {
+  let lists: Awaited<ReturnType<typeof knownBad.states>> = [];
+  operations.samples.add(10_000, async () => {
+    lists = await knownBad.states();
+  });
+  const labels = ['list'] as const;
+  const entries = 'Entries of a list of known bad content';
+  operations.gauge('entrepot_known_bad_list_entries', entries, labels, () =>
+    lists.map(({ name: list, entries: count }) => [{ list }, count]),
+  );
+  const age = 'Time since a list was last read or confirmed, or since this process started if it never was';
+  operations.gauge('entrepot_known_bad_list_age_seconds', age, labels, () =>
+    lists.map(({ name: list, refreshedAt }) => [{ list }, Math.max(0, now() - (refreshedAt ?? startedAt)) / 1000]),
+  );
+  const failures = 'Failed attempts to read a list since the last success';
+  operations.gauge('entrepot_known_bad_list_failures', failures, labels, () =>
+    lists.map(({ name: list, failures: count }) => [{ list }, count]),
+  );
 }
 
 function addDatabase(operations: Probes, { database, cache: { redis } }: Core): void {

@@ -34,7 +34,7 @@ import { mirrorReferences } from '../mirror/store/references.ts';
 import { nuget } from '../nuget/protocol.ts';
 import { oci } from '../oci/protocol.ts';
 import { Inputs } from '../prefetch/inputs.ts';
-import { rangeReader, type OpenProtocol, type Protocol, type Web } from './protocol.ts';
+import { versionReaders, type OpenProtocol, type Protocol, type Web } from './protocol.ts';
 import { openRequirements } from './preflight.ts';
 import { Collector } from '../storage/upkeep/collector.ts';
 import { FilesWithoutRow } from '../storage/upkeep/files-without-row.ts';
@@ -77,13 +77,12 @@ export async function openInstallation(
   await using stack = new AsyncDisposableStack();
   const downloads = Object.fromEntries(protocols.map((each) => [each.kind, each.addDownloads]));
   const hosted = protocols.map((each) => each.references);
-  const tables = { downloads, references: hosted, readRange: rangeReader(protocols) };
+  const tables = { downloads, references: hosted, ...versionReaders(protocols) };
   const core = await openCore(config, surroundings, tables, stack);
   const { database, driver, entries, upstreams, defaultAccount, log, now } = core;
   const opened = protocols.map((each) => each.open(core, stack));
   const accounts = new Map((await core.accounts.list()).map(({ name, id }) => [name, id]));
-  const mirrored = mirrorReferences(upstreams, accounts);
-  const references = new References([...hosted, mirrored]);
+  const references = new References([...hosted, mirrorReferences(upstreams, accounts)]);
   const rows = protocols.map((each) => each.rowBytes);
   const stored = new StorageMeter(database, { references, rows }, defaultAccount.id, now);
   const webhooks = openWebhooks({ ...core, receivers: surroundings.receivers });
@@ -99,6 +98,7 @@ export async function openInstallation(
     stored,
     events: core.events,
     deliveredTo: () => webhooks.cursor(),
+    listRefresh: core.listRefresh,
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
     log,
     now,

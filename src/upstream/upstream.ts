@@ -23,13 +23,13 @@ import {
   Refused,
   verdictOf,
 } from './failures.ts';
+import { redirectLimit, redirectOf, tooManyRedirects } from './redirect.ts';
 import { RegistryTokens, type TokenRequest } from './tokens.ts';
 import { withoutUser } from './url.ts';
 import { UpstreamError, type UpstreamErrorName, type UpstreamErrorOptions } from './upstream-error.ts';
 
 export type { UpstreamAnswer, UpstreamRequest } from './answer.ts';
 
-const redirectLimit = 5;
 /** Connections in use at the same time, to each host. */
 const connectionsAtOnce = 256;
 const accessDenied = 'denied access: the resource does not exist, or needs other credentials';
@@ -303,17 +303,11 @@ export class Upstream {
       const headers: Record<string, string> = { ...request.headers };
       if (authorization !== undefined && this.#mayGetAuthorization(url)) headers['authorization'] = authorization;
       const answer = await this.#once({ ...(method && { method }), url, headers, group, isDocument, signal });
-      const { location } = answer.headers;
-      if (![301, 302, 303, 307, 308].includes(answer.status) || location === undefined) return { answer, url };
-      discard(answer.body);
-      const next = URL.parse(location, url.href);
-      if (!next || !/^https?:$/.test(next.protocol)) {
-        throw new Refused('redirects to an address that is neither http nor https');
-      }
-      if (url.protocol === 'https:' && next.protocol === 'http:') throw new Refused('redirects from https to http');
+      const next = redirectOf(answer, url);
+      if (!next) return { answer, url };
       url = next;
     }
-    throw new Refused(`redirects more than ${redirectLimit} times`);
+    throw tooManyRedirects();
   }
 
   /** Its own origin; for configured credentials that are sent as they are, also the hosts that the settings name. */

@@ -4,6 +4,7 @@ import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
+import { linesOf, osv } from '../support/known-bad.ts';
 import { auditOf } from '../support/audit.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
@@ -44,6 +45,17 @@ for (const dialect of dialects) {
       stdout: 'deny: see SEC-12\nrule: two, in the policy of all accounts\nevidence: rule two\n',
     });
     t.like(await explain('Lib', '1.0.0'), { code: 0, stdout: 'allow\n' });
+    const list = join(data, 'list.jsonl');
+    await writeFile(list, linesOf([osv('MAL-2026-1', 'Lib', { summary: 'Malicious code in Lib' })]));
+    const knownBad = JSON.stringify([{ name: 'openssf', file: list }]);
+    const withList = { ...environment, ENTREPOT_UPSTREAMS: upstreams, ENTREPOT_KNOWN_BAD: knownBad };
+    t.like(await entrepot(withList, 'jobs', 'run', 'known-bad'), { code: 0 });
+    t.like(await entrepot(withList, 'explain', 'Lib', '1.0.0'), {
+      code: 0,
+      stdout:
+        'deny: it is known to be bad (MAL-2026-1): Malicious code in Lib\nentry: MAL-2026-1 of the list "openssf"\n',
+    });
+    t.like(await explain('Lib', '1.0.0'), { code: 0, stdout: 'allow\n' }, 'the list is not in the settings');
     const unknown = await explain('team/app', 'v1');
     t.deepEqual([unknown.code, unknown.stdout], [1, '']);
     t.regex(unknown.stderr, /^entrepot: team\/app v1: there is nothing to decide\. No upstream serves it\.\n$/);

@@ -113,6 +113,7 @@ test('every setting can come from the environment', (t) => {
     'limits.headerTimeout': '10s',
     'limits.headerSize': '32KiB',
     upstreams: '[{"name":"ghcr.io","kind":"registry"}]',
+    knownBad: '[{"name":"own","file":"/etc/entrepot/bad"}]',
     'reserved.packages': '["Contoso.*"]',
     'reserved.containers': '["team/*"]',
     'merge.packages': '["Fabrikam"]',
@@ -175,6 +176,7 @@ test('every setting can come from the environment', (t) => {
     'jobs.sample': '@hourly',
     'jobs.scrub': '*/10 * * * * *',
     'jobs.audit': 'off',
+    'jobs.knownBad': '@hourly',
   };
   t.deepEqual(
     settings.map(({ path }) => path).sort(),
@@ -480,6 +482,11 @@ const wrongFiles: [string, string][] = [
   ['retention:\n  packages: 5', 'retention.packages (FILE): expected keys and values'],
   ['upstreams:\n  - name: ghcr.io\n    kind: helm', 'upstreams.0.kind (FILE): expected nuget or registry'],
   ['upstreams:\n  - kind: nuget', 'upstreams.0.name (FILE): is missing'],
+  ['knownBad:\n  - {name: a}', 'knownBad.0 (FILE): expected either url or file'],
+  ['knownBad:\n  - {name: a, url: "https://a.example", file: b}', 'knownBad.0 (FILE): expected either url or file'],
+  ['knownBad:\n  - {name: a, url: "file:///etc"}', 'knownBad.0.url (FILE): expected an http or https URL'],
+  ['knownBad:\n  - {name: a, file: b, refresh: 1s}', 'knownBad.0.refresh (FILE): expected 1m or more'],
+  ['knownBad:\n  - {name: a, file: b}\n  - {name: a, file: c}', 'knownBad.1.name (FILE): there are two lists named a'],
   [
     'signIn:\n  oidc: {issuer: https://a.example, rules: [{claim: g, value: d, account: x, scopes: [read]}]}',
     'signIn.oidc.clientId (FILE): is missing',
@@ -603,6 +610,7 @@ test('a user name or password in a URL stops the start, and is not shown', (t) =
       { ENTREPOT_UPSTREAMS: upstream({ url: `https://${user}ghcr.io` }) },
       { ENTREPOT_UPSTREAMS: upstream({ kind: 'nuget', url: `https://${user}feed.test/v3/index.json` }) },
       { ENTREPOT_UPSTREAMS: upstream({ kind: 'nuget', symbolsUrl: `https://${user}feed.test/symbols` }) },
+      { ENTREPOT_KNOWN_BAD: JSON.stringify([{ name: 'a', url: `https://${user}lists.test` }]) },
       { ENTREPOT_BASE_URL: `https://${user}hub.test` },
       { ENTREPOT_FEED_URL: `https://${user}hub.test` },
       { ENTREPOT_REGISTRY_URL: `https://${user}hub.test` },

@@ -26,7 +26,7 @@ export const nuget = [
     ],
   ),
   ...mutantsOf(
-    'src/nuget/format/zip-directory.ts',
+    'src/storage/files/zip-directory.ts',
     ['test/nuget/format/nupkg.test.ts'],
     [
       ['names of zip entries are not unescaped', 'const unescaped = unescape(raw)', 'const unescaped = raw'],

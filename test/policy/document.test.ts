@@ -16,6 +16,7 @@ test('what is left out has its default', (t) => {
 test('a malformed policy names the line and the key', (t) => {
   const cases: [text: string, message: RegExp][] = [
     ['mode: enforce\nminimumAge:\n  packages: soon\n', /^line 3: minimumAge\.packages: expected a duration/],
+    ['advisories:\n  deny: bad\n', /^line 2: advisories\.deny: expected low, moderate, high or critical$/],
     ['mode: enforce\nfoo: 1\n', /^line 2: foo: there is no such key$/],
     [
       'rules:\n  - name: a\n    packages: ["*"]\n    verdict: maybe\n',

@@ -47,7 +47,11 @@ const explainQuery = z.object({
 const decision = z.strictObject({
   verdict: z.enum(['allow', 'hold', 'deny']),
   layer: z.enum(['all', 'account']).nullable().meta({ description: 'The policy that decided' }),
-  rule: z.string().nullable().meta({ description: '`age`, `except`, or the name of the rule' }),
+  rule: z
+    .string()
+    .nullable()
+    .meta({ description: '`age`, `except`, `advisories`, the name of the rule, or the ID of the entry of `list`' }),
+  list: z.string().nullable().meta({ description: 'The list of known bad content that denies it' }),
   reason: z.string().nullable(),
   until: time.nullable().meta({ description: 'When a hold ends, if that is known' }),
   evidence: z.array(z.string()),
@@ -178,11 +182,12 @@ async function explainReference(gate: ExplainParts['gate'], story: NameStory, te
   };
 }
 
-function decisionItem({ verdict, layer, rule, reason, until, evidence }: Decision): z.input<typeof decision> {
+function decisionItem({ verdict, layer, rule, list, reason, until, evidence }: Decision): z.input<typeof decision> {
   return {
     verdict,
     layer: layer?.scope ?? null,
     rule: rule ?? null,
+    list: list ?? null,
     reason: reason ?? null,
     until: timeOrNull(until ?? null),
     evidence: [...evidence],

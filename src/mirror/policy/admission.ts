@@ -26,6 +26,17 @@ export interface NameFacts {
   published?(settledBefore: number): Promise<ReadonlyMap<string, number | undefined> | undefined>;
   /** When the upstream first offered each of `references`, of which it says no date. */
   listed?(references: readonly string[]): Promise<ReadonlyMap<string, number>>;
+  /** The known vulnerabilities of the name. Throws if an upstream fails that told some before. Absent where nobody tells them. */
+  advisories?(): Promise<readonly KnownAdvisory[]>;
+}
+
+/** A known vulnerability of some versions. */
+export interface KnownAdvisory {
+  /** Such as `GHSA-…`. */
+  id: string;
+  /** An index of `severities`. */
+  severity: number;
+  affects(version: string): boolean;
 }
 
 /** Times are in milliseconds since 1970 UTC. */

@@ -2,9 +2,9 @@ import { DomainError } from '../../runtime/errors.ts';
 import { readNuspec } from './nuspec-reading.ts';
 import { maxNuspecBytes, type Nuspec } from './nuspec.ts';
 import { parseVersion, type Version } from './version.ts';
-import type { ZipEntry, ZipLimits } from './zip-directory.ts';
-import type { OpenBytes } from './zip-bytes.ts';
-import { Zip } from './zip.ts';
+import type { ZipEntry, ZipLimits } from '../../storage/files/zip-directory.ts';
+import type { OpenBytes } from '../../storage/files/zip-bytes.ts';
+import { Zip } from '../../storage/files/zip.ts';
 
 /** Data read from a package. The file itself is served unchanged: signatures and lock files depend on its bytes. */
 export interface Nupkg {

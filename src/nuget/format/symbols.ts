@@ -2,9 +2,9 @@ import { basename } from 'node:path/posix';
 import type { Readable } from 'node:stream';
 import { DomainError } from '../../runtime/errors.ts';
 import { readManifest, type Nupkg, type NupkgLimits } from './nupkg.ts';
-import type { ZipEntry } from './zip-directory.ts';
-import type { OpenBytes } from './zip-bytes.ts';
-import { Zip } from './zip.ts';
+import type { ZipEntry } from '../../storage/files/zip-directory.ts';
+import type { OpenBytes } from '../../storage/files/zip-bytes.ts';
+import { Zip } from '../../storage/files/zip.ts';
 
 /** A symbols package. https://learn.microsoft.com/nuget/create-packages/symbol-packages-snupkg */
 export interface Snupkg extends Pick<Nupkg, 'nuspec' | 'nuspecBytes' | 'version'> {

@@ -1,3 +1,4 @@
+import { severities } from '../../mirror/policy/severities.ts';
 import { randomUUID } from 'node:crypto';
 import type { NameSet } from '../../accounts/names.ts';
 import { forUpdate, type Database, type Transaction } from '../../database/database.ts';
@@ -16,8 +17,6 @@ const maxOfPackage = 25;
 export const maxOfAccount = 1000;
 /** Most characters of an advisory's address. */
 const maxUrl = 500;
-/** From the lowest: NuGet warns with NU1901, NU1902, NU1903 and NU1904. */
-export const severities = ['low', 'moderate', 'high', 'critical'] as const;
 
 /** A vulnerability of a hosted package, as its owner writes it. */
 interface NewAdvisory {

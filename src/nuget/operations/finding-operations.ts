@@ -9,7 +9,7 @@ import { filterText } from '../../api/framework/sorted.ts';
 import { originFields, timeOrNull } from '../../api/framework/schemas.ts';
 import { byBytes } from '../../mirror/store/words.ts';
 import type { NameUse, TokenUses } from '../../usage/token-uses.ts';
-import { severities } from '../hosted/advisories.ts';
+import { severities } from '../../mirror/policy/severities.ts';
 import type { Finding, Findings } from './findings.ts';
 
 const findingsQuery = pageQuery.extend({

@@ -6,7 +6,8 @@ import { placeholders } from '../../database/database.ts';
 import { Collected } from '../../runtime/collected.ts';
 import { parseRange, satisfies, type VersionRange } from '../format/range.ts';
 import { parseVersion } from '../format/version.ts';
-import { listAdvisories, maxOfAccount, severities } from '../hosted/advisories.ts';
+import { severities } from '../../mirror/policy/severities.ts';
+import { listAdvisories, maxOfAccount } from '../hosted/advisories.ts';
 import { deprecatedVersions } from '../hosted/deprecations.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
@@ -14,7 +15,7 @@ import { listVersions } from '../hosted/summary.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import type { MirroredPackages } from '../upstream/mirrored-packages.ts';
 import type { StoredDeprecations } from '../upstream/stored-deprecations.ts';
-import { objectOf } from '../upstream/upstream-metadata.ts';
+import { maxAdvisories, readAdvisories } from '../upstream/known-advisories.ts';
 
 /** A version with a known vulnerability, or a deprecated one. */
 export interface Finding {
@@ -49,8 +50,6 @@ const maxAccounts = 100;
 /** Most versions of a hosted package that are compared with its advisories, the newest. */
 const maxVersions = 10_000;
 const atATime = 500;
-/** Most characters of the list of a package. */
-const maxList = 262_144;
 /** Most vulnerabilities of a package that are read. */
 const maxVulnerabilities = 100;
 
@@ -172,19 +171,13 @@ export class Findings {
     const keys = [...lists.keys()];
     const among = { sql: `name IN (${placeholders(keys)})`, values: keys };
     const stored = await entryNames(this.#parts.feed.database, { kind: 'nupkg', upstreams, among }, '', atATime);
-    const short = stored.filter((key) => lists.get(key)!.length <= maxList);
+    const short = stored.filter((key) => lists.get(key)!.length <= maxAdvisories);
     for (const key of short) await this.#addStored(accountId, key, lists.get(key)!, found);
     return short.length === stored.length;
   }
 
   async #addStored(accountId: number, key: string, list: string, found: FoundVersions): Promise<void> {
-    const known: unknown = JSON.parse(list);
-    const ranges = (Array.isArray(known) ? known : []).slice(0, maxVulnerabilities).flatMap((each: unknown) => {
-      const { severity, url, versions } = objectOf(each);
-      const range = typeof versions === 'string' ? parseRange(versions) : undefined;
-      if (typeof url !== 'string' || url.length > 2048 || !range) return [];
-      return [{ severity: Math.min(Math.max(Number(severity) || 0, 0), severities.length - 1), url, range }];
-    });
+    const ranges = readAdvisories(list).slice(0, maxVulnerabilities);
     const stored = await this.#parts.mirrored.get(accountId, key);
     for (const { version } of stored?.versions ?? []) {
       const vulnerabilities = matching(ranges, version);

@@ -16,7 +16,7 @@ import { getVersion, type VersionSummary } from '../hosted/summary.ts';
 import type { PackageSource } from '../source/package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import { readNuspec } from '../format/nuspec-reading.ts';
-import { severities } from '../hosted/advisories.ts';
+import { severities } from '../../mirror/policy/severities.ts';
 import { vulnerabilitiesOf, type Findings } from './findings.ts';
 import type { MirroredPackages } from '../upstream/mirrored-packages.ts';
 

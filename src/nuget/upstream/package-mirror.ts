@@ -4,7 +4,7 @@ import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import type { DomainError } from '../../runtime/errors.ts';
 import { fetchFrom, unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure, type MirrorEntry, type Mirror, type ServedOutcome } from '../../mirror/mirror.ts';
-import type { Admission, MirroredName, ReferenceFacts } from '../../mirror/policy/admission.ts';
+import type { Admission, KnownAdvisory, MirroredName, ReferenceFacts } from '../../mirror/policy/admission.ts';
 import type { Sightings } from '../../mirror/store/sightings.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import { resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts';
@@ -73,6 +73,8 @@ export interface PackageGate {
     key: string,
     settledBefore: number,
   ): Promise<ReadonlyMap<string, number | undefined> | undefined>;
+  /** As `KnownAdvisories`. */
+  advisoriesOf(key: string): Promise<readonly KnownAdvisory[]>;
 }
 
 /** Packages of the upstream feeds that serve an account, through the mirror. Ids and versions are keys: lower case, normalised. */
@@ -342,6 +344,7 @@ export class PackageMirror {
         of: (versions) => this.#factsOf(upstream, key, versions),
         listed: (versions) => this.#gate.sightings.firstListed({ upstream: upstream.id, name: key }, versions),
         published: (settledBefore) => this.#gate.datesOf({ upstream }, key, settledBefore),
+        advisories: () => this.#gate.advisoriesOf(key),
       },
     };
   }

@@ -35,7 +35,7 @@ const vulnerabilityIndex: DocumentReading<readonly IndexEntry[], 'short'> = {
 };
 
 /** The ids of a page as written, each with the JSON of its list. */
-type KnownVulnerabilities = ReadonlyMap<string, string>;
+export type KnownVulnerabilities = ReadonlyMap<string, string>;
 
 const vulnerabilityPage: DocumentReading<KnownVulnerabilities, 'vulnerabilities'> = {
   kind: 'vulnerabilities',

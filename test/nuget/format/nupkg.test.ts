@@ -11,7 +11,7 @@ import { isDomainError } from '../../../src/runtime/errors.ts';
 import * as nupkgs from '../../../src/nuget/format/nupkg.ts';
 import type { Nupkg, NupkgLimits } from '../../../src/nuget/format/nupkg.ts';
 import * as symbols from '../../../src/nuget/format/symbols.ts';
-import { Zip } from '../../../src/nuget/format/zip.ts';
+import { Zip } from '../../../src/storage/files/zip.ts';
 import { normalize } from '../../../src/nuget/format/version.ts';
 import { contentOf } from '../../../src/storage/files/content.ts';
 import { openFileContent } from '../../../src/storage/files/file-content.ts';
@@ -157,7 +157,7 @@ for (const name of [
   'a\0b',
 ]) {
   test(`${JSON.stringify(name)} would be extracted outside the folder`, async (t) => {
-    await refused(t, read(writeZip([nuspecEntry, { name }])), /outside the package's folder/);
+    await refused(t, read(writeZip([nuspecEntry, { name }])), /outside of its folder/);
   });
 }
 

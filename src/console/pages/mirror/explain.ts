@@ -78,12 +78,17 @@ function explanation(story: Explanation, now: number): Html {
 }
 
 /** What the policy decides of a reference. */
-function decided({ verdict, layer, rule, reason, until, evidence = [], audited }: Explanation, now: number): Html {
+function decided(
+  { verdict, layer, rule, list, reason, until, evidence = [], audited }: Explanation,
+  now: number,
+): Html {
   const said = { allow: 'Clients get it.', hold: 'It is held.', deny: 'It is denied.' }[verdict!];
   const whose = { all: 'all accounts', account: 'this account' };
   return facts(
     ['Policy', reason ? `${said.slice(0, -1)}: ${reason}.` : said],
-    ...(layer && rule ? [['Decided by', `${rule}, in the policy of ${whose[layer]}`] as const] : []),
+    ...(layer && rule
+      ? [['Decided by', `${rule}, in ${list ? `the list ${list}` : `the policy of ${whose[layer]}`}`] as const]
+      : []),
     ...(until ? [['Until', ago(until, now)] as const] : []),
     ...(evidence.length > 0 ? [['Evidence', evidence.join('; ')] as const] : []),
     ...(audited ? [['In audit mode', `${audited.verdict}: ${audited.reason ?? ''}`] as const] : []),

@@ -1,5 +1,5 @@
 import { DomainError } from '../../runtime/errors.ts';
-import type { Content } from '../../storage/files/content.ts';
+import type { Content } from './content.ts';
 
 /** Opens a zip's bytes, whose size is known. The caller closes each content that it opens. */
 export type OpenBytes = () => Promise<Content>;
@@ -37,16 +37,13 @@ export class ZipBytes {
   }
 }
 
-export function packageInvalid(message: string, cause?: unknown): DomainError {
+export function zipInvalid(message: string, cause?: unknown): DomainError {
   return new DomainError('PackageInvalid', message, { cause });
 }
 
 /** The file breaks a rule of the zip format. */
 export function unsound(reason: string, cause?: unknown): DomainError {
-  return packageInvalid(
-    `The package is not a valid zip file, or not complete: ${reason.replace(/\.+$/, '')}. Send it again.`,
-    cause,
-  );
+  return zipInvalid(`The zip file is not valid, or not complete: ${reason.replace(/\.+$/, '')}. Send it again.`, cause);
 }
 
 /** Turns an error of the zip reader or of zlib into `PackageInvalid`. Disk errors are returned unchanged. */

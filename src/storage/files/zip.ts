@@ -5,9 +5,10 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { crc32, createInflateRaw, inflateRaw, inflateRawSync } from 'node:zlib';
 import type { DomainError } from '../../runtime/errors.ts';
+import { pause } from '../../runtime/event-loop.ts';
 import { release } from '../../runtime/incoming.ts';
 import { Semaphore } from '../../runtime/semaphore.ts';
-import { asInvalid, packageInvalid, quote, unsound, ZipBytes, type OpenBytes } from './zip-bytes.ts';
+import { asInvalid, zipInvalid, quote, unsound, ZipBytes, type OpenBytes } from './zip-bytes.ts';
 import { ReadWindow } from './read-window.ts';
 import { defaultZipLimits, localHeaderBytes, ZipDirectory, type ZipEntry, type ZipLimits } from './zip-directory.ts';
 
@@ -77,8 +78,31 @@ export class Zip {
   /** The entry's bytes. Throws `PackageInvalid` if there are more than `maxBytes`. */
   async read(entry: ZipEntry, maxBytes: number): Promise<Buffer> {
     if (entry.size > maxBytes)
-      throw packageInvalid(`${quote(entry.name)} is larger than ${maxBytes} bytes. Make it smaller.`);
+      throw zipInvalid(`${quote(entry.name)} is larger than ${maxBytes} bytes. Make it smaller.`);
     return buffer(await this.open(entry));
+  }
+
+  /**
+   * The entries that `isWanted`, one after the other, with their checked bytes, which are valid until the next one. For zips with
+   * very many small entries, which are read through one buffer. Throws `PackageInvalid` for one of more than `maxBytes`.
+   */
+  async *contents(
+    isWanted: (entry: ZipEntry) => boolean,
+    maxBytes: number,
+  ): AsyncGenerator<{ entry: ZipEntry; bytes: Buffer }, void, undefined> {
+    const window = new ReadWindow(this.#bytes, windowBytes);
+    for await (const entry of this.entries()) {
+      await pause();
+      if (!isWanted(entry)) continue;
+      if (!isSmall(entry) || entry.size > maxBytes) {
+        yield { entry, bytes: await this.read(entry, maxBytes) };
+        continue;
+      }
+      const start = await this.#dataStart(entry, window);
+      const bytes = inflateNow(entry, await window.read(start, entry.compressedSize));
+      proveBytes(entry, bytes);
+      yield { entry, bytes };
+    }
   }
 
   /** Up to `length` bytes of the entry from `start`. The rest is not read, so length and checksum are not checked. */
@@ -167,7 +191,7 @@ export class Zip {
       (sized && !sameSize(header.readUInt32LE(22), size)) ||
       (sized && !sameSize(header.readUInt32LE(18), compressedSize))
     ) {
-      throw packageInvalid(`The header of ${quote(name)} contradicts the zip's directory. Pack it again.`);
+      throw zipInvalid(`The header of ${quote(name)} contradicts the zip's directory. Pack it again.`);
     }
     const dataStart = start + header.length + header.readUInt16LE(28);
     if (dataStart + compressedSize > this.#bytes.size) throw unsound(`${quote(name)} ends beyond it`);
@@ -256,10 +280,9 @@ function proveBytes(entry: ZipEntry, bytes: Buffer): void {
 
 function prove(entry: ZipEntry, length: number, checksum: number): void {
   if (length !== entry.size) throw otherLength(entry);
-  if (checksum !== entry.crc32)
-    throw packageInvalid(`${quote(entry.name)} does not match its checksum. Pack it again.`);
+  if (checksum !== entry.crc32) throw zipInvalid(`${quote(entry.name)} does not match its checksum. Pack it again.`);
 }
 
 function otherLength({ name }: ZipEntry): DomainError {
-  return packageInvalid(`${quote(name)} is not as long as the zip declares. Pack it again.`);
+  return zipInvalid(`${quote(name)} is not as long as the zip declares. Pack it again.`);
 }

@@ -1,7 +1,7 @@
 import { fromRandomAccessReaderPromise, getFileNameLowLevel, RandomAccessReader } from 'yauzl';
 import type { DomainError } from '../../runtime/errors.ts';
 import { ReadWindow } from './read-window.ts';
-import { asInvalid, packageInvalid, quote, unsound, type ZipBytes } from './zip-bytes.ts';
+import { asInvalid, zipInvalid, quote, unsound, type ZipBytes } from './zip-bytes.ts';
 
 /** Limits for a zip. With the defaults every package of the public gallery is accepted. */
 export interface ZipLimits {
@@ -57,6 +57,8 @@ const stronglyEncrypted = 0x0040;
 const zip64Field = 0x0001;
 /** In a 32-bit field: the value is in the 64-bit extension. */
 const elsewhere = 0xffff_ffff;
+/** The most entries whose bytes may lie in another order than their names in the directory. */
+const maxUnsorted = 65_535;
 /** Bytes read at a time. Most directories are smaller. */
 const windowBytes = 64 * 1024;
 
@@ -99,31 +101,28 @@ export class ZipDirectory {
       const lengths = [header.readUInt16LE(28), header.readUInt16LE(30), header.readUInt16LE(32)] as const;
       const length = headerBytes + lengths[0] + lengths[1] + lengths[2];
       if (Math.max(...lengths) > maxFieldBytes) {
-        throw packageInvalid(
-          `An entry of the package has a name, extra fields or a comment of more than ${maxFieldBytes} bytes. Shorten them.`,
+        throw zipInvalid(
+          `An entry of the zip has a name, extra fields or a comment of more than ${maxFieldBytes} bytes. Shorten them.`,
         );
       }
       if (position + length - this.#start > maxDirectoryBytes) {
-        throw packageInvalid(
-          `The names of the package's entries take more than ${maxDirectoryBytes} bytes. Split the package.`,
-        );
+        throw zipInvalid(`The names of the zip's entries take more than ${maxDirectoryBytes} bytes. Split it.`);
       }
       const entry = readEntry(await window.read(position, length), this.#limits);
       if (entry.size > ratioFloor && entry.size > entry.compressedSize * maxRatio) {
-        throw packageInvalid(`${quote(entry.name)} inflates more than ${maxRatio} times. It looks like a zip bomb.`);
+        throw zipInvalid(`${quote(entry.name)} inflates more than ${maxRatio} times. It looks like a zip bomb.`);
       }
       total += entry.size;
-      if (total > maxTotalBytes)
-        throw packageInvalid(`The package inflates to more than ${maxTotalBytes} bytes. Split the package.`);
+      if (total > maxTotalBytes) throw zipInvalid(`The zip inflates to more than ${maxTotalBytes} bytes. Split it.`);
       yield entry;
       position += length;
     }
     // If the count is too low, other readers would find entries that were not checked here.
     const next = (await window.read(position, 4)).readUInt32LE();
     if (next === entrySignature) {
-      throw this.#count === 0xffff ? tooMany(this.#limits) : packageInvalid('The zip has more entries than it counts.');
+      throw this.#count === 0xffff ? tooMany(this.#limits) : zipInvalid('The zip has more entries than it counts.');
     }
-    if (!endSignatures.has(next)) throw packageInvalid("The zip's directory has no proper end. Pack it again.");
+    if (!endSignatures.has(next)) throw zipInvalid("The zip's directory has no proper end. Pack it again.");
   }
 
   /** A small zip bomb is built with entries that share bytes: https://www.bamsoftware.com/hacks/zipbomb/ */
@@ -131,12 +130,18 @@ export class ZipDirectory {
     const starts = new Float64Array(this.#count);
     const ends = new Float64Array(this.#count);
     let count = 0;
+    let isSorted = true;
     for await (const { start, rawName, compressedSize } of this.entries()) {
+      isSorted &&= count === 0 || start >= starts[count - 1]!;
       starts[count] = start;
       ends[count] = start + localHeaderBytes + rawName.length + compressedSize;
       count += 1;
     }
-    const backwards = new Uint32Array(count).map((_, index) => index).sort((a, b) => starts[b]! - starts[a]!);
+    // To sort more of them would hold the event loop. Every known writer writes them in order.
+    if (!isSorted && count > maxUnsorted)
+      throw zipInvalid(`The zip has more than ${maxUnsorted} entries, in no order. Pack it again.`);
+    const backwards = new Uint32Array(count).map((_, index) => count - 1 - index);
+    if (!isSorted) backwards.sort((a, b) => starts[b]! - starts[a]!);
     let end = this.#start;
     for (const index of backwards) {
       if (ends[index]! > end) throw await this.#overlaps(index);
@@ -151,7 +156,7 @@ export class ZipDirectory {
       if (index === entryIndex) name = entry.name;
       index += 1;
     }
-    return packageInvalid(`${quote(name)} overlaps other parts of the zip, or ends beyond it. Pack it again.`);
+    return zipInvalid(`${quote(name)} overlaps other parts of the zip, or ends beyond it. Pack it again.`);
   }
 }
 
@@ -203,15 +208,13 @@ function readEntry(record: Buffer, { backslashes }: ZipLimits): ZipEntry {
   const name = backslashes ? unescaped.replaceAll('\\', '/') : unescaped;
   // Unescaping keeps every other character, so this also covers the raw name.
   if (/^\/|^[a-z]:|\\|\0/i.test(name) || name.split('/').includes('..')) {
-    throw packageInvalid(
-      `The entry ${quote(raw)} would be extracted outside the package's folder. Use relative paths.`,
-    );
+    throw zipInvalid(`The entry ${quote(raw)} would be extracted outside of its folder. Use relative paths.`);
   }
   if ((flags & (encrypted | stronglyEncrypted)) !== 0) {
-    throw packageInvalid(`${quote(name)} is encrypted. Pack it without a password.`);
+    throw zipInvalid(`${quote(name)} is encrypted. Pack it without a password.`);
   }
   if (method !== 0 && method !== 8) {
-    throw packageInvalid(`${quote(name)} uses compression method ${method}. Use deflate, or none.`);
+    throw zipInvalid(`${quote(name)} uses compression method ${method}. Use deflate, or none.`);
   }
   const extra = record.subarray(nameEnd, nameEnd + record.readUInt16LE(30));
   const [size, compressedSize, start] = wide(
@@ -261,5 +264,5 @@ function unescape(name: string): string {
 }
 
 function tooMany({ maxEntries }: ZipLimits): DomainError {
-  return packageInvalid(`The package has more than ${maxEntries} entries. Split the package.`);
+  return zipInvalid(`The zip has more than ${maxEntries} entries. Split it.`);
 }

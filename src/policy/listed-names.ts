@@ -1,0 +1,90 @@
+import type { AffectedTest, BadEntry } from '../known-bad/entry.ts';
+import type { KnownBad } from '../known-bad/known-bad.ts';
+import type { MirroredName } from '../mirror/policy/admission.ts';
+import { withPauses } from '../runtime/event-loop.ts';
+import type { Layer } from './decide.ts';
+
+/** What lists of known bad content say of a name. */
+export interface ListedName {
+  /** A layer for each mode of lists. */
+  layers: readonly Layer[];
+  /** Resolves to the entries of each of `references`, which are versions, tags, or digests. */
+  entriesOf(references: readonly string[]): Promise<(reference: string) => readonly BadEntry[]>;
+}
+
+/** Finds what lists of known bad content say of mirrored names. */
+export class ListedNames {
+  readonly #knownBad: KnownBad;
+  readonly #isAffected: AffectedTest;
+  readonly #layers: readonly Layer[];
+  readonly #excepted: ReadonlyMap<string, ReadonlySet<string>>;
+
+  /** `isAffected` reads versions. */
+  constructor(knownBad: KnownBad, isAffected: AffectedTest) {
+    const { lists } = knownBad;
+    this.#knownBad = knownBad;
+    this.#isAffected = isAffected;
+    const inMode = (wanted: string) => lists.filter(({ mode }) => mode === wanted).map(({ name }) => name);
+    this.#layers = [listLayer(true, inMode('enforce')), listLayer(false, inMode('audit'))].filter(
+      ({ lists: names }) => names!.size > 0,
+    );
+    this.#excepted = new Map(lists.map(({ name, except }) => [name, new Set(except)]));
+  }
+
+  /** What lists say of a name; undefined if none can say anything of it. */
+  async of(name: MirroredName): Promise<ListedName | undefined> {
+    if (this.#layers.length === 0) return undefined;
+    return name.kind === 'package' ? this.#ofPackage(name) : this.#ofImage(name);
+  }
+
+  async #ofPackage({ name }: MirroredName): Promise<ListedName | undefined> {
+    const entries = this.#counted(await this.#knownBad.of('package', name));
+    if (entries.length === 0) return undefined;
+    return {
+      layers: this.#layers,
+      entriesOf: async (versions) => {
+        const found = new Map<string, BadEntry[]>();
+        for (const version of versions) {
+          for await (const entry of withPauses(entries)) {
+            if (this.#isAffected(entry, version)) found.set(version, [...(found.get(version) ?? []), entry]);
+          }
+        }
+        return (version) => found.get(version) ?? [];
+      },
+    };
+  }
+
+  async #ofImage({ shown }: MirroredName): Promise<ListedName | undefined> {
+    const found = await Promise.all(shown.map((each) => this.#knownBad.of('image', each)));
+    const entries = this.#counted(found.flat());
+    if (entries.length === 0 && !(await this.#knownBad.haveDigests())) return undefined;
+    return {
+      layers: this.#layers,
+      entriesOf: async (references) => {
+        // A tag is decided by the digest that it turns out to have now.
+        const digests = references.filter((each) => each.includes(':'));
+        const listed = await this.#knownBad.ofDigests(digests);
+        return (reference) => [...entries, ...this.#counted(listed.get(reference) ?? [])];
+      },
+    };
+  }
+
+  #counted(entries: readonly BadEntry[]): readonly BadEntry[] {
+    return entries.filter(({ list, id }) => this.#excepted.get(list)?.has(id) === false);
+  }
+}
+
+/** It has no rules of its own, and no age. */
+function listLayer(isEnforced: boolean, lists: readonly string[]): Layer {
+  return {
+    scope: 'all',
+    isEnforced,
+    lists: new Set(lists),
+    age: { package: 0, image: 0 },
+    unknownDate: 'firstSeen',
+    listsHeld: false,
+    isExcepted: () => false,
+    rules: [],
+    regimes: [],
+  };
+}

@@ -1,0 +1,198 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { createToken, runJob } from '../support/inside.ts';
+import { hour, linesOf, osv } from '../support/known-bad.ts';
+import { OpenDocument } from '../support/open-document.ts';
+import { ociIndex, ociManifest } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+
+// What clients of both protocols get of mirrored content that a list of known bad content names.
+
+/** A server with two upstreams and a list in a file, which `replace` writes and the server then reads. */
+async function start(
+  t: ExecutionContext,
+  records: readonly unknown[],
+  { dialect = 'sqlite', ...list }: { dialect?: (typeof dialects)[number]; mode?: string; except?: string[] } = {},
+) {
+  const feed = await UpstreamFeed.start(t);
+  const registry = await startUpstreamRegistry(t);
+  const file = join(await folderUntilEnd(t), 'list.jsonl');
+  const server = await startTestServer(t, {
+    database: { url: await temporaryDatabase(t, dialect) },
+    upstreams: [feed.as('feed.test'), registry.settings('registry.test', { freshFor: '1s' })],
+    knownBad: [{ name: 'osv', file, ...list }],
+  });
+  server.clock.now = Date.UTC(2026, 10, 25);
+  const replace = async (next: readonly unknown[]) => {
+    await writeFile(file, next.length === 0 ? '[]' : linesOf(next));
+    server.clock.now! += 6 * hour;
+    await runJob(server, 'known-bad');
+  };
+  await replace(records);
+  return { feed, registry, server, replace };
+}
+
+const nupkg = (id: string, version: string) => `/v3/package/${id}/${version}/${id}.${version}.nupkg`;
+const path = (name: string, reference: string, kind = 'manifests') => `/v2/registry.test/${name}/${kind}/${reference}`;
+const statusOf = async (server: TestServer, path: string, method = 'GET') =>
+  (await server.fetch(path, { method })).status;
+
+async function setPolicy(server: TestServer, policy: object): Promise<void> {
+  const headers = { 'content-type': 'application/json' };
+  await server.fetch('/v1/policy?layer=all', { method: 'PUT', headers, body: JSON.stringify(policy) });
+}
+
+const since2 = {
+  affected: [
+    { package: { ecosystem: 'NuGet', name: 'Lib' }, ranges: [{ type: 'SEMVER', events: [{ introduced: '2.0' }] }] },
+  ],
+};
+
+for (const dialect of dialects) {
+  test(`${dialect}: versions that a list names are refused with its ID, also stored ones, until it takes them back`, async (t) => {
+    const { feed, server, replace } = await start(t, [], { dialect });
+    await feed.offer({ id: 'Lib', versions: ['1.0.0', '2.0.0', '2.1.0'].map((version) => ({ version })) });
+    await feed.offer({ id: 'Other', versions: [{ version: '2.0.0' }] });
+    t.is(await statusOf(server, nupkg('lib', '2.0.0')), 200);
+    await replace([osv('MAL-2026-1', 'LIB', { ...since2, summary: 'Malicious code in Lib (NuGet).\nKeys.' })]);
+    for (const version of ['2.0.0', '2.1.0']) {
+      const refused = await server.fetch(nupkg('lib', version));
+      t.is(refused.status, 403);
+      t.is(
+        refused.statusText,
+        'The policy refuses lib: it is known to be bad (MAL-2026-1): Malicious code in Lib (NuGet). Keys.',
+      );
+      t.is(await statusOf(server, nupkg('lib', version), 'HEAD'), 403);
+      t.is(await statusOf(server, `/v3/package/lib/${version}/lib.nuspec`), 403);
+    }
+    t.is(await statusOf(server, nupkg('lib', '1.0.0')), 200);
+    t.is(await statusOf(server, nupkg('other', '2.0.0')), 200);
+    const { value: token } = await createToken(server, ['read'], 'team');
+    t.is((await server.fetch(nupkg('lib', '2.0.0'), { token })).status, 403, 'in every account');
+    const { versions } = (await (await server.fetch('/v3/package/lib/index.json')).json()) as { versions: string[] };
+    t.deepEqual(versions, ['1.0.0', '2.0.0', '2.1.0'], 'lists show it, so that no client takes another version');
+
+    await replace([osv('MAL-2026-1', 'Lib', { ...since2, withdrawn: '2026-05-02T00:00:00Z' })]);
+    for (const version of ['2.0.0', '2.1.0']) t.is(await statusOf(server, nupkg('lib', version)), 200);
+  });
+
+  test(`${dialect}: images that a list names by digest, name or pattern are refused with all their layers`, async (t) => {
+    const { registry, server, replace } = await start(t, [], { dialect });
+    const [bad, good] = [registry.image('team/app', 'latest'), registry.image('team/app', 'v1')];
+    registry.image('evil/one', 'latest');
+    registry.image('named', 'latest');
+    const everything = [
+      path('team/app', 'latest'),
+      path('team/app', bad.manifest.digest),
+      path('team/app', bad.layer.digest, 'blobs'),
+      path('evil/one', 'latest'),
+      path('named', 'latest'),
+    ];
+    for (const each of everything) t.is(await statusOf(server, each), 200, 'all of it is stored');
+    t.is(await statusOf(server, path('team/app', 'v1')), 200);
+    await replace([
+      { id: 'SEC-1', reason: 'a miner', digests: [bad.manifest.digest] },
+      { id: 'SEC-2', images: ['registry.test/evil/*', 'registry.test/NAMED'] },
+    ]);
+    for (const each of everything) {
+      t.is(await statusOf(server, each), 403, each);
+      t.is(await statusOf(server, each, 'HEAD'), 403, each);
+    }
+    const refused = await server.fetch(everything[0]!);
+    const { errors } = (await refused.json()) as { errors: { code: string; message: string }[] };
+    const message = 'The policy refuses registry.test/team/app: it is known to be bad (SEC-1): a miner.';
+    t.like(errors[0], { code: 'DENIED', message });
+    t.is(refused.statusText, message);
+    t.is(await statusOf(server, path('team/app', 'v1')), 200, 'another digest');
+    t.is(await statusOf(server, path('team/app', good.layer.digest, 'blobs')), 200);
+    const list = JSON.stringify({ name: 'team/app', tags: ['latest', 'v1'] });
+    registry.on('/v2/team/app/tags/list', (_, response) => void response.end(list));
+    const { tags } = (await (await server.fetch('/v2/registry.test/team/app/tags/list')).json()) as { tags: string[] };
+    t.deepEqual(tags, ['latest', 'v1']);
+
+    const next = registry.image('team/app', 'latest');
+    server.clock.now! += 2000;
+    const moved = await server.fetch(path('team/app', 'latest'));
+    t.deepEqual([moved.status, moved.headers.get('docker-content-digest')], [200, next.manifest.digest]);
+    t.is(await statusOf(server, path('team/app', bad.manifest.digest)), 403);
+
+    await replace([{ id: 'SEC-3', digests: [good.layer.digest] }]);
+    t.is(await statusOf(server, path('team/app', good.layer.digest, 'blobs')), 403, 'a layer by its own digest');
+    for (const each of everything) t.is(await statusOf(server, each), 200, each);
+  });
+}
+
+test('an image of an index that a list names is refused, and the index is not', async (t) => {
+  const { registry, server, replace } = await start(t, []);
+  const child = registry.image('team/app', 'child');
+  const manifests = [{ mediaType: ociManifest, digest: child.manifest.digest, size: child.manifest.size }];
+  registry.manifest('team/app', { schemaVersion: 2, mediaType: ociIndex, manifests }, 'multi');
+  await replace([{ id: 'SEC-1', digests: [child.manifest.digest] }]);
+  t.is(await statusOf(server, '/v2/registry.test/team/app/manifests/multi'), 200);
+  t.is(await statusOf(server, `/v2/registry.test/team/app/manifests/${child.manifest.digest}`), 403);
+});
+
+test('a list in audit mode refuses nothing, and what it would refuse is counted', async (t) => {
+  const { feed, server } = await start(t, [osv('MAL-1', 'lib')], { mode: 'audit' });
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
+  t.is(await statusOf(server, nupkg('lib', '1.0.0')), 200);
+  const metrics = await (await server.fetch('/metrics')).text();
+  t.regex(metrics, /entrepot_policy_refusals_total\{kind="package",verdict="deny",mode="audit"\} 1/);
+  t.regex(metrics, /entrepot_policy_refusals_total\{kind="package",verdict="deny",mode="enforce"\} 0/);
+});
+
+test('an excepted ID refuses nothing, and another one of the same package does', async (t) => {
+  const { feed, server, replace } = await start(t, [osv('MAL-1', 'lib')], { except: ['MAL-1'] });
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
+  t.is(await statusOf(server, nupkg('lib', '1.0.0')), 200);
+  await replace([osv('MAL-1', 'lib'), osv('MAL-2', 'lib')]);
+  const refused = await server.fetch(nupkg('lib', '1.0.0'));
+  t.is(refused.status, 403);
+  t.regex(refused.statusText, /\(MAL-2\)/);
+});
+
+test('no policy lifts what a list names, and a list does not lift a minimum age', async (t) => {
+  const { feed, server } = await start(t, [osv('MAL-1', 'lib', since2)]);
+  const published = new Date(server.clock.now!).toISOString();
+  await feed.offer({ id: 'Lib', versions: ['1.0.0', '2.0.0'].map((version) => ({ version, published })) });
+  const rules = [{ name: 'all', packages: ['*'], verdict: 'allow' }];
+  await setPolicy(server, { rules });
+  t.is(await statusOf(server, nupkg('lib', '2.0.0')), 403);
+  t.is(await statusOf(server, nupkg('lib', '1.0.0')), 200);
+  await setPolicy(server, { minimumAge: { packages: '3d' } });
+  t.is(await statusOf(server, nupkg('lib', '2.0.0')), 403);
+  await feed.offer({ id: 'Fresh', versions: [{ version: '2.0.0', published }] });
+  t.is(await statusOf(server, nupkg('fresh', '2.0.0')), 404);
+});
+
+test('an explanation names the entry and its list, of a tag by its digest', async (t) => {
+  const { feed, registry, server, replace } = await start(t, []);
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }, { version: '2.0.0' }] });
+  const { manifest } = registry.image('team/app', 'latest');
+  await server.fetch('/v2/registry.test/team/app/manifests/latest');
+  await replace([osv('MAL-1', 'lib', since2), { id: 'SEC-1', digests: [manifest.digest] }]);
+  const document = await OpenDocument.of(server);
+  const explain = async (kind: string, name: string, reference: string) => {
+    const path = `/v1/explain?kind=${kind}&name=${name}&reference=${encodeURIComponent(reference)}`;
+    return document.read('GET /explain', await server.fetch(path));
+  };
+  const entry = { verdict: 'deny', layer: 'all', list: 'osv' };
+  t.like(await explain('package', 'Lib', '2.0.0'), {
+    ...entry,
+    rule: 'MAL-1',
+    reason: 'it is known to be bad (MAL-1): lib is malware',
+  });
+  t.like(await explain('package', 'Lib', '1.0.0'), { verdict: 'allow', list: null });
+  for (const reference of ['latest', manifest.digest]) {
+    t.like(await explain('container', 'registry.test/team/app', reference), {
+      ...entry,
+      rule: 'SEC-1',
+      reason: 'it is known to be bad (SEC-1)',
+    });
+  }
+});
