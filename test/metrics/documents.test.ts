@@ -23,6 +23,7 @@ async function liveMetrics(t: ExecutionContext): Promise<Metrics> {
     upstreams: [upstream.settings('up.test')],
     redis: { url: redisUrl() },
     limits: { accountStorage: '1MiB' },
+    knownBad: [{ name: 'osv', file: import.meta.dirname }],
     jobs: { ...off, gc: jobs.gc },
   });
   upstream.manifest('app', { schemaVersion: 2, config: {}, layers: [] }, 'v1', {
