@@ -38,6 +38,8 @@ const owners: Record<string, string> = {
   uploads: 'oci',
   mirror_entries: 'mirror',
   mirror_words: 'mirror',
+  mirror_withdrawn: 'mirror',
+  mirror_kept: 'mirror',
   upstream_samples: 'mirror',
   usage_counts: 'usage',
   usage_writers: 'usage',

@@ -42,6 +42,7 @@ import { upstreamSamples } from './044-upstream-samples.ts';
 import { peopleMigrations } from './038-people.ts';
 import { policies } from './047-policies.ts';
 import { historyKinds } from './048-history-kinds.ts';
+import { withdrawn } from './051-withdrawn.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -88,4 +89,5 @@ export const migrations: readonly Migration[] = [
   ...historyContent,
   ...policies,
   ...historyKinds,
+  ...withdrawn,
 ];

@@ -41,7 +41,8 @@ const maxReferences = 100;
 const manifestColumns = `m.digest, m.media_type AS mediaType, m.image_bytes AS sizeBytes, m.pushed_at AS updatedAt,
   m.pull_count AS pullCount, m.last_pulled_at AS lastPulledAt`;
 /** The columns of a row `t` of `tags` with its manifest `m`. */
-const tagColumns = 't.name, t.digest, m.media_type AS mediaType, m.image_bytes AS sizeBytes, t.updated_at AS updatedAt';
+const tagColumns = `t.name, t.digest, m.media_type AS mediaType, m.image_bytes AS sizeBytes, t.updated_at AS updatedAt,
+  NULL AS withdrawnAt`;
 const taggedManifests = 'tags t JOIN manifests m ON m.repository_id = t.repository_id AND m.digest = t.digest';
 
 /** The hosted images of accounts. */
@@ -257,7 +258,12 @@ class HostedRepository implements StoredRepository {
        WHERE f.digest = ? AND p.repository_id = ? LIMIT ${maxReferences}`,
       [digest, this.#id],
     );
-    return { ...row, tags: tags.map(({ name }) => name), indexes: indexes.map((each) => each.digest) };
+    return {
+      ...row,
+      tags: tags.map(({ name }) => name),
+      withdrawnTags: [],
+      indexes: indexes.map((each) => each.digest),
+    };
   }
 
   /** A client requests an index first, and that alone is no pull. */

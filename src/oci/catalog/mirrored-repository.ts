@@ -77,6 +77,7 @@ export class MirroredRepository implements StoredRepository {
     const { database } = this.#parts;
     const { upstream, name } = this.#place;
     const tagged = limit > 0 ? await this.#tagged(limit) : [];
+    const withdrawn = await this.#mirror.withdrawn(this.#place);
     const all = await totalsOfNames(database, countedKinds, [name]);
     const totals = all.find((each) => each.upstream === upstream.id);
     return {
@@ -88,7 +89,7 @@ export class MirroredRepository implements StoredRepository {
       lastPulledAt: totals?.usedAt ?? 0,
       tags: tagged.map((entry) => {
         const { pullCount: _pullCount, lastPulledAt: _lastPulledAt, ...row } = rowOf(entry);
-        return { ...row, name: entry.reference };
+        return { ...row, name: entry.reference, withdrawnAt: withdrawn.get(entry.reference) ?? null };
       }),
     };
   }
@@ -120,6 +121,7 @@ export class MirroredRepository implements StoredRepository {
     const sign = order === 'asc' ? 1 : -1;
     const sortKey = ({ reference, storedAt }: ListedEntry) => (order === 'newest' ? storedAt : naturalKey(reference));
     const tagged = await this.#tagged(maxTags);
+    const withdrawn = await this.#mirror.withdrawn(this.#place);
     const byDigest = Map.groupBy(tagged, ({ digest }) => digest);
     return tagged
       .map((entry) => ({ entry, key: [sortKey(entry), entry.reference] as const }))
@@ -131,6 +133,7 @@ export class MirroredRepository implements StoredRepository {
         ...rowOf(entry),
         key,
         name: entry.reference,
+        withdrawnAt: withdrawn.get(entry.reference) ?? null,
         aliases: byDigest
           .get(entry.digest)!
           .map(({ reference }) => reference)
@@ -161,7 +164,12 @@ export class MirroredRepository implements StoredRepository {
     const tags = (await this.#mirror.tagsOf(this.#place, digest)).slice(0, maxTagsOfManifest);
     const { upstream, name } = this.#place;
     const usedAt = await lastUseOf(this.#parts.database, { upstream: upstream.id, kind: 'manifest', name }, digest);
-    return { ...rowOf({ ...entry, usedAt }), tags, indexes: [] };
+    const withdrawn = await this.#mirror.withdrawn(this.#place);
+    const withdrawnTags = tags.flatMap((name) => {
+      const withdrawnAt = withdrawn.get(name);
+      return withdrawnAt === undefined ? [] : [{ name, withdrawnAt }];
+    });
+    return { ...rowOf({ ...entry, usedAt }), tags, withdrawnTags, indexes: [] };
   }
 
   /** The pulls by this account. */
