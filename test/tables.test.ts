@@ -39,6 +39,8 @@ const owners: Record<string, string> = {
   uploads: 'oci',
   mirror_entries: 'mirror',
   mirror_words: 'mirror',
+  mirror_withdrawn: 'mirror',
+  mirror_kept: 'mirror',
   upstream_samples: 'mirror',
   bad_lists: 'known-bad',
   bad_entries: 'known-bad',

@@ -120,6 +120,8 @@ export async function examine(installation: Installation, now: () => number): Pr
   if (uploads !== undefined) findings.push({ subject: 'instances', ok: true, text: uploads });
   findings.push(await examineReserved(installation));
   findings.push(...(await examineLists(core, now())));
+  const withdrawn = await examineWithdrawn(core);
+  if (withdrawn) findings.push(withdrawn);
   if (core.config.offline)
     return [...findings, { subject: 'upstreams', ok: true, text: 'offline: no upstream is contacted' }];
   for (const upstream of core.upstreams) findings.push(await examineUpstream(installation, upstream, now));
@@ -167,6 +169,20 @@ async function examineLists({ knownBad }: Core, now: number): Promise<Finding[]>
     const isOld = now - refreshedAt > 3 * refresh;
     return { subject, ok: !isOld, text: isOld ? `it is too old: ${state}${reason}${advice}` : `${state}${reason}` };
   });
+}
+
+/** What upstreams do not offer any more stays here, also above the limit of the mirror. Undefined without such content. */
+async function examineWithdrawn({ mirror, config }: Core): Promise<Finding | undefined> {
+  const counts = await mirror.withdrawals.counts();
+  if (counts.size === 0) return undefined;
+  const subject = 'withdrawn content';
+  const some = [...counts].map(([upstream, count]) => `${count} of ${upstream}`).join(', ');
+  const bytes = await mirror.withdrawals.bytes();
+  const text = `stored versions and tags that their upstreams do not offer any more: ${some}. They stay, with ${bytes} bytes`;
+  const { maxSize } = config.mirror;
+  if (maxSize === undefined || bytes <= maxSize) return { subject, ok: true, text };
+  const advice = 'raise the limit, or drop what you do not need on the pages of the packages and images';
+  return { subject, ok: true, isNote: true, text: `${text}, which is above mirror.maxSize (${maxSize}): ${advice}` };
 }
 
 /** Runs the checks of readiness for one part; rejects with what fails, and the reason. */

@@ -217,7 +217,7 @@ export const schema = z.strictObject({
       maxSize: sizeSetting
         .optional()
         .describe(
-          'Most bytes of mirrored content to keep; the least recently used is deleted first, content of offline upstreams never',
+          'Most bytes of mirrored content to keep; the least recently used is deleted first, content of offline upstreams, and what upstreams have withdrawn, never',
         ),
       unreadRest: sizeSetting
         .prefault('16MiB')

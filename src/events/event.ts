@@ -33,6 +33,8 @@ export const eventTexts = {
   'sign_in.failed': 'a sign-in failed',
   'upstream.opened': 'an upstream fails: requests to it are paused',
   'upstream.closed': 'an upstream works again',
+  'upstream.withdrawn': 'an upstream does not offer stored content any more',
+  'upstream.restored': 'an upstream offers withdrawn content again',
   'upstream.digest_mismatch': 'an upstream sent content with a wrong digest',
   'upstream.entry_dropped': 'a stored entry of an upstream was dropped',
   'limit.reached': 'a limit was reached',

@@ -3,7 +3,7 @@ import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import type { Events } from '../events/events.ts';
 import type { ListRefresh } from '../known-bad/refresh.ts';
-import type { Entries } from '../mirror/store/entries.ts';
+import type { Entries, EntryKey } from '../mirror/store/entries.ts';
 import { evict } from '../mirror/store/eviction.ts';
 import type { Collector } from '../storage/upkeep/collector.ts';
 import { logDamage, type Damage } from '../storage/blobs/damage.ts';
@@ -28,6 +28,8 @@ export interface JobParts {
   readonly jobs: readonly JobDefinition[];
   /** Applies the retention rules to hosted content; resolves to counts of what was deleted. */
   retain(work: Work): Promise<Counts>;
+  /** Passes the keys of the stored entries that withdrawn content needs besides its own to `use`. */
+  contentsOfWithdrawn?(signal: AbortSignal, use: (keys: readonly EntryKey[]) => Promise<void>): Promise<void>;
   /** Deletes unneeded references older than `before` (milliseconds since 1970 UTC), before blobs are collected. */
   release?(work: Work, before: number): Promise<Counts>;
 }
@@ -101,11 +103,24 @@ async function runAll(parts: readonly (() => Promise<Counts>)[]): Promise<Counts
   return counts;
 }
 
-async function evictBeyondLimit({ config, database, entries }: TableParts, work: Work): Promise<Counts> {
+async function evictBeyondLimit({ config, database, entries, protocols }: TableParts, work: Work): Promise<Counts> {
   const { maxSize } = config.mirror;
   if (maxSize === undefined || config.offline) return {};
   const offline = config.upstreams.filter(({ mode }) => mode === 'offline').map(({ id }) => id);
-  return evict(database, entries, { ...work, maxSize, offline });
+  const upstreams = config.upstreams.map(({ id }) => id);
+  const contentsOfWithdrawn = async (use: (keys: readonly EntryKey[]) => Promise<void>) => {
+    for (const each of protocols) await each.contentsOfWithdrawn?.(work.signal, use);
+  };
+  const { left, ...evicted } = await evict(database, entries, {
+    ...work,
+    maxSize,
+    offline,
+    upstreams,
+    contentsOfWithdrawn,
+  });
+  if (left > maxSize)
+    work.say(`${left - maxSize} bytes above the limit stay: they are withdrawn, so they could not be fetched again`);
+  return evicted;
 }
 
 async function collectGarbage(parts: TableParts, work: Work): Promise<Counts> {

@@ -11,12 +11,16 @@ import { entryId, type EntryKey, type EntryMetadata } from './store/entries.ts';
 import { checkEntry, rememberEntry, storeEntry, WrongDigest, type StatedContent } from './fetch/checked-entry.ts';
 import { Flight, type FlightParts, type JoinResult } from './fetch/flight.ts';
 import { Hangs } from './fetch/hangs.ts';
+import { Withdrawals } from './withdrawals.ts';
 import { Partials } from './fetch/partials.ts';
 import { isFresh, isServableStale, type EntryDescription, type MirrorResource } from './fetch/resource.ts';
 import { FetchPlaces } from './fetch/fetch-places.ts';
 
-/** How an entry was served (RFC 9211); `passed` is a miss that was not stored because the disk has no room. */
-export type ServedOutcome = 'hit' | 'stale' | 'miss' | 'passed' | 'revalidated';
+/**
+ * How an entry was served (RFC 9211); `passed` is a miss that was not stored because the disk has no room. `withdrawn`: the
+ * upstream has answered that it has it no more, and what is stored stays.
+ */
+export type ServedOutcome = 'hit' | 'stale' | 'miss' | 'passed' | 'revalidated' | 'withdrawn';
 
 /** Content of an upstream, ready to be read. The caller closes `content`. */
 export interface MirrorEntry {
@@ -31,6 +35,7 @@ export interface MirrorEntry {
 }
 
 export interface MirrorParts extends Omit<FlightParts, 'partials' | 'counts'> {
+  withdrawals: Withdrawals;
   /** The most fetches that one account may have in progress. */
   accountFetches: number;
   /** Called before each fetch, which waits for the result if there is one. A rejection refuses the fetch. */
@@ -49,6 +54,7 @@ const hangShare = 0.5;
 /** The pull-through cache. Both protocols use it; it does not know them. */
 export class Mirror {
   readonly counts = new MirrorCounts();
+  readonly withdrawals: Withdrawals;
   readonly #parts: FlightParts;
   readonly #slots: FetchPlaces;
   readonly #admit: MirrorParts['admit'];
@@ -61,7 +67,8 @@ export class Mirror {
   readonly #flights = new Map<string, Flight>();
   readonly #underWay = new Set<Flight>();
 
-  constructor({ accountFetches, admit, keepPartial, ...parts }: MirrorParts) {
+  constructor({ accountFetches, admit, keepPartial, withdrawals, ...parts }: MirrorParts) {
+    this.withdrawals = withdrawals;
     this.#parts = { ...parts, partials: new Partials(keepPartial), counts: this.counts };
     this.#slots = new FetchPlaces({
       max: accountFetches,
@@ -96,7 +103,11 @@ export class Mirror {
       try {
         const known = await entries.getCached(id);
         if (known && isFresh(resource.lifetime, known, now())) return await this.#stored(id, known, 'hit');
-        if (await entries.isAbsent(id)) return undefined;
+        const absence = await entries.absence(id);
+        if (absence) {
+          const kept = absence === 'kept' ? await entries.find(id) : undefined;
+          return kept && (await this.#stored(id, kept, 'withdrawn'));
+        }
         return (await this.#staleAtOnce(id, resource)) ?? (await this.#join(id, resource));
       } catch (error) {
         if (!(error instanceof BlobMissing)) throw error;
@@ -113,8 +124,8 @@ export class Mirror {
   }
 
   /** Whether an upstream answered a short time ago that it does not have an entry. */
-  isAbsent(key: EntryKey): Promise<boolean> {
-    return this.#parts.entries.isAbsent(entryId(key));
+  async isAbsent(key: EntryKey): Promise<boolean> {
+    return (await this.#parts.entries.absence(entryId(key))) !== undefined;
   }
 
   /**
@@ -258,7 +269,7 @@ export class Mirror {
       });
     }
     if (joined.kind === 'absent') return undefined;
-    if (joined.kind === 'stored') return this.#stored(id, joined.metadata, joined.renewed ? 'revalidated' : 'hit');
+    if (joined.kind === 'stored') return this.#stored(id, joined.metadata, joined.outcome);
     const { type, size, content, isStored, done } = joined;
     const complete = done.then(({ metadata }) => metadata);
     complete.catch(() => undefined);

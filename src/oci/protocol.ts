@@ -30,6 +30,7 @@ import { Images } from './catalog/images.ts';
 import { containerOperations } from './operations/management.ts';
 import { MirroredImages } from './catalog/mirrored-images.ts';
 import { imageInputs } from './prefetch/inputs.ts';
+import { contentsOfWithdrawn } from './prefetch/withdrawn-contents.ts';
 import { prefetchImages } from './prefetch/images.ts';
 import { listedName, type UpstreamRepository } from './mirrored/upstream-repository.ts';
 import { dropLostUploads, dropStagedFiles } from './uploads/lost-uploads.ts';
@@ -203,6 +204,11 @@ export class ContainerRegistry implements OpenProtocol {
     const { database, now } = this.#core;
     if (!work.dryRun) await correctCounts(database, now, work.signal);
     return { ...(await dropAbandonedBlobs(database, { ...work, before, now: now() })) };
+  }
+
+  contentsOfWithdrawn(...asked: Parameters<NonNullable<OpenProtocol['contentsOfWithdrawn']>>): Promise<void> {
+    const { config, mirror } = this.#core;
+    return contentsOfWithdrawn(mirror, config.limits.manifest, ...asked);
   }
 
   prefetch(...asked: Parameters<OpenProtocol['prefetch']>): Promise<void> {

@@ -30,6 +30,7 @@ import { Sightings } from '../mirror/store/sightings.ts';
 import type { AffectedTest } from '../known-bad/entry.ts';
 import { KnownBad } from '../known-bad/known-bad.ts';
 import { ListRefresh } from '../known-bad/refresh.ts';
+import { Withdrawals } from '../mirror/withdrawals.ts';
 import { Mirror } from '../mirror/mirror.ts';
 import { mirrorReferences } from '../mirror/store/references.ts';
 import { BlobStore } from '../storage/blobs/blob-store.ts';
@@ -194,7 +195,8 @@ export async function openCore(
     });
   const admit = () => limitMiss(limits);
   const bounds = { unreadRest, keepPartial, accountFetches, admit };
-  const mirror = new Mirror({ blobs, entries, room, ...bounds, onMismatch, log, now });
+  const withdrawals = new Withdrawals(database, log, now);
+  const mirror = new Mirror({ blobs, entries, withdrawals, room, ...bounds, onMismatch, log, now });
   stack.defer(closing.part('the mirror', () => mirror.close()));
   const onChange = (id: string, state: 'opened' | 'closed', reason: string) =>
     repeatedEvents.note(

@@ -74,6 +74,14 @@ function addMirror(operations: Probes, { mirror, upstreams }: Core, protocols: r
   operations.counter('entrepot_mirror_revalidation_saved_bytes_total', saved, ['kind'], () =>
     kinds.map((kind) => [{ kind }, counts.saved(kind)]),
   );
+  let withdrawn: ReadonlyMap<string, number> | undefined;
+  operations.samples.add(10_000, async () => {
+    withdrawn = await mirror.withdrawals.counts();
+  });
+  const gone = 'Stored versions and tags that an upstream does not offer any more';
+  operations.gauge('entrepot_withdrawn', gone, ['upstream'], () =>
+    ofEach(upstreams, Math.max, ({ id }) => withdrawn && (withdrawn.get(id) ?? 0)),
+  );
   operations.gauge('entrepot_flights', 'Fetches from upstreams in progress', [], () => [[{}, mirror.flights]], 'sum');
   operations.counter('entrepot_joined_flights_total', 'Requests that joined the fetch of another request', [], () => [
     [{}, counts.joined],

@@ -18,7 +18,15 @@ const check = (answer: object) =>
 test('each answer of /v1 that a test gets is compared with the document', async (t) => {
   const item = { name: 'team/app', digest: `sha256:${'a'.repeat(64)}`, media_type: 'x', size_bytes: 1 };
   const tag = { ...item, updated_at: '2026-01-31T12:00:00.000Z' };
-  const row = { ...tag, aliases: [], platforms: null, attached: [], pull_count: 0, last_pulled_at: null };
+  const row = {
+    ...tag,
+    withdrawn_at: null,
+    aliases: [],
+    platforms: null,
+    attached: [],
+    pull_count: 0,
+    last_pulled_at: null,
+  };
   await check({ items: [row] });
   const { digest: _digest, ...short } = row;
   for (const wrong of [{ ...row, id: 5 }, short, { ...row, size_bytes: -1 }, { ...row, updated_at: 5 }])

@@ -5,7 +5,7 @@ import { flushUsage } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { ociManifest } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { serve } from '../support/upstreams/faulty-upstream.ts';
+import { answer, serve } from '../support/upstreams/faulty-upstream.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
@@ -31,6 +31,8 @@ interface Setup {
   digests: Record<'open' | 'denied' | 'hidden' | 'layer' | 'subject', string>;
   /** The path of symbols that are held. */
   symbols: string;
+  /** The upstreams do not offer any more what is held. */
+  withdraw: () => Promise<void>;
 }
 
 /** A feed and a registry whose content is stored already. */
@@ -78,10 +80,20 @@ async function start(t: ExecutionContext): Promise<Setup> {
     layer: hiddenImage.layer.digest,
     subject: hiddenReferrer.digest,
   };
+  const withdraw = async () => {
+    const left = [{ version: open }, { version: denied }];
+    await feed.offer({ id: 'Lib', versions: left });
+    await feed.offer({ id: 'Paged.Lib', versions: left, pageSize: 1 });
+    for (const document of ['flat', 'registration']) feed.upstream.on(`/${document}/young.lib/index.json`, answer(404));
+    for (const tag of ['hidden-tag', 'alias-tag']) registry.on(`/v2/team/app/manifests/${tag}`, answer(404));
+    registry.on('/v2/team/app/tags/list', answer(404));
+    server.clock.now = Date.now() + 7_200_000;
+  };
   return {
     server,
     registry,
     gate,
+    withdraw,
     held: [hidden, 'hidden-tag', digests.hidden, digests.layer, digests.subject, key],
     refused: [denied, 'denied-tag', digests.denied],
     digests,
@@ -201,6 +213,35 @@ test('what is held is shown by no route, also if it is stored', async (t) => {
   t.deepEqual(tags.tags, ['alias-tag', 'denied-tag', 'open-tag'], 'the upstream’s list has no digests');
   t.is((await seen(server, '/v2/registry.test/team/app/manifests/alias-tag')).status, 404, 'its digest is held');
 
+  gate.verdicts = undefined;
+  for (const each of revealing) t.true(shows(await seen(server, each), each, held), `${each}: shown again at once`);
+});
+
+test('what is held is shown by no route, also if its upstream has withdrawn it', async (t) => {
+  const setup = await start(t);
+  const { server, gate, held, withdraw } = setup;
+  const addresses = (await addressesOf(setup)).filter((each) => each !== '/v1/failed-requests');
+  for (const each of addresses) await seen(server, each);
+  await withdraw();
+  const before = new Map<string, Seen>();
+  for (let time = 0; time < 2; time += 1) for (const each of addresses) before.set(each, await seen(server, each));
+  const revealing = addresses.filter((each) => shows(before.get(each)!, each, held));
+  for (const each of [
+    ...['lib', 'paged.lib', 'young.lib'].flatMap((id) => [
+      `/v3/package/${id}/index.json`,
+      `/v3/registration/${id}/index.json`,
+      `/v3/registration-gz-semver2/${id}/${hidden}.json`,
+      ...filesOf(id, hidden).slice(0, 2),
+    ]),
+    ...['manifests/hidden-tag', 'manifests/alias-tag', 'tags/list'].map((path) => `/v2/registry.test/team/app/${path}`),
+  ])
+    t.true(revealing.includes(each), `${each} is put back`);
+  gate.verdicts = new Map(held.map((each) => [each, 'hold']));
+  for (const each of addresses) {
+    const after = await seen(server, each);
+    t.false(shows(after, each, held), `${each}: ${after.text.slice(0, 2000)}`);
+    if (/\/(?:young\.lib|Young\.Lib)\//.test(each)) t.is(after.status, 404, each);
+  }
   gate.verdicts = undefined;
   for (const each of revealing) t.true(shows(await seen(server, each), each, held), `${each}: shown again at once`);
 });

@@ -14,7 +14,7 @@ import { answer, serve, startFaultyUpstream } from '../support/upstreams/faulty-
 // Content of upstreams that comes from elsewhere is checked and stored as if it had been fetched.
 
 const plain = { type: 'application/octet-stream', etag: null, lastModified: null };
-const unknownHash = () => Promise.resolve(undefined);
+const nothingStated = () => Promise.resolve({});
 
 async function start(t: ExecutionContext): Promise<TestMirror & { asked: () => number }> {
   const server = await startFaultyUpstream(t);
@@ -39,7 +39,7 @@ test('imported content is served without a request, and is in the history', asyn
   const parts = await start(t);
   const { mirror, upstream, database } = parts;
   const nupkg = await makeNupkg({ id: 'Lib', version: '1.0.0' });
-  const entry = nupkgEntry(upstream, 'lib', '1.0.0', 2 ** 20, unknownHash);
+  const entry = nupkgEntry(upstream, 'lib', '1.0.0', 2 ** 20, nothingStated);
   const metadata = await importBytes(parts, entry, nupkg);
   t.is(metadata.attributes['id'], 'Lib');
   t.deepEqual(await stored(mirror, entry), nupkg);
@@ -67,10 +67,15 @@ test('what is not the content that its key names is refused, and nothing of it i
   const blob = Buffer.from('a layer');
   const digest = parseDigest(digestOf(blob));
   const cases: [string, EntryDescription, Buffer, string][] = [
-    ['another id', nupkgEntry(upstream, 'other', '1.0.0', 2 ** 20, unknownHash), nupkg, 'Invalid'],
-    ['another version', nupkgEntry(upstream, 'lib', '2.0.0', 2 ** 20, unknownHash), nupkg, 'Invalid'],
-    ['another hash', nupkgEntry(upstream, 'lib', '1.0.0', 2 ** 20, () => Promise.resolve('AAAA')), nupkg, 'Invalid'],
-    ['too large', nupkgEntry(upstream, 'lib', '1.0.0', nupkg.length - 1, unknownHash), nupkg, 'TooLarge'],
+    ['another id', nupkgEntry(upstream, 'other', '1.0.0', 2 ** 20, nothingStated), nupkg, 'Invalid'],
+    ['another version', nupkgEntry(upstream, 'lib', '2.0.0', 2 ** 20, nothingStated), nupkg, 'Invalid'],
+    [
+      'another hash',
+      nupkgEntry(upstream, 'lib', '1.0.0', 2 ** 20, () => Promise.resolve({ sha512: 'AAAA' })),
+      nupkg,
+      'Invalid',
+    ],
+    ['too large', nupkgEntry(upstream, 'lib', '1.0.0', nupkg.length - 1, nothingStated), nupkg, 'TooLarge'],
     ['a page', sidecarEntry(upstream, 'lib', '1.0.0', 'readme'), Buffer.from('<html>'), 'Invalid'],
     ['no manifest', manifestEntry(place, 'v1', 2 ** 20), Buffer.from('{}'), 'Invalid'],
     ['another digest', blobEntry(place, digest, undefined), Buffer.from('another layer'), 'DigestMismatch'],

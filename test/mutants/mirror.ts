@@ -5,7 +5,7 @@ export const mirror = [
     'src/mirror/store/entries.ts',
     ['test/jobs/rechecks.test.ts'],
     [
-      ['an entry that was used here is evicted', '!this.#used.has(id) && ', ''],
+      ['an entry that was used here is evicted', 'this.#used.has(id) || ', ''],
       ['an entry that was used elsewhere is evicted', 'id = ? AND used_at = ?', 'id = ? AND ? > 0'],
     ],
   ),
@@ -59,7 +59,11 @@ export const mirror = [
         'await entries.forget(id, error.metadata);',
         'if (entries === undefined) continue;\n        throw error;',
       ],
-      ['a negative answer is not cached', 'if (await entries.isAbsent(id)) return undefined;', ''],
+      [
+        'a negative answer is not cached',
+        'const absence = await entries.absence(id);',
+        'const absence = undefined as true | undefined;',
+      ],
     ],
   ),
   ...mutantsOf(

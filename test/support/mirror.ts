@@ -9,6 +9,7 @@ import { schema, type UpstreamConfig } from '../../src/config/schema.ts';
 import { openDatabase, type Database } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { digestOf, type Digest, type DigestAlgorithm } from '../../src/runtime/digest.ts';
+import { Withdrawals } from '../../src/mirror/withdrawals.ts';
 import { Entries } from '../../src/mirror/store/entries.ts';
 import { fetchFrom, type FetchOptions } from '../../src/mirror/fetch/fetch.ts';
 import { Mirror, type MirrorEntry, type MirrorParts } from '../../src/mirror/mirror.ts';
@@ -142,6 +143,7 @@ export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): P
     unreadRest: 16 * 2 ** 20,
     keepPartial: 600_000,
     accountFetches: 128,
+    withdrawals: new Withdrawals(database, log, now),
     log,
     now,
     ...setup.mirror,

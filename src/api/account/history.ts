@@ -4,7 +4,8 @@ import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import type { Database } from '../../database/database.ts';
 import { readHistory, type HistoryEntry, type MirroredOwner, type NameOwner } from '../../history/history.ts';
 import { pageQuery, readPage, type PageQuery } from '../framework/paging.ts';
-import { timeOf, type historySchema } from '../framework/schemas.ts';
+import type { historySchema } from '../framework/history-schema.ts';
+import { timeOf } from '../framework/schemas.ts';
 
 /** The query of the history of an image. */
 export const imageHistoryQuery = pageQuery.extend({

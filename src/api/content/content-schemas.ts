@@ -127,6 +127,9 @@ export const manifestDetails = z
     ...pulls,
     annotations: pairs,
     tags: z.array(z.string()).meta({ description: 'Up to 100 tags with this digest' }),
+    withdrawn_tags: z
+      .array(containerTag.pick({ name: true }).extend({ withdrawn_at: time }))
+      .meta({ description: 'Those of the tags that the upstream does not offer any more, and since when' }),
     indexes: z.array(z.string()).meta({ description: 'Up to 100 indexes of this image that list it' }),
     config: z
       .strictObject({

@@ -110,6 +110,10 @@ const marks = {
     .meta({ description: 'Whether a stored version is deprecated. Of a mirrored version only its own answer tells' }),
 };
 
+const withdrawnAt = time.nullable().meta({
+  description: 'When it was certain that the upstream does not offer it any more; null for everything else',
+});
+
 const packageFields = {
   ...marks,
   id: z.string(),
@@ -125,25 +129,6 @@ const packageFields = {
   last_downloaded_at: time.nullable(),
 };
 
-export const historySchema = z
-  .strictObject({
-    items: z.array(
-      z.strictObject({
-        kind: z.enum(['version', 'manifest', 'tag']),
-        reference: z.string().meta({ description: 'The version, the digest or the tag' }),
-        digest: z
-          .string()
-          .nullable()
-          .meta({ description: 'The content that the reference had from then on; null if it was deleted' }),
-        origin,
-        upstream,
-        seen_at: time.meta({ description: 'When this server had it first' }),
-      }),
-    ),
-    next_cursor: z.string().nullable(),
-  })
-  .meta({ id: 'History' });
-
 export const packageSummary = z
   .strictObject({ ...packageFields, daily_downloads: daily.optional() })
   .meta({ id: 'Package' });
@@ -156,6 +141,7 @@ export const packageVersion = z
     cached_at: time
       .nullable()
       .meta({ description: 'When the version was copied from the upstream; null for hosted versions' }),
+    withdrawn_at: withdrawnAt,
     size_bytes: bytes,
     sha512: z.string().meta({ description: 'SHA-512 of the .nupkg, in Base64' }),
     download_count: count,
@@ -177,6 +163,7 @@ export const containerTag = z
     media_type: z.string(),
     size_bytes: bytes,
     updated_at: time,
+    withdrawn_at: withdrawnAt,
   })
   .meta({ id: 'ContainerTag' });
 

@@ -60,6 +60,12 @@ export function ago(time: string | null | undefined, now: number): Html {
   >`;
 }
 
+/** The state of content that its upstream does not offer any more. */
+export function withdrawnState(withdrawnAt: string | null): Html | undefined {
+  if (withdrawnAt === null) return undefined;
+  return html`<span class="state warn">withdrawn by the upstream on ${withdrawnAt.slice(0, 10)}</span>`;
+}
+
 /** The start of a text, with an ellipsis if something is left out. Never ends in half a surrogate pair. */
 export function short(text: string, length: number): string {
   return text.length <= length ? text : `${text.slice(0, length).replace(/[\ud800-\udbff]$/, '')}…`;

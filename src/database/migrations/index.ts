@@ -44,6 +44,7 @@ import { policies } from './047-policies.ts';
 import { historyKinds } from './048-history-kinds.ts';
 import { webhookNames } from './049-webhook-names.ts';
 import { refusedForms } from './050-refused-forms.ts';
+import { withdrawn } from './051-withdrawn.ts';
 import { knownBadMigrations } from './052-known-bad.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -93,5 +94,6 @@ export const migrations: readonly Migration[] = [
   ...historyKinds,
   ...webhookNames,
   ...refusedForms,
+  ...withdrawn,
   ...knownBadMigrations,
 ];

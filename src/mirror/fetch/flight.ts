@@ -27,7 +27,7 @@ export type JoinResult =
       isStored: boolean;
       done: Promise<FlightResult>;
     }
-  | { kind: 'stored'; metadata: EntryMetadata; renewed: boolean }
+  | { kind: 'stored'; metadata: EntryMetadata; outcome: 'hit' | 'revalidated' | 'withdrawn' }
   | { kind: 'absent' };
 
 /** Milliseconds that a body without readers is still fetched. */
@@ -125,7 +125,7 @@ export class Flight {
     let following = false;
     try {
       const head = await untilCallerLeaves(this.#head);
-      if (head.kind === 'current') return { kind: 'stored', metadata: head.metadata, renewed: false };
+      if (head.kind === 'current') return { kind: 'stored', metadata: head.metadata, outcome: 'hit' };
       // An empty body has no last byte to hold back until it is verified, so it is served only when it is stored.
       if (head.kind === 'fetched' && head.size !== 0) {
         following = true;
@@ -142,7 +142,8 @@ export class Flight {
       }
       const result = await untilCallerLeaves(this.#result);
       if (!result) return { kind: 'absent' };
-      return { kind: 'stored', metadata: result.metadata, renewed: head.kind === 'not-modified' };
+      const outcomes = { fetched: 'hit', 'not-modified': 'revalidated', absent: 'withdrawn' } as const;
+      return { kind: 'stored', metadata: result.metadata, outcome: outcomes[head.kind] };
     } finally {
       if (!following) this.#readerLeft();
     }
@@ -222,8 +223,9 @@ export class Flight {
       const head = await this.#head;
       if (head.kind === 'current') return { metadata: head.metadata, isStored: true };
       if (head.kind === 'absent') {
-        await entries.setAbsent(this.#id, this.#resource.negativeFor);
-        return undefined;
+        const kept = this.#resource.keeps ? this.#known : undefined;
+        await entries.setAbsent(this.#id, this.#resource.negativeFor, kept !== undefined);
+        return kept && { metadata: kept, isStored: true };
       }
       if (head.kind === 'not-modified') {
         const { upstreamKind, key } = this.#resource;

@@ -56,6 +56,8 @@ export interface MirrorResource extends EntryDescription {
   negativeFor: number;
   /** A body that sends nothing for this many milliseconds is cut. */
   idle: number;
+  /** Whether a stored entry is served as `withdrawn` if the upstream answers that it has it no more. */
+  keeps?: boolean;
   /** For small documents: served only when stored, so that a stale one can be served instead of a bad new one. */
   whole?: boolean;
   /** Requests it; `known` is the stored entry, for a conditional request. `signal` cancels the request and its body. */

@@ -1,5 +1,5 @@
 /** How the mirror answered a request: with content, with "not found" (`absent`), or not at all (`failed`). */
-export const outcomes = ['hit', 'revalidated', 'stale', 'miss', 'passed', 'absent', 'failed'] as const;
+export const outcomes = ['hit', 'revalidated', 'stale', 'miss', 'passed', 'withdrawn', 'absent', 'failed'] as const;
 type CountedOutcome = (typeof outcomes)[number];
 const none = (): Record<CountedOutcome, number> => ({
   hit: 0,
@@ -7,6 +7,7 @@ const none = (): Record<CountedOutcome, number> => ({
   stale: 0,
   miss: 0,
   passed: 0,
+  withdrawn: 0,
   absent: 0,
   failed: 0,
 });

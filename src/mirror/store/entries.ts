@@ -203,18 +203,27 @@ export class Entries {
   async forget(id: string, { storedAt }: EntryMetadata, also?: (tx: Transaction) => Promise<void>): Promise<void> {
     await this.#database.transaction(async (tx) => {
       const dropped = await tx.run('DELETE FROM mirror_entries WHERE id = ? AND stored_at = ?', [id, storedAt]);
-      if (dropped > 0) await also?.(tx);
+      if (dropped === 0) return;
+      await tx.run('DELETE FROM mirror_withdrawn WHERE id = ?', [id]);
+      await also?.(tx);
     });
     if ((await this.getCached(id))?.storedAt === storedAt) await this.#cache.delete(`entry:${id}`);
   }
 
-  /** Drops the entries that have not been used since their `used_at`; resolves to the ids of those. */
-  async drop(rows: readonly { id: string; used_at: number }[]): Promise<Set<string>> {
+  /**
+   * Drops the entries that have not been used since their `used_at`, and that `upstreams` have not withdrawn meanwhile; resolves
+   * to the ids of those.
+   */
+  async drop(rows: readonly { id: string; used_at: number }[], upstreams: readonly string[]): Promise<Set<string>> {
+    const withdrawn = 'SELECT 1 FROM mirror_withdrawn w WHERE w.id = mirror_entries.id';
+    const statement = `DELETE FROM mirror_entries WHERE id = ? AND used_at = ?
+      AND NOT EXISTS (${withdrawn} AND w.upstream IN (${placeholders(['', ...upstreams])}))`;
     const dropped = await this.#database.transaction(async (tx) => {
       const deleted = new Set<string>();
       for (const { id, used_at: usedAt } of rows) {
-        const statement = 'DELETE FROM mirror_entries WHERE id = ? AND used_at = ?';
-        if (!this.#used.has(id) && (await tx.run(statement, [id, usedAt])) > 0) deleted.add(id);
+        if (this.#used.has(id) || (await tx.run(statement, [id, usedAt, '', ...upstreams])) === 0) continue;
+        await tx.run('DELETE FROM mirror_withdrawn WHERE id = ?', [id]);
+        deleted.add(id);
       }
       return deleted;
     });
@@ -222,17 +231,18 @@ export class Entries {
     return dropped;
   }
 
-  /** Records for `milliseconds` that the upstream answered "not found". */
-  async setAbsent(id: string, milliseconds: number): Promise<void> {
-    await this.#cache.set(`absent:${id}`, true, milliseconds);
+  /** Records for `milliseconds` that the upstream answered "not found"; with `isKept`, that the stored entry is served all the same. */
+  async setAbsent(id: string, milliseconds: number, isKept: boolean): Promise<void> {
+    await this.#cache.set(`absent:${id}`, isKept ? 'kept' : true, milliseconds);
   }
 
   async forgetAbsent(id: string): Promise<void> {
     await this.#cache.delete(`absent:${id}`);
   }
 
-  async isAbsent(id: string): Promise<boolean> {
-    return (await this.#cache.get<boolean>(`absent:${id}`)) === true;
+  /** What `setAbsent` has recorded; undefined for nothing. */
+  async absence(id: string): Promise<'kept' | true | undefined> {
+    return this.#cache.get<'kept' | true>(`absent:${id}`);
   }
 
   /** Records in memory that an entry was served. The reads of a background task do not count. */

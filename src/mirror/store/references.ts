@@ -21,6 +21,8 @@ export function mirrorReferences(
     tables: ['mirror_entries'],
     owned: [`SELECT ${account} AS account_id, digest FROM mirror_entries WHERE digest > ? AND digest <= ?`],
     async forget(tx, digest) {
+      const entries = 'SELECT id FROM mirror_entries WHERE digest = ?';
+      await tx.run(`DELETE FROM mirror_withdrawn WHERE id IN (${entries})`, [digest]);
       await tx.run('DELETE FROM mirror_entries WHERE digest = ?', [digest]);
     },
   };

@@ -38,6 +38,8 @@ export interface VersionSummary {
   downloadCount: number;
   /** When it was copied from an upstream; null for a hosted version. */
   cachedAt: number | null;
+  /** When its upstream had certainly withdrawn it; null for others. */
+  withdrawnAt: number | null;
 }
 
 export interface PackageDetails extends PackageSummary {
@@ -59,7 +61,7 @@ const versionColumns = `v.version, v.listed, v.published_at AS publishedAt, v.si
 const listedVersionColumns = `v.sort_key AS sortKey, ${versionColumns}`;
 
 type SummaryRow = Omit<PackageSummary, 'key' | 'packageTypes' | 'upstream'> & { packageKey: string; types: string };
-type VersionRow = Omit<VersionSummary, 'listed' | 'cachedAt'> & { listed: number };
+type VersionRow = Omit<VersionSummary, 'listed' | 'cachedAt' | 'withdrawnAt'> & { listed: number };
 type ListedRow = VersionRow & { sortKey: string };
 
 /** Up to `limit` packages of the account that have a version, by key, after the key `after`. `only` limits the ids. */
@@ -284,7 +286,7 @@ function listedOf({ sortKey, ...row }: ListedRow): VersionSummary & { order: str
 }
 
 function versionOf<T extends VersionRow>({ listed, ...row }: T) {
-  return { ...row, listed: listed === 1, cachedAt: null };
+  return { ...row, listed: listed === 1, cachedAt: null, withdrawnAt: null };
 }
 
 function summaryOf({ packageKey: key, types, ...row }: SummaryRow): PackageSummary {

@@ -28,8 +28,8 @@ import { historyPage } from '../../api/account/history.ts';
 import { pageQuery, readPage } from '../../api/framework/paging.ts';
 import { sortedPage, sortedQuery, totalOf, type SortedSource } from '../../api/framework/sorted.ts';
 import { packageVersionDetails, packageVersionList } from '../../api/content/content-schemas.ts';
+import { historySchema } from '../../api/framework/history-schema.ts';
 import {
-  historySchema,
   originFields,
   packageList,
   packageDetails,

@@ -138,9 +138,9 @@ async function detailsOf(
   const metadata: Partial<VersionMetadata> = nuspec ? metadataOf(nuspec) : {};
   const text = readme?.toString('utf8').replace(/^\uFEFF/, '');
   const groups = metadata.dependencyGroups ?? [];
-  const { version, publishedAt, cachedAt, sizeBytes, sha512, downloadCount } = row;
+  const { version, publishedAt, cachedAt, withdrawnAt, sizeBytes, sha512, downloadCount } = row;
   return {
-    ...jsonItem({ version, publishedAt, cachedAt, sizeBytes, sha512, downloadCount }),
+    ...jsonItem({ version, publishedAt, cachedAt, withdrawnAt, sizeBytes, sha512, downloadCount }),
     listed: advice.listed ?? row.listed,
     id: metadata.id ?? row.id,
     ...originFields(row.upstream),

@@ -1,6 +1,5 @@
 import type { Database } from '../../database/database.ts';
 import { withPauses } from '../../runtime/event-loop.ts';
-import { readEntry } from '../upstream/documents.ts';
 import type { Mirror } from '../../mirror/mirror.ts';
 import { claimedAmong } from '../hosted/claims.ts';
 import { nearestGroups } from '../format/frameworks.ts';
@@ -10,7 +9,8 @@ import { packageKey } from '../hosted/packages.ts';
 import { formatRange, lowestApplicable, parseRange, type VersionRange } from '../format/range.ts';
 import type { PackageSource } from '../source/package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
-import { documentLimit, flatIndex, packageSubject, type PackageMirror } from '../upstream/package-mirror.ts';
+import { flatIndex, readEntry } from '../upstream/documents.ts';
+import { documentLimit, packageSubject, type PackageMirror } from '../upstream/package-mirror.ts';
 import { isPrerelease, parseVersion, versionKey } from '../format/version.ts';
 import { readAll, type Content } from '../../storage/files/content.ts';
 import { discard } from '../../upstream/body.ts';
@@ -202,8 +202,9 @@ class WantedPackages {
       nupkg?.content.close();
       const index = nupkg && (await open('flat', ''));
       if (!nupkg || !index) continue;
-      const lists = (await readEntry(index, documentLimit, flatIndex)).includes(version);
-      if (lists) return nupkg.size;
+      const listed = await readEntry(index, documentLimit, flatIndex);
+      const kept = await packageMirror.withdrawn.keys(candidate, name);
+      if (listed.includes(version) || kept.includes(version)) return nupkg.size;
     }
     return undefined;
   }

@@ -22,6 +22,7 @@ import {
   type SizedVersion,
 } from '../format/pages.ts';
 import type { FeedView, FeedViews } from '../upstream/feed-view.ts';
+import { statedOf } from '../upstream/package-dates.ts';
 import type { Owner, UpstreamDocument } from '../upstream/package-mirror.ts';
 import type { SidecarKind } from '../upstream/upstream-files.ts';
 import { tellsPrivateId } from '../search/private-words.ts';
@@ -258,7 +259,7 @@ export class PackageSource {
 
   async #openNupkg({ mirror, registrations }: FeedView, id: string, version: string): Promise<SourceFile | undefined> {
     const entry = await mirror.openNupkg(id, version, (owner) =>
-      registrations.storedHash(owner, packageKey(id), version),
+      statedOf(mirror, registrations, owner, packageKey(id), version),
     );
     if (!entry) return undefined;
     const { outcome, content, metadata } = entry;
@@ -273,11 +274,11 @@ export class PackageSource {
     kind: SidecarKind,
   ): Promise<SourceFile | undefined> {
     const stored = await mirror.storedNupkg(id, version);
-    const inside = stored && (await this.#readInside(stored, kind));
+    const inside = stored && (await this.#readInside(stored.nupkg, kind));
     if (inside) {
       const { bytes, imageType } = inside;
       const type = kind === 'icon' ? imageType! : fileTypes[kind];
-      return { served: 'hit', content: contentOf(bytes), digest: digestOf(bytes), type };
+      return { served: stored.outcome, content: contentOf(bytes), digest: digestOf(bytes), type };
     }
     const entry = await mirror.openSidecar(id, version, kind);
     if (!entry) return undefined;

@@ -20,6 +20,13 @@ export interface DocumentReading<T, Kind extends ReadingKind = ReadingKind> {
   make: (lines: readonly string[]) => Made<T> | Promise<Made<T>>;
 }
 
+/** The keys of a package's versions, in order. */
+export const flatIndex: DocumentReading<readonly string[], 'flat'> = {
+  kind: 'flat',
+  options: () => ({}),
+  make: (keys) => ({ value: keys, items: keys.length }),
+};
+
 /** Bytes of memory for all values, and of each item beside its texts, as measured. A value that takes more is read again each time. */
 const keptBytes = 32 * 2 ** 20;
 const bytesOfItem = 150;

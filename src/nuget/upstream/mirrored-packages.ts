@@ -172,7 +172,8 @@ export class MirroredPackages {
     const { upstream, nupkg } = stored;
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', [packageKey(id)]);
     const entry = { ...nupkg, reference: key };
-    const shown = versionOf(entry, downloadsOf(packageKey(id)));
+    const withdrawn = await mirror.withdrawn.times(upstream, packageKey(id));
+    const shown = versionOf(entry, downloadsOf(packageKey(id)), withdrawn);
     return { ...shown, id: nupkg.attributes['id'] ?? packageKey(id), upstream: upstream.name, nupkg };
   }
 
@@ -208,7 +209,9 @@ export class MirroredPackages {
         const stored = byName.get(name)?.filter((row) => row.upstream === upstream.id) ?? [];
         if (stored.length === 0) continue;
         const shown = await mirror.listed(upstream, name, stored, ({ reference }) => reference);
-        if (shown.length > 0) packages.push(await detailsOf(name, upstream.name, shown, downloadsOf(name), most));
+        const withdrawn = await mirror.withdrawn.times(upstream, name);
+        const parts = { downloads: downloadsOf(name), withdrawn, most };
+        if (shown.length > 0) packages.push(await detailsOf(name, upstream.name, shown, parts));
         break;
       }
     }
@@ -220,8 +223,11 @@ async function detailsOf(
   key: string,
   upstream: string,
   entries: readonly ListedEntry[],
-  downloads: MirroredDownloads,
-  most: number,
+  {
+    downloads,
+    withdrawn,
+    most,
+  }: { downloads: MirroredDownloads; withdrawn: ReadonlyMap<string, number>; most: number },
 ): Promise<MirroredPackage> {
   const versions: (ListedEntry & { order: string })[] = [];
   for (const entry of entries) {
@@ -242,7 +248,9 @@ async function detailsOf(
     createdAt: leastOf(entries.map((entry) => entry.storedAt)),
     updatedAt: -leastOf(entries.map((entry) => -entry.storedAt)),
     lastDownloadedAt: -leastOf(entries.map(({ usedAt }) => -usedAt)),
-    versions: versions.slice(0, most).map((entry) => ({ ...versionOf(entry, downloads), order: entry.order })),
+    versions: versions
+      .slice(0, most)
+      .map((entry) => ({ ...versionOf(entry, downloads, withdrawn), order: entry.order })),
   };
 }
 
@@ -254,12 +262,14 @@ function leastOf(numbers: readonly number[]): number {
 function versionOf(
   { reference, attributes, ...entry }: Omit<ListedEntry, 'upstream' | 'name' | 'type' | 'usedAt'>,
   downloads: MirroredDownloads,
+  withdrawn: ReadonlyMap<string, number>,
 ): VersionSummary {
   return {
     version: attributes['version'] ?? reference,
-    listed: true,
+    listed: !withdrawn.has(reference),
     publishedAt: Date.parse(entry.lastModified ?? '') || entry.storedAt,
     cachedAt: entry.storedAt,
+    withdrawnAt: withdrawn.get(reference) ?? null,
     sizeBytes: entry.size,
     sha512: attributes['sha512'] ?? '',
     downloadCount: downloads.versions.get(reference) ?? 0,

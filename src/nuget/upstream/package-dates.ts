@@ -1,9 +1,11 @@
 import { pause } from '../../runtime/event-loop.ts';
+import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import { compareVersions, parseVersion, type Version } from '../format/version.ts';
 import type { Owner, PackageMirror } from './package-mirror.ts';
-import type { UpstreamRegistrations } from './upstream-registration.ts';
+import type { StatedVersion } from './upstream-files.ts';
+import { notAsked, type UpstreamRegistrations } from './upstream-registration.ts';
 
-/** By the key of a version, in order: milliseconds since 1970 UTC, undefined if the upstream does not tell it. */
+/** By the key of a version: milliseconds since 1970 UTC, undefined if the upstream does not tell it. */
 type PackageDates = ReadonlyMap<string, number | undefined>;
 
 /**
@@ -12,6 +14,8 @@ type PackageDates = ReadonlyMap<string, number | undefined>;
  *
  * A page of the registration that has not changed since `settledBefore` is not fetched: all its versions get the time of that
  * change, which is late enough to know that they are older than `settledBefore`.
+ *
+ * A stored version that the upstream does not offer any more has the date that was known when its nupkg was fetched.
  *
  * Undefined if the upstream has no such package. Throws as `PackageMirror.document`: dates of an upstream that fails are not unknown.
  */
@@ -23,8 +27,9 @@ export async function datesOf(
   settledBefore = -Infinity,
 ): Promise<PackageDates | undefined> {
   const keys = await packages.allVersions(owner, key);
-  if (!keys) return undefined;
-  const dates = new Map<string, number | undefined>(keys.value.map((each) => [each, undefined]));
+  const dates = await packages.withdrawn.dates(owner.upstream, key);
+  if (!keys) return dates.size > 0 ? dates : undefined;
+  for (const each of keys.value) dates.set(each, undefined);
   if (!(await registrations.areOffered(owner.upstream))) return dates;
   const index = await registrations.index(owner, key, true);
   let after = 0;
@@ -46,6 +51,28 @@ export async function datesOf(
     }
   }
   return dates;
+}
+
+/** What stored documents of an upstream say about a version. The upstream is not asked. */
+export async function statedOf(
+  packages: PackageMirror,
+  registrations: UpstreamRegistrations,
+  { upstream }: Owner,
+  key: string,
+  version: string,
+): Promise<StatedVersion> {
+  const owner = { upstream, silence: notAsked };
+  const sha512 = await registrations.storedHash(owner, key, version);
+  const dateOf = async (settledBefore: number) => {
+    try {
+      return (await datesOf(packages, registrations, owner, key, settledBefore))?.get(version);
+    } catch (error) {
+      if (isUpstreamFailure(error)) return undefined;
+      throw error;
+    }
+  };
+  const publishedAt = await dateOf(-Infinity);
+  return publishedAt === undefined ? { sha512, publishedBy: await dateOf(Infinity) } : { sha512, publishedAt };
 }
 
 /** Versions between two pauses. */

@@ -4,29 +4,38 @@ import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import type { DomainError } from '../../runtime/errors.ts';
 import { fetchFrom, unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure, type MirrorEntry, type Mirror, type ServedOutcome } from '../../mirror/mirror.ts';
-import type { Admission, KnownAdvisory, MirroredName, ReferenceFacts } from '../../mirror/policy/admission.ts';
-import type { Sightings } from '../../mirror/store/sightings.ts';
+import type { MirroredName } from '../../mirror/policy/admission.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import { resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts';
+import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { urlBelow, withoutUser } from '../../upstream/url.ts';
 import { packageKey } from '../hosted/packages.ts';
-import { nupkgEntry, sidecarEntry, type SidecarKind } from './upstream-files.ts';
-import { isList } from './reading/json.ts';
+import { nupkgEntry, sidecarEntry, type SidecarKind, type StatedVersion } from './upstream-files.ts';
 import type { ReadingKind } from './reading/readers.ts';
-import { readBytes, readEntry, type DocumentReading } from './documents.ts';
+import { withVersions } from '../format/merge.ts';
+import { flatIndex, readBytes, readEntry, type DocumentReading } from './documents.ts';
+import { packageName, type PackageGate } from './package-gate.ts';
+import { serviceResources, type Resources } from './service-index.ts';
+import { WithdrawnVersions } from './withdrawn-versions.ts';
 
 /** Most bytes of a document. Documents of public feeds reach a few MiB. */
 export const documentLimit = 64 * 2 ** 20;
 /** Most bytes of a document that lists few things: a service index, and an index of vulnerability data. */
 const shortDocumentLimit = 2 ** 20;
-/** Most characters of an address in a service index; a longer one is ignored. */
-const addressLimit = 2048;
 
 /** A parsed document of an upstream, and how the mirror got it. */
 export interface UpstreamDocument<T> {
   value: T;
   outcome: ServedOutcome;
+}
+
+/** An answer of an upstream about a document. */
+interface Sighting<T> {
+  /** Whether it may differ from the answer before. */
+  isNew: boolean;
+  /** The value; undefined if the upstream has none. */
+  read: () => Promise<T | undefined>;
 }
 
 /** The upstream that has an id. */
@@ -39,43 +48,7 @@ export interface Owner {
   silence?: Error;
 }
 
-/** The resources of a service index (service-index, "Resources"): the first address of each type. */
-export type Resources = ReadonlyMap<string, string>;
-
 const flatContainer = ['PackageBaseAddress/3.0.0'];
-
-/** The keys of a package's versions, in order. */
-export const flatIndex: DocumentReading<readonly string[], 'flat'> = {
-  kind: 'flat',
-  options: () => ({}),
-  make: (keys) => ({ value: keys, items: keys.length }),
-};
-
-const serviceIndex: DocumentReading<Resources, 'short'> = {
-  kind: 'short',
-  options: () => ({ of: 'service-index' }),
-  make: ([text]) => {
-    const { resources } = JSON.parse(text!) as { resources?: unknown };
-    if (!isList(resources)) throw new Error('it is no service index');
-    const read = readResources(resources);
-    return { value: read, items: read.size };
-  },
-};
-
-/** What decides which versions an account gets. */
-export interface PackageGate {
-  admission: Admission;
-  sightings: Sightings;
-  accountId: number;
-  /** As `datesOf` in `package-dates.ts`. */
-  datesOf(
-    owner: Owner,
-    key: string,
-    settledBefore: number,
-  ): Promise<ReadonlyMap<string, number | undefined> | undefined>;
-  /** As `KnownAdvisories`. */
-  advisoriesOf(key: string): Promise<readonly KnownAdvisory[]>;
-}
 
 /** Packages of the upstream feeds that serve an account, through the mirror. Ids and versions are keys: lower case, normalised. */
 export class PackageMirror {
@@ -83,12 +56,14 @@ export class PackageMirror {
   readonly #origin: UpstreamPolicy;
   readonly #gate: PackageGate;
   readonly #limits: Config['limits'];
+  readonly withdrawn: WithdrawnVersions;
 
   constructor(mirror: Mirror, origin: UpstreamPolicy, gate: PackageGate, limits: Config['limits']) {
     this.#mirror = mirror;
     this.#origin = origin;
     this.#gate = gate;
     this.#limits = limits;
+    this.withdrawn = new WithdrawnVersions(mirror);
   }
 
   get origin(): UpstreamPolicy {
@@ -97,7 +72,7 @@ export class PackageMirror {
 
   /**
    * The value of the owner's JSON document of this `kind`, `name` and `reference`; undefined if the owner answers that there is
-   * none. `locate` returns its address.
+   * none. `locate` returns its address. `sight` is called with each answer of the upstream before it is served.
    */
   async document<T, Kind extends ReadingKind>(
     owner: Owner,
@@ -106,20 +81,31 @@ export class PackageMirror {
     reference: string,
     locate: () => Promise<URL> | URL,
     reading: DocumentReading<T, Kind>,
+    sight?: (answer: Sighting<T>) => Promise<void>,
   ): Promise<UpstreamDocument<T> | undefined> {
     const { upstream } = owner;
     const limit = reading.kind === 'short' ? shortDocumentLimit : documentLimit;
+    const resource = resourceOf(upstream, kind, name, reference);
+    const readKnown = async () => {
+      const known = await this.#mirror.openStored({ ...resource, lifetime: 'immutable' });
+      return known && readEntry(known, limit, reading);
+    };
     const entry = await this.#open(owner, {
-      ...resourceOf(upstream, kind, name, reference),
+      ...resource,
       limit,
       whole: true,
       verify: async (staged) => {
-        await readBytes(await staged.digest(), await staged.bytes(), reading);
+        const value = await readBytes(await staged.digest(), await staged.bytes(), reading);
+        await sight?.({ isNew: true, read: async () => value });
         return {};
       },
       fetch: async (stored, signal) => {
         const subject = subjectOf(kind, name);
-        return fetchFrom(upstream, { url: await locate(), subject, known: stored, document: true, signal });
+        const request = { url: await locate(), subject, known: stored, document: true, signal };
+        const fetched = await fetchFrom(upstream, request);
+        if (fetched.kind === 'absent') await sight?.({ isNew: true, read: async () => undefined });
+        if (fetched.kind === 'not-modified') await sight?.({ isNew: false, read: readKnown });
+        return fetched;
       },
     });
     if (!entry) return undefined;
@@ -133,7 +119,7 @@ export class PackageMirror {
 
   /** The resources that `upstream` announces. */
   async resources(upstream: Upstream): Promise<Resources> {
-    const index = await this.document({ upstream }, 'service-index', '', '', () => upstream.base, serviceIndex);
+    const index = await this.document({ upstream }, 'service-index', '', '', () => upstream.base, serviceResources);
     if (!index) throw lacks(upstream, 'service index');
     return index.value;
   }
@@ -163,8 +149,12 @@ export class PackageMirror {
 
   /** All versions of an id at an upstream, in order, also those that lists do not show. Undefined if it has none. */
   allVersions(owner: Owner, key: string): Promise<UpstreamDocument<readonly string[]> | undefined> {
-    const locate = async () => urlBelow(await this.flat(owner.upstream), key, 'index.json');
-    return this.document(owner, 'flat', key, '', locate, flatIndex);
+    const { upstream } = owner;
+    const locate = async () => urlBelow(await this.flat(upstream), key, 'index.json');
+    return this.document(owner, 'flat', key, '', locate, flatIndex, async ({ isNew, read }) => {
+      if (!isNew && (await this.withdrawn.keys(upstream, key)).length === 0) return;
+      await this.withdrawn.compare(upstream, key, await read(), (version) => this.#isGone(upstream, key, version));
+    });
   }
 
   /** The versions of an id that lists show, in order, from the upstream that owns it. Undefined and throws as `#owned`. */
@@ -182,8 +172,8 @@ export class PackageMirror {
     for (const upstream of this.#origin.candidates(id)) {
       const owner: Owner = { upstream, ...(silence && { silence }) };
       try {
-        const found = await this.allVersions(owner, packageKey(id));
-        if (found && found.value.length > 0) return { ...found, owner };
+        const found = await this.#ownedVersions(owner, packageKey(id));
+        if (found.value.length > 0) return { ...found, owner };
       } catch (error) {
         if (!isUpstreamFailure(error)) throw error;
         silence ??= error as Error;
@@ -191,6 +181,30 @@ export class PackageMirror {
     }
     if (silence) throw silence;
     return undefined;
+  }
+
+  /** The versions that an upstream offers, and the stored ones that it does not offer any more: those keep it the owner. */
+  async #ownedVersions(owner: Owner, key: string): Promise<UpstreamDocument<readonly string[]>> {
+    const found = await this.allVersions(owner, key);
+    const kept = await this.#kept(owner, key, found?.value);
+    if (!found || found.value.length === 0)
+      return { value: await withVersions([], kept, String), outcome: 'withdrawn' };
+    return kept.length === 0 ? found : { ...found, value: await withVersions(found.value, kept, String) };
+  }
+
+  #kept({ upstream }: Owner, key: string, offered: readonly string[] | undefined): Promise<string[]> {
+    return offered?.length === 0 ? this.withdrawn.stored(upstream, key) : this.withdrawn.keys(upstream, key);
+  }
+
+  /** The stored versions of an id that its upstream does not offer any more. Asks it for its versions if some are stored. */
+  async keptVersions(owner: Owner, key: string): Promise<string[]> {
+    const stored = await this.#mirror.references({ upstream: owner.upstream.id, kind: 'nupkg', name: key }, 1);
+    if (stored.length === 0) return [];
+    const found = await this.allVersions(owner, key).catch((error: unknown) => {
+      if (!isUpstreamFailure(error)) throw error;
+      return undefined;
+    });
+    return this.#kept(owner, key, found?.value);
   }
 
   /** The upstream that owns an id. If only one upstream may be asked, it is the owner without a request. */
@@ -213,27 +227,32 @@ export class PackageMirror {
   }
 
   /**
-   * The nupkg of a version, unchanged. It is verified before a client gets its last byte. `hashOf` resolves to its
-   * SHA-512 in Base64, if that is known.
+   * The nupkg of a version, unchanged. It is verified before a client gets its last byte. `statedOf` resolves to what is known
+   * of it.
    */
   async openNupkg(
     id: string,
     version: string,
-    hashOf: (owner: Owner) => Promise<string | undefined>,
+    statedOf: (owner: Owner) => Promise<StatedVersion>,
   ): Promise<MirrorEntry | undefined> {
     const key = packageKey(id);
     const owner = await this.#ownerOrHolder(id, version);
     if (!owner) return undefined;
     const { upstream } = owner;
     if (!(await this.#gate.admission.serves(this.nameOf(upstream, key), version))) return undefined;
-    return this.#open(owner, {
-      ...nupkgEntry(upstream, key, version, this.#limits.nupkg, () => hashOf(owner)),
+    const entry = await this.#open(owner, {
+      ...nupkgEntry(upstream, key, version, this.#limits.nupkg, () => statedOf(owner)),
       fetch: async (_stored, signal) => {
         const url = await this.nupkgUrl(upstream, key, version);
         const fetched = await fetchFrom(upstream, { url, subject: packageSubject(key), signal });
         return fetched.kind === 'fetched' ? { ...fetched, type: 'application/octet-stream' } : fetched;
       },
     });
+    return entry && { ...entry, outcome: await this.#outcomeOf(upstream, key, version, entry.outcome) };
+  }
+
+  async #outcomeOf(upstream: Upstream, key: string, version: string, outcome: ServedOutcome): Promise<ServedOutcome> {
+    return outcome === 'hit' && (await this.withdrawn.keys(upstream, key)).includes(version) ? 'withdrawn' : outcome;
   }
 
   /** The address of a version's nupkg at `upstream` (package-base-address-resource, "Download package content"). */
@@ -241,12 +260,16 @@ export class PackageMirror {
     return urlBelow(await this.flat(upstream), key, version, `${key}.${version}.nupkg`);
   }
 
-  /** The entry of a version's nupkg, if it is stored and may be served. Throws `Denied`. */
-  async storedNupkg(id: string, version: string): Promise<EntryMetadata | undefined> {
+  /** The entry of a version's nupkg and how it is served, if it is stored and may be served. Throws `Denied`. */
+  async storedNupkg(
+    id: string,
+    version: string,
+  ): Promise<{ nupkg: EntryMetadata; outcome: ServedOutcome } | undefined> {
     const owner = await this.#ownerOrHolder(id, version);
     const key = packageKey(id);
     if (!owner || !(await this.#gate.admission.serves(this.nameOf(owner.upstream, key), version))) return undefined;
-    return this.#stored(owner.upstream, key, version);
+    const nupkg = await this.#stored(owner.upstream, key, version);
+    return nupkg && { nupkg, outcome: await this.#outcomeOf(owner.upstream, key, version, 'hit') };
   }
 
   /** A sidecar file, which the flat container has next to the nupkg: `<id>.nuspec`, `readme` or `icon`. */
@@ -332,30 +355,22 @@ export class PackageMirror {
     return stored && (await this.listed(upstream, name, [stored], () => version))[0];
   }
 
-  /** A package as policies see it. */
-  nameOf(upstream: Upstream, key: string): MirroredName {
-    return {
-      accountId: this.#gate.accountId,
-      upstream,
-      kind: 'package',
-      name: key,
-      shown: [key],
-      facts: {
-        of: (versions) => this.#factsOf(upstream, key, versions),
-        listed: (versions) => this.#gate.sightings.firstListed({ upstream: upstream.id, name: key }, versions),
-        published: (settledBefore) => this.#gate.datesOf({ upstream }, key, settledBefore),
-        advisories: () => this.#gate.advisoriesOf(key),
-      },
-    };
+  /** Whether an upstream answers "not found" for a version itself; undefined if it does not answer. */
+  async #isGone(upstream: Upstream, key: string, version: string): Promise<boolean | undefined> {
+    try {
+      const url = await this.nupkgUrl(upstream, key, version);
+      const { status, body } = await upstream.send({ method: 'HEAD', url, subject: packageSubject(key) });
+      discard(body);
+      return status === 404 || status === 410;
+    } catch (error) {
+      if (isUpstreamFailure(error)) return undefined;
+      throw error;
+    }
   }
 
-  async #factsOf(
-    upstream: Upstream,
-    key: string,
-    versions: readonly string[],
-  ): Promise<ReadonlyMap<string, ReferenceFacts>> {
-    const seen = await this.#gate.sightings.firstSeen({ upstream: upstream.id, name: key }, 'version', versions);
-    return new Map([...seen].map(([version, firstSeenAt]) => [version, { firstSeenAt }]));
+  /** A package as policies see it. */
+  nameOf(upstream: Upstream, key: string): MirroredName {
+    return packageName(this.#gate, upstream, key);
   }
 }
 
@@ -375,19 +390,6 @@ export function addressIn(upstream: Upstream, address: unknown): URL {
   if (!url || !/^https?:$/.test(url.protocol)) throw unusable(upstream, 'sent a document with an invalid address');
   // The address may be logged.
   return withoutUser(url);
-}
-
-function readResources(list: readonly unknown[]): Resources {
-  const resources = new Map<string, string>();
-  for (const each of list) {
-    const { '@id': id, '@type': type } = (each ?? {}) as Record<string, unknown>;
-    if (typeof id !== 'string' || id.length > addressLimit) continue;
-    if (!/^https?:\/\//i.test(id) || !URL.canParse(id)) continue;
-    for (const name of Array.isArray(type) ? type : [type]) {
-      if (typeof name === 'string' && !resources.has(name)) resources.set(name, id);
-    }
-  }
-  return resources;
 }
 
 function lacks(upstream: Upstream, resource: string): DomainError {

@@ -1,6 +1,6 @@
 import { pause } from '../../runtime/event-loop.ts';
 import type { RegisteredVersion, SizedVersion } from '../format/pages.ts';
-import { parseVersion, type Version } from '../format/version.ts';
+import { compareVersions, parseVersion, type Version } from '../format/version.ts';
 import type { PageLine } from './reading/registration.ts';
 import type { Made } from './documents.ts';
 
@@ -25,6 +25,8 @@ export interface ListedPage {
   address?: string;
   /** In order. */
   versions?: readonly ListedVersion[];
+  /** Stored versions that the upstream's page lacks, perhaps. */
+  kept?: ListedVersion[];
 }
 
 /** Lines between two pauses. */
@@ -47,6 +49,24 @@ export async function pagesIn(lines: readonly string[]): Promise<Made<readonly L
 /** The versions in those lines of one page. */
 export async function versionsIn(lines: readonly string[]): Promise<Made<readonly ListedVersion[]>> {
   return { value: await listed(lines, 0, lines.length), items: lines.length };
+}
+
+/** The pages with stored versions that they lack, each on the page where it belongs. The bounds `first` and `last` include them. */
+export async function withKept(pages: readonly ListedPage[], kept: readonly ListedVersion[]): Promise<ListedPage[]> {
+  const found: ListedPage[] = pages.map((page) => ({ ...page }));
+  for (const each of kept) {
+    await pause();
+    const version = parseVersion(each.version)!;
+    let page = found.find(({ last }) => compareVersions(version, last) <= 0) ?? found.at(-1);
+    if (!page) {
+      const { version: bound } = each;
+      found.push((page = { lower: bound, upper: bound, first: version, last: version, count: 0, versions: [] }));
+    }
+    if (compareVersions(version, page.first) < 0) page.first = version;
+    if (compareVersions(version, page.last) > 0) page.last = version;
+    (page.kept ??= []).push(each);
+  }
+  return found;
 }
 
 export function registeredOf({ json }: ListedVersion): RegisteredVersion {

@@ -1,6 +1,7 @@
 import { hexOf } from '../../runtime/digest.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts';
+import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { metadataOf } from '../format/metadata.ts';
 import { readIdentity } from '../format/nupkg.ts';
@@ -16,13 +17,22 @@ export type SidecarKind = 'nuspec' | 'readme' | 'icon';
 /** Most bytes of a nuspec, a readme or an icon. */
 const sidecarLimit = 2 ** 20;
 
-/** The nupkg of a version at an upstream. `hashOf` resolves to its SHA-512 in Base64, if that is known. */
+/** What the registration of an upstream says about a version. Times are in milliseconds since 1970 UTC. */
+export interface StatedVersion {
+  /** Of its nupkg, in Base64. */
+  sha512?: string | undefined;
+  publishedAt?: number | undefined;
+  /** Without `publishedAt`: a time at which it had been published. */
+  publishedBy?: number | undefined;
+}
+
+/** The nupkg of a version at an upstream. `statedOf` resolves to what is known of it. */
 export function nupkgEntry(
   upstream: Upstream,
   key: string,
   version: string,
   limit: number,
-  hashOf: () => Promise<string | undefined>,
+  statedOf: () => Promise<StatedVersion>,
 ) {
   return {
     ...resourceOf(upstream, 'nupkg', key, version),
@@ -30,7 +40,7 @@ export function nupkgEntry(
     limit,
     algorithms: ['sha512'],
     history: ({ digest }) => [{ kind: 'version', reference: version, digest }],
-    verify: async (staged) => verifyNupkg(staged, key, version, await hashOf()),
+    verify: async (staged) => verifyNupkg(staged, key, version, await statedOf()),
   } satisfies Partial<MirrorResource>;
 }
 
@@ -47,13 +57,13 @@ export function sidecarEntry(upstream: Upstream, key: string, version: string, k
 
 /**
  * Verifies a mirrored nupkg; resolves to the attributes stored with it. Throws if it is not a package, if it has
- * another id or version, or if its SHA-512 is not `expected` (Base64).
+ * another id or version, or if its SHA-512 is not the one that is stated.
  */
 async function verifyNupkg(
   staged: StagedFile,
   key: string,
   version: string,
-  expected: string | undefined,
+  { sha512: expected, publishedAt, publishedBy }: StatedVersion,
 ): Promise<Record<string, string>> {
   const nupkg = await readIdentity(() => staged.open());
   refuseOther(nupkg.nuspec.id, nupkg.version, key, version);
@@ -62,7 +72,25 @@ async function verifyNupkg(
     throw new Error(`its SHA-512 is ${sha512}, and the registration says ${expected}`);
   }
   const { id, packageTypes } = metadataOf(nupkg.nuspec);
-  return { id, version: normalize(nupkg.version), type: packageTypes[0]?.name ?? 'Dependency', sha512 };
+  return {
+    id,
+    version: normalize(nupkg.version),
+    type: packageTypes[0]?.name ?? 'Dependency',
+    sha512,
+    ...(publishedAt !== undefined && { publishedAt: String(publishedAt) }),
+    ...(publishedBy !== undefined && { publishedBy: String(publishedBy) }),
+  };
+}
+
+/**
+ * When a version with this stored nupkg was published, as its upstream said when it was fetched; milliseconds since 1970 UTC.
+ * Undefined if the upstream said nothing.
+ */
+export function publishedOf({ attributes, lastModified }: EntryMetadata): number | undefined {
+  const { publishedAt, publishedBy = Infinity } = attributes;
+  if (publishedAt !== undefined) return Number(publishedAt);
+  const latest = Math.min(Number(publishedBy), Date.parse(lastModified ?? '') || Infinity);
+  return latest === Infinity ? undefined : latest;
 }
 
 /** Verifies a sidecar file; resolves to the attributes stored with it. Throws if it is clearly not of this kind. */

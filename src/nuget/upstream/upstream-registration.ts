@@ -15,12 +15,20 @@ import {
   type RegisteredVersion,
   type SizedVersion,
 } from '../format/pages.ts';
+import { withVersions } from '../format/merge.ts';
 import { compareVersions, parseVersion, type Version } from '../format/version.ts';
 import { keyOfVersion } from '../hosted/packages.ts';
 import type { DocumentReading } from './documents.ts';
 import { addressIn, type Owner, type PackageMirror, type UpstreamDocument } from './package-mirror.ts';
 import { pageReference } from './reading/registration.ts';
-import { pagesIn, registeredOf, versionsIn, type ListedPage, type ListedVersion } from './registration-pages.ts';
+import {
+  pagesIn,
+  registeredOf,
+  versionsIn,
+  withKept,
+  type ListedPage,
+  type ListedVersion,
+} from './registration-pages.ts';
 
 /** Types of hives with SemVer 2 versions, and without. The first type that an upstream has is used. */
 const hives = {
@@ -32,8 +40,8 @@ const plain = ['RegistrationsBaseUrl/3.0.0-rc', 'RegistrationsBaseUrl/3.0.0-beta
 /** Most pages that are fetched from an upstream for one answer; each is its own document. */
 const maxTouched = 32;
 
-/** Used to read only stored documents: a hash is not worth a request to the upstream. */
-const notAsked = new UpstreamError('UpstreamUnavailable', 'No upstream was asked.');
+/** Used to read only stored documents: what they say of a nupkg is not worth a request to the upstream. */
+export const notAsked = new UpstreamError('UpstreamUnavailable', 'No upstream was asked.');
 
 /**
  * Registrations of upstream packages, converted to the feed's own form, so that documents contain no address of the
@@ -51,7 +59,7 @@ export class UpstreamRegistrations {
    * page of the upstream that is too long for this feed is split into several.
    */
   async pages(owner: Owner, key: string, semVer2: boolean): Promise<UpstreamDocument<RegisteredPage[]> | undefined> {
-    const index = await this.index(owner, key, semVer2);
+    const index = await this.#index(owner, key, semVer2);
     if (!index) return undefined;
     // The bounds of a page are versions, too.
     const isLimited = await this.#packages.isLimited(owner.upstream, key);
@@ -59,14 +67,15 @@ export class UpstreamRegistrations {
     let fetched = 0;
     for (const page of index.value) {
       const { lower, upper, count } = page;
-      if (!isLimited && !page.versions && (count <= rangeVersions || (fetched += 1) > maxTouched)) {
+      const isOpen = !isLimited && !page.kept;
+      if (isOpen && !page.versions && (count <= rangeVersions || (fetched += 1) > maxTouched)) {
         pages.push({ lower, upper, count });
         continue;
       }
       const versions = await this.#versions(owner, key, semVer2, page);
       const [first, last] = [versions[0], versions.at(-1)];
       if (!first || !last) continue;
-      const bounds = isLimited ? { lower: first.version, upper: last.version } : { lower, upper };
+      const bounds = !isOpen ? { lower: first.version, upper: last.version } : { lower, upper };
       pages.push({ ...bounds, count: versions.length, versions });
     }
     if (pages.length === 0) return undefined;
@@ -93,7 +102,7 @@ export class UpstreamRegistrations {
     lower: Version | undefined,
     upper: Version | undefined,
   ): Promise<UpstreamDocument<RegisteredVersion[]> | undefined> {
-    const index = await this.index(owner, key, semVer2);
+    const index = await this.#index(owner, key, semVer2);
     if (!index) return undefined;
     const touched = index.value.filter(
       ({ first, last }) =>
@@ -117,7 +126,7 @@ export class UpstreamRegistrations {
 
   /** All versions, without their metadata. */
   async sizes(owner: Owner, key: string, semVer2: boolean): Promise<UpstreamDocument<SizedVersion[]> | undefined> {
-    const index = await this.index(owner, key, semVer2);
+    const index = await this.#index(owner, key, semVer2);
     if (!index) return undefined;
     const sizes: SizedVersion[] = [];
     for (const page of index.value) {
@@ -140,6 +149,24 @@ export class UpstreamRegistrations {
       }
     }
     return undefined;
+  }
+
+  /** The pages of the upstream, with the stored versions that it does not offer any more. */
+  async #index(
+    owner: Owner,
+    key: string,
+    semVer2: boolean,
+  ): Promise<UpstreamDocument<readonly ListedPage[]> | undefined> {
+    const index = await this.index(owner, key, semVer2);
+    const { withdrawn } = this.#packages;
+    const hasPages = index !== undefined && index.value.length > 0;
+    // An upstream that lacks the whole registration is asked for its list of versions, which says what it does not offer.
+    const versions = hasPages
+      ? await withdrawn.keys(owner.upstream, key)
+      : await this.#packages.keptVersions(owner, key);
+    const kept = await withdrawn.registered(owner.upstream, key, versions, semVer2);
+    if (kept.length === 0) return index;
+    return { outcome: hasPages ? index.outcome : 'withdrawn', value: await withKept(index?.value ?? [], kept) };
   }
 
   /** Whether an upstream has registrations at all. */
@@ -173,7 +200,8 @@ export class UpstreamRegistrations {
 
   /** The versions of a page that lists show. */
   async #versions(owner: Owner, key: string, semVer2: boolean, page: ListedPage): Promise<readonly ListedVersion[]> {
-    const versions = await this.allVersions(owner, key, semVer2, page);
+    const offered = await this.allVersions(owner, key, semVer2, page);
+    const versions = page.kept ? await withVersions(offered, page.kept, ({ version }) => version) : offered;
     return this.#packages.listed(owner.upstream, key, versions, ({ version }) => keyOfVersion(version) ?? version);
   }
 

@@ -45,7 +45,8 @@ const maxReferences = 100;
 const manifestColumns = `m.digest, m.media_type AS mediaType, m.image_bytes AS sizeBytes, m.pushed_at AS updatedAt,
   m.pull_count AS pullCount, m.last_pulled_at AS lastPulledAt`;
 /** The columns of a row `t` of `tags` with its manifest `m`. */
-const tagColumns = 't.name, t.digest, m.media_type AS mediaType, m.image_bytes AS sizeBytes, t.updated_at AS updatedAt';
+const tagColumns = `t.name, t.digest, m.media_type AS mediaType, m.image_bytes AS sizeBytes, t.updated_at AS updatedAt,
+  NULL AS withdrawnAt`;
 const indexTypes = [mediaTypes.index, mediaTypes.dockerList].map((each) => `'${each}'`).join(', ');
 /** By what tags are sorted. The pulls of an index are those of its images. */
 const tagOrders: Record<TagQuery['order'], string> = {
@@ -284,7 +285,12 @@ class HostedRepository implements StoredRepository {
        WHERE f.digest = ? AND p.repository_id = ? LIMIT ${maxReferences}`,
       [digest, this.#id],
     );
-    return { ...row, tags: tags.map(({ name }) => name), indexes: indexes.map((each) => each.digest) };
+    return {
+      ...row,
+      tags: tags.map(({ name }) => name),
+      withdrawnTags: [],
+      indexes: indexes.map((each) => each.digest),
+    };
   }
 
   /** A client requests an index first, and that alone is no pull. */

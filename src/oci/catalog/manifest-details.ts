@@ -30,7 +30,8 @@ export async function describeManifest(stored: StoredImages, at: StoredRepositor
   const manifest = (await stored.json(at, 'manifest', digest, budget)) ?? {};
   const children = readDescriptors(listIn(manifest['manifests'])).slice(0, max.children);
   const childDigests = children.map((each) => each.digest);
-  const [row] = await at.withPulls([found], () => childDigests);
+  const { withdrawnTags, ...manifestRow } = found;
+  const [row] = await at.withPulls([manifestRow], () => childDigests);
   const [configOf] = readDescriptors([manifest['config']]);
   const config = configOf && (await stored.json(at, 'blob', configOf.digest, budget));
   const present = await at.storedAmong(childDigests);
@@ -44,6 +45,7 @@ export async function describeManifest(stored: StoredImages, at: StoredRepositor
     name: at.name,
     ...originFields(at.upstream),
     ...jsonItem(row!),
+    withdrawn_tags: withdrawnTags.map(jsonItem),
     artifact_type: word(manifest['artifactType']),
     subject: readDescriptors([manifest['subject']])[0]?.digest ?? null,
     annotations: pairsIn(manifest['annotations']),

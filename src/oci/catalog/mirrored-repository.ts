@@ -78,6 +78,7 @@ export class MirroredRepository implements StoredRepository {
     const { database } = this.#parts;
     const { upstream, name } = this.#place;
     const tagged = limit > 0 ? await this.#tagged(limit) : [];
+    const withdrawn = await this.#mirror.withdrawn(this.#place);
     const all = await totalsOfNames(database, countedKinds, [name]);
     const totals = all.find((each) => each.upstream === upstream.id);
     return {
@@ -89,7 +90,7 @@ export class MirroredRepository implements StoredRepository {
       lastPulledAt: totals?.usedAt ?? 0,
       tags: tagged.map((entry) => {
         const { pullCount: _pullCount, lastPulledAt: _lastPulledAt, ...row } = rowOf(entry);
-        return { ...row, name: entry.reference };
+        return { ...row, name: entry.reference, withdrawnAt: withdrawn.get(entry.reference) ?? null };
       }),
     };
   }
@@ -125,6 +126,7 @@ export class MirroredRepository implements StoredRepository {
       return order === 'size' ? imageBytesOf(entry) : naturalKey(entry.reference);
     };
     const tagged = await this.#tagged(maxTags);
+    const withdrawn = await this.#mirror.withdrawn(this.#place);
     const byDigest = Map.groupBy(tagged, ({ digest }) => digest);
     return tagged
       .map((entry) => ({ entry, key: [sortKey(entry), entry.reference] as const }))
@@ -136,6 +138,7 @@ export class MirroredRepository implements StoredRepository {
         ...rowOf(entry),
         key,
         name: entry.reference,
+        withdrawnAt: withdrawn.get(entry.reference) ?? null,
         aliases: byDigest
           .get(entry.digest)!
           .map(({ reference }) => reference)
@@ -166,7 +169,12 @@ export class MirroredRepository implements StoredRepository {
     const tags = (await this.#mirror.tagsOf(this.#place, digest)).slice(0, maxTagsOfManifest);
     const { upstream, name } = this.#place;
     const usedAt = await lastUseOf(this.#parts.database, { upstream: upstream.id, kind: 'manifest', name }, digest);
-    return { ...rowOf({ ...entry, usedAt }), tags, indexes: [] };
+    const withdrawn = await this.#mirror.withdrawn(this.#place);
+    const withdrawnTags = tags.flatMap((name) => {
+      const withdrawnAt = withdrawn.get(name);
+      return withdrawnAt === undefined ? [] : [{ name, withdrawnAt }];
+    });
+    return { ...rowOf({ ...entry, usedAt }), tags, withdrawnTags, indexes: [] };
   }
 
   /** The pulls by this account. */

@@ -20,12 +20,14 @@ export interface ListedManifest {
   lastPulledAt: number | null;
 }
 
-export type TagSummary = Omit<ListedManifest, 'pullCount' | 'lastPulledAt'> & { name: string };
+export type TagSummary = Omit<ListedManifest, 'pullCount' | 'lastPulledAt'> & Pick<ListedTag, 'name' | 'withdrawnAt'>;
 
 /** A tag in a list, and its place in the order of the list. */
 export interface ListedTag extends ListedManifest {
   key: readonly [sortKey: string | number, name: string];
   name: string;
+  /** When its upstream had certainly withdrawn it; null for others. */
+  withdrawnAt: number | null;
   /** Other tags of the digest. */
   aliases: string[];
 }
@@ -41,6 +43,8 @@ export interface ManifestInList extends ListedManifest {
 /** A manifest with the tags and the indexes that refer to it. */
 export interface DescribedManifest extends ListedManifest {
   tags: string[];
+  /** Those of the tags that the upstream has certainly withdrawn. */
+  withdrawnTags: { name: string; withdrawnAt: number }[];
   indexes: string[];
 }
 

@@ -42,3 +42,14 @@ async function merge<T>(one: readonly T[], other: readonly T[], keyOf: (item: T)
   }
   return merged;
 }
+
+/** The number of `names`, which are in byte order, up to `last`. */
+export function positionAfter(names: readonly string[], last: string): number {
+  let [low, high] = [0, last === '' ? 0 : names.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (names[middle]! <= last) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

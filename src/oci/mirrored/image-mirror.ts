@@ -9,7 +9,6 @@ import { isHidden, type Admission, type MirroredName, type ReferenceFacts } from
 import type { Sightings } from '../../mirror/store/sightings.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
-import { readAll } from '../../storage/files/content.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import type { Descriptor } from '../format/manifest.ts';
@@ -20,7 +19,9 @@ import { listedName, pullScope, resource, urlOf, type UpstreamRepository } from 
 import { fallbackTag } from '../format/reference.ts';
 import { readParsedList, referrerLists, tagLists, type ListKind } from './parsed-lists.ts';
 import { pageOfNames, type NamePage } from '../hosted/repositories.ts';
-import { collect, firstTags, inMemory, listLimit, readDescriptors, readTags } from './upstream-lists.ts';
+import { inOrder, positionAfter } from '../format/in-order.ts';
+import { WithdrawnTags } from './withdrawn-tags.ts';
+import { collect, copyOf, firstTags, listLimit, readDescriptors, readTags } from './upstream-lists.ts';
 
 /** The items of an upstream's list, and how the list was served. */
 export interface Listed<T> {
@@ -44,6 +45,7 @@ export class ImageMirror {
   readonly #admission: Admission;
   readonly #manifests: StoredManifests;
   readonly #limits: Config['limits'];
+  readonly #withdrawn: WithdrawnTags;
 
   constructor(
     mirror: Mirror,
@@ -56,6 +58,7 @@ export class ImageMirror {
     this.#admission = admission;
     this.#manifests = new StoredManifests(mirror, sightings, accountId, limits);
     this.#limits = limits;
+    this.#withdrawn = new WithdrawnTags(mirror);
     this.names = new RepositoryNames(policy);
   }
 
@@ -113,22 +116,13 @@ export class ImageMirror {
   }
 
   #openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
-    const url = urlOf(place, 'manifests', reference);
-    const headers = { accept: manifestTypes.join(', ') };
     return this.#mirror.open({
       ...manifestEntry(place, reference, this.#limits.manifest),
+      keeps: true,
       fetch: async (known, signal) => {
-        const request = { url, headers, subject: place.name, scope: pullScope(place), isDocument: true, signal };
-        if (known) {
-          const head = await place.upstream.send({ ...request, method: 'HEAD' });
-          discard(head.body);
-          if (head.status === 404 || head.status === 410) return { kind: 'absent' };
-          if (head.digest === known.digest) return { kind: 'not-modified' };
-          const moved = head.digest && (await this.#openManifest(place, head.digest));
-          if (moved) return copyOf(moved, this.#limits.manifest);
-        }
-        const fetched = await fetchFrom(place.upstream, { ...request, known });
-        return fetched.kind === 'fetched' ? { ...fetched, type: mediaTypeOf(fetched.type) } : fetched;
+        const fetched = await this.#fetchManifest(place, reference, known, signal);
+        if (known) await this.#withdrawn.sight(place, reference, fetched.kind !== 'absent', signal);
+        return fetched;
       },
     });
   }
@@ -136,6 +130,27 @@ export class ImageMirror {
   /** A repository as policies see it. */
   nameOf(place: UpstreamRepository): MirroredName {
     return this.#manifests.nameOf(place);
+  }
+
+  async #fetchManifest(
+    place: UpstreamRepository,
+    reference: string,
+    known: EntryMetadata | undefined,
+    signal: AbortSignal,
+  ): Promise<Fetched> {
+    const url = urlOf(place, 'manifests', reference);
+    const headers = { accept: manifestTypes.join(', ') };
+    const request = { url, headers, subject: place.name, scope: pullScope(place), isDocument: true, signal };
+    if (known) {
+      const head = await place.upstream.send({ ...request, method: 'HEAD' });
+      discard(head.body);
+      if (head.status === 404 || head.status === 410) return { kind: 'absent' };
+      if (head.digest === known.digest) return { kind: 'not-modified' };
+      const moved = head.digest && (await this.#openManifest(place, head.digest));
+      if (moved) return copyOf(moved, this.#limits.manifest);
+    }
+    const fetched = await fetchFrom(place.upstream, { ...request, known });
+    return fetched.kind === 'fetched' ? { ...fetched, type: mediaTypeOf(fetched.type) } : fetched;
   }
 
   /** A blob. Once stored, it is never requested again. Its size is limited to the one in a stored manifest, if any. */
@@ -274,6 +289,11 @@ export class ImageMirror {
     return new Set(await this.listed(place, [...stored], String));
   }
 
+  /** The stored tags that the upstream has certainly withdrawn, and since when. */
+  withdrawn(place: UpstreamRepository): Promise<ReadonlyMap<string, number>> {
+    return this.#withdrawn.times(place);
+  }
+
   /** Drops the stored entry of a tag, not that of its digest, or of a digest, and runs `also` with it; resolves to whether there was one. */
   forgetTag(place: UpstreamRepository, tag: string, also: (tx: Transaction) => Promise<void>): Promise<boolean> {
     return this.#mirror.remove(resource(place, 'manifest', tag).key, also);
@@ -286,13 +306,17 @@ export class ImageMirror {
     last = '',
   ): Promise<(NamePage & { served: ServedOutcome }) | undefined> {
     try {
-      const list = await this.#list(place, tagLists, '', (signal) =>
-        collect(place, firstTags(place), 'tags', readTags, signal),
-      );
-      if (!list) return undefined;
-      const shown = await this.listed(place, list.items, String);
+      const list = await this.#list(place, tagLists, '', (signal) => this.#fetchTags(place, signal));
+      const kept = list?.items.length === 0 ? await this.#withdrawn.stored(place) : await this.#withdrawn.tags(place);
+      if (!list && kept.length === 0) return undefined;
+      const items = kept.length === 0 ? list!.items : await inOrder([...(list?.items ?? []), ...kept], String);
+      const shown = await this.listed(place, items, String);
       const start = positionAfter(shown, last);
-      return { served: list.served, items: shown.slice(start, start + limit), more: start + limit < shown.length };
+      return {
+        served: list?.served ?? 'withdrawn',
+        items: shown.slice(start, start + limit),
+        more: start + limit < shown.length,
+      };
     } catch (error) {
       // The upstream fails: list the stored tags, because those can still be pulled.
       if (!isUpstreamFailure(error)) throw error;
@@ -301,6 +325,18 @@ export class ImageMirror {
       if (isEmpty) throw error;
       return { served: 'stale', ...pageOfNames(stored, limit) };
     }
+  }
+
+  async #fetchTags(place: UpstreamRepository, signal: AbortSignal): Promise<Fetched> {
+    const tags = new Set<string>();
+    const read = (items: readonly unknown[]) => {
+      const some = readTags(items);
+      for (const tag of some) tags.add(tag);
+      return some;
+    };
+    const fetched = await collect(place, firstTags(place), 'tags', read, signal);
+    await this.#withdrawn.compare(place, fetched.kind === 'absent' ? undefined : tags, signal);
+    return fetched;
   }
 
   /** Up to `limit` stored tags after `last`, in byte order. */
@@ -317,15 +353,24 @@ export class ImageMirror {
 
   /**
    * The descriptors of the manifests that refer to `digest`, each once, by digest. From the referrers API, or from the
-   * fallback tag if the upstream has no such API. Empty if the upstream has neither.
+   * fallback tag if the upstream has no such API. With those that it does not list any more and that are stored. Empty if there
+   * are none.
    */
   async listReferrers(place: UpstreamRepository, digest: Digest): Promise<Listed<Descriptor>> {
     let isAsked = false;
     const list = await this.#list(place, referrerLists, digest, async (signal) => {
       isAsked = true;
-      const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests', readDescriptors, signal);
+      const seen = new Set<string>();
+      const read = (items: readonly unknown[]) => {
+        const descriptors = readDescriptors(items);
+        for (const each of descriptors) seen.add(each.digest);
+        return descriptors;
+      };
+      const further = () => this.#withdrawn.referrers(place, digest, seen);
+      const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests', read, signal, further);
       if (fetched.kind !== 'absent') return fetched;
-      return collect(place, urlOf(place, 'manifests', fallbackTag(digest)), 'manifests', readDescriptors, signal);
+      const fallback = urlOf(place, 'manifests', fallbackTag(digest));
+      return collect(place, fallback, 'manifests', read, signal, further);
     });
     if (!list) return { served: isAsked ? 'passed' : 'hit', items: [] };
     return { ...list, items: await this.listed(place, list.items, (each) => each.digest) };
@@ -340,6 +385,7 @@ export class ImageMirror {
     const entry = await this.#mirror.open({
       ...resource(place, kind.name, reference),
       limit: listLimit,
+      keeps: kind.name === referrerLists.name,
       whole: true,
       fetch: (_known, signal) => fetch(signal),
     });
@@ -347,24 +393,7 @@ export class ImageMirror {
   }
 }
 
-/** The number of `names`, which are in byte order, up to `last`. */
-function positionAfter(names: readonly string[], last: string): number {
-  let [low, high] = [0, last === '' ? 0 : names.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (names[middle]! <= last) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
 /** The media type without parameters, because some registries send a charset. */
 function mediaTypeOf(header: string): string {
   return header.split(';', 1)[0]!.trim().toLowerCase();
-}
-
-/** The answer for content that is stored under another key already. */
-async function copyOf({ content, type, metadata, complete }: MirrorEntry, limit: number): Promise<Fetched> {
-  const { digest } = metadata ?? (await complete);
-  return { ...inMemory(await readAll(content, limit), type), digest };
 }

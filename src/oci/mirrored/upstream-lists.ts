@@ -3,6 +3,8 @@ import { isDigest, type Digest } from '../../runtime/digest.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { fetchBytes, notJson, unusable } from '../../mirror/fetch/fetch.ts';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
+import type { MirrorEntry } from '../../mirror/mirror.ts';
+import { readAll } from '../../storage/files/content.ts';
 import { itemsIn } from '../format/json-items.ts';
 import { mediaTypes, type Descriptor } from '../format/manifest.ts';
 import { pullScope, urlOf, type UpstreamRepository } from './upstream-repository.ts';
@@ -55,7 +57,7 @@ export function firstTags(place: UpstreamRepository): URL {
 
 /**
  * Follows the pages of a list (`Link`, RFC 8288) from `first`, and joins their arrays in `field` to one document, with what
- * `read` takes of each part of them. Throws `UpstreamUnavailable` for a list above the limits.
+ * `read` takes of each part of them, and with the items of `further`. Throws `UpstreamUnavailable` for a list above the limits.
  */
 export async function collect(
   place: UpstreamRepository,
@@ -63,11 +65,18 @@ export async function collect(
   field: keyof typeof itemsLimit,
   read: (items: readonly unknown[]) => readonly unknown[],
   signal: AbortSignal,
+  further: () => Promise<readonly unknown[]> = async () => [],
 ): Promise<Fetched> {
   const parts: Buffer[] = [];
   let items = 0;
   let bytes = 0;
   let url: URL | undefined = first;
+  const add = (some: readonly unknown[]) => {
+    const text = JSON.stringify(some).slice(1, -1);
+    if (text !== '') parts.push(Buffer.from(`${parts.length === 0 ? '' : ','}${text}`));
+    bytes += Buffer.byteLength(text) + 1;
+    if (bytes > listLimit) throw unusable(place.upstream, `has a list of more than ${listLimit} bytes`);
+  };
   const startedAt = performance.now();
   for (let pages = 0; url; pages += 1) {
     if (pages === pagesLimit) throw unusable(place.upstream, `has a list of more than ${pagesLimit} pages`);
@@ -82,15 +91,13 @@ export async function collect(
       if (items > itemsLimit[field]) {
         throw unusable(place.upstream, `has a list of more than ${itemsLimit[field]} items`);
       }
-      const text = JSON.stringify(read(some)).slice(1, -1);
-      if (text !== '') parts.push(Buffer.from(`${parts.length === 0 ? '' : ','}${text}`));
-      bytes += Buffer.byteLength(text) + 1;
-      if (bytes > listLimit) throw unusable(place.upstream, `has a list of more than ${listLimit} bytes`);
+      add(read(some));
     }
     const next = /<([^>]+)>\s*;[^,]*rel="?next"?/.exec(String(page.headers.link ?? ''))?.[1];
     const following: URL | null = next === undefined ? null : URL.parse(next, url.href);
     url = following?.origin === url.origin ? following : undefined;
   }
+  add(await further());
   return inMemory(Buffer.concat([Buffer.from('['), ...parts, Buffer.from(']')]), 'application/json');
 }
 
@@ -114,4 +121,10 @@ async function* piecesOf(bytes: Buffer): AsyncGenerator<Buffer> {
     await pause();
     yield bytes.subarray(start, start + pieceSize);
   }
+}
+
+/** The answer for content that is stored under another key already. */
+export async function copyOf({ content, type, metadata, complete }: MirrorEntry, limit: number): Promise<Fetched> {
+  const { digest } = metadata ?? (await complete);
+  return { ...inMemory(await readAll(content, limit), type), digest };
 }

@@ -10,7 +10,8 @@ import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage, imageHistoryQuery } from '../../api/account/history.ts';
 import { readPage } from '../../api/framework/paging.ts';
 import { sortedPage, sortedQuery, totalOf } from '../../api/framework/sorted.ts';
-import { container, historySchema, containerList, originFields } from '../../api/framework/schemas.ts';
+import { historySchema } from '../../api/framework/history-schema.ts';
+import { container, containerList, originFields } from '../../api/framework/schemas.ts';
 
 /** The most tags on a page of images. */
 const tagsOnPage = 5000;

@@ -248,6 +248,12 @@ test.serial('the longest documents of an upstream', async (t) => {
       t.deepEqual([report.missing, report.present.package.count], [[], 1]);
     });
   }
+  // The upstream withdraws a stored version.
+  offer('/flat/labelled/index.json', { versions: labelled.slice(1) });
+  server.clock.now = Date.now() + 7_200_000;
+  const withdrawn = read('/v3/package/labelled/index.json');
+  await isShort(t, 'index with a withdrawn version, first', withdrawn, longestTurnOf);
+  await isShort(t, 'index with a withdrawn version, again', withdrawn);
   // An id with hosted versions and those of the upstream.
   const merging = await startMirrorOf(t, [up.as('up.test')], { merge: { packages: ['Vast', 'Large'] } });
   await new TestFeed(merging).publish({ id: 'Vast', version: '1.0.50' }, { id: 'Large', version: '1.0.50' });

@@ -1,6 +1,16 @@
 import type { z } from 'zod';
 import { manifestDetails } from '../../../api/content/content-schemas.ts';
-import { ago, copyable, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
+import {
+  ago,
+  copyable,
+  countText,
+  counted,
+  lines,
+  originOf,
+  short,
+  sizeHtml,
+  withdrawnState,
+} from '../../framework/format.ts';
 import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { imagePath, withQuery } from '../../framework/links.ts';
@@ -30,6 +40,10 @@ export const imageDigestPage: Page = {
         ['Digest', copyable(found.digest)],
         ['Kind', kindHtml(config?.media_type ?? '', found.artifact_type ?? found.media_type)],
         ['Tags', found.tags.length > 0 ? short(found.tags.join(', '), 400) : html`<span class="quiet">none</span>`],
+        found.withdrawn_tags.length > 0 && [
+          'Withdrawn',
+          found.withdrawn_tags.map((each) => html`<div>${each.name} ${withdrawnState(each.withdrawn_at)}</div>`),
+        ],
         ['Size', sizeHtml(found.size_bytes)],
         ['Pulls', html`${countText(found.pull_count)}, the last ${ago(found.last_pulled_at, now)}`],
         [found.origin === 'hosted' ? 'Pushed' : 'Mirrored', ago(found.updated_at, now)],

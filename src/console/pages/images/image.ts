@@ -7,8 +7,8 @@ import {
   type manifestRow,
   type tagSchema,
 } from '../../../api/content/content-schemas.ts';
-import { historySchema } from '../../../api/framework/schemas.ts';
-import { ago, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
+import { historySchema } from '../../../api/framework/history-schema.ts';
+import { ago, countText, counted, lines, originOf, short, sizeHtml, withdrawnState } from '../../framework/format.ts';
 import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { given, imagePath, tabLinks, withQuery, pageLinks } from '../../framework/links.ts';
@@ -138,7 +138,7 @@ function tagTable(
     ],
     items.map((each) => [
       selection?.box(each.name, each.name),
-      html`<a href="${imagePath(name, each.digest)}">${each.name}</a>
+      html`<a href="${imagePath(name, each.digest)}">${each.name}</a> ${withdrawnState(each.withdrawn_at)}
         ${each.attached.map((kind) => html`<span class="state good">${attachedTexts[kind]}</span> `)}
         ${each.aliases.length > 0 && html`<br /><span class="quiet">same as ${short(each.aliases.join(', '), 200)}</span>`}`,
       digestLink(name, each.digest),

@@ -17,8 +17,17 @@ const shownTags = 40;
 /** The warnings about a version: unlisted, deprecated, vulnerable. */
 export function warnings(details: Details): Html {
   const { listed, deprecation, vulnerabilities, is_advice_known: isKnown, upstream } = details;
+  const withdrawnAt = details.withdrawn_at;
   return html`${
+    withdrawnAt !== null &&
+    html`<p class="warning">
+      <strong>Withdrawn by the upstream on ${withdrawnAt.slice(0, 10)}.</strong> ${upstream} does not offer this version
+      any more. Clients still get it from what is stored here.
+    </p>`
+  }
+  ${
     !listed &&
+    withdrawnAt === null &&
     html`<p class="warning">
       <strong>Unlisted.</strong> Searches do not show this version; clients can still restore it.
     </p>`

@@ -1,7 +1,8 @@
 import type { z } from 'zod';
 import { dependentList, packageVersionDetails, packageVersionList } from '../../../api/content/content-schemas.ts';
-import { eventList, historySchema, packageDetails, type packageVersion } from '../../../api/framework/schemas.ts';
-import { ago, countText, counted, originOf, short, sizeHtml } from '../../framework/format.ts';
+import { historySchema } from '../../../api/framework/history-schema.ts';
+import { eventList, packageDetails, type packageVersion } from '../../../api/framework/schemas.ts';
+import { ago, countText, counted, originOf, short, sizeHtml, withdrawnState } from '../../framework/format.ts';
 import { Form } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
@@ -177,7 +178,8 @@ function versionTable(
     versions.map((each) => [
       selection?.box(each.version, each.version),
       html`<a href="${packagePath(id, each.version)}">${each.version}</a>`,
-      html`${each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`} ${marksOf(each)}`,
+      html`${each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`}
+      ${withdrawnState(each.withdrawn_at)} ${marksOf(each)}`,
       ago(each.published_at, now),
       sizeHtml(each.size_bytes),
       countText(each.download_count),

@@ -1,0 +1,41 @@
+import type { Admission, KnownAdvisory, MirroredName, ReferenceFacts } from '../../mirror/policy/admission.ts';
+import type { Sightings } from '../../mirror/store/sightings.ts';
+import type { Upstream } from '../../upstream/upstream.ts';
+import type { Owner } from './package-mirror.ts';
+
+/** What decides which versions an account gets. */
+export interface PackageGate {
+  admission: Admission;
+  sightings: Sightings;
+  accountId: number;
+  /** As `datesOf` in `package-dates.ts`. */
+  datesOf(
+    owner: Owner,
+    key: string,
+    settledBefore: number,
+  ): Promise<ReadonlyMap<string, number | undefined> | undefined>;
+  /** As `KnownAdvisories`. */
+  advisoriesOf(key: string): Promise<readonly KnownAdvisory[]>;
+}
+
+/** A package as policies see it. */
+export function packageName(gate: PackageGate, upstream: Upstream, key: string): MirroredName {
+  const name = { upstream: upstream.id, name: key };
+  const factsOf = async (versions: readonly string[]): Promise<ReadonlyMap<string, ReferenceFacts>> => {
+    const seen = await gate.sightings.firstSeen(name, 'version', versions);
+    return new Map([...seen].map(([version, firstSeenAt]) => [version, { firstSeenAt }]));
+  };
+  return {
+    accountId: gate.accountId,
+    upstream,
+    kind: 'package',
+    name: key,
+    shown: [key],
+    facts: {
+      of: factsOf,
+      listed: (versions) => gate.sightings.firstListed(name, versions),
+      published: (settledBefore) => gate.datesOf({ upstream }, key, settledBefore),
+      advisories: () => gate.advisoriesOf(key),
+    },
+  };
+}
