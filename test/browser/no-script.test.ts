@@ -77,8 +77,10 @@ testInBrowser(
       await name.fill('ci');
       await read.uncheck();
       await press('Create');
+      await page.waitForURL(/[?&]refused=/);
       await page.reload();
       await page.getByRole('link', { name: 'Packages' }).click();
+      await page.waitForURL(/\/console\/packages$/);
       await page.goBack();
       t.is(await page.locator('.field-error').count(), 1, 'after a reload and the button Back');
       t.is(await name.inputValue(), 'ci');
