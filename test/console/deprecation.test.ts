@@ -163,7 +163,7 @@ test('the page of a package shows its deprecation and advisories, and leads to t
   t.regex(page, /1 known vulnerability[^]*https:\/\/a\.test\/1/);
   const versions = await visitor.page('/console/packages/Contoso.Old?show=versions');
   t.true(versions.includes(`href="${address}"`));
-  t.regex(versions, /listed <span class="state bad">vulnerable: high<\/span> <span class="state warn">deprecated/);
+  t.regex(versions, /listed\s+<span class="state bad">vulnerable: high<\/span>\s*<span class="state warn">deprecated/);
 });
 
 test('versions are deprecated by a range, and a wrong range is said beside its field', async (t) => {
