@@ -159,11 +159,13 @@ export class TokenUses {
   async latest(accountId: number, kind: string, names: readonly string[]): Promise<Map<string, TokenUse>> {
     if (names.length === 0) return new Map();
     await this.flush().catch(() => undefined);
-    const condition = `account_id = ? AND kind = ? AND name IN (${placeholders(names)})`;
+    // The rows of each name are read twice, and not once for each of them.
     const rows = await this.#database.select<TokenUse>(
-      `SELECT ${columns} FROM token_uses u WHERE ${condition} AND last_at =
-        (SELECT MAX(o.last_at) FROM token_uses o WHERE o.account_id = u.account_id AND o.kind = u.kind AND o.name = u.name)`,
-      [accountId, kind, ...names],
+      `SELECT ${columns.replaceAll(/(^|, )/g, '$1u.')} FROM
+         (SELECT name, MAX(last_at) AS latest FROM token_uses
+          WHERE account_id = ? AND kind = ? AND name IN (${placeholders(names)}) GROUP BY name) l
+       CROSS JOIN token_uses u ON u.account_id = ? AND u.kind = ? AND u.name = l.name AND u.last_at = l.latest`,
+      [accountId, kind, ...names, accountId, kind],
     );
     return new Map(rows.map((row) => [row.name, row]));
   }

@@ -94,9 +94,11 @@ async function withUsers(
 ) {
   const keys = principal.scopes.has('admin') ? [...new Set(entries.map(({ key }) => key))] : [];
   const latest = await uses.latest(accountId, 'package', keys);
+  const ids = [...new Set([...latest.values()].map(({ userId }) => userId))];
+  const known = new Map(await Promise.all(ids.map(async (id) => [id, await tokens.get(accountId, id)] as const)));
   const found = new Map<string, { token_id: string; token_name: string | null }>();
   for (const [key, { userId }] of latest) {
-    const token = await tokens.get(accountId, userId);
+    const token = known.get(userId);
     if (principal.names && !(token && coversPatterns(principal, token.patterns))) continue;
     found.set(key, { token_id: userId, token_name: token?.name ?? null });
   }
