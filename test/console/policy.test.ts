@@ -86,5 +86,7 @@ test('without the rights for it, a policy is read and not changed, and another a
   t.deepEqual(await (await check('')).json(), { policy: null, warning: null });
   t.deepEqual(await (await check('{"mode":"audit"}')).json(), { policy: { mode: 'audit' }, warning: null });
   t.is((await check(`# ${'x'.repeat(8192)}`)).status, 400);
+  t.is((await check('', await tokenOf(server, ['read', 'write', 'delete']))).status, 403);
+  t.is((await check('', await tokenOf(server, ['read', 'operate']))).status, 200);
   t.regex(await (await check('mode: enforce\nrule: []\n')).text(), /line 2: rule: there is no such key/);
 });
