@@ -102,7 +102,7 @@ const ownRecord = z.strictObject({
 
 /**
  * Reads a record, which is called `label` in messages. Undefined for one in OSV's format whose ID `counts` does not accept. Throws
- * `ListRefused` for anything else that cannot be read, because a part of a list would leave a gap that nobody sees.
+ * `ListRefused` for anything else that cannot be read: a list without some of its records would seem to be complete.
  */
 export function readRecord(value: unknown, label: string, counts: (id: string) => boolean): ReadRecord | undefined {
   const fields = typeof value === 'object' && value !== null ? value : {};

@@ -20,7 +20,7 @@ const patience = 100;
 
 /**
  * What is collected from many rows for a key, such as an account, and then used for a while: for longer, if it takes long. It is collected
- * again when somebody asks for it. It does not count as a use of what it reads, and does not end with the reader who was first.
+ * again when somebody asks for it. It does not count as a use of what it reads. It goes on when the reader who began it leaves.
  */
 export class Collected<Key extends string | number, Value extends object> {
   readonly #values: LRUCache<Key, Value>;
