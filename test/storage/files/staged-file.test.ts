@@ -152,7 +152,7 @@ test('a stall of this process does not count as silence of the sender', async (t
     const end = performance.now() + 300;
     while (performance.now() < end);
   };
-  t.is(await staged.append(source, { idle: 100, progress: stall }), 16);
+  t.is(await staged.append(source, { idle: 100, atOnce: true, progress: stall }), 16);
   await staged.discard();
 });
 

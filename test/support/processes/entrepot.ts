@@ -70,7 +70,8 @@ export async function startEntrepot(folder: string, settings: Record<string, str
   const url = `${scheme}://${host}`;
   const { ENTREPOT_ADMIN_PORT: adminPort } = env;
   const operations = adminPort === undefined ? url : `http://${env['ENTREPOT_HOST']}:${adminPort}`;
-  const deadline = Date.now() + 30_000;
+  // A cold disk of a busy machine gives the processes of several servers their code slowly.
+  const deadline = Date.now() + 120_000;
   while (!(await answers(`${operations}/readyz`))) {
     if (child.exitCode !== null || Date.now() > deadline) {
       await stop();
