@@ -85,7 +85,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...upstreamOperations(parts.upstreams),
     ...explainOperations({ ...parts, ...parts.upstreams }),
     ...prefetchOperations(parts.prefetches),
-    ...policyOperations(parts.policies),
+    ...policyOperations(parts.policies, () => parts.jobs.launch('known-bad')),
   ];
 }
 

@@ -15,13 +15,14 @@ import { baseOf } from '../upstream/configured.ts';
 import { withheldFrom } from '../upstream/credentials.ts';
 import { checksOf } from '../server/checks.ts';
 import type { Installation } from '../server/server.ts';
+import { examinePolicies } from './doctor-policies.ts';
 import { redirectState } from './doctor-redirect.ts';
 import { shown } from './printed.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 import type { Upstream, UpstreamAnswer } from '../upstream/upstream.ts';
 
 /** The result of one check. */
-interface Finding {
+export interface CheckResult {
   subject: string;
   ok: boolean;
   /** A check failed, but nothing uses what was checked yet, so `ok` is true. */
@@ -61,7 +62,7 @@ export function addDoctor(program: Command, environment: Environment, terminal: 
 }
 
 /** Checks everything that this installation depends on, including each upstream. `now` is milliseconds since 1970 UTC. */
-export async function examine(installation: Installation, now: () => number): Promise<Finding[]> {
+export async function examine(installation: Installation, now: () => number): Promise<CheckResult[]> {
   const { core } = installation;
   const findings = [
     await attempt('database', 'check ENTREPOT_DATABASE_URL', async () => {
@@ -120,6 +121,7 @@ export async function examine(installation: Installation, now: () => number): Pr
   if (uploads !== undefined) findings.push({ subject: 'instances', ok: true, text: uploads });
   findings.push(await examineReserved(installation));
   findings.push(...(await examineLists(core, now())));
+  findings.push(...(await examinePolicies(installation)));
   const withdrawn = await examineWithdrawn(core);
   if (withdrawn) findings.push(withdrawn);
   if (core.config.offline)
@@ -134,7 +136,7 @@ function storageOf({ config: { data }, driver }: Core): string {
 }
 
 /** Finds hosted names that could still be sent to an upstream. */
-async function examineReserved({ protocols }: Installation): Promise<Finding> {
+async function examineReserved({ protocols }: Installation): Promise<CheckResult> {
   const subject = 'private names';
   const proposals: [setting: string, patterns: readonly string[]][] = [];
   let more = 0;
@@ -158,7 +160,7 @@ async function examineReserved({ protocols }: Installation): Promise<Finding> {
 }
 
 /** Lists of known bad content that were not read for three times as long as they should be. */
-async function examineLists({ knownBad }: Core, now: number): Promise<Finding[]> {
+async function examineLists({ knownBad }: Core, now: number): Promise<CheckResult[]> {
   return (await knownBad.states()).map(({ name, refresh, entries, refreshedAt, failures, failure }) => {
     const subject = `list ${name}`;
     const reason = failures > 0 ? `; the last attempt failed, because it ${failure}` : '';
@@ -172,7 +174,7 @@ async function examineLists({ knownBad }: Core, now: number): Promise<Finding[]>
 }
 
 /** What upstreams do not offer any more stays here, also above the limit of the mirror. Undefined without such content. */
-async function examineWithdrawn({ mirror, config }: Core): Promise<Finding | undefined> {
+async function examineWithdrawn({ mirror, config }: Core): Promise<CheckResult | undefined> {
   const counts = await mirror.withdrawals.counts();
   if (counts.size === 0) return undefined;
   const subject = 'withdrawn content';
@@ -201,7 +203,7 @@ async function examineUpstream(
   { core, protocols }: Installation,
   upstream: Upstream,
   now: () => number,
-): Promise<Finding> {
+): Promise<CheckResult> {
   const subject = `upstream ${upstream.id}`;
   const { config } = upstream;
   const unknown = await unknownAccounts(core.accounts, upstream);
@@ -277,7 +279,7 @@ function adviceFor({ config }: Upstream): string {
   return `check the network, a proxy (HTTPS_PROXY), and the address and auth of ${config.name}; an upstream inside your network needs allowPrivateNetwork`;
 }
 
-async function attempt(subject: string, advice: string, check: () => Promise<string>): Promise<Finding> {
+async function attempt(subject: string, advice: string, check: () => Promise<string>): Promise<CheckResult> {
   try {
     return { subject, ok: true, text: await check() };
   } catch (error) {

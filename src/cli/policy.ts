@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
+import { typed } from '../runtime/command-name.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { parsePolicy, writePolicy } from '../policy/document.ts';
 import { allAccounts, refusesAllText } from '../policy/policies.ts';
@@ -38,10 +39,15 @@ export function addPolicy(program: Command, environment: Environment, terminal: 
         const { refusesAll } = named(file, () => core.policies.check(parsed?.written));
         if (refusesAll && !yes)
           throw new DomainError('Invalid', `${file}: ${refusesAllText} Add --yes if you mean that.`);
-        if (!dryRun) await core.policies.put(layer, parsed?.written ?? {});
+        if (!dryRun) await core.policies.put(layer, parsed?.written ?? {}, 'command');
         const what = account === undefined ? 'of all accounts' : `of the account ${account}`;
         const done = dryRun ? 'is valid; nothing was changed' : parsed ? 'is in force' : 'has ended';
         terminal.stderr.write(`The policy ${what} ${done}.\n`);
+        if (dryRun || !parsed || parsed.document.knownBad.lists.length === 0) return;
+        const read = typed('jobs run known-bad');
+        terminal.stderr.write(
+          `A new list denies nothing until the job known-bad has read it. To read it now: ${read}\n`,
+        );
       });
     });
   add('show', 'print the policy in force as YAML').action(async ({ account }: LayerOptions) => {

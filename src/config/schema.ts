@@ -4,7 +4,6 @@ import proxyAddress from 'proxy-addr';
 import { z } from 'zod';
 import { oidc, publishers, trustedIssuers } from './identity.ts';
 import { internal } from './internal.ts';
-import { knownBad } from './known-bad.ts';
 import { limits } from './limits.ts';
 import { data, database, redis } from './place.ts';
 import { checkStorageSettings, storage } from './storage.ts';
@@ -197,9 +196,6 @@ export const schema = z.strictObject({
   upstreams: upstreams
     .default(() => publicUpstreams)
     .describe('Upstream feeds and registries, in order; public ones by default'),
-  knownBad: knownBad
-    .default([])
-    .describe('Lists of packages and images that are known to be bad: clients do not get them from upstreams'),
   reserved: z
     .strictObject(
       byPlural(({ names }) =>

@@ -1,5 +1,3 @@
-import type { Config } from '../config/schema.ts';
-
 /** What a list names, by ids and ranges of versions or by names of images. */
 export type BadKind = 'package' | 'image';
 
@@ -37,9 +35,6 @@ export interface BadEntry extends BadDetail {
 
 /** Whether an entry means a version. A protocol knows how versions are compared. */
 export type AffectedTest = (entry: BadDetail, version: string) => boolean;
-
-/** A list, as an operator configures it. `file` is a file or a folder of this machine. */
-export type ListSettings = Config['knownBad'][number];
 
 /** Bounds of one list. A list above one of them is refused as a whole. */
 export interface ListLimits {

@@ -1,8 +1,9 @@
 import { NameSet } from '../accounts/names.ts';
 import { placeholders, type Database } from '../database/database.ts';
-import type { BadDetail, BadEntry, BadKind, ListSettings } from './entry.ts';
+import type { BadDetail, BadEntry, BadKind } from './entry.ts';
+import type { ListSettings } from './list-settings.ts';
 
-/** A configured list, and what is known of it. Times are in milliseconds since 1970 UTC. */
+/** A list of the policy, and what is known of it. Times are in milliseconds since 1970 UTC. */
 interface ListState {
   name: string;
   /** Milliseconds after which it is read again. */
@@ -50,13 +51,13 @@ const anyList = 'SELECT COUNT(*) AS lists FROM bad_lists WHERE entry_count > 0';
  */
 export class KnownBad {
   readonly #database: Database;
-  /** The configured lists. */
-  readonly lists: readonly ListSettings[];
+  /** The lists that the policy names now; the same array until it changes. */
+  readonly lists: () => Promise<readonly ListSettings[]>;
   /** What the rows of a result say. */
   readonly #entries = new WeakMap<readonly EntryRow[], readonly BadEntry[]>();
   readonly #patterns = new WeakMap<readonly EntryRow[], readonly PatternEntry[]>();
 
-  constructor(database: Database, lists: readonly ListSettings[]) {
+  constructor(database: Database, lists: () => Promise<readonly ListSettings[]>) {
     this.#database = database;
     this.lists = lists;
   }
@@ -95,15 +96,16 @@ export class KnownBad {
     return found;
   }
 
-  /** The configured lists, in their order. */
+  /** The lists that the policy names, in their order. */
   async states(): Promise<ListState[]> {
-    if (this.lists.length === 0) return [];
+    const lists = await this.lists();
+    if (lists.length === 0) return [];
     const rows = await this.#database.select<Omit<ListState, 'refresh'>>(
       `SELECT name, entry_count AS entries, refreshed_at AS refreshedAt, checked_at AS checkedAt, failures, failure,
          failed_at AS failedAt FROM bad_lists`,
     );
     const none = { entries: 0, refreshedAt: null, checkedAt: null, failures: 0, failure: null, failedAt: null };
-    return this.lists.map(({ name, refresh }) => ({
+    return lists.map(({ name, refresh }) => ({
       ...none,
       ...rows.find((row) => row.name === name),
       name,
@@ -112,7 +114,7 @@ export class KnownBad {
   }
 
   async #areEmpty(): Promise<boolean> {
-    if (this.lists.length === 0) return true;
+    if ((await this.lists()).length === 0) return true;
     const row = await this.#database.getCached<{ lists: number }>(anyList);
     return row!.lists === 0;
   }

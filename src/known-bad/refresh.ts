@@ -6,8 +6,9 @@ import { digestOf } from '../runtime/digest.ts';
 import { isDomainError } from '../runtime/errors.ts';
 import { storageFailure } from '../storage/files/unavailable.ts';
 import { messageOf } from '../upstream/failures.ts';
-import { defaultListLimits, ListRefused, type ListLimits, type ListSettings } from './entry.ts';
+import { defaultListLimits, ListRefused, type ListLimits } from './entry.ts';
 import { Generation, insertList, removeList, Superseded, sweepList } from './generation.ts';
+import type { ListSettings } from './list-settings.ts';
 import { readRecord } from './record.ts';
 import { openSource, type SourceParts, type SourceState } from './source.ts';
 
@@ -17,7 +18,7 @@ const maxFailure = 500;
 
 interface RefreshParts {
   database: Database;
-  lists: readonly ListSettings[];
+  lists: () => Promise<readonly ListSettings[]>;
   stage: SourceParts['stage'];
   proxy: SourceParts['proxy'];
   /** Whether no URL may be requested. */
@@ -48,11 +49,12 @@ export class ListRefresh {
 
   /**
    * Reads each list whose time has come, whose settings have changed, or whose last attempt failed, and removes lists that are no
-   * longer configured. A list that cannot be read stays as it is. Resolves to counts; rejects when the database fails or the
+   * longer in the policy. A list that cannot be read stays as it is. Resolves to counts; rejects when the database fails or the
    * signal is aborted.
    */
   async run({ signal, say }: { signal: AbortSignal; say: (line: string) => void }): Promise<Record<string, number>> {
-    const { database, lists: settings, log } = this.#parts;
+    const { database, log } = this.#parts;
+    const settings = await this.#parts.lists();
     const rows = await database.select<ListRow>(
       'SELECT name, source_key, generation, validator, etag, refreshed_at, failures FROM bad_lists',
     );

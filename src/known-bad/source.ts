@@ -9,7 +9,8 @@ import type { ProxyEnvironment } from '../upstream/addresses.ts';
 import type { UpstreamAnswer } from '../upstream/answer.ts';
 import { discard } from '../upstream/body.ts';
 import { download, downloadStep } from '../upstream/checked-download.ts';
-import { ListRefused, type ListLimits, type ListSettings } from './entry.ts';
+import { ListRefused, type ListLimits } from './entry.ts';
+import type { ListSettings } from './list-settings.ts';
 import { filesBelow, recordsBelow, recordsIn, type RawRecord, type Reading } from './raw-records.ts';
 
 /** Milliseconds that the download of a list may take. */

@@ -223,6 +223,7 @@ export class PackageFeed implements OpenProtocol {
       const [known] = await this.#core.mirror.references(index, 1);
       return known === undefined ? 'audits of packages go without its vulnerability data' : undefined;
     },
+    saysDates: async (upstream) => (await this.views.of(noAccount)).registrations.areOffered(upstream),
   } satisfies OpenProtocol['upstreams'];
 
   async explain(accountId: number, id: string): Promise<NameStory> {

@@ -31,9 +31,9 @@ export function compileLayer({ scope, document, regimes }: Written, readRange: R
   };
 }
 
-function advisoryTest({ deny, except }: PolicyDocument['advisories']): Layer['deniesAdvisory'] {
-  if (deny === undefined) return undefined;
-  const least = severities.indexOf(deny);
+function advisoryTest({ severity: wanted, except }: PolicyDocument['advisories']): Layer['deniesAdvisory'] {
+  if (wanted === undefined) return undefined;
+  const least = severities.indexOf(wanted);
   const excepted = new Set(except.map((id) => id.toLowerCase()));
   return ({ id, severity }) => severity >= least && !excepted.has(id.toLowerCase());
 }

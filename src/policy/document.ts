@@ -2,6 +2,7 @@ import { isNode, LineCounter, parseDocument, stringify } from 'yaml';
 import { z } from 'zod';
 import { maxPatternLength } from '../accounts/names.ts';
 import { duration } from '../config/units.ts';
+import { listSettings } from '../known-bad/list-settings.ts';
 import { severities } from '../mirror/policy/severities.ts';
 import { DomainError } from '../runtime/errors.ts';
 
@@ -23,8 +24,14 @@ const minimumAge = z.strictObject({
   except: z.strictObject({ packages: patterns, images: patterns, upstreams: patterns }).prefault({}),
 });
 
+/** What a policy decides of content that is bad. */
+const onlyDeny = z.literal('deny', 'expected deny').default('deny');
+
+const knownBad = z.strictObject({ lists: listSettings.default([]), verdict: onlyDeny });
+
 const advisories = z.strictObject({
-  deny: z.enum(severities, 'expected low, moderate, high or critical').optional(),
+  severity: z.enum(severities, 'expected low, moderate, high or critical').optional(),
+  verdict: onlyDeny,
   except: z.array(z.string().min(1).max(100)).max(1000).default([]),
 });
 
@@ -56,6 +63,7 @@ const policySchema = z
   .strictObject({
     mode: z.enum(['enforce', 'audit'], 'expected enforce or audit').default('enforce'),
     minimumAge: minimumAge.prefault({}),
+    knownBad: knownBad.prefault({}),
     advisories: advisories.prefault({}),
     rules: z.array(rule).max(maxRules).default([]),
   })

@@ -1,5 +1,6 @@
 import type { AffectedTest, BadEntry } from '../known-bad/entry.ts';
 import type { KnownBad } from '../known-bad/known-bad.ts';
+import type { ListSettings } from '../known-bad/list-settings.ts';
 import type { MirroredName } from '../mirror/policy/admission.ts';
 import { withPauses } from '../runtime/event-loop.ts';
 import type { Layer } from './decide.ts';
@@ -12,36 +13,40 @@ export interface ListedName {
   entriesOf(references: readonly string[]): Promise<(reference: string) => readonly BadEntry[]>;
 }
 
+/** The lists of a policy. */
+interface CompiledLists {
+  /** A layer for each mode of lists. */
+  layers: readonly Layer[];
+  /** Those of `entries` that the policy does not except. */
+  counted: (entries: readonly BadEntry[]) => readonly BadEntry[];
+}
+
 /** Finds what lists of known bad content say of mirrored names. */
 export class ListedNames {
   readonly #knownBad: KnownBad;
   readonly #isAffected: AffectedTest;
-  readonly #layers: readonly Layer[];
-  readonly #excepted: ReadonlyMap<string, ReadonlySet<string>>;
+  readonly #compiled = new WeakMap<readonly ListSettings[], CompiledLists>();
 
   /** `isAffected` reads versions. */
   constructor(knownBad: KnownBad, isAffected: AffectedTest) {
-    const { lists } = knownBad;
     this.#knownBad = knownBad;
     this.#isAffected = isAffected;
-    const inMode = (wanted: string) => lists.filter(({ mode }) => mode === wanted).map(({ name }) => name);
-    this.#layers = [listLayer(true, inMode('enforce')), listLayer(false, inMode('audit'))].filter(
-      ({ lists: names }) => names!.size > 0,
-    );
-    this.#excepted = new Map(lists.map(({ name, except }) => [name, new Set(except)]));
   }
 
   /** What lists say of a name; undefined if none can say anything of it. */
   async of(name: MirroredName): Promise<ListedName | undefined> {
-    if (this.#layers.length === 0) return undefined;
-    return name.kind === 'package' ? this.#ofPackage(name) : this.#ofImage(name);
+    const settings = await this.#knownBad.lists();
+    if (settings.length === 0) return undefined;
+    let lists = this.#compiled.get(settings);
+    if (!lists) this.#compiled.set(settings, (lists = compileLists(settings)));
+    return name.kind === 'package' ? this.#ofPackage(name, lists) : this.#ofImage(name, lists);
   }
 
-  async #ofPackage({ name }: MirroredName): Promise<ListedName | undefined> {
-    const entries = this.#counted(await this.#knownBad.of('package', name));
+  async #ofPackage({ name }: MirroredName, { layers, counted }: CompiledLists): Promise<ListedName | undefined> {
+    const entries = counted(await this.#knownBad.of('package', name));
     if (entries.length === 0) return undefined;
     return {
-      layers: this.#layers,
+      layers,
       entriesOf: async (versions) => {
         const found = new Map<string, BadEntry[]>();
         for (const version of versions) {
@@ -54,24 +59,31 @@ export class ListedNames {
     };
   }
 
-  async #ofImage({ shown }: MirroredName): Promise<ListedName | undefined> {
+  async #ofImage({ shown }: MirroredName, { layers, counted }: CompiledLists): Promise<ListedName | undefined> {
     const found = await Promise.all(shown.map((each) => this.#knownBad.of('image', each)));
-    const entries = this.#counted(found.flat());
+    const entries = counted(found.flat());
     if (entries.length === 0 && !(await this.#knownBad.haveDigests())) return undefined;
     return {
-      layers: this.#layers,
+      layers,
       entriesOf: async (references) => {
         // A tag is decided by the digest that it turns out to have now.
         const digests = references.filter((each) => each.includes(':'));
         const listed = await this.#knownBad.ofDigests(digests);
-        return (reference) => [...entries, ...this.#counted(listed.get(reference) ?? [])];
+        return (reference) => [...entries, ...counted(listed.get(reference) ?? [])];
       },
     };
   }
+}
 
-  #counted(entries: readonly BadEntry[]): readonly BadEntry[] {
-    return entries.filter(({ list, id }) => this.#excepted.get(list)?.has(id) === false);
-  }
+function compileLists(settings: readonly ListSettings[]): CompiledLists {
+  const inMode = (wanted: string) => settings.filter(({ mode }) => mode === wanted).map(({ name }) => name);
+  const excepted = new Map(settings.map(({ name, except }) => [name, new Set(except)]));
+  return {
+    layers: [listLayer(true, inMode('enforce')), listLayer(false, inMode('audit'))].filter(
+      ({ lists }) => lists!.size > 0,
+    ),
+    counted: (entries) => entries.filter(({ list, id }) => excepted.get(list)?.has(id) === false),
+  };
 }
 
 /** It has no rules of its own, and no age. */

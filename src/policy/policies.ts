@@ -1,8 +1,11 @@
 import type { Database } from '../database/database.ts';
 import { recordEvent } from '../events/record.ts';
+import type { ListSettings } from '../known-bad/list-settings.ts';
 import { compileLayer, type RangeReader } from './compile.ts';
 import { refusesAll, type Layer, type Regime } from './decide.ts';
 import { checkPolicy, type PolicyDocument } from './document.ts';
+import { typed } from '../runtime/command-name.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { Recent } from '../runtime/recent.ts';
 
 /** A policy in force, as it was written. */
@@ -27,6 +30,12 @@ interface PolicyRow {
   changed_at: number;
 }
 
+/** A policy that was read. */
+interface CompiledPolicy {
+  layer: Layer | undefined;
+  lists: readonly ListSettings[];
+}
+
 interface PoliciesParts {
   database: Database;
   readRange: RangeReader;
@@ -43,6 +52,7 @@ export const allAccounts = 0;
 const maxRegimes = 50;
 /** Layers that are kept in memory. */
 const maxLayers = 1000;
+const none: readonly ListSettings[] = [];
 const sql = 'SELECT account_id, document, revision, regimes, changed_at FROM policies WHERE account_id IN (0, ?)';
 
 /**
@@ -51,7 +61,7 @@ const sql = 'SELECT account_id, document, revision, regimes, changed_at FROM pol
  */
 export class Policies {
   readonly #parts: PoliciesParts;
-  readonly #layers = new Recent<string, { layer: Layer | undefined }>(maxLayers);
+  readonly #compiled = new Recent<string, CompiledPolicy>(maxLayers);
 
   constructor(parts: PoliciesParts) {
     this.#parts = parts;
@@ -60,7 +70,13 @@ export class Policies {
   /** The layers that hold for an account, or for readers without one (0). */
   async layersOf(accountId: number): Promise<readonly Layer[]> {
     const rows = await this.#parts.database.selectCached<PolicyRow>(sql, [accountId]);
-    return rows.length === 0 ? [] : rows.map((row) => this.#layerOf(row)).filter((each) => each !== undefined);
+    return rows.length === 0 ? [] : rows.map((row) => this.#compiledOf(row).layer).filter((each) => each !== undefined);
+  }
+
+  /** The lists of known bad content, which the policy of all accounts names; the same array until it changes. */
+  async lists(): Promise<readonly ListSettings[]> {
+    const [row] = await this.#parts.database.selectCached<PolicyRow>(sql, [allAccounts]);
+    return row ? this.#compiledOf(row).lists : none;
   }
 
   /** The policy of one layer; undefined if there never was one. */
@@ -70,6 +86,15 @@ export class Policies {
       [accountId],
     );
     return row && storedOf(row);
+  }
+
+  /** Up to `limit` policies in force, the one of all accounts first. */
+  async all(limit: number): Promise<StoredPolicy[]> {
+    const rows = await this.#parts.database.select<PolicyRow>(
+      'SELECT account_id, document, revision, regimes, changed_at FROM policies ORDER BY account_id LIMIT ?',
+      [limit],
+    );
+    return rows.map(storedOf).filter(({ document }) => document);
   }
 
   /**
@@ -83,15 +108,21 @@ export class Policies {
     return { refusesAll: refusesAll(layer, this.#parts.now()) };
   }
 
-  /** Replaces the policy of one layer; an empty one ends it. Throws `Invalid`, and then changes nothing. */
-  async put(accountId: number, written: unknown): Promise<StoredPolicy> {
+  /**
+   * Replaces the policy of one layer; an empty one ends it. Only a command names files of this machine and opens private
+   * addresses. Throws `Invalid`, and then changes nothing.
+   */
+  async put(accountId: number, written: unknown, by: 'client' | 'command'): Promise<StoredPolicy> {
     const document = checkPolicy(written)?.document ?? null;
     this.check(written);
+    if (accountId !== allAccounts && document && document.knownBad.lists.length > 0)
+      throw new DomainError('Invalid', 'knownBad.lists: only the policy of all accounts can name lists');
     const changedAt = this.#parts.now();
     const name = accountId === allAccounts ? null : ((await this.#parts.accountName(accountId)) ?? null);
     return this.#parts.database.transaction(async (tx) => {
       const row = await tx.get<PolicyRow>('SELECT * FROM policies WHERE account_id = ?', [accountId]);
       const before = row && storedOf(row);
+      if (document && by === 'client') refuseNewReach(document, before?.document);
       const stored: StoredPolicy = {
         accountId,
         written: document && written,
@@ -117,16 +148,35 @@ export class Policies {
     });
   }
 
-  #layerOf(row: PolicyRow): Layer | undefined {
+  #compiledOf(row: PolicyRow): CompiledPolicy {
     const key = `${row.account_id}/${row.revision}`;
-    const known = this.#layers.get(key);
-    if (known) return known.layer;
+    const known = this.#compiled.get(key);
+    if (known) return known;
     const { document, regimes } = storedOf(row);
     const scope = row.account_id === allAccounts ? 'all' : 'account';
-    const layer = document ? compileLayer({ scope, document, regimes }, this.#parts.readRange) : undefined;
-    this.#layers.set(key, { layer });
-    return layer;
+    const compiled: CompiledPolicy = {
+      layer: document ? compileLayer({ scope, document, regimes }, this.#parts.readRange) : undefined,
+      lists: document ? listsOf(document) : none,
+    };
+    this.#compiled.set(key, compiled);
+    return compiled;
   }
+}
+
+/** A policy in audit mode refuses nothing by its lists either. */
+function listsOf({ mode, knownBad: { lists } }: PolicyDocument): readonly ListSettings[] {
+  return mode === 'audit' ? lists.map((each) => ({ ...each, mode })) : lists;
+}
+
+/** Throws `Invalid` for a list that makes this server read a file or a private address, unless `before` has the same one. */
+function refuseNewReach({ knownBad: { lists } }: PolicyDocument, before: PolicyDocument | null | undefined): void {
+  const known = before?.knownBad.lists ?? [];
+  const reach = ({ url, file, allowPrivateNetwork }: ListSettings) => JSON.stringify([url, file, allowPrivateNetwork]);
+  const isNew = (list: ListSettings) => !known.some((each) => reach(each) === reach(list));
+  const at = lists.findIndex((list) => (list.file !== undefined || list.allowPrivateNetwork) && isNew(list));
+  if (at < 0) return;
+  const key = lists[at]!.file === undefined ? 'allowPrivateNetwork' : 'file';
+  throw new DomainError('Invalid', `knownBad.lists.${at}.${key}: only "${typed('policy apply')}" can set this`);
 }
 
 function storedOf(row: PolicyRow): StoredPolicy {

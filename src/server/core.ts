@@ -204,10 +204,13 @@ export async function openCore(
       systemOrigin(null),
     );
   const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched, onChange });
-  const knownBad = new KnownBad(database, config.knownBad);
+  const accountName = (id: number) => accounts.nameOf(id);
+  const policies = new Policies({ database, readRange, accountName, now });
+  const lists = () => policies.lists();
+  const knownBad = new KnownBad(database, lists);
   const listRefresh = new ListRefresh({
     database,
-    lists: knownBad.lists,
+    lists,
     stage: (bytes) => blobs.stageHosted(bytes),
     proxy: readProxies(proxy),
     offline: config.offline,
@@ -225,8 +228,6 @@ export async function openCore(
     for (const upstream of upstreams) upstream.close();
   };
   stack.defer(closing.part('the upstreams', closeUpstreams));
-  const accountName = (id: number) => accounts.nameOf(id);
-  const policies = new Policies({ database, readRange, accountName, now });
   const listed = new ListedNames(knownBad, isAffected);
   const gate = new PolicyGate({ policies, listed, accountName, now });
   return {

@@ -131,6 +131,8 @@ interface UpstreamSupport {
   probe(upstream: Upstream): URL;
   /** What else follows while an upstream fails, for `doctor`; follows a sentence that says so. */
   consequence?(upstream: Upstream): Promise<string | undefined>;
+  /** Whether an upstream says when its content was published. Rejects if it fails. Absent where none can. */
+  saysDates?(upstream: Upstream): Promise<boolean>;
   /** Requests the rate limit of the upstream, if that needs a separate request. */
   askRateLimit?(upstream: Upstream): Promise<void>;
 }

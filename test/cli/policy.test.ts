@@ -47,15 +47,21 @@ for (const dialect of dialects) {
     t.like(await explain('Lib', '1.0.0'), { code: 0, stdout: 'allow\n' });
     const list = join(data, 'list.jsonl');
     await writeFile(list, linesOf([osv('MAL-2026-1', 'Lib', { summary: 'Malicious code in Lib' })]));
-    const knownBad = JSON.stringify([{ name: 'openssf', file: list }]);
-    const withList = { ...environment, ENTREPOT_UPSTREAMS: upstreams, ENTREPOT_KNOWN_BAD: knownBad };
-    t.like(await entrepot(withList, 'jobs', 'run', 'known-bad'), { code: 0 });
-    t.like(await entrepot(withList, 'explain', 'Lib', '1.0.0'), {
+    await writeFile(file, `knownBad: { lists: [{ name: openssf, file: ${list} }] }\n`);
+    const applied = await policy('apply', file);
+    t.regex(
+      applied.stderr,
+      /^The policy of all accounts is in force\.\nA new list denies nothing .*: .*jobs run known-bad\n$/,
+    );
+    t.like(await entrepot(environment, 'jobs', 'run', 'known-bad'), { code: 0 });
+    t.like(await explain('Lib', '1.0.0'), {
       code: 0,
       stdout:
         'deny: it is known to be bad (MAL-2026-1): Malicious code in Lib\nentry: MAL-2026-1 of the list "openssf"\n',
     });
-    t.like(await explain('Lib', '1.0.0'), { code: 0, stdout: 'allow\n' }, 'the list is not in the settings');
+    await writeFile(file, text);
+    await policy('apply', file);
+    t.like(await explain('Lib', '1.0.0'), { code: 0, stdout: 'allow\n' }, 'the policy does not name the list');
     const unknown = await explain('team/app', 'v1');
     t.deepEqual([unknown.code, unknown.stdout], [1, '']);
     t.regex(unknown.stderr, /^entrepot: team\/app v1: there is nothing to decide\. No upstream serves it\.\n$/);

@@ -5,7 +5,7 @@ import { temporaryFolder } from '../support/clients/clients.ts';
 import { containerClient } from '../support/clients/container-clients.ts';
 import { dotnet } from '../support/clients/dotnet.ts';
 import { testWith } from '../support/clients/test-with.ts';
-import { runJob } from '../support/inside.ts';
+import { applyPolicy, runJob } from '../support/inside.ts';
 import { linesOf, osv } from '../support/known-bad.ts';
 import { startTestServer } from '../support/server.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
@@ -37,7 +37,8 @@ testWith('dotnet')(
       summary: 'Malicious code in Some.Library (NuGet)',
     });
     await writeFile(file, linesOf([record]));
-    const server = await startTestServer(t, { upstreams: [up.as('up.test')], knownBad: [{ name: 'osv', file }] });
+    const server = await startTestServer(t, { upstreams: [up.as('up.test')] });
+    await applyPolicy(server, { knownBad: { lists: [{ name: 'osv', file }] } });
     await runJob(server, 'known-bad');
     const projectWith = async (name: string, range: string) => {
       const source = { url: `${server.url}/v3/index.json`, username: 'api', password: server.token };
@@ -64,10 +65,8 @@ testWith('skopeo')('skopeo prints the ID and the reason of an image that a list 
   const { manifest } = registry.image('team/app', 'latest');
   const file = join(folder.path, 'own.json');
   await writeFile(file, linesOf([{ id: 'SEC-12', reason: 'it mines coins', digests: [manifest.digest] }]));
-  const server = await startTestServer(t, {
-    upstreams: [registry.settings('registry.test')],
-    knownBad: [{ name: 'own', file }],
-  });
+  const server = await startTestServer(t, { upstreams: [registry.settings('registry.test')] });
+  await applyPolicy(server, { knownBad: { lists: [{ name: 'own', file }] } });
   await runJob(server, 'known-bad');
   const { host } = new URL(server.url);
   const skopeo = await containerClient('skopeo', join(folder.path, 'skopeo'), [host]);

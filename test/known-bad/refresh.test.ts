@@ -100,7 +100,7 @@ for (const dialect of dialects) {
     const lists = await openLists(t, dialect, [listOf({ name: 'osv', file })]);
     t.deepEqual(await lists.refresh(), { lists_read: 1, entries: 1 });
     t.deepEqual(await lists.refresh(), {}, 'not due');
-    const elsewhere = new KnownBad(await openUntilEnd(t, lists.url), lists.lists);
+    const elsewhere = new KnownBad(await openUntilEnd(t, lists.url), () => Promise.resolve(lists.lists));
     t.deepEqual(await elsewhere.of('package', 'b'), []);
     lists.clock.now += 6 * hour;
     t.deepEqual(await lists.refresh(), { lists_unchanged: 1 });

@@ -5,7 +5,7 @@ import { examine } from '../../src/cli/doctor.ts';
 import { auditOf } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-import { runJob } from '../support/inside.ts';
+import { applyPolicy, runJob } from '../support/inside.ts';
 import { hour, linesOf, osv } from '../support/known-bad.ts';
 import { parseMetrics } from '../support/metrics.ts';
 import { startTestServer } from '../support/server.ts';
@@ -17,9 +17,9 @@ for (const dialect of dialects) {
     await writeFile(file, linesOf([osv('MAL-1', 'a'), osv('MAL-2', 'b')]));
     const server = await startTestServer(t, {
       database: { url: await temporaryDatabase(t, dialect) },
-      knownBad: [{ name: 'osv', file }],
     });
     server.clock.now = Date.UTC(2040, 0, 1);
+    await applyPolicy(server, { knownBad: { lists: [{ name: 'osv', file }] } });
     const finding = async () => {
       const found = await examine(server.installation, server.clock.time);
       const { ok, text } = found.find(({ subject }) => subject === 'list osv')!;

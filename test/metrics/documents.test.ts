@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { schema } from '../../src/config/schema.ts';
 import { TestFeed } from '../support/feed.ts';
-import { runJob } from '../support/inside.ts';
+import { applyPolicy, runJob } from '../support/inside.ts';
 import { namesIn, parseMetrics, readDashboard, readRules, scrape, type Metrics } from '../support/metrics.ts';
 import { freePort, redisUrl } from '../support/processes/services.ts';
 import { s3Storage, startS3 } from '../support/s3.ts';
@@ -23,9 +23,9 @@ async function liveMetrics(t: ExecutionContext): Promise<Metrics> {
     upstreams: [upstream.settings('up.test')],
     redis: { url: redisUrl() },
     limits: { accountStorage: '1MiB' },
-    knownBad: [{ name: 'osv', file: import.meta.dirname }],
     jobs: { ...off, gc: jobs.gc },
   });
+  await applyPolicy(server, { knownBad: { lists: [{ name: 'osv', file: import.meta.dirname }] } });
   upstream.manifest('app', { schemaVersion: 2, config: {}, layers: [] }, 'v1', {
     'ratelimit-remaining': '7;w=3600',
     'ratelimit-limit': '100;w=3600',

@@ -45,7 +45,7 @@ async function start(t: ExecutionContext) {
 test('versions with a vulnerability from a severity on are denied, with its ID', async (t) => {
   const { server, all } = await start(t);
   t.deepEqual(await all(), Array(9).fill(200), 'all of it is stored');
-  t.is(await setPolicy(server, { advisories: { deny: 'high' } }), 200);
+  t.is(await setPolicy(server, { advisories: { severity: 'high' } }), 200);
   t.deepEqual(await all(), [200, 403, 200, 200, 200, 200, 200, 200, 200]);
   t.is(
     (await server.fetch(nupkg('high', '1.5.0'))).statusText,
@@ -53,9 +53,12 @@ test('versions with a vulnerability from a severity on are denied, with its ID',
   );
   const { versions } = (await (await server.fetch('/v3/package/high/index.json')).json()) as { versions: string[] };
   t.deepEqual(versions, ['1.0.0', '1.5.0', '2.0.0']);
-  await setPolicy(server, { advisories: { deny: 'moderate' } });
+  await setPolicy(server, { advisories: { severity: 'moderate' } });
   t.deepEqual(await all(), [200, 403, 200, 200, 403, 200, 200, 200, 200]);
-  await setPolicy(server, { advisories: { deny: 'low' }, rules: [{ name: 'x', packages: ['*'], verdict: 'allow' }] });
+  await setPolicy(server, {
+    advisories: { severity: 'low' },
+    rules: [{ name: 'x', packages: ['*'], verdict: 'allow' }],
+  });
   t.deepEqual(await all(), [403, 403, 403, 200, 403, 200, 200, 200, 200], 'an allow lifts the age only');
   await setPolicy(server, {});
   t.deepEqual(await all(), Array(9).fill(200));
@@ -64,9 +67,9 @@ test('versions with a vulnerability from a severity on are denied, with its ID',
 test('an advisory that is excepted denies nothing, the others of the version do', async (t) => {
   const { server } = await start(t);
   const denial = async () => (await server.fetch(nupkg('high', '1.5.0'))).statusText;
-  await setPolicy(server, { advisories: { deny: 'high', except: ['ghsa-CRITICAL'] } });
+  await setPolicy(server, { advisories: { severity: 'high', except: ['ghsa-CRITICAL'] } });
   t.regex(await denial(), /severity high \(GHSA-high\)/);
-  await setPolicy(server, { advisories: { deny: 'high', except: ['GHSA-critical', 'GHSA-high'] } });
+  await setPolicy(server, { advisories: { severity: 'high', except: ['GHSA-critical', 'GHSA-high'] } });
   t.is(await denial(), 'OK');
 });
 
@@ -74,14 +77,14 @@ test('data of a package that is too long is a failure of its upstream, and other
   const { feed, server } = await start(t);
   const advisory = { url: `https://advisories.test/${'x'.repeat(500)}`, severity: 0, versions: '[9.0.0]' };
   feed.upstream.on('/vulnerabilities/base.json', json({ high: Array.from({ length: 500 }, () => advisory) }));
-  await setPolicy(server, { advisories: { deny: 'high' } });
+  await setPolicy(server, { advisories: { severity: 'high' } });
   t.is((await server.fetch(nupkg('high', '2.0.0'))).status, 502);
   t.is((await server.fetch(nupkg('low', '2.0.0'))).status, 200);
 });
 
 test('audit mode only counts them, and an explanation names the advisory', async (t) => {
   const { server, all } = await start(t);
-  await setPolicy(server, { mode: 'audit', advisories: { deny: 'high' } });
+  await setPolicy(server, { mode: 'audit', advisories: { severity: 'high' } });
   t.deepEqual(await all(), Array(9).fill(200));
   const metrics = await (await server.fetch('/metrics')).text();
   t.regex(metrics, /entrepot_policy_refusals_total\{kind="package",verdict="deny",mode="audit"\} 1/);
@@ -95,9 +98,9 @@ test('audit mode only counts them, and an explanation names the advisory', async
 test('if the vulnerability data cannot be read, packages fail as their upstream does, and in audit mode they do not', async (t) => {
   const { feed, server } = await start(t);
   feed.upstream.on('/vulnerabilities/base.json', (_request, response) => void response.writeHead(503).end());
-  await setPolicy(server, { mode: 'audit', advisories: { deny: 'high' } });
+  await setPolicy(server, { mode: 'audit', advisories: { severity: 'high' } });
   t.is((await server.fetch(nupkg('none', '1.0.0'))).status, 200);
-  await setPolicy(server, { advisories: { deny: 'high' } });
+  await setPolicy(server, { advisories: { severity: 'high' } });
   for (const path of [nupkg('none', '1.0.0'), nupkg('high', '2.0.0'), '/v3/package/none/index.json'])
     t.is((await server.fetch(path)).status, 502, path);
 });

@@ -16,7 +16,7 @@ test('what is left out has its default', (t) => {
 test('a malformed policy names the line and the key', (t) => {
   const cases: [text: string, message: RegExp][] = [
     ['mode: enforce\nminimumAge:\n  packages: soon\n', /^line 3: minimumAge\.packages: expected a duration/],
-    ['advisories:\n  deny: bad\n', /^line 2: advisories\.deny: expected low, moderate, high or critical$/],
+    ['advisories:\n  severity: bad\n', /^line 2: advisories\.severity: expected low, moderate, high or critical$/],
     ['mode: enforce\nfoo: 1\n', /^line 2: foo: there is no such key$/],
     [
       'rules:\n  - name: a\n    packages: ["*"]\n    verdict: maybe\n',
@@ -31,6 +31,15 @@ test('a malformed policy names the line and the key', (t) => {
       'rules:\n  - { name: a, packages: ["*"], verdict: deny }\n  - { name: a, images: ["*"], verdict: deny }\n',
       /^line 3: rules\.1\.name: another rule/,
     ],
+    ['knownBad:\n  lists:\n    - { name: a }\n', /^line 3: knownBad\.lists\.0: expected either url or file$/],
+    ['knownBad:\n  lists: [{ name: a, url: "https://a.example", file: b }]\n', /expected either url or file$/],
+    ['knownBad:\n  lists: [{ name: a, url: "file:///etc" }]\n', /lists\.0\.url: expected an http or https URL$/],
+    ['knownBad:\n  lists: [{ name: a, file: b, refresh: 1s }]\n', /lists\.0\.refresh: expected 1m or more$/],
+    [
+      'knownBad:\n  lists: [{ name: a, file: b }, { name: a, file: c }]\n',
+      /lists\.1\.name: there are two lists named a$/,
+    ],
+    ['knownBad:\n  verdict: allow\n', /^line 2: knownBad\.verdict: expected deny$/],
     ['mode: enforce\nmode: audit\n', /^line 2: /],
     ['mode: [enforce\n', /^line \d: /],
     ['a: &a [1]\nb: [*a, *a]\n', /aliases/],
@@ -39,6 +48,16 @@ test('a malformed policy names the line and the key', (t) => {
   ];
   for (const [text, message] of cases) t.throws(() => parsePolicy(text), { name: 'Invalid', message }, text);
   t.throws(() => parsePolicy(`mode: audit\n# ${'x'.repeat(65_536)}`), { message: /65536 characters/ });
+});
+
+test('the URL of a list has no user name or password, and the message does not show them', (t) => {
+  const secret = 's3cr3t';
+  for (const user of [`me:${secret}@`, `${secret}@`, `:${secret}@`]) {
+    const text = `knownBad:\n  lists: [{ name: a, url: "https://${user}lists.test" }]\n`;
+    const { message } = t.throws(() => parsePolicy(text), { name: 'Invalid' });
+    t.regex(message, /a URL here cannot have a user name or password/);
+    t.notRegex(message, new RegExp(secret));
+  }
 });
 
 function compile(versions: string) {

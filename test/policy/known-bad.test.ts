@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-import { createToken, runJob } from '../support/inside.ts';
+import { applyPolicy, createToken, runJob } from '../support/inside.ts';
 import { hour, linesOf, osv } from '../support/known-bad.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { ociIndex, ociManifest } from '../support/registry.ts';
@@ -25,16 +25,17 @@ async function start(
   const server = await startTestServer(t, {
     database: { url: await temporaryDatabase(t, dialect) },
     upstreams: [feed.as('feed.test'), registry.settings('registry.test', { freshFor: '1s' })],
-    knownBad: [{ name: 'osv', file, ...list }],
   });
   server.clock.now = Date.UTC(2026, 10, 25);
+  const knownBad = { lists: [{ name: 'osv', file, ...list }] };
+  await applyPolicy(server, { knownBad });
   const replace = async (next: readonly unknown[]) => {
     await writeFile(file, next.length === 0 ? '[]' : linesOf(next));
     server.clock.now! += 6 * hour;
     await runJob(server, 'known-bad');
   };
   await replace(records);
-  return { feed, registry, server, replace };
+  return { feed, registry, server, replace, knownBad };
 }
 
 const nupkg = (id: string, version: string) => `/v3/package/${id}/${version}/${id}.${version}.nupkg`;
@@ -42,9 +43,10 @@ const path = (name: string, reference: string, kind = 'manifests') => `/v2/regis
 const statusOf = async (server: TestServer, path: string, method = 'GET') =>
   (await server.fetch(path, { method })).status;
 
-async function setPolicy(server: TestServer, policy: object): Promise<void> {
-  const headers = { 'content-type': 'application/json' };
-  await server.fetch('/v1/policy?layer=all', { method: 'PUT', headers, body: JSON.stringify(policy) });
+async function putPolicy(server: TestServer, policy: object, layer = 'all'): Promise<[number, string | undefined]> {
+  const init = { method: 'PUT', headers: { 'content-type': 'application/json' }, body: JSON.stringify(policy) };
+  const response = await server.fetch(`/v1/policy?layer=${layer}`, init);
+  return [response.status, ((await response.json()) as { detail?: string }).detail];
 }
 
 const since2 = {
@@ -146,6 +148,39 @@ test('a list in audit mode refuses nothing, and what it would refuse is counted'
   t.regex(metrics, /entrepot_policy_refusals_total\{kind="package",verdict="deny",mode="enforce"\} 0/);
 });
 
+test('a policy in audit mode refuses nothing by its lists either, and one without the list takes it back', async (t) => {
+  const { feed, server, knownBad } = await start(t, [osv('MAL-1', 'lib')]);
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
+  const status = () => statusOf(server, nupkg('lib', '1.0.0'));
+  t.is(await status(), 403);
+  t.deepEqual(await putPolicy(server, { mode: 'audit', knownBad }), [200, undefined]);
+  t.is(await status(), 200);
+  await putPolicy(server, { knownBad });
+  t.is(await status(), 403);
+  await putPolicy(server, { knownBad: { lists: [{ ...knownBad.lists[0]!, except: ['MAL-1'] }] } });
+  t.is(await status(), 200, 'an exception acts at once');
+  await putPolicy(server, {});
+  t.is(await status(), 200);
+});
+
+test('a client cannot make the server read a file or a private address by a list', async (t) => {
+  const { server, knownBad } = await start(t, []);
+  const list = (more: object) => ({ knownBad: { lists: [{ name: 'own', ...more }] } });
+  const onlyCommand = (key: string) =>
+    new RegExp(`^knownBad\\.lists\\.0\\.${key}: only ".*policy apply" can set this$`);
+  const [status, reason] = await putPolicy(server, list({ file: '/etc/passwd' }));
+  t.is(status, 400);
+  t.regex(reason!, onlyCommand('file'));
+  const url = 'http://127.0.0.1:1/';
+  t.regex((await putPolicy(server, list({ url, allowPrivateNetwork: true })))[1]!, onlyCommand('allowPrivateNetwork'));
+  t.is((await putPolicy(server, list({ url })))[0], 200, 'the address is checked when it is requested');
+  await applyPolicy(server, { knownBad });
+  const next = { ...knownBad.lists[0]!, ids: ['*'] };
+  t.is((await putPolicy(server, { knownBad: { lists: [next] } }))[0], 200, 'one that a command has set can stay');
+  const [ofAccount, why] = await putPolicy(server, list({ url }), 'account');
+  t.deepEqual([ofAccount, why], [400, 'knownBad.lists: only the policy of all accounts can name lists']);
+});
+
 test('an excepted ID refuses nothing, and another one of the same package does', async (t) => {
   const { feed, server, replace } = await start(t, [osv('MAL-1', 'lib')], { except: ['MAL-1'] });
   await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
@@ -157,14 +192,15 @@ test('an excepted ID refuses nothing, and another one of the same package does',
 });
 
 test('no policy lifts what a list names, and a list does not lift a minimum age', async (t) => {
-  const { feed, server } = await start(t, [osv('MAL-1', 'lib', since2)]);
+  const { feed, server, knownBad } = await start(t, [osv('MAL-1', 'lib', since2)]);
   const published = new Date(server.clock.now!).toISOString();
   await feed.offer({ id: 'Lib', versions: ['1.0.0', '2.0.0'].map((version) => ({ version, published })) });
   const rules = [{ name: 'all', packages: ['*'], verdict: 'allow' }];
-  await setPolicy(server, { rules });
+  await putPolicy(server, { knownBad, rules });
+  t.is((await putPolicy(server, { rules }, 'account'))[0], 200);
   t.is(await statusOf(server, nupkg('lib', '2.0.0')), 403);
   t.is(await statusOf(server, nupkg('lib', '1.0.0')), 200);
-  await setPolicy(server, { minimumAge: { packages: '3d' } });
+  await putPolicy(server, { knownBad, minimumAge: { packages: '3d' } });
   t.is(await statusOf(server, nupkg('lib', '2.0.0')), 403);
   await feed.offer({ id: 'Fresh', versions: [{ version: '2.0.0', published }] });
   t.is(await statusOf(server, nupkg('fresh', '2.0.0')), 404);

@@ -11,6 +11,7 @@ import { StoredDeprecations } from '../../src/nuget/upstream/stored-deprecations
 import type { UpstreamVulnerabilities } from '../../src/nuget/upstream/upstream-vulnerabilities.ts';
 import { PackageFeed } from '../../src/nuget/protocol.ts';
 import { ContainerRegistry } from '../../src/oci/protocol.ts';
+import { allAccounts } from '../../src/policy/policies.ts';
 import type { Upstream } from '../../src/upstream/upstream.ts';
 import type { TestServer } from './server.ts';
 
@@ -36,6 +37,11 @@ export function databaseOf(server: Server): Database {
 
 export function rowsOf<T extends object = Row>(server: Server, sql: string): Promise<T[]> {
   return databaseOf(server).select<T>(sql);
+}
+
+/** Replaces the policy of all accounts, as a command does. */
+export async function applyPolicy(server: Server, policy: object): Promise<void> {
+  await coreOf(server).policies.put(allAccounts, policy, 'command');
 }
 
 /** A new token with `scopes` in the account with this name, which is created without an event if it does not exist. */

@@ -6,8 +6,9 @@ import type { ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import type { Database, Dialect } from '../../src/database/database.ts';
 import { Events } from '../../src/events/events.ts';
-import type { ListLimits, ListSettings } from '../../src/known-bad/entry.ts';
+import type { ListLimits } from '../../src/known-bad/entry.ts';
 import { KnownBad } from '../../src/known-bad/known-bad.ts';
+import type { ListSettings } from '../../src/known-bad/list-settings.ts';
 import { ListRefresh } from '../../src/known-bad/refresh.ts';
 import { Paths } from '../../src/storage/files/paths.ts';
 import { StagedFile } from '../../src/storage/files/staged-file.ts';
@@ -76,7 +77,7 @@ export async function openLists(
   const record = new Events(database, () => Promise.resolve(undefined));
   const opened: TestLists = {
     get knownBad() {
-      return new KnownBad(database, opened.lists);
+      return new KnownBad(database, () => Promise.resolve(opened.lists));
     },
     url,
     database,
@@ -87,7 +88,7 @@ export async function openLists(
     refresh: async (on = database, signal = new AbortController().signal) => {
       const refresh = new ListRefresh({
         database: on,
-        lists: opened.lists,
+        lists: () => Promise.resolve(opened.lists),
         stage: () => StagedFile.create(paths),
         proxy: {},
         offline,

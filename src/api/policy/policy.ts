@@ -57,7 +57,7 @@ const policyBody = z
   .meta({ description: 'The policy; docs/policy.md describes it. An empty object ends it' });
 
 /** `/policy`: which content of upstreams an account gets. */
-export function policyOperations(policies: Policies): Operation[] {
+export function policyOperations(policies: Policies, readLists: () => Promise<void>): Operation[] {
   return [
     operation({
       method: 'get',
@@ -107,11 +107,16 @@ export function policyOperations(policies: Policies): Operation[] {
       answer: policyItem,
       run: async ({ principal, query: { layer }, body }) => {
         allow(principal, layer === 'all' ? 'operate' : 'admin');
-        return toItem(layer, await policies.put(accountOf(principal, layer), body));
+        const stored = await policies.put(accountOf(principal, layer), body, 'client');
+        // New lists deny something when they were read. A run that goes on already is followed by one of the schedule.
+        if (stored.document && stored.document.knownBad.lists.length > 0) await readLists().catch(ignore);
+        return toItem(layer, stored);
       },
     }),
   ];
 }
+
+function ignore(): void {}
 
 function accountOf({ accountId }: Principal, layer: LayerName): number {
   return layer === 'all' ? allAccounts : accountId;

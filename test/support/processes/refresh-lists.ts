@@ -19,7 +19,7 @@ for (let round = 0; ; round += 1) {
   };
   const refresh = new ListRefresh({
     database,
-    lists: [list],
+    lists: () => Promise.resolve([list]),
     stage: () => Promise.reject(new Error('not needed')),
     proxy: {},
     offline: false,

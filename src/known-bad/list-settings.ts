@@ -1,11 +1,11 @@
 import { z } from 'zod';
-import { duration } from './units.ts';
-import { hasNoUser } from './upstreams.ts';
+import { duration } from '../config/units.ts';
+import { hasNoUser } from '../config/upstreams.ts';
 
 /** Most lists: each can have very many entries. */
 const maxLists = 20;
 
-/** A list of content that is known to be bad. */
+/** A list of content that is known to be bad, as a policy names it. `file` is a file or a folder of this machine. */
 const list = z
   .strictObject({
     name: z.string().regex(/^[a-z0-9](?:[a-z0-9._-]{0,98}[a-z0-9])?$/, 'expected a name such as openssf'),
@@ -34,8 +34,8 @@ const list = z
   })
   .refine(({ url, file }) => (url === undefined) !== (file === undefined), 'expected either url or file');
 
-/** The setting `knownBad`. */
-export const knownBad = z
+/** The lists of a policy. */
+export const listSettings = z
   .array(list)
   .max(maxLists, `expected at most ${maxLists} lists`)
   .superRefine((lists, context) => {
@@ -44,3 +44,5 @@ export const knownBad = z
     if (second < 0) return;
     context.addIssue({ code: 'custom', path: [second, 'name'], message: `there are two lists named ${names[second]}` });
   });
+
+export type ListSettings = z.output<typeof list>;

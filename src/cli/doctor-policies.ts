@@ -1,0 +1,53 @@
+import { allAccounts, type StoredPolicy } from '../policy/policies.ts';
+import type { Installation } from '../server/server.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import type { CheckResult } from './doctor.ts';
+
+/** Policies that are examined. */
+const maxPolicies = 1000;
+
+/** Finds policies that refuse more than they seem to, or nothing. */
+export async function examinePolicies(installation: Installation): Promise<CheckResult[]> {
+  const { core } = installation;
+  const stored = await core.policies.all(maxPolicies);
+  const ageOf = ({ document }: StoredPolicy) => document!.minimumAge;
+  const undated = stored.some((each) => ageOf(each).packages > 0) ? await upstreamsWithoutDates(installation) : [];
+  return Promise.all(
+    stored.map(async (each) => {
+      const { accountId, document, written } = each;
+      const { mode, knownBad } = document!;
+      const { unknownDate, packages } = ageOf(each);
+      const problems: string[] = [];
+      const doubts: string[] = [];
+      if (core.policies.check(written).refusesAll)
+        problems.push('it refuses names that no rule mentions, however old they are');
+      if (knownBad.lists.length > 0 && core.config.jobs.knownBad === 'off')
+        problems.push('nothing reads its lists again, because jobs.knownBad is off');
+      for (const id of packages > 0 ? undated : []) {
+        if (unknownDate === 'hold')
+          problems.push(
+            `the upstream ${id} says no dates, so its packages are held for ever: name it under minimumAge.except`,
+          );
+        else doubts.push(`the upstream ${id} says no dates, so its packages count from their first sighting here`);
+      }
+      if (mode === 'audit') doubts.push('it is in audit mode, so it refuses nothing');
+      const name = accountId === allAccounts ? undefined : await core.accounts.nameOf(accountId);
+      const subject = name === undefined ? 'policy of all accounts' : `policy of the account ${name}`;
+      const text = [...problems, ...doubts].join('; ');
+      if (problems.length > 0) return { subject, ok: false, text };
+      return doubts.length > 0 ? { subject, ok: true, isNote: true, text } : { subject, ok: true, text: 'it can work' };
+    }),
+  );
+}
+
+/** The IDs of upstreams that answer, and that say of no package when it was published. */
+async function upstreamsWithoutDates({ core, protocols }: Installation): Promise<string[]> {
+  // An upstream that fails is told by its own check.
+  const saysDates = (upstream: Upstream) => {
+    const { upstreams } = protocols.find((each) => each.upstreams.kind === upstream.config.kind)!;
+    return upstreams.saysDates?.(upstream).catch(() => undefined);
+  };
+  const undated: string[] = [];
+  for (const upstream of core.upstreams) if ((await saysDates(upstream)) === false) undated.push(upstream.id);
+  return undated;
+}
