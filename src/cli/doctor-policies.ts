@@ -1,4 +1,4 @@
-import { allAccounts, type StoredPolicy } from '../policy/policies.ts';
+import { allAccounts } from '../policy/policies.ts';
 import type { Installation } from '../server/server.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { CheckResult } from './doctor.ts';
@@ -10,13 +10,12 @@ const maxPolicies = 1000;
 export async function examinePolicies(installation: Installation): Promise<CheckResult[]> {
   const { core } = installation;
   const stored = await core.policies.all(maxPolicies);
-  const ageOf = ({ document }: StoredPolicy) => document!.minimumAge;
-  const undated = stored.some((each) => ageOf(each).packages > 0) ? await upstreamsWithoutDates(installation) : [];
+  const holdsPackages = stored.some(({ document }) => document.minimumAge.packages > 0);
+  const undated = holdsPackages ? await upstreamsWithoutDates(installation) : [];
   return Promise.all(
-    stored.map(async (each) => {
-      const { accountId, document, written } = each;
-      const { mode, knownBad } = document!;
-      const { unknownDate, packages } = ageOf(each);
+    stored.map(async ({ accountId, document, written }) => {
+      const { mode, knownBad, minimumAge } = document;
+      const { unknownDate, packages } = minimumAge;
       const problems: string[] = [];
       const doubts: string[] = [];
       if (core.policies.check(written).refusesAll)

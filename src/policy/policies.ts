@@ -89,12 +89,12 @@ export class Policies {
   }
 
   /** Up to `limit` policies in force, the one of all accounts first. */
-  async all(limit: number): Promise<StoredPolicy[]> {
+  async all(limit: number): Promise<(StoredPolicy & { document: PolicyDocument })[]> {
     const rows = await this.#parts.database.select<PolicyRow>(
       'SELECT account_id, document, revision, regimes, changed_at FROM policies ORDER BY account_id LIMIT ?',
       [limit],
     );
-    return rows.map(storedOf).filter(({ document }) => document);
+    return rows.map(storedOf).flatMap((each) => (each.document ? [{ ...each, document: each.document }] : []));
   }
 
   /**
@@ -168,11 +168,14 @@ function listsOf({ mode, knownBad: { lists } }: PolicyDocument): readonly ListSe
   return mode === 'audit' ? lists.map((each) => ({ ...each, mode })) : lists;
 }
 
+function reachOf({ url, file, allowPrivateNetwork }: ListSettings): string {
+  return JSON.stringify([url, file, allowPrivateNetwork]);
+}
+
 /** Throws `Invalid` for a list that makes this server read a file or a private address, unless `before` has the same one. */
 function refuseNewReach({ knownBad: { lists } }: PolicyDocument, before: PolicyDocument | null | undefined): void {
   const known = before?.knownBad.lists ?? [];
-  const reach = ({ url, file, allowPrivateNetwork }: ListSettings) => JSON.stringify([url, file, allowPrivateNetwork]);
-  const isNew = (list: ListSettings) => !known.some((each) => reach(each) === reach(list));
+  const isNew = (list: ListSettings) => !known.some((each) => reachOf(each) === reachOf(list));
   const at = lists.findIndex((list) => (list.file !== undefined || list.allowPrivateNetwork) && isNew(list));
   if (at < 0) return;
   const key = lists[at]!.file === undefined ? 'allowPrivateNetwork' : 'file';

@@ -163,21 +163,24 @@ test('a policy in audit mode refuses nothing by its lists either, and one withou
   t.is(await status(), 200);
 });
 
+const listWith = (more: object) => ({ knownBad: { lists: [{ name: 'own', ...more }] } });
+const onlyCommand = (key: string) => new RegExp(`^knownBad\\.lists\\.0\\.${key}: only ".*policy apply" can set this$`);
+
 test('a client cannot make the server read a file or a private address by a list', async (t) => {
   const { server, knownBad } = await start(t, []);
-  const list = (more: object) => ({ knownBad: { lists: [{ name: 'own', ...more }] } });
-  const onlyCommand = (key: string) =>
-    new RegExp(`^knownBad\\.lists\\.0\\.${key}: only ".*policy apply" can set this$`);
-  const [status, reason] = await putPolicy(server, list({ file: '/etc/passwd' }));
+  const [status, reason] = await putPolicy(server, listWith({ file: '/etc/passwd' }));
   t.is(status, 400);
   t.regex(reason!, onlyCommand('file'));
   const url = 'http://127.0.0.1:1/';
-  t.regex((await putPolicy(server, list({ url, allowPrivateNetwork: true })))[1]!, onlyCommand('allowPrivateNetwork'));
-  t.is((await putPolicy(server, list({ url })))[0], 200, 'the address is checked when it is requested');
+  t.regex(
+    (await putPolicy(server, listWith({ url, allowPrivateNetwork: true })))[1]!,
+    onlyCommand('allowPrivateNetwork'),
+  );
+  t.is((await putPolicy(server, listWith({ url })))[0], 200, 'the address is checked when it is requested');
   await applyPolicy(server, { knownBad });
   const next = { ...knownBad.lists[0]!, ids: ['*'] };
   t.is((await putPolicy(server, { knownBad: { lists: [next] } }))[0], 200, 'one that a command has set can stay');
-  const [ofAccount, why] = await putPolicy(server, list({ url }), 'account');
+  const [ofAccount, why] = await putPolicy(server, listWith({ url }), 'account');
   t.deepEqual([ofAccount, why], [400, 'knownBad.lists: only the policy of all accounts can name lists']);
 });
 
