@@ -1,0 +1,227 @@
+import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { makeNupkg } from '../support/builders/nupkg.ts';
+import { createLayout, type Image } from '../support/builders/images.ts';
+import { temporaryFolder } from '../support/clients/clients.ts';
+import { containerClient } from '../support/clients/container-clients.ts';
+import { startContainerd } from '../support/clients/containerd.ts';
+import { startDockerEngine } from '../support/clients/docker-engine.ts';
+import { dotnet } from '../support/clients/dotnet.ts';
+import { testWith } from '../support/clients/test-with.ts';
+import { applyPolicy } from '../support/inside.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+
+// What real clients do and print under a minimum age (docs/policy.md).
+
+const folder = await temporaryFolder();
+const day = 86_400_000;
+
+test.after.always(() => folder.remove());
+
+/** A user with an empty cache, and a project with one reference. */
+async function restoring(server: TestServer, name: string, id: string, range: string) {
+  const source = { url: `${server.url}/v3/index.json`, username: 'api', password: server.token };
+  const consumer = await dotnet(join(folder.path, name), source);
+  const project = await consumer.project('Program', { [id]: range });
+  return {
+    lockFile: join(project, 'packages.lock.json'),
+    run: (...more: string[]) => consumer.run('restore', project, ...more),
+    fails: (...more: string[]) => consumer.fails('restore', project, ...more),
+  };
+}
+
+testWith('dotnet')('dotnet takes no version that is too young, however it is asked for', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const [old, young] = ['2026-01-01T00:00:00Z', new Date().toISOString()];
+  const dates = { '1.0.0': old, '1.1.0': young, '2.0.0': old };
+  const versions = Object.entries(dates).map(([version, published]) => ({ version, published }));
+  await up.offer({ id: 'Some.Library', versions });
+  const dependencies = [{ id: 'Some.Library', version: '[1.1.0]' }];
+  const nupkg = await makeNupkg({ id: 'Their.App', version: '3.0.0', dependencies });
+  await up.offer({ id: 'Their.App', versions: [{ version: '3.0.0', published: old, nupkg }] });
+  const open = await startTestServer(t, { upstreams: [up.as('up.test')] });
+  const server = await startTestServer(t, { upstreams: [up.as('up.test')] });
+  const minimumAge = { packages: '3d' };
+  await applyPolicy(server, { minimumAge });
+
+  const missing = /NU1102: Unable to find package Some\.Library with version \(= 1\.1\.0\)/;
+  t.regex(await (await restoring(server, 'exact', 'Some.Library', '[1.1.0]')).fails(), missing);
+  const transitive = await restoring(server, 'transitive', 'Their.App', '3.0.0');
+  t.regex(await transitive.fails(), missing);
+  const between = await restoring(server, 'range', 'Some.Library', '[1.1.0, 2.0.0)');
+  t.regex(await between.fails(), /NU1102: .* version \(>= 1\.1\.0 && < 2\.0\.0\)/);
+  const minimum = await restoring(server, 'minimum', 'Some.Library', '1.1.0');
+  t.regex(await minimum.run(), /NU1603: .*Some\.Library 1\.1\.0 was not found\. Some\.Library 2\.0\.0 was resolved/);
+  for (const [name, range] of [
+    ['floating', '1.*'],
+    ['newest', '[1.0.0, 2.0.0)'],
+  ] as const) {
+    const each = await restoring(server, name, 'Some.Library', range);
+    t.notRegex(await each.run('--use-lock-file'), /warning|error/);
+    t.like(JSON.parse(await readFile(each.lockFile, 'utf8')), {
+      dependencies: { 'net10.0': { 'Some.Library': { resolved: '1.0.0' } } },
+    });
+  }
+  const unlimited = await restoring(open, 'unlimited', 'Some.Library', '[1.1.0]');
+  await unlimited.run('--use-lock-file');
+  const locked = await restoring(server, 'locked', 'Some.Library', '[1.1.0]');
+  await copyFile(unlimited.lockFile, locked.lockFile);
+  t.regex(await locked.fails('--locked-mode'), missing);
+
+  await applyPolicy(server, { minimumAge: { ...minimumAge, held: 'list' } });
+  const refused = await restoring(server, 'listed', 'Some.Library', '1.1.0');
+  const reason = /403 \(The policy refuses some\.library: it is younger than 3 days; it can be used from .*Z on\.\)/;
+  t.regex(await refused.fails(), reason);
+  t.regex(await (await restoring(server, 'listed-floating', 'Some.Library', '1.*')).fails(), reason);
+});
+
+/** A client of images: how it pulls, how it fails, and the digest that a reference has then. */
+interface Puller {
+  pull: (reference: string) => Promise<string>;
+  fails: (reference: string) => Promise<string>;
+  digest: (reference: string) => Promise<string>;
+}
+
+type Client = 'docker' | 'podman' | 'containerd';
+
+async function startClient(t: ExecutionContext, client: Client, { url, token }: TestServer): Promise<Puller> {
+  const home = join(folder.path, client);
+  const { host } = new URL(url);
+  if (client === 'docker') {
+    const engine = await startDockerEngine(home);
+    const { docker } = engine;
+    t.teardown(() => engine.stop());
+    await docker.run('login', '-u', 'api', '-p', token, host);
+    return {
+      pull: (reference) => docker.run('pull', reference),
+      fails: (reference) => docker.fails('pull', reference),
+      digest: (reference) => docker.run('image', 'inspect', '--format', '{{json .RepoDigests}}', reference),
+    };
+  }
+  if (client === 'podman') {
+    const podman = await containerClient('podman', home, [host]);
+    await podman.run('login', '-u', 'api', '-p', token, host);
+    return {
+      pull: (reference) => podman.run('pull', reference),
+      fails: (reference) => podman.fails('pull', reference),
+      digest: (reference) => podman.run('image', 'inspect', '--format', '{{.Digest}}', reference),
+    };
+  }
+  const ctr = await startContainerd(t, home);
+  const pull = ['images', 'pull', '--snapshotter', 'native', '--plain-http', '--user', `api:${token}`];
+  return {
+    pull: (reference) => ctr.run(...pull, reference),
+    fails: (reference) => ctr.fails(...pull, reference),
+    digest: (reference) => ctr.run('images', 'list', `name==${reference}`),
+  };
+}
+
+const programs = { docker: 'dockerd', podman: 'podman', containerd: 'ctr' };
+
+/** A registry with two images, and a mirror of it; `push` gives an image of the registry a tag. */
+async function startMirror(t: ExecutionContext, place: string, nameOf = (_host: string) => 'up.test') {
+  const hub = await startTestServer(t);
+  const { host } = new URL(hub.url);
+  const skopeo = await containerClient('skopeo', join(folder.path, `${place}-skopeo`), [host]);
+  const layout = await createLayout(join(folder.path, `${place}-images`));
+  const [first, second] = [await layout.image('first', { layers: 1 }), await layout.image('second', { layers: 1 })];
+  const push = ({ reference }: Image, tag: string) =>
+    skopeo.run('copy', '--dest-creds', `api:${hub.token}`, reference, `docker://${host}/team/app:${tag}`);
+  const auth = { username: 'api', password: hub.token };
+  const upstream = {
+    name: nameOf(host),
+    kind: 'registry',
+    url: hub.url,
+    auth,
+    allowPrivateNetwork: true,
+    freshFor: '1s',
+  };
+  const server = await startTestServer(t, { upstreams: [upstream] });
+  server.clock.now = Date.now();
+  return { hub, server, first, second, push };
+}
+
+for (const client of ['docker', 'podman', 'containerd'] as const) {
+  testWith(
+    programs[client],
+    'skopeo',
+    'umoci',
+  )(
+    `${client} gets the last digest of a tag that is old enough, and prints why it does not get another one`,
+    async (t) => {
+      const { server, first, second, push } = await startMirror(t, client);
+      await push(first, 'latest');
+      const name = `${new URL(server.url).host}/up.test/team/app`;
+      const puller = await startClient(t, client, server);
+
+      await puller.pull(`${name}:latest`);
+      t.true((await puller.digest(`${name}:latest`)).includes(first.digest));
+      server.clock.now! += 60_000;
+      await applyPolicy(server, { minimumAge: { images: '3d' } });
+      await push(second, 'latest');
+      await push(second, 'new');
+      server.clock.now! += 60_000;
+      const until = new Date(server.clock.now! + 3 * day).toISOString().slice(0, 16);
+      const reason = new RegExp(
+        `The policy refuses up\\.test/team/app: it is younger than 3 days; .* from ${until}Z on`,
+      );
+      await puller.pull(`${name}:latest`);
+      t.true((await puller.digest(`${name}:latest`)).includes(first.digest), 'the new one is too young');
+      for (const reference of [`${name}:new`, `${name}@${second.digest}`]) {
+        t.regex(await puller.fails(reference), reason, reference);
+      }
+      server.clock.now! += 3 * day;
+      await puller.pull(`${name}:latest`);
+      t.true((await puller.digest(`${name}:latest`)).includes(second.digest));
+    },
+  );
+}
+
+testWith(
+  'podman',
+  'skopeo',
+  'umoci',
+)('podman asks the registry itself after a refusal, unless the server is its only place', async (t) => {
+  const { hub, server, first, push } = await startMirror(t, 'round');
+  await push(first, 'new');
+  await applyPolicy(server, { minimumAge: { images: '3d' } });
+  const [original, mirror] = [new URL(hub.url).host, new URL(server.url).host];
+  const home = join(folder.path, 'round');
+  const podman = await containerClient('podman', home, [original, mirror]);
+  for (const [host, { token }] of [[original, hub] as const, [mirror, server] as const])
+    await podman.run('login', '-u', 'api', '-p', token, host);
+  const configure = (lines: string) =>
+    writeFile(join(home, 'registries.conf'), `[[registry]]\nprefix = "${original}"\ninsecure = true\n${lines}`);
+  await configure(`location = "${mirror}/up.test"\n`);
+  t.regex(await podman.fails('pull', `${original}/team/app:new`), /The policy refuses up\.test\/team\/app/);
+  await configure(`location = "${original}"\n[[registry.mirror]]\nlocation = "${mirror}/up.test"\ninsecure = true\n`);
+  await podman.run('pull', `${original}/team/app:new`);
+  const digest = await podman.run('image', 'inspect', '--format', '{{.Digest}}', `${original}/team/app:new`);
+  t.is(digest.trim(), first.digest);
+});
+
+/** The lines of hosts.toml for a server that gets a token. */
+const hostLines = ({ url, token }: TestServer) =>
+  `[host."${url}"]\ncapabilities = ["pull", "resolve"]\n[host."${url}".header]\nauthorization = "Bearer ${token}"\n`;
+
+testWith(
+  'ctr',
+  'skopeo',
+  'umoci',
+)('containerd asks the registry itself after a refusal, unless the server is its only place', async (t) => {
+  const { hub, server, first, push } = await startMirror(t, 'round-ctr', (host) => host);
+  await push(first, 'new');
+  await applyPolicy(server, { minimumAge: { images: '3d' } });
+  const [original, hosts] = [new URL(hub.url).host, join(folder.path, 'certs.d')];
+  const ctr = await startContainerd(t, join(folder.path, 'round-ctr'), hosts);
+  await mkdir(join(hosts, original), { recursive: true });
+  const pull = ['images', 'pull', '--snapshotter', 'native', '--hosts-dir', hosts, `${original}/team/app:new`];
+  const configure = (lines: string) => writeFile(join(hosts, original, 'hosts.toml'), lines);
+  await configure(`server = "${server.url}"\n${hostLines(server)}`);
+  t.regex(await ctr.fails(...pull), /403 The policy refuses .*\/team\/app: it is younger than 3 days/);
+  await configure(`server = "${hub.url}"\n${hostLines(server)}${hostLines(hub)}`);
+  await ctr.run(...pull);
+  t.true((await ctr.run('images', 'list')).includes(first.digest));
+});

@@ -1,0 +1,18 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import { versionTest } from '../../src/nuget/format/range.ts';
+import { compileLayer } from '../../src/policy/compile.ts';
+import { refusesAll } from '../../src/policy/decide.ts';
+import { parsePolicy } from '../../src/policy/document.ts';
+
+test('the policies in docs/policy.md are valid, and refuse no old content that they do not mention', async (t) => {
+  const text = await readFile(join(import.meta.dirname, '../../docs/policy.md'), 'utf8');
+  const policies = [...text.matchAll(/```yaml\n([^`]+)```/g)].map(([, policy]) => policy!.replaceAll('…"', 'a"'));
+  t.is(policies.length, 4);
+  for (const each of policies) {
+    const { document } = parsePolicy(each.replace('sha256:a', `sha256:${'a'.repeat(64)}`))!;
+    const layer = compileLayer({ scope: 'all', document, regimes: [] }, versionTest);
+    t.false(refusesAll(layer, Date.now()), each);
+  }
+});
