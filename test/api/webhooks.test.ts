@@ -260,7 +260,7 @@ for (const dialect of dialects) {
     await databaseOf(server).transaction(async (tx) => {
       await tx.run('DELETE FROM webhook_deliveries');
       await tx.run(
-        'UPDATE webhook_cursor SET position = (SELECT MAX(position) - 1 FROM events WHERE position IS NOT NULL)',
+        `UPDATE webhook_cursor SET position = (SELECT position - 1 FROM events WHERE type = 'package.published')`,
       );
     });
     await runJob(server, 'audit');
