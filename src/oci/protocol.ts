@@ -72,11 +72,13 @@ export class ContainerRegistry implements OpenProtocol {
   readonly #mirrored: MirroredImages;
 
   constructor(core: Core) {
-    const { config, database, blobs, accounts, mirror, admission, sightings, upstreams, instances, now } = core;
+    const { config, database, blobs, accounts, mirror, admission, gate, sightings, upstreams, instances, now } = core;
     const { limits, reserved } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
-    this.images = new Images(database, blobs, config, now, instances.folder);
+    this.images = new Images(database, blobs, config, now, instances.folder, (...pushed) =>
+      gate.examinePush(...pushed),
+    );
     this.#mirrors = new AccountViews(
       ours,
       async (accountId) => (await accounts.get(accountId))?.name,

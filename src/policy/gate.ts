@@ -1,4 +1,5 @@
 import type { Judge, KnownAdvisory, MirroredName, NameFacts, Verdict } from '../mirror/policy/admission.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { pause, withPauses } from '../runtime/event-loop.ts';
 import { decide, strictest, type Decision, type KnownFacts, type Layer, type PolicySubject } from './decide.ts';
 import type { ListedName, ListedNames } from './listed-names.ts';
@@ -72,6 +73,22 @@ export class PolicyGate {
       audited: strictest(decisions),
       facts: { ...known, publishedAt },
     };
+  }
+
+  /** Throws `Denied` if a list of known bad content names one of the digests of what a client pushes under `name`. */
+  async examinePush(name: string, digests: readonly string[]): Promise<void> {
+    const listed = await this.#parts.listed.ofContent();
+    if (!listed) return;
+    const badOf = await listed.entriesOf(digests);
+    for (const reference of digests) {
+      const subject = { kind: 'image' as const, names: [name], reference, upstream: '', account: undefined };
+      for (const layer of listed.layers) {
+        const { verdict, reason } = decide(subject, { bad: badOf(reference) }, layer, this.#parts.now());
+        if (verdict !== 'deny') continue;
+        this.#refusalsOf('image', verdict, layer.isEnforced ? 'enforce' : 'audit').count += 1;
+        if (layer.isEnforced) throw new DomainError('Denied', `The policy refuses ${name}: ${reason}.`);
+      }
+    }
   }
 
   async #limitsOf(name: MirroredName): Promise<Limits> {

@@ -34,7 +34,7 @@ export class ListedNames {
   }
 
   /** What lists say of a name; undefined if none can say anything of it. */
-  async of(name: MirroredName): Promise<ListedName | undefined> {
+  async of(name: Pick<MirroredName, 'kind' | 'name' | 'shown'>): Promise<ListedName | undefined> {
     const settings = await this.#knownBad.lists();
     if (settings.length === 0) return undefined;
     let lists = this.#compiled.get(settings);
@@ -42,7 +42,15 @@ export class ListedNames {
     return name.kind === 'package' ? this.#ofPackage(name, lists) : this.#ofImage(name, lists);
   }
 
-  async #ofPackage({ name }: MirroredName, { layers, counted }: CompiledLists): Promise<ListedName | undefined> {
+  /** What lists say of content by its digest, whatever its name is. */
+  async ofContent(): Promise<ListedName | undefined> {
+    return this.of({ kind: 'image', name: '', shown: [] });
+  }
+
+  async #ofPackage(
+    { name }: Pick<MirroredName, 'name'>,
+    { layers, counted }: CompiledLists,
+  ): Promise<ListedName | undefined> {
     const entries = counted(await this.#knownBad.of('package', name));
     if (entries.length === 0) return undefined;
     return {
@@ -59,7 +67,10 @@ export class ListedNames {
     };
   }
 
-  async #ofImage({ shown }: MirroredName, { layers, counted }: CompiledLists): Promise<ListedName | undefined> {
+  async #ofImage(
+    { shown }: Pick<MirroredName, 'shown'>,
+    { layers, counted }: CompiledLists,
+  ): Promise<ListedName | undefined> {
     const found = await Promise.all(shown.map((each) => this.#knownBad.of('image', each)));
     const entries = counted(found.flat());
     if (entries.length === 0 && !(await this.#knownBad.haveDigests())) return undefined;

@@ -6,7 +6,7 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { applyPolicy, createToken, runJob } from '../support/inside.ts';
 import { hour, linesOf, osv } from '../support/known-bad.ts';
 import { OpenDocument } from '../support/open-document.ts';
-import { ociIndex, ociManifest } from '../support/registry.ts';
+import { ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
@@ -128,6 +128,33 @@ for (const dialect of dialects) {
     for (const each of everything) t.is(await statusOf(server, each), 200, each);
   });
 }
+
+test('nobody can push, mount or upload content that a list names by its digest', async (t) => {
+  const { server, replace, knownBad } = await start(t, []);
+  const [bad, good] = [new TestRepository(server, 'team/bad'), new TestRepository(server, 'team/good')];
+  const image = await bad.image('v1');
+  const manifest = await (await bad.fetch('manifests/v1')).text();
+  const { layers } = JSON.parse(manifest) as { layers: { digest: string }[] };
+  const headers = { 'content-type': ociManifest };
+  const push = async () => {
+    const response = await good.fetch('manifests/v1', { method: 'PUT', headers, body: manifest });
+    return [response.status, response.statusText];
+  };
+  const layer = layers[0]!.digest;
+  const refused = (id: string) => [403, `The policy refuses team/good: it is known to be bad (${id}).`];
+  await replace([{ id: 'SEC-1', digests: [image.digest] }]);
+  t.deepEqual(await push(), refused('SEC-1'), 'by its own digest, and not for the layers that are missing');
+  t.is(await statusOf(server, '/v2/team/bad/manifests/v1'), 200, 'what is hosted already stays');
+  await replace([{ id: 'SEC-2', digests: [layer] }]);
+  t.deepEqual(await push(), refused('SEC-2'), 'by a layer');
+  for (const query of [`mount=${layer}&from=team/bad`, `digest=${layer}`])
+    t.is((await good.fetch(`blobs/uploads/?${query}`, { method: 'POST' })).status, 403, query);
+  const { headers: started } = await good.fetch('blobs/uploads/', { method: 'POST' });
+  const finish = await server.fetch(`${started.get('location')}?digest=${layer}`, { method: 'PUT', body: 'x' });
+  t.is(finish.status, 403);
+  await putPolicy(server, { mode: 'audit', knownBad });
+  t.is((await good.fetch(`blobs/uploads/?mount=${layer}&from=team/bad`, { method: 'POST' })).status, 201);
+});
 
 test('an image of an index that a list names is refused, and the index is not', async (t) => {
   const { registry, server, replace } = await start(t, []);

@@ -1,5 +1,6 @@
 import type { Config } from '../../config/schema.ts';
 import type { Database } from '../../database/database.ts';
+import type { PolicyGate } from '../../policy/gate.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import { ImageBlobs } from '../hosted/image-blobs.ts';
 import { Manifests } from '../hosted/manifests.ts';
@@ -14,6 +15,7 @@ export class Images {
   readonly manifests: Manifests;
   readonly referrers: Referrers;
   readonly uploads: Uploads;
+  readonly examine: PolicyGate['examinePush'];
 
   /** `folder` is the identity of the data folder. */
   constructor(
@@ -22,10 +24,12 @@ export class Images {
     { limits, gc }: Pick<Config, 'limits' | 'gc'>,
     now: () => number,
     folder: string,
+    examine: PolicyGate['examinePush'],
   ) {
+    this.examine = examine;
     this.repositories = new Repositories(database);
     this.blobs = new ImageBlobs(database, blobs, gc.grace, now);
-    this.manifests = new Manifests(database, blobs, now);
+    this.manifests = new Manifests(database, blobs, examine, now);
     this.referrers = new Referrers(database, this.manifests);
     this.uploads = new Uploads(database, blobs, this.blobs, { limits, now, folder });
   }

@@ -1,8 +1,9 @@
 import { placeholders, type Database, type Queryable, type Transaction } from '../../database/database.ts';
-import { algorithmOf, type Digest } from '../../runtime/digest.ts';
+import { algorithmOf, digestOf, type Digest } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { recordEvent } from '../../events/record.ts';
 import { record } from '../../history/history.ts';
+import type { PolicyGate } from '../../policy/gate.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import type { Content } from '../../storage/files/content.ts';
 import { sizeOf } from '../../storage/blobs/sizes.ts';
@@ -65,11 +66,13 @@ const pageOfRows = 200;
 export class Manifests {
   readonly #database: Database;
   readonly #blobs: BlobStore;
+  readonly #examine: PolicyGate['examinePush'];
   readonly #now: () => number;
 
-  constructor(database: Database, blobs: BlobStore, now: () => number) {
+  constructor(database: Database, blobs: BlobStore, examine: PolicyGate['examinePush'], now: () => number) {
     this.#database = database;
     this.#blobs = blobs;
+    this.#examine = examine;
     this.#now = now;
   }
 
@@ -102,6 +105,7 @@ export class Manifests {
     const { tags, digest, bytes, contentType } = sent;
     if (digest) verifyDigest(bytes, digest);
     const manifest = await parsePushedManifest(bytes, contentType);
+    await this.#examine(name, [digest ?? digestOf(bytes), ...manifest.references.map((each) => each.digest)]);
     const arrival = await this.#blobs.stageBytes(bytes, digest && algorithmOf(digest));
     const now = this.#now();
     const claimed = await this.#blobs.commit([arrival], async (tx) => {

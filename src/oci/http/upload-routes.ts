@@ -15,6 +15,7 @@ export async function startUpload(call: RegistryCall): Promise<void> {
   const mount = query.get('mount');
   if (mount !== null) {
     const from = query.get('from') ?? undefined;
+    if (isDigest(mount)) await images.examine(name, [mount]);
     const isMounted =
       isDigest(mount) &&
       mayMount(call, from) &&
@@ -31,6 +32,7 @@ export async function startUpload(call: RegistryCall): Promise<void> {
     }
   } else if (query.has('digest')) {
     const digest = parseDigest(query.get('digest')!);
+    await images.examine(name, [digest]);
     await images.uploads.whole(repository.accountId, name, digest, chunkOf(call));
     sendBlobCreated(call, digest);
     return;
@@ -52,6 +54,7 @@ export async function finishUpload(call: RegistryCall): Promise<void> {
   const text = call.query.get('digest');
   if (text === null) throw new DomainError('DigestInvalid', 'Close an upload with ?digest=<digest of the whole blob>.');
   const digest = parseDigest(text);
+  await call.images.examine(call.name, [digest]);
   await inOrder(call, () => call.uploads.finish(keyOf(call), digest, chunkOf(call)));
   sendBlobCreated(call, digest);
 }
