@@ -1,8 +1,8 @@
 import type { Config } from '../../config/schema.ts';
 import type { Database } from '../../database/database.ts';
-import type { PolicyGate } from '../../policy/gate.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import { ImageBlobs } from '../hosted/image-blobs.ts';
+import type { ContentCheck } from '../format/manifest.ts';
 import { Manifests } from '../hosted/manifests.ts';
 import { Referrers } from '../hosted/referrers.ts';
 import { Repositories } from '../hosted/repositories.ts';
@@ -15,7 +15,7 @@ export class Images {
   readonly manifests: Manifests;
   readonly referrers: Referrers;
   readonly uploads: Uploads;
-  readonly examine: PolicyGate['examinePush'];
+  readonly examine: ContentCheck;
 
   /** `folder` is the identity of the data folder. */
   constructor(
@@ -24,7 +24,7 @@ export class Images {
     { limits, gc }: Pick<Config, 'limits' | 'gc'>,
     now: () => number,
     folder: string,
-    examine: PolicyGate['examinePush'],
+    examine: ContentCheck,
   ) {
     this.examine = examine;
     this.repositories = new Repositories(database);

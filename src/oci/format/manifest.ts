@@ -56,6 +56,9 @@ export interface Manifest {
   annotations: Record<string, string> | undefined;
 }
 
+/** Throws `Denied` for digests of content that no repository may have. */
+export type ContentCheck = (name: string, digests: readonly Digest[]) => Promise<void>;
+
 /** Bytes of memory for a descriptor and for each of its annotations, beside their texts, as measured. */
 const bytesOfDescriptor = 300;
 const bytesOfAnnotation = 100;

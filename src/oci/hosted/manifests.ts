@@ -3,12 +3,11 @@ import { algorithmOf, digestOf, type Digest } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { recordEvent } from '../../events/record.ts';
 import { record } from '../../history/history.ts';
-import type { PolicyGate } from '../../policy/gate.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import type { Content } from '../../storage/files/content.ts';
 import { sizeOf } from '../../storage/blobs/sizes.ts';
 import { batches } from '../../database/batches.ts';
-import { parsePushedManifest, verifyDigest, type Manifest } from '../format/manifest.ts';
+import { parsePushedManifest, verifyDigest, type ContentCheck, type Manifest } from '../format/manifest.ts';
 import type { Reference } from '../format/reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
 import { addRepositoryCounts, isLinked } from './repository-counts.ts';
@@ -66,10 +65,10 @@ const pageOfRows = 200;
 export class Manifests {
   readonly #database: Database;
   readonly #blobs: BlobStore;
-  readonly #examine: PolicyGate['examinePush'];
+  readonly #examine: ContentCheck;
   readonly #now: () => number;
 
-  constructor(database: Database, blobs: BlobStore, examine: PolicyGate['examinePush'], now: () => number) {
+  constructor(database: Database, blobs: BlobStore, examine: ContentCheck, now: () => number) {
     this.#database = database;
     this.#blobs = blobs;
     this.#examine = examine;
