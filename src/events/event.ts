@@ -40,6 +40,7 @@ export const eventTexts = {
   'limit.reached': 'a limit was reached',
   'policy.changed': 'the policy for mirrored content was changed',
   'known_bad.refreshed': 'a list of known bad content has changed',
+  'known_bad.in_use': 'content that clients use is known to be bad',
   'known_bad.failed': 'a list of known bad content cannot be read',
 } as const;
 export type EventType = keyof typeof eventTexts;

@@ -4,6 +4,8 @@ import type { Database } from '../database/database.ts';
 import type { Events } from '../events/events.ts';
 import type { ListRefresh } from '../known-bad/refresh.ts';
 import type { Entries, EntryKey } from '../mirror/store/entries.ts';
+import type { ListedKinds } from '../mirror/store/entry-kinds.ts';
+import { UsedEntries } from '../mirror/store/used-entries.ts';
 import { evict } from '../mirror/store/eviction.ts';
 import type { Collector } from '../storage/upkeep/collector.ts';
 import { logDamage, type Damage } from '../storage/blobs/damage.ts';
@@ -24,6 +26,7 @@ export interface JobDefinition extends Omit<Job, 'schedule' | 'name'> {
 
 /** The parts of jobs that a protocol implements. */
 export interface JobParts {
+  readonly upstreams: { readonly kind: Config['upstreams'][number]['kind']; readonly entries: ListedKinds };
   /** Jobs that only this protocol has. */
   readonly jobs: readonly JobDefinition[];
   /** Applies the retention rules to hosted content; resolves to counts of what was deleted. */
@@ -87,13 +90,23 @@ export function jobTable(parts: TableParts): Job[] {
     ),
     job('scrub', 'read and verify stored bytes', false, (work) => scrub(parts, work)),
     job('audit', 'delete events older than the setting "audit.keep"', false, (work) => deleteOldEvents(parts, work)),
-    job('knownBad', 'read lists of known bad content again', false, (work) => parts.listRefresh.run(work)),
+    job('knownBad', 'read lists of known bad content again', false, (work) =>
+      parts.listRefresh.run(work, contentInUse(parts)),
+    ),
   ];
   return jobs.map((each) => {
     const expression = config.jobs[each.name];
     const name = each.name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
     return { ...each, name, schedule: expression === 'off' ? undefined : new Schedule(expression) };
   });
+}
+
+function contentInUse({ config, database, protocols }: TableParts): UsedEntries {
+  const upstreams = config.upstreams.map(({ id, name, kind }) => {
+    const { entries } = protocols.find((each) => each.upstreams.kind === kind)!.upstreams;
+    return { id, name, entries };
+  });
+  return new UsedEntries(database, upstreams);
 }
 
 /** Runs the parts of a job one after another, and merges their counts. */

@@ -5,6 +5,7 @@ import { recordEvent } from '../events/record.ts';
 import { digestOf } from '../runtime/digest.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import { ListRefused, type ListLimits } from './entry.ts';
+import { recordHits, type Generations, type Hit } from './in-use.ts';
 import type { ReadRecord } from './record.ts';
 import type { SourceState } from './source.ts';
 
@@ -85,12 +86,22 @@ export class Generation {
   }
 
   /**
-   * Shows these entries instead of the earlier ones; resolves to their number. Records an event if they differ. Throws `ListRefused`
-   * if there are too many of one name.
+   * Shows these entries instead of the earlier ones; resolves to their number. Records an event if they differ, and one about each
+   * result of `hitsOf`, which says what is in use of that which is denied from now on. Throws `ListRefused` if there are too many of
+   * one name.
    */
-  async publish(sourceKey: string, { validator, etag }: SourceState, now: number): Promise<number> {
+  async publish(
+    sourceKey: string,
+    { validator, etag }: SourceState,
+    hitsOf: (generations: Generations) => Promise<readonly Hit[]>,
+    now: number,
+  ): Promise<number> {
     await this.#write();
     const { count, content } = await this.#check();
+    const shown = await this.#database.get<{ generation: number }>('SELECT generation FROM bad_lists WHERE name = ?', [
+      this.#list,
+    ]);
+    const hits = await hitsOf({ list: this.#list, next: this.#number, current: shown?.generation ?? 0 });
     await this.#database.transaction(async (tx) => {
       const before = await this.#lock(tx);
       await tx.run(
@@ -99,7 +110,8 @@ export class Generation {
         [this.#number, count, content, sourceKey, validator, etag, now, now, this.#list],
       );
       if (before.content === content) return;
-      const details = { entries: count, entries_before: before.entry_count };
+      await recordHits(tx, this.#list, hits, now);
+      const details = { entries: count, entries_before: before.entry_count, in_use: hits.length };
       const subject = { kind: 'list', name: this.#list };
       await recordEvent(tx, { type: 'known_bad.refreshed', accountId: 0, subject, details }, now);
     });

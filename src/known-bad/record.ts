@@ -8,7 +8,7 @@ import { ListRefused, type BadDetail, type BadKind } from './entry.ts';
 type KeyKind = BadKind | 'pattern' | 'digest';
 
 /** An entry of a record, before it is stored. */
-interface NewEntry {
+export interface NewEntry {
   kind: KeyKind;
   /** In lower case. */
   key: string;

@@ -6,10 +6,11 @@ import { digestOf } from '../runtime/digest.ts';
 import { isDomainError } from '../runtime/errors.ts';
 import { storageFailure } from '../storage/files/unavailable.ts';
 import { messageOf } from '../upstream/failures.ts';
-import { defaultListLimits, ListRefused, type ListLimits } from './entry.ts';
+import { defaultListLimits, ListRefused, type AffectedTest, type ListLimits } from './entry.ts';
 import { Generation, insertList, removeList, Superseded, sweepList } from './generation.ts';
 import type { ListSettings } from './list-settings.ts';
 import { readRecord } from './record.ts';
+import { hitsOf, type ContentInUse, type Generations } from './in-use.ts';
 import { openSource, type SourceParts, type SourceState } from './source.ts';
 
 /** Changed when records are read in another way, so that each list is read again. */
@@ -27,6 +28,12 @@ interface RefreshParts {
   /** Milliseconds since 1970 UTC. */
   now: () => number;
   limits?: Partial<ListLimits> | undefined;
+  isAffected: AffectedTest;
+}
+
+interface RefreshWork {
+  signal: AbortSignal;
+  say: (line: string) => void;
 }
 
 interface ListRow extends SourceState {
@@ -49,10 +56,10 @@ export class ListRefresh {
 
   /**
    * Reads each list whose time has come, whose settings have changed, or whose last attempt failed, and removes lists that are no
-   * longer in the policy. A list that cannot be read stays as it is. Resolves to counts; rejects when the database fails or the
+   * longer in the policy. A list that cannot be read stays as it is. Events say which of `content` new entries deny. Resolves to counts; rejects when the database fails or the
    * signal is aborted.
    */
-  async run({ signal, say }: { signal: AbortSignal; say: (line: string) => void }): Promise<Record<string, number>> {
+  async run({ signal, say }: RefreshWork, content?: ContentInUse): Promise<Record<string, number>> {
     const { database, log } = this.#parts;
     const settings = await this.#parts.lists();
     const rows = await database.select<ListRow>(
@@ -72,7 +79,7 @@ export class ListRefresh {
       if (!this.#isDue(each, row)) continue;
       signal.throwIfAborted();
       try {
-        const entries = await this.#read(each, row, signal);
+        const entries = await this.#read(each, row, content, signal);
         if (entries === undefined) counts.lists_unchanged += 1;
         else {
           counts.lists_read += 1;
@@ -100,7 +107,12 @@ export class ListRefresh {
   }
 
   /** Resolves to the number of entries; undefined if the source has not changed. */
-  async #read(settings: ListSettings, row: ListRow | undefined, signal: AbortSignal): Promise<number | undefined> {
+  async #read(
+    settings: ListSettings,
+    row: ListRow | undefined,
+    content: ContentInUse | undefined,
+    signal: AbortSignal,
+  ): Promise<number | undefined> {
     const { database, stage, proxy, now } = this.#parts;
     const { name } = settings;
     const limits = this.#limits;
@@ -120,7 +132,10 @@ export class ListRefresh {
         const record = readRecord(value, label, counts);
         if (record) await generation.add(record);
       }
-      return await generation.publish(sourceKey, source, now());
+      const { isAffected } = this.#parts;
+      const inUse = (generations: Generations) =>
+        content ? hitsOf(database, generations, content, isAffected, now()) : Promise.resolve([]);
+      return await generation.publish(sourceKey, source, inUse, now());
     } catch (error) {
       // If this fails too, the next run deletes it.
       await generation.discard().catch(() => undefined);

@@ -214,6 +214,7 @@ export async function openCore(
     stage: (bytes) => blobs.stageHosted(bytes),
     proxy: readProxies(proxy),
     offline: config.offline,
+    isAffected,
     log,
     now,
   });

@@ -144,10 +144,10 @@ for (const dialect of dialects) {
     lists.clock.now += 6 * hour;
     await lists.refresh();
     t.deepEqual(await lists.events(), [
-      'known_bad.refreshed osv {"entries":1,"entries_before":0}',
-      'known_bad.refreshed osv {"entries":1,"entries_before":1}',
+      'known_bad.refreshed osv {"entries":1,"entries_before":0,"in_use":0}',
+      'known_bad.refreshed osv {"entries":1,"entries_before":1,"in_use":0}',
       `known_bad.failed osv {"reason":"${failure}"}`,
-      'known_bad.refreshed osv {"entries":2,"entries_before":1}',
+      'known_bad.refreshed osv {"entries":2,"entries_before":1,"in_use":0}',
       `known_bad.failed osv {"reason":"${failure}"}`,
     ]);
     lists.lists = [];

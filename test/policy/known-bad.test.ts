@@ -1,6 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { auditOf } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { applyPolicy, createToken, runJob } from '../support/inside.ts';
@@ -129,6 +130,49 @@ for (const dialect of dialects) {
   });
 }
 
+for (const dialect of dialects) {
+  test(`${dialect}: an event names the content in use that a list denies from now on, once`, async (t) => {
+    const { feed, registry, server, replace } = await start(t, [osv('MAL-0', 'other')], { dialect });
+    await feed.offer({ id: 'Lib', versions: ['1.0.0', '2.0.0', '2.1.0'].map((version) => ({ version })) });
+    for (const version of ['1.0.0', '2.1.0']) await statusOf(server, nupkg('lib', version));
+    const image = registry.image('team/app', 'latest');
+    const evil = registry.image('evil/one', 'v1');
+    registry.image('team/unused', 'v1');
+    const pulled = [path('team/app', 'latest'), path('evil/one', 'v1'), path('evil/one', evil.layer.digest, 'blobs')];
+    for (const each of pulled) t.is(await statusOf(server, each), 200);
+    const records = [
+      osv('MAL-1', 'lib', since2),
+      { id: 'SEC-1', digests: [image.manifest.digest] },
+      { id: 'SEC-2', images: ['registry.test/evil/*', 'registry.test/team/unused'] },
+      { id: 'SEC-3', digests: [evil.layer.digest, image.layer.digest] },
+    ];
+    await replace(records);
+    const found = async () => {
+      const events = await auditOf(server, 'type=known_bad.in_use');
+      return events.map(({ subject, details }) => {
+        const { id, references } = details as { id: string; references: string[] };
+        return `${id} ${subject.kind} ${subject.name} ${references.toSorted().join(' ')}`;
+      });
+    };
+    const told = (await found()).toSorted();
+    t.deepEqual(told, [
+      'MAL-1 package lib 2.1.0',
+      `SEC-1 container registry.test/team/app latest ${image.manifest.digest}`,
+      `SEC-2 container registry.test/evil/one ${[evil.manifest.digest, evil.layer.digest].toSorted().join(' ')} v1`,
+      `SEC-3 container registry.test/evil/one ${evil.layer.digest}`,
+    ]);
+    await replace([...records, osv('MAL-2', 'unused')]);
+    t.is((await found()).length, 4, 'not again');
+    const refreshed = await auditOf(server, 'type=known_bad.refreshed');
+    t.deepEqual(
+      refreshed.map(({ details }) => details['in_use']),
+      [0, 4, 0],
+    );
+  });
+}
+
+const refusedPush = (id: string) => [403, `The policy refuses team/good: it is known to be bad (${id}).`];
+
 test('nobody can push, mount or upload content that a list names by its digest', async (t) => {
   const { server, replace, knownBad } = await start(t, []);
   const [bad, good] = [new TestRepository(server, 'team/bad'), new TestRepository(server, 'team/good')];
@@ -141,12 +185,11 @@ test('nobody can push, mount or upload content that a list names by its digest',
     return [response.status, response.statusText];
   };
   const layer = layers[0]!.digest;
-  const refused = (id: string) => [403, `The policy refuses team/good: it is known to be bad (${id}).`];
   await replace([{ id: 'SEC-1', digests: [image.digest] }]);
-  t.deepEqual(await push(), refused('SEC-1'), 'by its own digest, and not for the layers that are missing');
+  t.deepEqual(await push(), refusedPush('SEC-1'), 'by its own digest, and not for the layers that are missing');
   t.is(await statusOf(server, '/v2/team/bad/manifests/v1'), 200, 'what is hosted already stays');
   await replace([{ id: 'SEC-2', digests: [layer] }]);
-  t.deepEqual(await push(), refused('SEC-2'), 'by a layer');
+  t.deepEqual(await push(), refusedPush('SEC-2'), 'by a layer');
   for (const query of [`mount=${layer}&from=team/bad`, `digest=${layer}`])
     t.is((await good.fetch(`blobs/uploads/?${query}`, { method: 'POST' })).status, 403, query);
   const { headers: started } = await good.fetch('blobs/uploads/', { method: 'POST' });

@@ -95,6 +95,7 @@ export async function openLists(
         log: pino({ level: 'silent' }),
         now: () => clock.now,
         limits: opened.limits,
+        isAffected: () => true,
       });
       const counts = await refresh.run({ signal, say: () => undefined });
       return Object.fromEntries(Object.entries(counts).filter(([, count]) => count !== 0));

@@ -25,6 +25,7 @@ for (let round = 0; ; round += 1) {
     offline: false,
     log: pino({ level: 'silent' }),
     now: Date.now,
+    isAffected: () => true,
   });
   process.stdout.write(`${file}\n`);
   await refresh.run({ signal: new AbortController().signal, say: () => undefined });
