@@ -14,6 +14,16 @@ const MiB = 2 ** 20;
 const piece = randomBytes(300_000);
 const patch = { method: 'PATCH', body: piece };
 
+/** A measurement of stored bytes that takes long is used again; with a clock that stands still, none takes long. */
+async function startMeasured(
+  t: Parameters<typeof startTestServer>[0],
+  settings: Record<string, unknown>,
+): Promise<TestServer> {
+  const server = await startTestServer(t, settings);
+  server.clock.now = Date.now();
+  return server;
+}
+
 /** Bytes of all files in the staging folder. */
 async function stagedBytes({ data }: Pick<TestServer, 'data'>): Promise<number> {
   const folder = join(data, 'staging');
@@ -43,10 +53,8 @@ for (const dialect of dialects) {
   test(`${dialect}: the bytes of unfinished uploads count for the storage limit, on all instances`, async (t) => {
     const database = { url: await temporaryDatabase(t, dialect) };
     const settings = { database, limits: { accountStorage: MiB } };
-    const one = await startTestServer(t, settings);
-    const two = await startTestServer(t, { ...settings, data: one.data });
-    // A measurement of stored bytes that takes long is used again; with a clock that stands still, none takes long.
-    one.clock.now = two.clock.now = Date.now();
+    const one = await startMeasured(t, settings);
+    const two = await startMeasured(t, { ...settings, data: one.data });
     const repositories = [new TestRepository(one, 'app'), new TestRepository(two, 'other')];
     const locations: [TestRepository, string][] = [];
     for (let index = 0; index < 6; index += 1) {
@@ -71,7 +79,7 @@ for (const dialect of dialects) {
 
   test(`${dialect}: a body without a length is refused while it arrives, and of many at once few are taken`, async (t) => {
     const database = { url: await temporaryDatabase(t, dialect) };
-    const server = await startTestServer(t, { database, limits: { accountStorage: MiB } });
+    const server = await startMeasured(t, { database, limits: { accountStorage: MiB } });
     const repository = new TestRepository(server, 'app');
     const location = await repository.start();
     await repository.fetch(location, patch);
@@ -91,7 +99,7 @@ for (const dialect of dialects) {
 }
 
 test('an upload that fills the limit exactly can be finished', async (t) => {
-  const server = await startTestServer(t, { limits: { accountStorage: 600_000 } });
+  const server = await startMeasured(t, { limits: { accountStorage: 600_000 } });
   const repository = new TestRepository(server, 'app');
   const body = randomBytes(600_000);
   const location = await repository.start();
@@ -101,7 +109,7 @@ test('an upload that fills the limit exactly can be finished', async (t) => {
 });
 
 test('unfinished uploads have only the room that stored content leaves, in one upload and in many', async (t) => {
-  const server = await startTestServer(t, { limits: { accountStorage: MiB } });
+  const server = await startMeasured(t, { limits: { accountStorage: MiB } });
   const repository = new TestRepository(server, 'app');
   const stored = randomBytes(600_000);
   t.is(
@@ -119,7 +127,7 @@ test('unfinished uploads have only the room that stored content leaves, in one u
 });
 
 test('the bytes of a cut upload count, and its rest can be sent', async (t) => {
-  const server = await startTestServer(t, { limits: { accountStorage: MiB } });
+  const server = await startMeasured(t, { limits: { accountStorage: MiB } });
   const repository = new TestRepository(server, 'app');
   const location = await repository.start();
   const cut = openRequest(server, 'PATCH', location, { 'transfer-encoding': 'chunked' });
@@ -141,7 +149,7 @@ test('the bytes of a cut upload count, and its rest can be sent', async (t) => {
 });
 
 test('a refused body leaves none of its bytes on the disk', async (t) => {
-  const server = await startTestServer(t, { limits: { blob: 200_000 } });
+  const server = await startMeasured(t, { limits: { blob: 200_000 } });
   const repository = new TestRepository(server, 'app');
   const location = await repository.start();
   t.is((await repository.fetch(location, patch)).status, 413);
@@ -169,7 +177,7 @@ test('an account has at most 1,000 open uploads', async (t) => {
 });
 
 test('a blob that was deleted but is still kept for a manifest counts', async (t) => {
-  const server = await startTestServer(t, { limits: { accountStorage: MiB } });
+  const server = await startMeasured(t, { limits: { accountStorage: MiB } });
   server.clock.now = Date.now();
   const repository = new TestRepository(server, 'app');
   const config = await repository.blob('{}');
@@ -183,7 +191,7 @@ test('a blob that was deleted but is still kept for a manifest counts', async (t
 });
 
 test('the bytes of unfinished uploads leave no room for packages', async (t) => {
-  const server = await startTestServer(t, { limits: { accountStorage: 310_000 } });
+  const server = await startMeasured(t, { limits: { accountStorage: 310_000 } });
   const feed = new TestFeed(server);
   const repository = new TestRepository(server, 'app');
   const location = await repository.start();
