@@ -42,6 +42,7 @@ const owners: Record<string, string> = {
   mirror_withdrawn: 'mirror',
   mirror_kept: 'mirror',
   upstream_samples: 'mirror',
+  waivers: 'policy',
   bad_lists: 'known-bad',
   bad_entries: 'known-bad',
   usage_counts: 'usage',

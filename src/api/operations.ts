@@ -25,6 +25,7 @@ import { instanceOperations } from './server/instances.ts';
 import { prefetchOperations, type PrefetchOperationParts } from './prefetch/prefetch.ts';
 import type { Policies } from '../policy/policies.ts';
 import { policyOperations } from './policy/policy.ts';
+import { waiverOperations, type WaiverOperationParts } from './policy/waivers.ts';
 import { publisherOperations, type PublisherParts } from './publishers/publishers.ts';
 import { sessionOperations } from './account/sessions.ts';
 import { searchOperations, type SearchSource } from './content/search.ts';
@@ -36,7 +37,13 @@ import { tokenOperations } from './account/tokens.ts';
 import { upstreamOperations, type UpstreamOperationParts } from './upstreams/upstreams.ts';
 import { webhookOperations } from './webhooks/webhooks.ts';
 
-interface OperationParts extends AccountParts, AuditParts, StorageParts, Pick<ExplainParts, 'isAbsent' | 'gate'> {
+interface OperationParts
+  extends
+    AccountParts,
+    AuditParts,
+    StorageParts,
+    Pick<ExplainParts, 'isAbsent' | 'gate'>,
+    Pick<WaiverOperationParts, 'waivers'> {
   protocols: StorageParts['protocols'] & ExplainParts['protocols'];
   tokens: Tokens;
   people: People;
@@ -86,6 +93,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...explainOperations({ ...parts, ...parts.upstreams }),
     ...prefetchOperations(parts.prefetches),
     ...policyOperations(parts.policies, () => parts.jobs.launch('known-bad')),
+    ...waiverOperations({ ...parts, accountName: (id) => parts.accounts.nameOf(id) }),
   ];
 }
 

@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Decision } from '../policy/decide.ts';
-import { protocolWords } from '../config/protocols.ts';
+import { kindOfWord, protocolWords } from '../config/protocols.ts';
 import { forAccount, type Terminal } from './with-installation.ts';
 
 interface ExplainOptions {
@@ -19,7 +19,7 @@ export function addExplain(program: Command, environment: Environment, terminal:
     .option('--kind <kind>', `what the name is: ${words.join(' or ')}; without it, a name with a slash is an image`);
   forAccount<ExplainOptions>(command, environment, async (account, { core, protocols }, options, name, reference) => {
     const word = options.kind ?? (name!.includes('/') ? 'image' : 'package');
-    const kind = protocolWords.find((each) => each.word === word)?.kind;
+    const kind = kindOfWord(word);
     const protocol = protocols.find((each) => each.kind === kind);
     if (!protocol) throw new DomainError('Invalid', `--kind: expected ${words.join(' or ')}.`);
     const story = await protocol.explain(account, name!);

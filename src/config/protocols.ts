@@ -46,6 +46,11 @@ export function byPlural<T>(valueOf: (words: ProtocolWords) => T): Record<string
   return Object.fromEntries(protocolWords.map((words) => [words.plural, valueOf(words)]));
 }
 
+/** The kind of names that people call `word`; undefined if there is none. */
+export function kindOfWord(word: string): string | undefined {
+  return protocolWords.find((each) => each.word === word)?.kind;
+}
+
 export const nameKinds: readonly string[] = protocolWords.map(({ kind }) => kind);
 export const upstreamKinds: readonly string[] = protocolWords.map(({ upstream }) => upstream);
 

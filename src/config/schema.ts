@@ -59,6 +59,13 @@ const sessionTime = duration.pipe(
     .min(60_000, 'expected 1m or more')
     .max(90 * 86_400_000, 'expected 90d or less'),
 );
+/** A waiver must outlive the requests for it. */
+const waiverTime = duration.pipe(
+  z
+    .number()
+    .min(3_600_000, 'expected 1h or more')
+    .max(3650 * 86_400_000, 'expected 3650d or less'),
+);
 /** Times of personal tokens. */
 const tokenTime = duration.pipe(
   z
@@ -255,6 +262,11 @@ export const schema = z.strictObject({
         .describe('Private receivers that webhooks may call: hosts, addresses, networks such as `10.0.0.0/8`'),
     })
     .prefault({}),
+  waivers: z
+    .strictObject({
+      longest: waiverTime.prefault('90d').describe('The longest life of a waiver of what the policy refuses'),
+    })
+    .prefault({}),
   scrub: z
     .strictObject({
       rate: sizeSetting
@@ -311,6 +323,9 @@ export const schema = z.strictObject({
       knownBad: schedule
         .default('*/15 * * * *')
         .describe('When to look for lists of known bad content that are due to be read again, or `off`'),
+      waivers: schedule
+        .default('*/10 * * * *')
+        .describe('When to record the ends of waivers, and to announce those that end soon, or `off`'),
     })
     .prefault({}),
 });

@@ -3,6 +3,7 @@ import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import type { Events } from '../events/events.ts';
 import type { ListRefresh } from '../known-bad/refresh.ts';
+import type { Waivers } from '../policy/waivers.ts';
 import type { Entries, EntryKey } from '../mirror/store/entries.ts';
 import type { ListedKinds } from '../mirror/store/entry-kinds.ts';
 import { UsedEntries } from '../mirror/store/used-entries.ts';
@@ -50,6 +51,7 @@ interface TableParts {
   /** Events up to this position have been turned into deliveries of webhooks. */
   deliveredTo: () => Promise<number>;
   listRefresh: ListRefresh;
+  waivers: Waivers;
   prefetch: ScheduledPrefetchParts;
   log: Logger;
   /** Milliseconds since 1970 UTC. */
@@ -92,6 +94,9 @@ export function jobTable(parts: TableParts): Job[] {
     job('audit', 'delete events older than the setting "audit.keep"', false, (work) => deleteOldEvents(parts, work)),
     job('knownBad', 'read lists of known bad content again', false, (work) =>
       parts.listRefresh.run(work, contentInUse(parts)),
+    ),
+    job('waivers', 'record the ends of waivers, and announce those that end soon', false, (work) =>
+      reviewWaivers(parts, work),
     ),
   ];
   return jobs.map((each) => {
@@ -165,6 +170,12 @@ async function collectBefore(
 ): Promise<Counts> {
   const released = await runAll(protocols.map((each) => async () => (await each.release?.(work, before)) ?? {}));
   return { ...released, ...(await collector.collect({ ...work, before, pendingBefore })) };
+}
+
+/** What has ended is kept as long as its events. */
+async function reviewWaivers({ config, waivers, deletionTime }: TableParts, { signal }: Work): Promise<Counts> {
+  const reviewed = await waivers.review(signal);
+  return { ...reviewed, deleted: await waivers.deleteEnded(deletionTime() - config.audit.keep, signal) };
 }
 
 async function scrub({ scrubber, log }: TableParts, { signal, say }: Work): Promise<Counts> {

@@ -240,6 +240,7 @@ export class PackageFeed implements OpenProtocol {
       spellings: [packageKey(id)],
       nameThere: packageKey(id),
       document: { kind: 'flat', reference: '' },
+      policyName: isKept || origin.candidates(id).length === 0 ? undefined : packageKey(id),
       referenceTo: async (text) => {
         const reference = keyOfVersion(text);
         const owner = isKept || reference === undefined ? undefined : await mirror.owner(id);

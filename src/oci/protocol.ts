@@ -240,10 +240,12 @@ export class ContainerRegistry implements OpenProtocol {
       upstreams: upstreams.map((each) => (isHosted && each.rule === 'asked' ? { ...each, rule: 'hosted' } : each)),
       spellings: hosted,
       nameThere: meant?.name ?? asked,
+      policyName: place && !isHosted ? mirror.nameOf(place).shown[0] : undefined,
       referenceTo: async (reference) => {
         const isReference = isDigest(reference) || isTag(reference);
         return place && !isHosted && isReference ? { name: mirror.nameOf(place), reference } : undefined;
       },
+      digestOf: async (tag) => place && mirror.digestOf(place, tag),
     };
   }
 

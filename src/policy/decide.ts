@@ -32,6 +32,20 @@ export interface KnownFacts {
   advisories?: readonly AdvisoryFact[] | undefined;
   /** Entries of lists of known bad content that mean it. */
   bad?: readonly Pick<BadEntry, 'list' | 'id' | 'reason'>[] | undefined;
+  /** The approved waivers that concern it now. */
+  waivers?: readonly WaiverFact[] | undefined;
+}
+
+/** An approved waiver, of one layer. */
+export interface WaiverFact {
+  id: number;
+  layer: Layer['scope'];
+  /** `age`, the name of a rule, or the ID of an advisory or of an entry of a list. */
+  lifts: string;
+  /** When it ends; milliseconds since 1970 UTC. */
+  until: number;
+  /** Who approved it. */
+  by: string;
 }
 
 /** A rule whose patterns were read. */
@@ -86,27 +100,66 @@ export interface Decision {
   until?: number | undefined;
   /** What led to the decision, in sentences. */
   evidence: readonly string[];
+  /** The waivers that lifted something of the layer; undefined if none did. */
+  waivers?: readonly WaiverFact[] | undefined;
 }
+
+/** Whether a waiver lifts what has this name: the age, a rule, an advisory or an entry of a list. */
+type LiftTest = (kind: 'age' | 'rule' | 'advisory' | 'entry', name: string) => boolean;
 
 /** How far an upstream's clock may be ahead; milliseconds. A later date is no date. */
 const clockSkew = 5 * 60_000;
 
 /** The verdict of one layer on a reference. It works without I/O and without a clock: it depends on nothing but what is given. */
 export function decide(subject: PolicySubject, facts: KnownFacts, layer: Layer, now: number): Decision {
-  const bad = facts.bad?.find(({ list }) => layer.lists?.has(list));
+  const waivers = new Set<WaiverFact>();
+  const isLifted: LiftTest = (kind, name) => {
+    const waiver = facts.waivers?.find((each) => each.layer === layer.scope && liftedBy(each, kind, name));
+    if (waiver) waivers.add(waiver);
+    return waiver !== undefined;
+  };
+  const decision = decideWith(isLifted, subject, facts, layer, now);
+  return waivers.size > 0 ? { ...decision, waivers: [...waivers] } : decision;
+}
+
+function decideWith(
+  isLifted: LiftTest,
+  subject: PolicySubject,
+  facts: KnownFacts,
+  layer: Layer,
+  now: number,
+): Decision {
+  const bad = facts.bad?.find(({ list, id }) => layer.lists?.has(list) && !isLifted('entry', id));
   if (bad) return { verdict: 'deny', layer, rule: bad.id, list: bad.list, reason: badText(bad), evidence: [] };
-  const rule = layer.rules.find((each) => matches(each, subject, facts));
+  const rule = layer.rules.find(
+    (each) => matches(each, subject, facts) && !(each.verdict === 'deny' && isLifted('rule', each.name)),
+  );
   if (rule?.verdict === 'deny') {
     const reason = rule.reason ?? `the rule ${rule.name} denies it`;
     return { verdict: 'deny', layer, rule: rule.name, reason, evidence: [`rule ${rule.name}`] };
   }
-  const advisory = worstOf(facts.advisories?.filter((each) => layer.deniesAdvisory?.(each)));
+  const advisory = worstOf(
+    facts.advisories?.filter((each) => layer.deniesAdvisory?.(each) && !isLifted('advisory', each.id)),
+  );
   if (advisory) return { verdict: 'deny', layer, rule: 'advisories', reason: advisoryText(advisory), evidence: [] };
   if (rule) return { verdict: 'allow', layer, rule: rule.name, evidence: [`rule ${rule.name}`] };
   const age = layer.age[subject.kind];
   if (age === 0) return { verdict: 'allow', evidence: [] };
   if (layer.isExcepted(subject)) return { verdict: 'allow', layer, rule: 'except', evidence: ['exception of the age'] };
-  return decideAge(subject.kind, facts, layer, age, now);
+  const decision = decideAge(subject.kind, facts, layer, age, now);
+  if (decision.verdict === 'allow' || !isLifted('age', 'age')) return decision;
+  return { verdict: 'allow', layer, rule: 'age', evidence: decision.evidence };
+}
+
+/** A rule may have the name `age`; a waiver with that word lifts only the age. */
+function liftedBy({ lifts }: WaiverFact, kind: Parameters<LiftTest>[0], name: string): boolean {
+  return (lifts === 'age') === (kind === 'age') && lifts.toLowerCase() === name.toLowerCase();
+}
+
+/** A waiver, as evidence. */
+export function waiverText({ id, layer, until, by }: WaiverFact): string {
+  const whose = layer === 'all' ? 'all accounts' : 'the account';
+  return `waiver ${id} in the policy of ${whose}, until ${timeText(until)}, by ${by}`;
 }
 
 /** Whether a layer refuses names that it does not mention, however old their content is: clients then get next to nothing. */

@@ -1,13 +1,23 @@
 import type { Judge, KnownAdvisory, MirroredName, NameFacts, Verdict } from '../mirror/policy/admission.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { pause, withPauses } from '../runtime/event-loop.ts';
-import { decide, strictest, type Decision, type KnownFacts, type Layer, type PolicySubject } from './decide.ts';
+import {
+  decide,
+  strictest,
+  waiverText,
+  type Decision,
+  type KnownFacts,
+  type Layer,
+  type PolicySubject,
+} from './decide.ts';
 import type { ListedName, ListedNames } from './listed-names.ts';
 import type { Policies } from './policies.ts';
+import type { WaivedNames } from './waived-names.ts';
 
 interface GateParts {
   policies: Policies;
   listed: ListedNames;
+  waived: WaivedNames;
   accountName: (accountId: number) => Promise<string | undefined>;
   now: () => number;
 }
@@ -69,8 +79,8 @@ export class PolicyGate {
     const references = [...new Set([reference, ...(known?.digest === undefined ? [] : [known.digest])])];
     const decisions = [...(await this.#decide(name, references, limits)).values()].flat();
     return {
-      enforced: strictest(decisions.filter(({ layer }) => layer.isEnforced)),
-      audited: strictest(decisions),
+      enforced: withWaivers(decisions.filter(({ layer }) => layer.isEnforced)),
+      audited: withWaivers(decisions),
       facts: { ...known, publishedAt },
     };
   }
@@ -146,14 +156,20 @@ export class PolicyGate {
   }
 
   async #decider(name: MirroredName, references: readonly string[], { layers, listed, advisories }: Limits) {
-    const { now, accountName } = this.#parts;
+    const { now, accountName, waived } = this.#parts;
     const time = now();
     const account = await accountName(name.accountId);
     const subject = { kind: kindOf(name), names: name.shown, upstream: name.upstream.id, account };
     const badOf = await listed?.entriesOf(references);
     const affecting = await affectingOf(advisories, references);
+    const waiversOf = await waived.of(name, subject.kind, time);
     return (reference: string, facts: KnownFacts): LayerDecision[] => {
-      const known = { ...facts, bad: badOf?.(reference), advisories: affecting.get(reference) };
+      const known = {
+        ...facts,
+        bad: badOf?.(reference),
+        advisories: affecting.get(reference),
+        waivers: waiversOf?.(reference),
+      };
       return layers.map((layer) => ({ ...decide({ ...subject, reference }, known, layer, time), layer }));
     };
   }
@@ -171,6 +187,13 @@ export class PolicyGate {
     this.refusals.set(key, counted);
     return counted;
   }
+}
+
+/** The strictest of decisions, with the waivers that lifted something in any of them as evidence. */
+function withWaivers(decisions: readonly Decision[]): Decision {
+  const decision = strictest(decisions);
+  const waivers = new Set(decisions.flatMap((each) => each.waivers ?? []).map(waiverText));
+  return { ...decision, evidence: [...decision.evidence, ...waivers] };
 }
 
 /** The known vulnerabilities of a name, if one of `layers` needs them. Those that only watch are no reason to fail. */

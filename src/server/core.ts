@@ -48,6 +48,8 @@ import type { RangeReader } from '../policy/compile.ts';
 import { PolicyGate } from '../policy/gate.ts';
 import { ListedNames } from '../policy/listed-names.ts';
 import { Policies } from '../policy/policies.ts';
+import { WaivedNames } from '../policy/waived-names.ts';
+import { Waivers } from '../policy/waivers.ts';
 import { openUpstreams, readProxies } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { SubjectKind } from '../usage/counters.ts';
@@ -135,6 +137,7 @@ export interface Core {
   readonly sightings: Sightings;
   readonly policies: Policies;
   readonly gate: PolicyGate;
+  readonly waivers: Waivers;
   readonly knownBad: KnownBad;
   readonly listRefresh: ListRefresh;
   readonly upstreams: readonly Upstream[];
@@ -230,7 +233,9 @@ export async function openCore(
   };
   stack.defer(closing.part('the upstreams', closeUpstreams));
   const listed = new ListedNames(knownBad, isAffected);
-  const gate = new PolicyGate({ policies, listed, accountName, now });
+  const waivers = new Waivers({ database, readRange, now, longest: config.waivers.longest });
+  const waived = new WaivedNames(waivers, readRange);
+  const gate = new PolicyGate({ policies, listed, waived, accountName, now });
   return {
     config,
     log,
@@ -265,6 +270,7 @@ export async function openCore(
     sightings: new Sightings(database, now),
     policies,
     gate,
+    waivers,
     knownBad,
     listRefresh,
     upstreams,

@@ -99,6 +99,7 @@ export async function openInstallation(
     events: core.events,
     deliveredTo: () => webhooks.cursor(),
     listRefresh: core.listRefresh,
+    waivers: core.waivers,
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
     log,
     now,
@@ -277,38 +278,25 @@ function mountAll(
     relay,
   }: { overview: MirrorOverview; prefetches: PrefetchOperationParts; relay: Web['relay'] },
 ): Mount[] {
-  const { config, database, accounts, tokens, cookies, sessions, identity, events, usage, failures, log, now } = core;
+  const { config, database, accounts, cookies, sessions, identity, log, now } = core;
   const { limits: clients } = core;
   const web = { authenticator, quota, urls: new Urls(config.server), relay };
   const { limits } = config;
   const operations = createOperations({
+    ...core,
     operations: opened.flatMap((each) => each.operations),
     searches: opened.flatMap((each) => each.searches),
     claims: opened,
     protocols: opened,
     mirror: config.mirror,
-    room: core.room,
     isAbsent: (key) => core.mirror.isAbsent(key),
-    database,
-    accounts,
-    tokens,
-    people: core.people,
-    sessions,
     publishers: identity,
     jobs,
-    instances: core.instances,
-    events,
     webhooks,
     prefetches,
     upstreams: { overview, use: new AllAccountsUse(database, () => accounts.list(), now), now },
-    usage,
-    failures,
-    uses: core.uses,
     stored,
     limits,
-    policies: core.policies,
-    gate: core.gate,
-    now,
   });
   const api = new Api(operations, quota);
   const visit = { ...web, sessions, clients, onRefused: () => noteFailedSignIn(core) };

@@ -4,7 +4,7 @@ import { createRule, exchange, fromRepository, sendJson, startPair, type Json } 
 import { auditOf } from '../support/audit.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
-import { databaseOf, eventsOf } from '../support/inside.ts';
+import { databaseOf, eventsOf, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { allowLoopback, createWebhook } from '../support/receiver.ts';
 import { TestRepository } from '../support/registry.ts';
@@ -89,6 +89,21 @@ test('every operation of /v1 that changes something records an event of its clie
       [webhook.id],
     ),
   );
+  const waiver = {
+    kind: 'image',
+    name: 'up.test/listed',
+    references: ['v1'],
+    lifts: 'age',
+    reason: 'needed',
+    expires_at: new Date(Date.now() + 86_400_000).toISOString(),
+  };
+  const reader = await tokenOf(server, ['read']);
+  const requested: Json[] = [];
+  for (let each = 0; each < 2; each += 1) {
+    const headers = { 'content-type': 'application/json' };
+    const init = { method: 'POST', headers, body: JSON.stringify(waiver), token: reader };
+    requested.push((await (await server.fetch('/v1/waivers', init)).json()) as Json);
+  }
   for (const path of ['manifests/v1', 'tags/list']) await (await server.fetch(`/v2/up.test/listed/${path}`)).text();
   const stored = (await call('GET', '/upstreams/up.test/entries?name=listed'))['items'] as Json[];
   let dry = '';
@@ -177,6 +192,18 @@ test('every operation of /v1 that changes something records an event of its clie
     ],
     ['DELETE /publishers/{id}', 'publisher.deleted', () => call('DELETE', `/publishers/${String(made['id'])}`)],
     ['PUT /policy', 'policy.changed', () => call('PUT', '/policy', { mode: 'audit' })],
+    ['POST /waivers', 'waiver.requested', () => call('POST', '/waivers', waiver)],
+    [
+      'POST /waivers/{id}/approve',
+      'waiver.approved',
+      () => call('POST', `/waivers/${String(requested[0]!['id'])}/approve`),
+    ],
+    [
+      'POST /waivers/{id}/reject',
+      'waiver.rejected',
+      () => call('POST', `/waivers/${String(requested[1]!['id'])}/reject`),
+    ],
+    ['DELETE /waivers/{id}', 'waiver.ended', () => call('DELETE', `/waivers/${String(requested[0]!['id'])}`)],
     ['POST /jobs/{name}/runs', 'job.started', () => call('POST', '/jobs/sample/runs')],
     [
       'POST /prefetch',

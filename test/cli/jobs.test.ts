@@ -25,7 +25,7 @@ for (const dialect of dialects) {
         .trimEnd()
         .split('\n')
         .map((line) => line.split('\t')[0]),
-      ['uploads', 'retention', 'evict', 'gc', 'sample', 'prefetch', 'scrub', 'audit', 'known-bad'],
+      ['uploads', 'retention', 'evict', 'gc', 'sample', 'prefetch', 'scrub', 'audit', 'known-bad', 'waivers'],
     );
     t.regex(listed.stdout, /^gc\tnext \S+:20:00\.000Z\tnever ran\t/m);
     const off = await entrepot({ ...environment, ENTREPOT_JOBS_GC: 'off' }, 'jobs', 'list');

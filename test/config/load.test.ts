@@ -139,6 +139,7 @@ test('every setting can come from the environment', (t) => {
     'gc.grace': '1h',
     'audit.keep': '30d',
     secretKeyFile: '/etc/entrepot/secret.key',
+    'waivers.longest': '30d',
     'webhooks.allow': '["hooks.corp", "10.0.0.0/8", "fd00::/8", "192.0.2.1"]',
     'scrub.rate': '1MiB',
     'prefetch.files': '["/etc/entrepot/images.txt"]',
@@ -176,6 +177,7 @@ test('every setting can come from the environment', (t) => {
     'jobs.scrub': '*/10 * * * * *',
     'jobs.audit': 'off',
     'jobs.knownBad': '@hourly',
+    'jobs.waivers': '@daily',
   };
   t.deepEqual(
     settings.map(({ path }) => path).sort(),

@@ -51,7 +51,7 @@ export const givenPatterns = z
   .optional()
   .meta({ description: patternsDescription });
 
-const actor = z.strictObject({
+export const actor = z.strictObject({
   kind: z.enum(['token', 'person', 'rule', 'anonymous', 'system']),
   id: z.string().nullable().meta({ description: 'Of a token its ID' }),
   name: z.string().nullable().meta({ description: 'Of a token its name; of the system the job, or `command`' }),

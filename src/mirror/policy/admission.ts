@@ -26,6 +26,11 @@ export interface NameFacts {
   published?(settledBefore: number): Promise<ReadonlyMap<string, number | undefined> | undefined>;
   /** When the upstream first offered each of `references`, of which it says no date. */
   listed?(references: readonly string[]): Promise<ReadonlyMap<string, number>>;
+  /**
+   * Resolves to what tells, of a manifest or blob, which stored manifests name it, also by way of an index. Absent for a kind
+   * whose content names nothing.
+   */
+  naming?(): Promise<(digest: string) => ReadonlySet<string>>;
   /** The known vulnerabilities of the name. Throws if an upstream fails that told some before. Absent where nobody tells them. */
   advisories?(): Promise<readonly KnownAdvisory[]>;
 }

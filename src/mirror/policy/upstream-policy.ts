@@ -33,11 +33,18 @@ export interface NameStory extends NameRules {
   nameThere: string;
   /** The entry that says whether an upstream has the name, if one does. */
   document?: { kind: string; reference: string };
+  /** The first of the names by which policies mean it, in lower case; undefined for a name that no upstream serves. */
+  policyName?: string | undefined;
   /**
    * The name at the upstream that serves it, and a reference as policies see it; undefined for a text that is no reference. Asks
    * upstreams if there are several. Undefined for a name that no upstream serves.
    */
   referenceTo?(text: string): Promise<{ name: MirroredName; reference: string } | undefined>;
+  /**
+   * The digest that a tag has now at the upstream, which is asked; undefined if it has no such tag. Absent for names that have
+   * versions.
+   */
+  digestOf?(tag: string): Promise<string | undefined>;
 }
 
 /**

@@ -13,6 +13,7 @@ import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import type { Descriptor } from '../format/manifest.ts';
 import { blobEntry, manifestEntry, manifestTypes } from './image-entries.ts';
+import { pastName } from './past-name.ts';
 import { RepositoryNames } from './repository-names.ts';
 import { namingSearched, StoredManifests } from './stored-manifests.ts';
 import { listedName, pullScope, resource, urlOf, type UpstreamRepository } from './upstream-repository.ts';
@@ -113,6 +114,17 @@ export class ImageMirror {
     if (found === undefined) return undefined;
     const [verdict] = await this.#admission.verdicts(this.#manifests.nameOf(place), [found]);
     return verdict === 'allow' ? (found as Digest) : undefined;
+  }
+
+  /** The digest that a tag has now, also of one that a policy refuses; undefined if the upstream has no such tag. */
+  async digestOf(place: UpstreamRepository, tag: string): Promise<Digest | undefined> {
+    const entry = await this.#openManifest(place, tag);
+    if (!entry) return undefined;
+    try {
+      return (entry.metadata ?? (await entry.complete)).digest;
+    } finally {
+      entry.content.close();
+    }
   }
 
   #openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
@@ -216,27 +228,14 @@ export class ImageMirror {
 
   /** Whether clients get a tag with the digest that it had in the past. Throws `Denied`. */
   servesPast(place: UpstreamRepository, tag: string, digest: Digest): Promise<boolean> {
-    return this.#admission.serves(this.#pastName(place, new Map([[tag, digest]])), tag, digest);
+    return this.#admission.serves(pastName(this.nameOf(place), new Map([[tag, digest]])), tag, digest);
   }
 
   /** Those of `tags` that lists show with the digests that they had in the past. */
   async listedPast<T extends { reference: string; digest: string }>(place: UpstreamRepository, tags: readonly T[]) {
-    const name = this.#pastName(place, new Map(tags.map(({ reference, digest }) => [reference, digest])));
+    const name = pastName(this.nameOf(place), new Map(tags.map(({ reference, digest }) => [reference, digest])));
     const shown = await this.#admission.listed(name, tags, ({ reference }) => reference);
     return this.#admission.listed(name, shown, ({ digest }) => digest);
-  }
-
-  /** The repository as if its tags had these digests. */
-  #pastName(place: UpstreamRepository, digests: ReadonlyMap<string, string>): MirroredName {
-    const name = this.nameOf(place);
-    const digestOf = (reference: string) => digests.get(reference) ?? reference;
-    const of: MirroredName['facts']['of'] = async (references) => {
-      const facts = await name.facts.of([...new Set(references.map(digestOf))]);
-      return new Map(
-        references.flatMap((each) => (facts.has(digestOf(each)) ? [[each, facts.get(digestOf(each))!]] : [])),
-      );
-    };
-    return { ...name, facts: { of } };
   }
 
   /** Whether a manifest of the repository has been mirrored. */

@@ -57,7 +57,7 @@ export class StoredManifests {
       kind: 'image',
       name,
       shown: formsOf(place).map((form) => listedName({ upstream, name: form })),
-      facts: { of: (references) => this.#factsOf(place, references) },
+      facts: { of: (references) => this.#factsOf(place, references), naming: () => this.#naming(place) },
     };
   }
 
@@ -91,6 +91,19 @@ export class StoredManifests {
     }
     const seen = await this.#sightings.firstSeen(resource(place, 'manifest', '').key, 'manifest', [...naming]);
     return new Map([...seen].map(([index, firstSeenAt]) => [index, { firstSeenAt, digest: index }]));
+  }
+
+  /** Tells which of the repository's stored manifests name a manifest or blob, also by way of an index. */
+  async #naming(place: UpstreamRepository): Promise<(digest: string) => ReadonlySet<string>> {
+    const namedBy = new Map<string, string[]>();
+    for await (const [manifest, { blobs, children }] of this.latestContent(place, namingSearched, Infinity)) {
+      for (const { digest } of [...blobs, ...children]) namedBy.set(digest, [...(namedBy.get(digest) ?? []), manifest]);
+    }
+    return (digest) => {
+      const found = new Set<string>(namedBy.get(digest));
+      for (const each of found) for (const naming of namedBy.get(each) ?? []) found.add(naming);
+      return found;
+    };
   }
 
   /** Up to `limit` digests that a tag has had here, the latest first. */

@@ -1,0 +1,268 @@
+import { z } from 'zod';
+import { allow } from '../../accounts/allow.ts';
+import type { Principal } from '../../accounts/principal.ts';
+import { kindOfWord, protocolWords } from '../../config/protocols.ts';
+import type { NameStory } from '../../mirror/policy/upstream-policy.ts';
+import { waiverStates, type Waiver } from '../../policy/waiver.ts';
+import { maxWaiverReferences } from '../../policy/waiver-request.ts';
+import type { Waivers } from '../../policy/waivers.ts';
+import { DomainError } from '../../runtime/errors.ts';
+import { operation, type Operation, type OperationCall } from '../framework/operation.ts';
+import { pageQuery, readPage } from '../framework/paging.ts';
+import { actor, listOf, time, timeOf, timeOrNull } from '../framework/schemas.ts';
+
+const words = protocolWords.map(({ word }) => word);
+const kind = z.enum(words, `expected ${words.join(' or ')}`);
+
+export const waiverItem = z
+  .strictObject({
+    id: z.int().meta({ description: 'Its number' }),
+    state: z.enum(waiverStates),
+    account: z.string().nullable().meta({ description: 'The account for which it holds' }),
+    layer: z
+      .enum(['account', 'all'])
+      .nullable()
+      .meta({ description: 'The policy of which it lifts something for the account; null before it was approved' }),
+    kind,
+    name: z.string(),
+    references: z
+      .array(z.string())
+      .meta({ description: 'Versions, ranges of versions, tags, and the digests that tags had when it was requested' }),
+    lifts: z.string(),
+    reason: z.string(),
+    requested_by: actor.nullable().meta({ description: 'null without the scope admin' }),
+    requested_at: time,
+    decided_by: actor.nullable().meta({ description: 'Who approved or rejected it; null without the scope admin' }),
+    decided_at: time.nullable(),
+    expires_at: time,
+    ended_at: time.nullable(),
+    is_own: z.boolean().meta({ description: 'Whether the sender requested it, and so cannot decide it' }),
+  })
+  .meta({ id: 'Waiver' });
+export const waiverList = listOf(waiverItem);
+
+const waiverBody = z
+  .strictObject({
+    kind,
+    name: z.string().trim().min(1, 'expected a name').max(255),
+    references: z
+      .array(z.string().trim().min(1, 'expected a version, a tag or a digest').max(255))
+      .min(1, 'name a version, a tag or a digest')
+      .max(maxWaiverReferences)
+      .meta({
+        description:
+          'Versions, bounded ranges of versions such as `[2.0.0, 2.1.0)`, tags and digests. A tag means the digest that it has now',
+      }),
+    lifts: z
+      .string()
+      .trim()
+      .regex(/^[\w.:+-]{1,100}$/, 'expected age, the name of a rule, or the ID of an advisory or of an entry')
+      .meta({ description: '`age`, the name of a rule, or the ID of an advisory or of an entry of a list' }),
+    reason: z.string().trim().min(1, 'say why it is needed').max(500),
+    expires_at: z.iso
+      .datetime({ offset: true, error: 'expected a time such as 2027-01-31T12:00:00Z' })
+      .meta({ description: 'RFC 3339, at most the setting `waivers.longest` from now' }),
+  })
+  .meta({ id: 'WaiverRequest' });
+
+const layerQuery = z.object({
+  layer: z.enum(['account', 'all'], 'expected account or all').default('account').meta({
+    description:
+      '`all` concerns the policy of all accounts and the waivers of all accounts, and needs the scope `operate`',
+  }),
+});
+
+const idParameter = { id: 'The number of the waiver' };
+
+export interface WaiverOperationParts {
+  waivers: Waivers;
+  protocols: readonly { kind: string; explain(accountId: number, name: string): Promise<NameStory> }[];
+  accountName: (accountId: number) => Promise<string | undefined>;
+  now: () => number;
+}
+
+type Call = Pick<OperationCall<z.output<typeof layerQuery>, unknown>, 'principal' | 'params' | 'query'>;
+
+/**
+ * `/waivers`: what is let through although a policy refuses it. Who may read a name can request one; another person, rule or
+ * token decides it, for the policy of the account with `admin`, and for that of all accounts with `operate`.
+ */
+export function waiverOperations({ waivers, protocols, accountName, now }: WaiverOperationParts): Operation[] {
+  const item = async (waiver: Waiver, principal: Principal): Promise<z.input<typeof waiverItem>> => {
+    const isOwn = waiver.requester === requesterOf(principal);
+    const seesPeople = principal.scopes.has('admin') || principal.scopes.has('operate');
+    return {
+      id: waiver.id,
+      state: stateOf(waiver, now()),
+      account: (await accountName(waiver.accountId)) ?? null,
+      layer: waiver.layer,
+      kind: waiver.kind,
+      name: waiver.name,
+      references: [...waiver.references],
+      lifts: waiver.lifts,
+      reason: waiver.reason,
+      requested_by: seesPeople || isOwn ? waiver.requestedBy : null,
+      requested_at: timeOf(waiver.requestedAt),
+      decided_by: seesPeople ? waiver.decidedBy : null,
+      decided_at: timeOrNull(waiver.decidedAt),
+      expires_at: timeOf(waiver.expiresAt),
+      ended_at: timeOrNull(waiver.endedAt),
+      is_own: isOwn,
+    };
+  };
+  /** The waiver that a request names, which its sender may see. All operations load it here. */
+  const named = async ({ principal, params, query: { layer } }: Call) => {
+    if (layer === 'all') allow(principal, 'operate');
+    const found = await waivers.get(layer === 'all' ? undefined : principal.accountId, numberOf(params['id']!));
+    if (!sees(principal, found)) throw new DomainError('NotFound', `There is no waiver ${found.id} in this account.`);
+    return found;
+  };
+  const decide = async (call: Call, state: 'approved' | 'rejected') => {
+    const {
+      principal,
+      query: { layer },
+    } = call;
+    const { id, accountId, key, kind: word } = await named(call);
+    allow(principal, layer === 'all' ? 'operate' : 'admin', kindOfWord(word), key);
+    const decision = state === 'approved' ? { state, layer } : { state };
+    return item(await waivers.decide(accountId, id, decision, requesterOf(principal)), principal);
+  };
+  return [
+    operation({
+      method: 'get',
+      path: '/waivers',
+      id: 'listWaivers',
+      summary: 'List the waivers of the account, or with `layer=all` of all accounts, the latest first',
+      action: 'account',
+      query: pageQuery.extend({
+        ...layerQuery.shape,
+        state: z
+          .enum(waiverStates, `expected one of ${waiverStates.join(', ')}`)
+          .optional()
+          .meta({ description: 'Only waivers in this state' }),
+      }),
+      status: 200,
+      answer: waiverList,
+      run: async ({ principal, query }) => {
+        const { layer, state } = query;
+        if (layer === 'all') allow(principal, 'operate');
+        const accountId = layer === 'all' ? undefined : principal.accountId;
+        const { entries, next_cursor } = await readPage(query, {
+          name: 'waivers',
+          key: z.tuple([z.int()]),
+          keyOf: ({ id }: Waiver) => [id] as [number],
+          read: (limit, after) => waivers.list(accountId, state, limit, after?.[0]),
+          isVisible: (each) => sees(principal, each) && (state === undefined || stateOf(each, now()) === state),
+        });
+        return { items: await Promise.all(entries.map((each) => item(each, principal))), next_cursor };
+      },
+    }),
+    operation({
+      method: 'post',
+      path: '/waivers',
+      id: 'requestWaiver',
+      summary: 'Request that something is let through which a policy refuses. Somebody else approves or rejects it',
+      action: 'account',
+      body: waiverBody,
+      status: 201,
+      answer: waiverItem,
+      run: async ({ principal, body }) => {
+        const nameKind = kindOfWord(body.kind)!;
+        allow(principal, 'read', nameKind, body.name.toLowerCase());
+        const { accountId } = principal;
+        const story = await protocols.find((each) => each.kind === nameKind)!.explain(accountId, body.name);
+        const resolved = await waivers.resolve(story, body.name, body.references);
+        const made = await waivers.request({
+          ...resolved,
+          accountId,
+          kind: body.kind as Waiver['kind'],
+          lifts: body.lifts,
+          reason: body.reason,
+          requester: requesterOf(principal),
+          expiresAt: Date.parse(body.expires_at),
+        });
+        return item(made, principal);
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/waivers/:id',
+      id: 'getWaiver',
+      summary: 'Show a waiver',
+      action: 'account',
+      params: idParameter,
+      query: layerQuery,
+      status: 200,
+      answer: waiverItem,
+      run: async (call) => item(await named(call), call.principal),
+    }),
+    operation({
+      method: 'post',
+      path: '/waivers/:id/approve',
+      id: 'approveWaiver',
+      summary:
+        'Approve a request of somebody else: with the scope admin in the policy of the account, with `layer=all` and the scope operate in the policy of all accounts',
+      action: 'any',
+      params: idParameter,
+      query: layerQuery,
+      status: 200,
+      answer: waiverItem,
+      run: (call) => decide(call, 'approved'),
+    }),
+    operation({
+      method: 'post',
+      path: '/waivers/:id/reject',
+      id: 'rejectWaiver',
+      summary: 'Reject a request of somebody else, with the same scopes as to approve it',
+      action: 'any',
+      params: idParameter,
+      query: layerQuery,
+      status: 200,
+      answer: waiverItem,
+      run: (call) => decide(call, 'rejected'),
+    }),
+    operation({
+      method: 'delete',
+      path: '/waivers/:id',
+      id: 'endWaiver',
+      summary: 'End a waiver now: an own one, or any with the scope admin, or with `layer=all` and the scope operate',
+      action: 'account',
+      params: idParameter,
+      query: layerQuery,
+      status: 204,
+      run: async (call) => {
+        const {
+          principal,
+          query: { layer },
+        } = call;
+        const { id, accountId, requester, kind: word, key } = await named(call);
+        if (layer === 'account' && requester !== requesterOf(principal))
+          allow(principal, 'admin', kindOfWord(word), key);
+        await waivers.end(accountId, id);
+      },
+    }),
+  ];
+}
+
+/** Who counts as one: a person with all own tokens, a rule with all tokens that it gives, or else a token. */
+function requesterOf(principal: Principal): string {
+  if (principal.kind === 'anonymous') throw new DomainError('Unauthorized', 'Authenticate with an API token.');
+  if (principal.personId !== null) return `person:${principal.personId}`;
+  const { publisherId, tokenId } = principal as Extract<Principal, { kind: 'token' }>;
+  return publisherId === null ? `token:${tokenId}` : `rule:${publisherId}`;
+}
+
+/** Whether the name patterns of a principal show it a waiver. */
+function sees(principal: Principal, waiver: Waiver): boolean {
+  const names = principal.names?.of(kindOfWord(waiver.kind)!);
+  return names === undefined || names.includes(waiver.key) || waiver.requester === requesterOf(principal);
+}
+
+/** The job that records ends may run later. */
+function stateOf({ state, expiresAt }: Waiver, now: number): Waiver['state'] {
+  return expiresAt <= now && state !== 'rejected' ? 'ended' : state;
+}
+
+function numberOf(text: string): number {
+  return /^\d{1,15}$/.test(text) ? Number(text) : 0;
+}
