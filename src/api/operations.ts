@@ -92,7 +92,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...upstreamOperations(parts.upstreams),
     ...explainOperations({ ...parts, ...parts.upstreams }),
     ...prefetchOperations(parts.prefetches),
-    ...policyOperations(parts.policies, () => parts.jobs.launch('known-bad')),
+    ...policyOperations(parts.policies, () => parts.jobs.launch('known-bad'), parts.now),
     ...waiverOperations({ ...parts, accountName: (id) => parts.accounts.nameOf(id) }),
   ];
 }

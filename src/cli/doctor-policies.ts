@@ -13,7 +13,7 @@ export async function examinePolicies(installation: Installation): Promise<Check
   const holdsPackages = stored.some(({ document }) => document.minimumAge.packages > 0);
   const undated = holdsPackages ? await upstreamsWithoutDates(installation) : [];
   return Promise.all(
-    stored.map(async ({ accountId, document, written }) => {
+    stored.map(async ({ accountId, document, written, suspendedUntil }) => {
       const { mode, knownBad, minimumAge } = document;
       const { unknownDate, packages } = minimumAge;
       const problems: string[] = [];
@@ -29,6 +29,10 @@ export async function examinePolicies(installation: Installation): Promise<Check
           );
         else doubts.push(`the upstream ${id} says no dates, so its packages count from their first sighting here`);
       }
+      if (suspendedUntil > core.now())
+        doubts.push(
+          `it is suspended until ${new Date(suspendedUntil).toISOString()}, so it refuses nothing until then`,
+        );
       if (mode === 'audit') doubts.push('it is in audit mode, so it refuses nothing');
       const name = accountId === allAccounts ? undefined : await core.accounts.nameOf(accountId);
       const subject = name === undefined ? 'policy of all accounts' : `policy of the account ${name}`;

@@ -1,10 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
+import { parseDuration } from '../config/units.ts';
 import type { Environment } from '../config/load.ts';
 import { typed } from '../runtime/command-name.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { parsePolicy, writePolicy } from '../policy/document.ts';
 import { allAccounts, refusesAllText } from '../policy/policies.ts';
+import type { Core } from '../server/core.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 interface LayerOptions {
@@ -35,14 +37,13 @@ export function addPolicy(program: Command, environment: Environment, terminal: 
       await withInstallation(environment, async ({ core }) => {
         const text = await readText(file, terminal);
         const parsed = named(file, () => parsePolicy(text));
-        const layer = account === undefined ? allAccounts : await accountId(core, account);
+        const layer = await layerOf(core, account);
         const { refusesAll } = named(file, () => core.policies.check(parsed?.written));
         if (refusesAll && !yes)
           throw new DomainError('Invalid', `${file}: ${refusesAllText} Add --yes if you mean that.`);
         if (!dryRun) await core.policies.put(layer, parsed?.written ?? {}, 'command');
-        const what = account === undefined ? 'of all accounts' : `of the account ${account}`;
         const done = dryRun ? 'is valid; nothing was changed' : parsed ? 'is in force' : 'has ended';
-        terminal.stderr.write(`The policy ${what} ${done}.\n`);
+        terminal.stderr.write(`The policy ${whose(account)} ${done}.\n`);
         if (dryRun || !parsed || parsed.document.knownBad.lists.length === 0) return;
         const read = typed('jobs run known-bad');
         terminal.stderr.write(
@@ -50,14 +51,43 @@ export function addPolicy(program: Command, environment: Environment, terminal: 
         );
       });
     });
-  add('show', 'print the policy in force as YAML').action(async ({ account }: LayerOptions) => {
+  add('suspend', 'do not enforce the policy for a time; its lists of known bad content still hold')
+    .requiredOption('--for <time>', 'for how long, such as 30m or 2h; at most 24h')
+    .action(async ({ account, for: text }: LayerOptions & { for: string }) => {
+      const duration = parseDuration(text);
+      if (!duration) throw new DomainError('Invalid', '--for: expected a time such as 30m or 2h.');
+      await withInstallation(environment, async ({ core }) => {
+        const until = await core.policies.suspend(await layerOf(core, account), duration);
+        terminal.stderr.write(`The policy ${whose(account)} ${suspendedText(until)}\n`);
+      });
+    });
+  add('resume', 'enforce a suspended policy again').action(async ({ account }: LayerOptions) => {
     await withInstallation(environment, async ({ core }) => {
-      const layer = account === undefined ? allAccounts : await accountId(core, account);
-      const stored = await core.policies.get(layer);
-      if (stored?.document) terminal.stdout.write(writePolicy(stored.written));
-      else terminal.stderr.write('There is no policy.\n');
+      await core.policies.suspend(await layerOf(core, account), 0);
+      terminal.stderr.write(`The policy ${whose(account)} is enforced again.\n`);
     });
   });
+  add('show', 'print the policy in force as YAML').action(async ({ account }: LayerOptions) => {
+    await withInstallation(environment, async ({ core }) => {
+      const stored = await core.policies.get(await layerOf(core, account));
+      if (stored?.document) terminal.stdout.write(writePolicy(stored.written));
+      else terminal.stderr.write('There is no policy.\n');
+      if (stored && stored.suspendedUntil > core.now())
+        terminal.stderr.write(`It ${suspendedText(stored.suspendedUntil)}\n`);
+    });
+  });
+}
+
+async function layerOf(core: Core, account: string | undefined): Promise<number> {
+  return account === undefined ? allAccounts : accountId(core, account);
+}
+
+function whose(account: string | undefined): string {
+  return account === undefined ? 'of all accounts' : `of the account ${account}`;
+}
+
+function suspendedText(until: number): string {
+  return `is suspended until ${new Date(until).toISOString()}: until then it refuses nothing, except what its lists name.`;
 }
 
 async function readText(file: string, { stdin }: Terminal): Promise<string> {

@@ -20,6 +20,8 @@ export interface StoredPolicy {
   regimes: readonly Regime[];
   /** Milliseconds since 1970 UTC. */
   changedAt: number;
+  /** Until when it is not enforced; 0 if it never was suspended since it was applied. */
+  suspendedUntil: number;
 }
 
 interface PolicyRow {
@@ -28,11 +30,14 @@ interface PolicyRow {
   revision: number;
   regimes: string;
   changed_at: number;
+  suspended_until: number;
 }
 
 /** A policy that was read. */
 interface CompiledPolicy {
   layer: Layer | undefined;
+  /** The same while it is suspended: it only counts what it would refuse. */
+  suspended: Layer | undefined;
   lists: readonly ListSettings[];
 }
 
@@ -53,7 +58,10 @@ const maxRegimes = 50;
 /** Layers that are kept in memory. */
 const maxLayers = 1000;
 const none: readonly ListSettings[] = [];
-const sql = 'SELECT account_id, document, revision, regimes, changed_at FROM policies WHERE account_id IN (0, ?)';
+const columns = 'account_id, document, revision, regimes, changed_at, suspended_until';
+const sql = `SELECT ${columns} FROM policies WHERE account_id IN (0, ?)`;
+/** The longest time for which a policy can be suspended; milliseconds. */
+const maxSuspension = 86_400_000;
 
 /**
  * The policies for mirrored content: one for all accounts, and one for each account that has one. A change acts with the next
@@ -70,7 +78,11 @@ export class Policies {
   /** The layers that hold for an account, or for readers without one (0). */
   async layersOf(accountId: number): Promise<readonly Layer[]> {
     const rows = await this.#parts.database.selectCached<PolicyRow>(sql, [accountId]);
-    return rows.length === 0 ? [] : rows.map((row) => this.#compiledOf(row).layer).filter((each) => each !== undefined);
+    if (rows.length === 0) return [];
+    const now = this.#parts.now();
+    return rows
+      .map((row) => this.#compiledOf(row)[row.suspended_until > now ? 'suspended' : 'layer'])
+      .filter((each) => each !== undefined);
   }
 
   /** The lists of known bad content, which the policy of all accounts names; the same array until it changes. */
@@ -81,17 +93,16 @@ export class Policies {
 
   /** The policy of one layer; undefined if there never was one. */
   async get(accountId: number): Promise<StoredPolicy | undefined> {
-    const row = await this.#parts.database.get<PolicyRow>(
-      'SELECT account_id, document, revision, regimes, changed_at FROM policies WHERE account_id = ?',
-      [accountId],
-    );
+    const row = await this.#parts.database.get<PolicyRow>(`SELECT ${columns} FROM policies WHERE account_id = ?`, [
+      accountId,
+    ]);
     return row && storedOf(row);
   }
 
   /** Up to `limit` policies in force, the one of all accounts first. */
   async all(limit: number): Promise<(StoredPolicy & { document: PolicyDocument })[]> {
     const rows = await this.#parts.database.select<PolicyRow>(
-      'SELECT account_id, document, revision, regimes, changed_at FROM policies ORDER BY account_id LIMIT ?',
+      `SELECT ${columns} FROM policies ORDER BY account_id LIMIT ?`,
       [limit],
     );
     return rows.map(storedOf).flatMap((each) => (each.document ? [{ ...each, document: each.document }] : []));
@@ -109,7 +120,7 @@ export class Policies {
   }
 
   /**
-   * Replaces the policy of one layer; an empty one ends it. Only a command names files of this machine and opens private
+   * Replaces the policy of one layer, which ends its suspension; an empty one ends the policy. Only a command names files of this machine and opens private
    * addresses. Throws `Invalid`, and then changes nothing.
    */
   async put(accountId: number, written: unknown, by: 'client' | 'command'): Promise<StoredPolicy> {
@@ -130,6 +141,7 @@ export class Policies {
         revision: (before?.revision ?? 0) + 1,
         regimes: regimesAfter(before, document, changedAt),
         changedAt,
+        suspendedUntil: 0,
       };
       const values = {
         account_id: accountId,
@@ -137,15 +149,44 @@ export class Policies {
         revision: stored.revision,
         regimes: JSON.stringify(stored.regimes),
         changed_at: changedAt,
+        suspended_until: 0,
       };
-      const changed = ['document', 'revision', 'regimes', 'changed_at'];
+      const changed = ['document', 'revision', 'regimes', 'changed_at', 'suspended_until'];
       await tx.upsert('policies', ['account_id'], [values], changed.map((each) => `${each} = new.${each}`).join(', '));
-      const layer = accountId === allAccounts ? 'all' : 'account';
+      const details = { layer: scopeOf(accountId), mode: document?.mode ?? null, revision: stored.revision };
       const subject = { kind: 'account', name };
-      const details = { layer, mode: document?.mode ?? null, revision: stored.revision };
       await recordEvent(tx, { type: 'policy.changed', accountId, subject, details }, changedAt);
       return stored;
     });
+  }
+
+  /**
+   * Does not enforce the policy of one layer for `duration` (milliseconds), or enforces it again with 0. Its lists of known bad
+   * content still hold. Resolves to when it is enforced again; milliseconds since 1970 UTC. Throws `Invalid`.
+   */
+  async suspend(accountId: number, duration: number): Promise<number> {
+    if (duration > maxSuspension) throw new DomainError('Invalid', 'A policy can be suspended for 24h at most.');
+    const now = this.#parts.now();
+    const until = now + duration;
+    const name = accountId === allAccounts ? null : ((await this.#parts.accountName(accountId)) ?? null);
+    await this.#parts.database.transaction(async (tx) => {
+      const row = await tx.get<PolicyRow>('SELECT * FROM policies WHERE account_id = ?', [accountId]);
+      const stored = row && storedOf(row);
+      if (duration > 0 && stored?.document?.mode !== 'enforce')
+        throw new DomainError('Invalid', 'There is no policy that is enforced, so there is nothing to suspend.');
+      if (duration === 0 && !(stored && stored.suspendedUntil > now))
+        throw new DomainError('Invalid', 'The policy is not suspended.');
+      // What clients get until then stays open, as after a policy in audit mode.
+      const regime: Regime = { packages: 0, images: 0, until };
+      await tx.run(
+        'UPDATE policies SET suspended_until = ?, regimes = ?, revision = revision + 1 WHERE account_id = ?',
+        [duration > 0 ? until : 0, JSON.stringify([regime]), accountId],
+      );
+      const type = duration > 0 ? 'policy.suspended' : 'policy.resumed';
+      const details = { layer: scopeOf(accountId), ...(duration > 0 && { until: new Date(until).toISOString() }) };
+      await recordEvent(tx, { type, accountId, subject: { kind: 'account', name }, details }, now);
+    });
+    return until;
   }
 
   #compiledOf(row: PolicyRow): CompiledPolicy {
@@ -153,14 +194,20 @@ export class Policies {
     const known = this.#compiled.get(key);
     if (known) return known;
     const { document, regimes } = storedOf(row);
-    const scope = row.account_id === allAccounts ? 'all' : 'account';
+    const scope = scopeOf(row.account_id);
+    const layer = document ? compileLayer({ scope, document, regimes }, this.#parts.readRange) : undefined;
     const compiled: CompiledPolicy = {
-      layer: document ? compileLayer({ scope, document, regimes }, this.#parts.readRange) : undefined,
+      layer,
+      suspended: layer && { ...layer, isEnforced: false },
       lists: document ? listsOf(document) : none,
     };
     this.#compiled.set(key, compiled);
     return compiled;
   }
+}
+
+function scopeOf(accountId: number): Layer['scope'] {
+  return accountId === allAccounts ? 'all' : 'account';
 }
 
 /** A policy in audit mode refuses nothing by its lists either. */
@@ -191,6 +238,7 @@ function storedOf(row: PolicyRow): StoredPolicy {
     revision: row.revision,
     regimes: JSON.parse(row.regimes) as Regime[],
     changedAt: row.changed_at,
+    suspendedUntil: row.suspended_until,
   };
 }
 
@@ -198,7 +246,7 @@ function storedOf(row: PolicyRow): StoredPolicy {
 function regimesAfter(before: StoredPolicy | undefined, after: PolicyDocument | null, now: number): Regime[] {
   const earlier = [...(before?.regimes ?? [])];
   if (!after) return earlier;
-  const isOpen = !before?.document || before.document.mode === 'audit';
+  const isOpen = !before?.document || before.document.mode === 'audit' || before.suspendedUntil > now;
   const { packages, images } = isOpen ? { packages: 0, images: 0 } : before.document!.minimumAge;
   const ended: Regime = { packages, images, until: now };
   const kept = earlier.filter((each) => each.packages < ended.packages || each.images < ended.images);

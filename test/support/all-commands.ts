@@ -26,6 +26,7 @@ export const needed = (folder: string): Record<string, string> => ({
   cert: '--self-signed',
   explain: 'Lib 1.0.0',
   'policy apply': `${folder}/list.txt`,
+  'policy suspend': '--for 2h',
   prefetch: `${folder}/list.txt`,
   'jobs run': 'gc',
 });

@@ -4,7 +4,7 @@ import type { Principal } from '../../accounts/principal.ts';
 import { parsePolicy, writePolicy } from '../../policy/document.ts';
 import { allAccounts, refusesAllText, type Policies, type StoredPolicy } from '../../policy/policies.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { time, timeOrNull } from '../framework/schemas.ts';
+import { time, timeOf, timeOrNull } from '../framework/schemas.ts';
 
 const layers = ['account', 'all'] as const;
 type LayerName = (typeof layers)[number];
@@ -32,6 +32,9 @@ export const policyItem = z
       .meta({ description: 'The same as YAML; null of one that is too long for `/policy/check`' }),
     revision: z.int().min(0).meta({ description: 'Grows with each change; 0 before the first one' }),
     changed_at: time.nullable(),
+    suspended_until: time
+      .nullable()
+      .meta({ description: 'Until when it is not enforced, except its lists of known bad content; else null' }),
   })
   .meta({ id: 'Policy' });
 
@@ -57,7 +60,7 @@ const policyBody = z
   .meta({ description: 'The policy; docs/policy.md describes it. An empty object ends it' });
 
 /** `/policy`: which content of upstreams an account gets. */
-export function policyOperations(policies: Policies, readLists: () => Promise<void>): Operation[] {
+export function policyOperations(policies: Policies, readLists: () => Promise<void>, now: () => number): Operation[] {
   return [
     operation({
       method: 'get',
@@ -70,7 +73,7 @@ export function policyOperations(policies: Policies, readLists: () => Promise<vo
       answer: policyItem,
       run: async ({ principal, query: { layer } }) => {
         if (layer === 'all') allow(principal, 'operate');
-        return toItem(layer, await policies.get(accountOf(principal, layer)));
+        return toItem(layer, await policies.get(accountOf(principal, layer)), now());
       },
     }),
     operation({
@@ -110,7 +113,7 @@ export function policyOperations(policies: Policies, readLists: () => Promise<vo
         const stored = await policies.put(accountOf(principal, layer), body, 'client');
         // New lists deny something when they were read. A run that goes on already is followed by one of the schedule.
         if (stored.document && stored.document.knownBad.lists.length > 0) await readLists().catch(ignore);
-        return toItem(layer, stored);
+        return toItem(layer, stored, now());
       },
     }),
   ];
@@ -122,13 +125,14 @@ function accountOf({ accountId }: Principal, layer: LayerName): number {
   return layer === 'all' ? allAccounts : accountId;
 }
 
-function toItem(layer: LayerName, stored: StoredPolicy | undefined): z.input<typeof policyItem> {
+function toItem(layer: LayerName, stored: StoredPolicy | undefined, now: number): z.input<typeof policyItem> {
   return {
     layer,
     policy: (stored?.written ?? null) as Record<string, unknown> | null,
     text: stored ? textOf(stored) : null,
     revision: stored?.revision ?? 0,
     changed_at: timeOrNull(stored?.changedAt ?? null),
+    suspended_until: stored && stored.suspendedUntil > now ? timeOf(stored.suspendedUntil) : null,
   };
 }
 

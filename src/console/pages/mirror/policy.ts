@@ -93,11 +93,18 @@ function layerLinks(layer: Layer): Html {
 }
 
 function stateOf(stored: z.input<typeof policyItem>, now: number): Html {
-  const { policy, changed_at: at } = stored;
+  const { policy, changed_at: at, suspended_until: until } = stored;
   if (policy === null) return html`<p class="empty">There is no policy: clients get all that the upstreams have.</p>`;
   const mode = policy['mode'] === 'audit' ? 'Refusals are only counted' : 'In force';
-  return html`<p>
-    ${mode}, changed ${ago(at, now)}.
-    ${isTooLong(stored) && html`It is too long for this page: use <code>${typed('policy show')}</code>.`}
-  </p>`;
+  return html`${
+      until !== null &&
+      html`<p class="warning">
+        Suspended: it is enforced again ${ago(until, now)}. Until then it refuses nothing, except what its lists of
+        known bad content name.
+      </p>`
+    }
+    <p>
+      ${mode}, changed ${ago(at, now)}.
+      ${isTooLong(stored) && html`It is too long for this page: use <code>${typed('policy show')}</code>.`}
+    </p>`;
 }
