@@ -22,6 +22,7 @@ import { addPublisher } from './publisher.ts';
 import { addServe } from './serve.ts';
 import { addStorage } from './storage.ts';
 import { addToken } from './token.ts';
+import { addWaiver } from './waiver.ts';
 import { addUsage } from './usage.ts';
 import { addWebhook } from './webhook.ts';
 
@@ -48,6 +49,7 @@ export function run(words: readonly string[], environment: Environment, outside:
     addCert(program, environment, terminal);
     addPrefetch(program, environment, terminal);
     addPolicy(program, environment, terminal);
+    addWaiver(program, environment, terminal);
     addExplain(program, environment, terminal);
     addJobs(program, environment, terminal);
     addInstances(program, environment, terminal);

@@ -27,6 +27,10 @@ export const needed = (folder: string): Record<string, string> => ({
   explain: 'Lib 1.0.0',
   'policy apply': `${folder}/list.txt`,
   'policy suspend': '--for 2h',
+  'waiver request': 'Lib 1.0.0 --lifts age --reason needed --for 1d',
+  'waiver approve': '1 --layer all',
+  'waiver reject': '1',
+  'waiver end': '1',
   prefetch: `${folder}/list.txt`,
   'jobs run': 'gc',
 });
