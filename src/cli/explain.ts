@@ -2,38 +2,32 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Decision } from '../policy/decide.ts';
-import { kindOfWord, protocolWords } from '../config/protocols.ts';
+import { addKindOption, protocolOf, type KindOptions } from './named-kind.ts';
 import { forAccount, type Terminal } from './with-installation.ts';
-
-interface ExplainOptions {
-  kind?: string;
-}
-
-const words = protocolWords.map(({ word }) => word);
 
 /** `entrepot explain` */
 export function addExplain(program: Command, environment: Environment, terminal: Terminal): void {
   const command = program
     .command('explain <name> <reference>')
-    .description('say what the policy decides of a version of a package, or of a tag or digest of an image, and why')
-    .option('--kind <kind>', `what the name is: ${words.join(' or ')}; without it, a name with a slash is an image`);
-  forAccount<ExplainOptions>(command, environment, async (account, { core, protocols }, options, name, reference) => {
-    const word = options.kind ?? (name!.includes('/') ? 'image' : 'package');
-    const kind = kindOfWord(word);
-    const protocol = protocols.find((each) => each.kind === kind);
-    if (!protocol) throw new DomainError('Invalid', `--kind: expected ${words.join(' or ')}.`);
-    const story = await protocol.explain(account, name!);
-    const found = await story.referenceTo?.(reference!);
-    if (!found) {
-      const why = story.isHosted
-        ? 'It is hosted here, and a policy concerns mirrored content only.'
-        : 'No upstream serves it.';
-      throw new DomainError('NotFound', `${name} ${reference}: there is nothing to decide. ${why}`);
-    }
-    const { enforced, audited } = await core.gate.explain(found.name, found.reference);
-    terminal.stdout.write(linesOf(enforced));
-    if (audited.verdict !== enforced.verdict) terminal.stdout.write(`in audit mode: ${linesOf(audited)}`);
-  });
+    .description('say what the policy decides of a version of a package, or of a tag or digest of an image, and why');
+  forAccount<KindOptions>(
+    addKindOption(command),
+    environment,
+    async (account, { core, protocols }, options, name, reference) => {
+      const { protocol } = protocolOf(protocols, name!, options);
+      const story = await protocol.explain(account, name!);
+      const found = await story.referenceTo?.(reference!);
+      if (!found) {
+        const why = story.isHosted
+          ? 'It is hosted here, and a policy concerns mirrored content only.'
+          : 'No upstream serves it.';
+        throw new DomainError('NotFound', `${name} ${reference}: there is nothing to decide. ${why}`);
+      }
+      const { enforced, audited } = await core.gate.explain(found.name, found.reference);
+      terminal.stdout.write(linesOf(enforced));
+      if (audited.verdict !== enforced.verdict) terminal.stdout.write(`in audit mode: ${linesOf(audited)}`);
+    },
+  );
 }
 
 function linesOf({ verdict, layer, rule, list, reason, until, evidence }: Decision): string {

@@ -1,22 +1,20 @@
 import { Option, type Command } from 'commander';
-import { kindOfWord, protocolWords } from '../config/protocols.ts';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { waiverStates, type Waiver, type WaiverState } from '../policy/waiver.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { pagesOf } from '../runtime/pages.ts';
+import { addKindOption, protocolOf, type KindOptions } from './named-kind.ts';
 import { row } from './printed.ts';
 import { accountId, forAccount, withInstallation, type Terminal } from './with-installation.ts';
 
-interface RequestOptions {
-  kind?: string;
+interface RequestOptions extends KindOptions {
   lifts: string;
   reason: string;
   for: string;
 }
 
 const pageSize = 500;
-const words = protocolWords.map(({ word }) => word);
 /** Requests by commands count as those of one person. */
 const requester = 'system:command';
 
@@ -26,18 +24,18 @@ export function addWaiver(program: Command, environment: Environment, terminal: 
     .command('waiver')
     .description('what is let through for a time although a policy refuses it: requests, and what was decided of them');
   forAccount<RequestOptions>(
-    waiver
-      .command('request <name> <references...>')
-      .description('request a waiver for versions, bounded ranges of versions, tags or digests, and print its number')
-      .requiredOption('--lifts <what>', 'age, the name of a rule, or the ID of an advisory or of an entry of a list')
-      .requiredOption('--reason <text>', 'why it is needed')
-      .requiredOption('--for <time>', 'for how long, such as 14d; at most the setting waivers.longest')
-      .option('--kind <kind>', `what the name is: ${words.join(' or ')}; without it, a name with a slash is an image`),
+    addKindOption(
+      waiver
+        .command('request <name> <references...>')
+        .description('request a waiver for versions, bounded ranges of versions, tags or digests, and print its number')
+        .requiredOption('--lifts <what>', 'age, the name of a rule, or the ID of an advisory or of an entry of a list')
+        .requiredOption('--reason <text>', 'why it is needed')
+        .requiredOption('--for <time>', 'for how long, such as 14d; at most the setting waivers.longest'),
+    ),
     environment,
-    async (account, { core, protocols }, { kind: given, lifts, reason, for: text }, name, references) => {
-      const word = given ?? (name!.includes('/') ? 'image' : 'package');
-      const protocol = protocols.find(({ kind }) => kind === kindOfWord(word));
-      if (!protocol) throw new DomainError('Invalid', `--kind: expected ${words.join(' or ')}.`);
+    async (account, { core, protocols }, options, name, references) => {
+      const { lifts, reason, for: text } = options;
+      const { protocol, word } = protocolOf(protocols, name!, options);
       const duration = parseDuration(text);
       if (!duration) throw new DomainError('Invalid', '--for: expected a time such as 12h or 14d.');
       const story = await protocol.explain(account, name!);

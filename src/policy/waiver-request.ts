@@ -4,6 +4,10 @@ import type { RangeReader } from './compile.ts';
 
 /** Most references of a request. A tag is kept with its digest. */
 export const maxWaiverReferences = 50;
+/** Most characters of a reason. */
+export const maxReason = 500;
+/** What a waiver can lift, as a word. */
+export const liftedPattern = /^[\w.:+-]{1,100}$/;
 
 /** Whether a reference is a range of versions. */
 export function isRange(reference: string): boolean {
@@ -24,6 +28,8 @@ export async function resolveReferences(
       : 'no upstream serves it';
     throw invalid('name', `${name}: ${why}`);
   }
+  if (references.length > maxWaiverReferences)
+    throw invalid('references', `a waiver has at most ${maxWaiverReferences} references`);
   const resolved = new Set<string>();
   for (const each of references)
     for (const reference of await resolve(story, each.trim(), readRange)) resolved.add(reference);
@@ -46,6 +52,14 @@ async function resolve(story: NameStory, text: string, readRange: RangeReader): 
   const digest = await story.digestOf(reference);
   if (digest === undefined) throw invalid('references', `${text}: the upstream has no such tag`);
   return [reference, digest];
+}
+
+/** Throws `Invalid` for what the fields of a waiver cannot hold. */
+export function checkTexts({ lifts, reason }: { lifts: string; reason: string }): void {
+  if (!liftedPattern.test(lifts))
+    throw invalid('lifts', 'expected age, the name of a rule, or the ID of an advisory or of an entry');
+  if (reason.trim() === '' || reason.length > maxReason)
+    throw invalid('reason', `say in 1 to ${maxReason} characters why it is needed`);
 }
 
 function invalid(field: string, message: string): DomainError {

@@ -7,7 +7,7 @@ import type { NameStory } from '../mirror/policy/upstream-policy.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { RangeReader } from './compile.ts';
 import type { Layer } from './decide.ts';
-import { resolveReferences } from './waiver-request.ts';
+import { checkTexts, resolveReferences } from './waiver-request.ts';
 import { toWaiver, type Waiver, type WaiverRow, type WaiverState } from './waiver.ts';
 
 type NewWaiver = Pick<
@@ -66,11 +66,12 @@ export class Waivers {
     return resolveReferences(story, name, references, this.#parts.readRange);
   }
 
-  /** Requests a waiver. Throws `Invalid` for its end, and `QuotaExceeded`. */
+  /** Requests a waiver. Throws `Invalid` for its end or its texts, and `QuotaExceeded`. */
   async request(wanted: NewWaiver): Promise<Waiver> {
     const { database, now, longest } = this.#parts;
     const time = now();
     const { accountId, expiresAt, requester } = wanted;
+    checkTexts(wanted);
     const latest = time + longest;
     if (expiresAt <= time) throw invalidEnd('expected a time in the future');
     if (expiresAt > latest)

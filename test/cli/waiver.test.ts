@@ -25,6 +25,8 @@ for (const dialect of dialects) {
     t.regex((await request('1.0', '91d')).stderr, /waivers\.longest/);
     t.regex((await request('1.0', 'soon')).stderr, /--for: expected/);
     t.regex((await request('[1.0, )', '7d')).stderr, /first and a last version/);
+    const long = ['--lifts', 'age', '--reason', 'x'.repeat(501), '--for', '1d'];
+    t.regex((await waiver('request', 'Lib', '1.0', ...long)).stderr, /1 to 500 characters/);
     const listed = await waiver('list', '--state', 'requested', '--account', 'default');
     t.regex(
       listed.stdout,

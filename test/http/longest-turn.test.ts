@@ -34,6 +34,8 @@ const unknown = new Set([
   'DELETE /v1/claims/container/{name}',
   'DELETE /v1/sessions/{id}',
   'DELETE /v1/prefetch/{id}',
+  'GET /v1/waivers/{id}',
+  'DELETE /v1/waivers/{id}',
 ]);
 
 /** What only a person may do. */
@@ -216,6 +218,7 @@ const pages = [
   '/console/publishers',
   '/console/claims',
   '/console/policy',
+  '/console/waivers',
   '/console/prefetch',
   '/console/connect',
   '/console/failures',

@@ -16,6 +16,7 @@ export interface ExtraContent {
   ruleId: string;
   advisoryId: string;
   prefetchId: string;
+  waiverId: string;
   /** An upstream, and an entry that is stored of it. */
   upstream: string;
   entryId: string;
@@ -53,6 +54,14 @@ export async function addExtras(
   form.append('file', new Blob(['services:\n  db:\n    image: alpine:3.21\n']), 'compose.yaml');
   const started = await server.fetch('/v1/prefetch', { method: 'POST', body: form });
   const prefetch = (await started.json()) as { id: string };
+  const waiver = await post('/v1/waivers', {
+    kind: 'package',
+    name: 'Serilog',
+    references: ['4.2.0'],
+    lifts: 'age',
+    reason: 'It has the fix that the release needs.',
+    expires_at: new Date(server.clock.now! + 14 * 86_400_000).toISOString(),
+  });
   const list = await server.fetch(`/v1/upstreams/${upstream}/entries`);
   const { items } = (await list.json()) as { items: { id: string }[] };
   return {
@@ -61,6 +70,7 @@ export async function addExtras(
     ruleId: rule.id,
     advisoryId: advisory.id,
     prefetchId: prefetch.id,
+    waiverId: waiver.id,
     upstream,
     entryId: items[0]!.id,
   };

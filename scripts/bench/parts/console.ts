@@ -59,10 +59,11 @@ export async function consolePages(bench: Bench): Promise<void> {
     ruleId: '',
     advisoryId: '',
     prefetchId: '',
+    waiverId: '',
     upstream: '',
     entryId: '',
   };
-  const missing = /^\/(?:webhooks|publishers|prefetch|mirror)\/:|advisories/;
+  const missing = /^\/(?:webhooks|publishers|prefetch|mirror|waivers)\/:|advisories/;
   for (const [path, { at, status = 200 }] of Object.entries(testedPages)) {
     if (missing.test(path)) continue;
     const title = `page ${path} among ${bench.many} packages with ${versions * bench.many} versions`;

@@ -4,7 +4,7 @@ import type { Principal } from '../../accounts/principal.ts';
 import { kindOfWord, protocolWords } from '../../config/protocols.ts';
 import type { NameStory } from '../../mirror/policy/upstream-policy.ts';
 import { waiverStates, type Waiver } from '../../policy/waiver.ts';
-import { maxWaiverReferences } from '../../policy/waiver-request.ts';
+import { liftedPattern, maxReason, maxWaiverReferences } from '../../policy/waiver-request.ts';
 import type { Waivers } from '../../policy/waivers.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation, type OperationCall } from '../framework/operation.ts';
@@ -56,9 +56,9 @@ const waiverBody = z
     lifts: z
       .string()
       .trim()
-      .regex(/^[\w.:+-]{1,100}$/, 'expected age, the name of a rule, or the ID of an advisory or of an entry')
+      .regex(liftedPattern, 'expected age, the name of a rule, or the ID of an advisory or of an entry')
       .meta({ description: '`age`, the name of a rule, or the ID of an advisory or of an entry of a list' }),
-    reason: z.string().trim().min(1, 'say why it is needed').max(500),
+    reason: z.string().trim().min(1, 'say why it is needed').max(maxReason),
     expires_at: z.iso
       .datetime({ offset: true, error: 'expected a time such as 2027-01-31T12:00:00Z' })
       .meta({ description: 'RFC 3339, at most the setting `waivers.longest` from now' }),

@@ -102,6 +102,7 @@ export const sections = [
       { title: 'Upload', path: '/console/upload', actions: ['write'] },
       { title: 'Claims', path: '/console/claims', actions: ['admin'] },
       { title: 'Policy', path: '/console/policy', actions: ['admin', 'operate'] },
+      { title: 'Waivers', path: '/console/waivers', actions: ['account'] },
     ],
   },
   {

@@ -28,6 +28,7 @@ import { storagePage } from './account/storage.ts';
 import { usagePage } from './account/usage.ts';
 import { explainPage } from './mirror/explain.ts';
 import { failedRequestsPage } from './mirror/failed-requests.ts';
+import { newWaiverPage, waiverPage, waiversPage } from './mirror/waivers.ts';
 import { prefetchPage, prefetchRunPage } from './mirror/prefetch.ts';
 import { deliveryPage } from './operations/webhook-delivery.ts';
 import { deleteWebhookPage, secretPage, webhookPage } from './operations/webhook.ts';
@@ -53,6 +54,10 @@ export const pages: readonly Page[] = [
   imageDigestPage,
   claimsPage,
   policyPage,
+  waiversPage,
+  newWaiverPage,
+  // After the page whose last segment is no number.
+  waiverPage,
   claimReleasePage,
   uploadPage,
   mirrorPage,

@@ -44,18 +44,22 @@ export const explainPage: Page = {
     };
     if (!query['name']) return view({});
     try {
-      return view({}, explanation(await call.api.call('explainName', nameExplanation, { query }), call.now));
+      return view(
+        {},
+        explanation(await call.api.call('explainName', nameExplanation, { query }), query['reference'], call.now),
+      );
     } catch (error) {
       return view(fieldErrors(error));
     }
   },
 };
 
-function explanation(story: Explanation, now: number): Html {
+function explanation(story: Explanation, reference: string | undefined, now: number): Html {
   const { kind, name, upstreams, refused } = story;
   const word = protocolWords.find((each) => each.kind === kind)!.word;
   return html`<p><strong>${conclusionOf(story, word)}</strong></p>
     ${story.verdict && decided(story, now)}
+    ${story.verdict && story.verdict !== 'allow' && waiverLink(story, word, reference)}
     ${
       refused &&
       facts([
@@ -75,6 +79,13 @@ function explanation(story: Explanation, now: number): Html {
       ]),
       { empty: 'No upstream of the settings serves such names.' },
     )}`;
+}
+
+/** A link to a request for what would open a reference. The rule `advisories` does not say which advisory. */
+function waiverLink({ name, rule }: Explanation, kind: string, references: string | undefined): Html {
+  const lifts = rule === 'advisories' ? null : rule;
+  const address = withQuery('/console/waivers/new', { kind, name, references, lifts });
+  return html`<p><a href="${address}">Request a waiver</a></p>`;
 }
 
 /** What the policy decides of a reference. */

@@ -55,6 +55,7 @@ async function policyView(call: PageCall, layer: Layer, form: Form, checked?: st
   const body = html`<p>
       What one of the policies refuses is refused. Hosted content has no policy.
       <a href="/console/explain">Explain a name</a> says what is decided of one, and why.
+      <a href="/console/waivers">Waivers</a> let something through for a time.
     </p>
     ${may(principal, 'operate') && layerLinks(layer)} ${stateOf(stored, now)}
     ${checked !== undefined && html`<p class="notice" role="status">${checked}</p>`}

@@ -1,0 +1,210 @@
+import type { z } from 'zod';
+import { waiverItem, waiverList } from '../../../api/policy/waivers.ts';
+import { protocolWords } from '../../../config/protocols.ts';
+import { DomainError } from '../../../runtime/errors.ts';
+import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
+import { ago, counted, short } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import { may } from '../../framework/layout.ts';
+import { choice, given, withQuery } from '../../framework/links.ts';
+import { emptyText, filterForm, furtherPages } from '../../framework/list.ts';
+import type { FormCall, Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
+import { facts, table } from '../../framework/table.ts';
+
+type Waiver = z.input<typeof waiverItem>;
+
+const path = '/console/waivers';
+const day = 86_400_000;
+const states = {
+  '': 'all',
+  requested: 'requested',
+  approved: 'approved',
+  rejected: 'rejected',
+  ended: 'ended',
+} as const;
+const layers = { account: 'of this account', all: 'of all accounts' } as const;
+const marks = { requested: 'warn', approved: 'good', rejected: 'bad', ended: 'quiet' } as const;
+const lives = [1, 3, 7, 14, 30, 60, 90].map((days) => [days, counted(days, 'day')] as const);
+
+/** What was requested to be let through although a policy refuses it. */
+export const waiversPage: Page = {
+  path: '/waivers',
+  section: 'packages',
+  action: 'account',
+  show: async (call) => {
+    const { api, principal, now } = call;
+    const layer = layerOf(call);
+    const query = { ...given(call.query, 'state', 'cursor'), ...(layer === 'all' && { layer }) };
+    const list = { path, query };
+    const { items, next_cursor: next } = await api.call('listWaivers', waiverList, { query });
+    const body = html`<p>
+        A waiver lets something through for a time, although a <a href="/console/policy">policy</a> refuses it. Somebody
+        else than the requester approves it.
+      </p>
+      <p><a class="button" href="${path}/new">Request a waiver</a></p>
+      ${filterForm(list, [
+        choice('state', 'State', states, call.query['state']),
+        may(principal, 'operate') && choice('layer', 'Waivers', layers, layer),
+      ])}
+      ${table(
+        [{ name: 'Waiver' }, 'For', 'Lifts', 'State', 'Ends', layer === 'all' && 'Account'],
+        items.map((each) => [
+          html`<a href="${addressOf(each, layer)}">${each.id}</a>`,
+          short(`${each.name} ${each.references.join(', ')}`, 120),
+          each.lifts,
+          stateMark(each),
+          ago(each.expires_at, now),
+          each.account,
+        ]),
+        { empty: emptyText(list, 'There are no waivers.') },
+      )}
+      ${furtherPages(list, next)}`;
+    return { title: 'Waivers', body, json: withQuery('/v1/waivers', query) };
+  },
+};
+
+/** The form that requests a waiver. */
+export const newWaiverPage: Page = {
+  path: '/waivers/new',
+  section: 'packages',
+  action: 'account',
+  show: (call) => {
+    const asked = given(call.query, 'kind', 'name', 'references', 'lifts');
+    return Promise.resolve(newView(call.refused ?? new Form({ kind: 'package', lifts: 'age', days: '14', ...asked })));
+  },
+  send: async ({ api, form, now }): Promise<Redirect | RefusedForm> => {
+    const text = (name: string) => form.get(name)?.trim() ?? '';
+    const body = {
+      kind: text('kind'),
+      name: text('name'),
+      references: text('references').split(/\s*\n\s*/),
+      lifts: text('lifts'),
+      reason: text('reason'),
+      expires_at: new Date(now + (Number(text('days')) || 0) * day).toISOString(),
+    };
+    try {
+      const { id } = await api.call('requestWaiver', waiverItem, { body });
+      return { to: `${path}/${id}`, done: 'waiver-requested' };
+    } catch (error) {
+      return { refused: new Form(form, errorsOf(error)) };
+    }
+  },
+};
+
+function newView(form: Form): PageView {
+  const body = html`<form method="post" action="${path}/new" class="panel narrow">
+    ${form.error('form')}
+    ${form.select(
+      'kind',
+      'Kind',
+      protocolWords.map(({ word }) => [word, word] as const),
+    )}
+    ${form.input('name', 'Name', { attributes: html`maxlength="255" required` })}
+    ${form.area('references', 'Versions, tags or digests, one a line', {
+      attributes: html`rows="3" required`,
+      hint: html`Also ranges with a first and a last version, such as <code>[2.0.0, 2.1.0)</code>. A tag means the
+        digest that it has now.`,
+    })}
+    ${form.input('lifts', 'What it lifts', {
+      attributes: html`maxlength="100" required`,
+      hint: html`<code>age</code>, the name of a rule, or the ID of an advisory or of an entry of a list.`,
+    })}
+    ${form.input('reason', 'Why it is needed', { attributes: html`maxlength="500" required` })}
+    ${form.select('days', 'For', lives, { errorOf: 'expires_at' })}
+    <button class="primary">Request</button>
+    <a href="${path}">Back</a>
+  </form>`;
+  return form.view('Request a waiver', body);
+}
+
+/** One waiver, with the forms that decide or end it. */
+export const waiverPage: Page = {
+  path: '/waivers/:id',
+  section: 'packages',
+  action: 'account',
+  show: (call) => waiverView(call),
+  send: async (call): Promise<PageView | Redirect> => {
+    const { api, form, params } = call;
+    const args = { params: { id: params['id']! }, query: { layer: form.get('layer') ?? 'account' } };
+    const back = withQuery(`${path}/${encodeURIComponent(args.params.id)}`, given(call.query, 'layer'));
+    const act = form.get('act');
+    try {
+      if (act === 'end') await api.do('endWaiver', args);
+      else await api.call(act === 'approve' ? 'approveWaiver' : 'rejectWaiver', waiverItem, args);
+      return { to: back, done: { approve: 'waiver-approved', end: 'waiver-ended' }[act ?? ''] ?? 'waiver-rejected' };
+    } catch (error) {
+      return waiverView(call, errorsOf(error));
+    }
+  },
+};
+
+async function waiverView(call: PageCall | FormCall, errors: Errors = {}): Promise<PageView> {
+  const { api, params, now } = call;
+  const layer = layerOf(call);
+  const id = params['id']!;
+  const waiver = await api.call('getWaiver', waiverItem, { params: { id }, query: { layer } });
+  const by = (actor: Waiver['requested_by']) => actor && (actor.name ?? actor.id);
+  const form = new Form({}, errors);
+  const body = html`${form.error('form')}
+    ${facts(
+      ['State', stateMark(waiver)],
+      ['For', `${waiver.kind} ${waiver.name}`],
+      ['References', html`<code>${waiver.references.join(', ')}</code>`],
+      ['Lifts', waiver.lifts],
+      ['Reason', waiver.reason],
+      [
+        'Requested',
+        html`${ago(waiver.requested_at, now)} ${by(waiver.requested_by) && `by ${by(waiver.requested_by)}`}`,
+      ],
+      waiver.decided_at !== null && [
+        'Decided',
+        html`${ago(waiver.decided_at, now)} ${by(waiver.decided_by) && `by ${by(waiver.decided_by)}`}`,
+      ],
+      waiver.layer !== null && ['In the policy', layers[waiver.layer]],
+      layer === 'all' && ['Account', waiver.account],
+      ['Ends', ago(waiver.ended_at ?? waiver.expires_at, now)],
+    )}
+    ${actions(call, waiver, layer)}
+    <p><a href="${withQuery(path, { layer: layer === 'all' ? layer : null })}">All waivers</a></p>`;
+  return form.view(`Waiver ${waiver.id}`, body, withQuery(`/v1/waivers/${waiver.id}`, given(call.query, 'layer')));
+}
+
+/** Buttons for what the visitor may do with a waiver that has not ended. */
+function actions({ principal, query }: PageCall, waiver: Waiver, layer: keyof typeof layers): Html | undefined {
+  const { id, state, is_own: isOwn } = waiver;
+  if (state !== 'requested' && state !== 'approved') return undefined;
+  const address = withQuery(`${path}/${id}`, given(query, 'layer'));
+  const button = (act: string, of: keyof typeof layers, text: string, mark: string) =>
+    html`<form method="post" action="${address}">
+      <input type="hidden" name="layer" value="${of}" />
+      <button class="${mark}" name="act" value="${act}">${text}</button>
+    </form>`;
+  const decides = state === 'requested' && !isOwn;
+  const ofAccount = layer === 'account' && may(principal, 'admin');
+  const ofAll = may(principal, 'operate');
+  return html`<div class="panel narrow">
+    ${state === 'requested' && isOwn && html`<p class="hint">Somebody else approves or rejects your request.</p>`}
+    ${decides && ofAccount && button('approve', 'account', 'Approve in the policy of this account', 'primary')}
+    ${decides && ofAll && button('approve', 'all', 'Approve in the policy of all accounts', 'primary')}
+    ${decides && (ofAccount || ofAll) && button('reject', layer, 'Reject', '')}
+    ${(isOwn || ofAccount || ofAll) && button('end', isOwn || ofAccount ? 'account' : 'all', 'End it now', 'danger')}
+  </div>`;
+}
+
+function layerOf({ query, principal }: PageCall): keyof typeof layers {
+  return query['layer'] === 'all' && may(principal, 'operate') ? 'all' : 'account';
+}
+
+function addressOf({ id }: Waiver, layer: keyof typeof layers): string {
+  return withQuery(`${path}/${id}`, { layer: layer === 'all' ? layer : null });
+}
+
+function stateMark({ state }: Waiver): Html {
+  return html`<span class="state ${marks[state]}">${state}</span>`;
+}
+
+/** The errors of the fields; other errors are thrown again. */
+function errorsOf(error: unknown): Errors {
+  if (error instanceof DomainError && ['QuotaExceeded', 'Denied'].includes(error.name)) return { form: error.message };
+  return fieldErrors(error);
+}
