@@ -8,7 +8,7 @@ import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { choice, given, withQuery } from '../../framework/links.ts';
 import { emptyText, filterForm, furtherPages } from '../../framework/list.ts';
-import type { FormCall, Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
+import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 import { facts, table } from '../../framework/table.ts';
 
 type Waiver = z.input<typeof waiverItem>;
@@ -138,12 +138,11 @@ export const waiverPage: Page = {
   },
 };
 
-async function waiverView(call: PageCall | FormCall, errors: Errors = {}): Promise<PageView> {
+async function waiverView(call: PageCall, errors: Errors = {}): Promise<PageView> {
   const { api, params, now } = call;
   const layer = layerOf(call);
   const id = params['id']!;
   const waiver = await api.call('getWaiver', waiverItem, { params: { id }, query: { layer } });
-  const by = (actor: Waiver['requested_by']) => actor && (actor.name ?? actor.id);
   const form = new Form({}, errors);
   const body = html`${form.error('form')}
     ${facts(
@@ -152,14 +151,8 @@ async function waiverView(call: PageCall | FormCall, errors: Errors = {}): Promi
       ['References', html`<code>${waiver.references.join(', ')}</code>`],
       ['Lifts', waiver.lifts],
       ['Reason', waiver.reason],
-      [
-        'Requested',
-        html`${ago(waiver.requested_at, now)} ${by(waiver.requested_by) && `by ${by(waiver.requested_by)}`}`,
-      ],
-      waiver.decided_at !== null && [
-        'Decided',
-        html`${ago(waiver.decided_at, now)} ${by(waiver.decided_by) && `by ${by(waiver.decided_by)}`}`,
-      ],
+      ['Requested', html`${ago(waiver.requested_at, now)} ${byText(waiver.requested_by)}`],
+      waiver.decided_at !== null && ['Decided', html`${ago(waiver.decided_at, now)} ${byText(waiver.decided_by)}`],
       waiver.layer !== null && ['In the policy', layers[waiver.layer]],
       layer === 'all' && ['Account', waiver.account],
       ['Ends', ago(waiver.ended_at ?? waiver.expires_at, now)],
@@ -167,6 +160,10 @@ async function waiverView(call: PageCall | FormCall, errors: Errors = {}): Promi
     ${actions(call, waiver, layer)}
     <p><a href="${withQuery(path, { layer: layer === 'all' ? layer : null })}">All waivers</a></p>`;
   return form.view(`Waiver ${waiver.id}`, body, withQuery(`/v1/waivers/${waiver.id}`, given(call.query, 'layer')));
+}
+
+function byText(actor: Waiver['requested_by']): string | null {
+  return actor && `by ${actor.name ?? actor.id}`;
 }
 
 /** Buttons for what the visitor may do with a waiver that has not ended. */
