@@ -10,6 +10,7 @@ const src = join(import.meta.dirname, '../src');
 const owners: Record<string, string> = {
   accounts: 'accounts',
   policies: 'policy',
+  policy_releases: 'policy',
   tokens: 'accounts',
   people: 'accounts',
   sessions: 'accounts',

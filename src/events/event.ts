@@ -46,6 +46,7 @@ export const eventTexts = {
   'waiver.rejected': 'a waiver of the policy was rejected',
   'waiver.expiring': 'a waiver of the policy ends soon',
   'waiver.ended': 'a waiver of the policy has ended',
+  'policy.released': 'a version passed the minimum age, because it fixes a vulnerability',
   'known_bad.refreshed': 'a list of known bad content has changed',
   'known_bad.in_use': 'content that clients use is known to be bad',
   'known_bad.failed': 'a list of known bad content cannot be read',

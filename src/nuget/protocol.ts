@@ -49,6 +49,7 @@ import { StoredDeprecations } from './upstream/stored-deprecations.ts';
 import { UpstreamRegistrations } from './upstream/upstream-registration.ts';
 import { UpstreamSearch } from './upstream/upstream-search.ts';
 import { isAffected } from './upstream/affected.ts';
+import { siblingsOf } from './upstream/fixes.ts';
 import { KnownAdvisories } from './upstream/known-advisories.ts';
 import { UpstreamSymbols } from './source/symbols.ts';
 import { UpstreamVulnerabilities } from './upstream/upstream-vulnerabilities.ts';
@@ -99,7 +100,15 @@ export class PackageFeed implements OpenProtocol {
         const dates: PackageGate['datesOf'] = (owner, key, settled) =>
           datesOf(packages, registrations, owner, key, settled);
         const advisoriesOf = (key: string) => advisories.of(key);
-        const gate = { admission: admitting, sightings, accountId, datesOf: dates, advisoriesOf };
+        const siblings: PackageGate['siblingsOf'] = (...asked) => siblingsOf(registrations, ...asked);
+        const gate = {
+          admission: admitting,
+          sightings,
+          accountId,
+          datesOf: dates,
+          advisoriesOf,
+          siblingsOf: siblings,
+        };
         const packages = new PackageMirror(mirror, policyOf(account), gate, limits);
         const registrations = new UpstreamRegistrations(packages);
         const vulnerabilities = new UpstreamVulnerabilities(packages);

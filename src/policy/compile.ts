@@ -21,6 +21,7 @@ export function compileLayer({ scope, document, regimes }: Written, readRange: R
     scope,
     isEnforced: mode === 'enforce',
     age: { package: minimumAge.packages, image: minimumAge.images },
+    fixesPass: minimumAge.fixesPass,
     unknownDate: minimumAge.unknownDate,
     listsHeld: minimumAge.held === 'list',
     deniesAdvisory: advisoryTest(advisories),

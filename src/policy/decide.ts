@@ -75,6 +75,8 @@ export interface Layer {
   /** The lists of known bad content by which it denies; undefined for a policy. */
   lists?: ReadonlySet<string> | undefined;
   age: Readonly<Record<PolicySubject['kind'], number>>;
+  /** Whether the age does not hold versions that fix a known vulnerability. */
+  fixesPass: boolean;
   unknownDate: 'firstSeen' | 'hold';
   /** Whether lists show what is held. */
   listsHeld: boolean;
@@ -91,7 +93,7 @@ export interface Decision {
   verdict: 'allow' | 'hold' | 'deny';
   /** The layer that decided; undefined if none refuses it. */
   layer?: Layer | undefined;
-  /** `age`, `except`, `advisories`, the name of a rule, or the ID of an entry of `list`. */
+  /** `age`, `except`, `fixesPass`, `advisories`, the name of a rule, or the ID of an entry of `list`. */
   rule?: string | undefined;
   /** The list of known bad content that decided. */
   list?: string | undefined;
@@ -191,6 +193,8 @@ export function strictest(decisions: readonly Decision[]): Decision {
   return decisions.reduce<Decision>((one, other) => {
     const more = order.indexOf(other.verdict) - order.indexOf(one.verdict);
     if (more !== 0 || one === open) return more >= 0 ? other : one;
+    if (one.verdict === 'allow')
+      return one.rule === undefined && (other.rule !== undefined || one.evidence.length === 0) ? other : one;
     return one.verdict === 'hold' && untilOf(other) > untilOf(one) ? other : one;
   }, open);
 }

@@ -10,6 +10,7 @@ import {
   type Layer,
   type PolicySubject,
 } from './decide.ts';
+import type { FixesPass } from './fixes-pass.ts';
 import type { ListedName, ListedNames } from './listed-names.ts';
 import type { Policies } from './policies.ts';
 import type { WaivedNames } from './waived-names.ts';
@@ -18,6 +19,7 @@ interface GateParts {
   policies: Policies;
   listed: ListedNames;
   waived: WaivedNames;
+  fixesPass: FixesPass;
   accountName: (accountId: number) => Promise<string | undefined>;
   now: () => number;
 }
@@ -37,6 +39,8 @@ interface Limits {
   layers: readonly Layer[];
   listed: ListedName | undefined;
   advisories: readonly KnownAdvisory[];
+  /** Whether clients get what is decided. */
+  isServed?: boolean;
 }
 
 /** References that are decided without a pause. */
@@ -65,7 +69,7 @@ export class PolicyGate {
     // Lists show what is denied.
     const holds = enforced.some(({ age }) => age[kindOf(name)] > 0);
     if (purpose === 'list' && references.length > 0 && !holds) return undefined;
-    const decisions = await this.#decide(name, references, { ...limits, layers: enforced });
+    const decisions = await this.#decide(name, references, { ...limits, layers: enforced, isServed: true });
     if (purpose === 'content') for (const each of decisions.values()) this.#count(name, each);
     return (reference) => verdictOf(name, strictest(decisions.get(reference) ?? []));
   };
@@ -152,7 +156,20 @@ export class PolicyGate {
       const facts = { ...known.get(reference), publishedAt: published?.get(reference), listedAt };
       decisions.set(reference, decideWith(reference, facts));
     }
+    if (published) await this.#releaseFixes(name, decisions, published, limits);
     return decisions;
+  }
+
+  async #releaseFixes(
+    name: MirroredName,
+    decisions: Map<string, LayerDecision[]>,
+    published: ReadonlyMap<string, number | undefined>,
+    { layers, isServed = false }: Limits,
+  ): Promise<void> {
+    const dated = { ...name, facts: { ...name.facts, published: async () => published } };
+    const ages = { layers: layers.map(ageOnly), listed: undefined, advisories: [] };
+    const byAge = (versions: readonly string[]) => this.#decide(dated, versions, ages);
+    await this.#parts.fixesPass.release({ name, decisions, published, byAge }, isServed);
   }
 
   async #decider(name: MirroredName, references: readonly string[], { layers, listed, advisories }: Limits) {
@@ -247,6 +264,17 @@ function isHeld(decisions: readonly Decision[]): boolean {
 /** Whether the first sighting would say when a hold ends. */
 function isWithoutDate({ verdict, until, layer }: LayerDecision): boolean {
   return verdict === 'hold' && until === undefined && layer.unknownDate === 'firstSeen';
+}
+
+function ageOnly(layer: Layer): Layer {
+  return {
+    ...layer,
+    fixesPass: false,
+    lists: undefined,
+    rules: [],
+    deniesAdvisory: undefined,
+    isExcepted: () => false,
+  };
 }
 
 function withoutHold(decision: LayerDecision): LayerDecision {

@@ -104,6 +104,7 @@ function listLayer(isEnforced: boolean, lists: readonly string[]): Layer {
     isEnforced,
     lists: new Set(lists),
     age: { package: 0, image: 0 },
+    fixesPass: false,
     unknownDate: 'firstSeen',
     listsHeld: false,
     isExcepted: () => false,

@@ -45,8 +45,10 @@ import type { ProxyEnvironment } from '../upstream/addresses.ts';
 import { named, nameSides, nameStorage, notWritable, openData, type DataSurroundings } from './place.ts';
 import { Admission, type Judge } from '../mirror/policy/admission.ts';
 import type { RangeReader } from '../policy/compile.ts';
+import { FixesPass } from '../policy/fixes-pass.ts';
 import { PolicyGate } from '../policy/gate.ts';
 import { ListedNames } from '../policy/listed-names.ts';
+import { Releases } from '../policy/releases.ts';
 import { Policies } from '../policy/policies.ts';
 import { WaivedNames } from '../policy/waived-names.ts';
 import { Waivers } from '../policy/waivers.ts';
@@ -235,7 +237,8 @@ export async function openCore(
   const listed = new ListedNames(knownBad, isAffected);
   const waivers = new Waivers({ database, readRange, now, longest: config.waivers.longest });
   const waived = new WaivedNames(waivers, readRange);
-  const gate = new PolicyGate({ policies, listed, waived, accountName, now });
+  const fixesPass = new FixesPass(new Releases(database, now));
+  const gate = new PolicyGate({ policies, listed, waived, fixesPass, accountName, now });
   return {
     config,
     log,

@@ -46,6 +46,7 @@ import { webhookNames } from './049-webhook-names.ts';
 import { refusedForms } from './050-refused-forms.ts';
 import { withdrawn } from './051-withdrawn.ts';
 import { knownBadMigrations } from './052-known-bad.ts';
+import { policyReleases } from './053-policy-releases.ts';
 import { waiverMigrations } from './054-waivers.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -97,5 +98,6 @@ export const migrations: readonly Migration[] = [
   ...refusedForms,
   ...withdrawn,
   ...knownBadMigrations,
+  ...policyReleases,
   ...waiverMigrations,
 ];

@@ -33,6 +33,28 @@ export interface NameFacts {
   naming?(): Promise<(digest: string) => ReadonlySet<string>>;
   /** The known vulnerabilities of the name. Throws if an upstream fails that told some before. Absent where nobody tells them. */
   advisories?(): Promise<readonly KnownAdvisory[]>;
+  /** Those of the versions in `held` that fix a known vulnerability of one of `versions`. Throws as `advisories`. */
+  fixes?(held: ReadonlySet<string>, versions: Iterable<string>): Promise<readonly Fix[]>;
+  /**
+   * The names that the version `fix` needs in a lowest version, and that `predecessor` needed, too, with these versions. Throws if the
+   * upstream fails.
+   */
+  siblings?(fix: string, predecessor: string): Promise<readonly Sibling[]>;
+}
+
+/** A version that fixes a known vulnerability. */
+export interface Fix {
+  version: string;
+  /** Such as `GHSA-…`. */
+  advisory: string;
+  /** The versions that have the vulnerability and can be replaced by this one, in order. */
+  affected: readonly string[];
+}
+
+/** A version of another name at the same upstream. */
+export interface Sibling {
+  name: string;
+  version: string;
 }
 
 /** A known vulnerability of some versions. */
@@ -41,6 +63,8 @@ export interface KnownAdvisory {
   id: string;
   /** An index of `severities`. */
   severity: number;
+  /** Where the affected range ends, which is the first version without it; undefined if the range says none. */
+  fixedAt?: string | undefined;
   affects(version: string): boolean;
 }
 

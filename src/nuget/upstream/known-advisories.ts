@@ -5,7 +5,7 @@ import { Collected } from '../../runtime/collected.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { parseRange, satisfies, type VersionRange } from '../format/range.ts';
-import { parseVersion } from '../format/version.ts';
+import { normalize, parseVersion } from '../format/version.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { objectOf } from './upstream-metadata.ts';
 import type { KnownVulnerabilities, UpstreamVulnerabilities } from './upstream-vulnerabilities.ts';
@@ -96,6 +96,7 @@ function advisoryOf({ severity, url, range }: ReadAdvisory): KnownAdvisory {
   return {
     id,
     severity,
+    fixedAt: range.maxInclusive || !range.max ? undefined : normalize(range.max),
     affects: (version) => {
       const parsed = parseVersion(version);
       return parsed !== undefined && satisfies(range, parsed);

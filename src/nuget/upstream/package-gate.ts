@@ -1,6 +1,7 @@
-import type { Admission, KnownAdvisory, MirroredName, ReferenceFacts } from '../../mirror/policy/admission.ts';
+import type { Admission, KnownAdvisory, MirroredName, ReferenceFacts, Sibling } from '../../mirror/policy/admission.ts';
 import type { Sightings } from '../../mirror/store/sightings.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
+import { fixesAmong } from './fixes.ts';
 import type { Owner } from './package-mirror.ts';
 
 /** What decides which versions an account gets. */
@@ -16,6 +17,8 @@ export interface PackageGate {
   ): Promise<ReadonlyMap<string, number | undefined> | undefined>;
   /** As `KnownAdvisories`. */
   advisoriesOf(key: string): Promise<readonly KnownAdvisory[]>;
+  /** As `siblingsOf` in `fixes.ts`. */
+  siblingsOf(owner: Owner, key: string, fix: string, predecessor: string): Promise<readonly Sibling[]>;
 }
 
 /** A package as policies see it. */
@@ -36,6 +39,8 @@ export function packageName(gate: PackageGate, upstream: Upstream, key: string):
       listed: (versions) => gate.sightings.firstListed(name, versions),
       published: (settledBefore) => gate.datesOf({ upstream }, key, settledBefore),
       advisories: () => gate.advisoriesOf(key),
+      fixes: async (held, versions) => fixesAmong(await gate.advisoriesOf(key), held, versions),
+      siblings: (fix, predecessor) => gate.siblingsOf({ upstream }, key, fix, predecessor),
     },
   };
 }

@@ -198,6 +198,19 @@ export class UpstreamRegistrations {
     return document.value;
   }
 
+  /** A version, also one that lists do not show; undefined if the upstream's registration lacks it. */
+  async unfiltered(owner: Owner, key: string, version: string): Promise<ListedVersion | undefined> {
+    const wanted = parseVersion(version)!;
+    const index = await this.index(owner, key, true);
+    for (const page of index?.value ?? []) {
+      if (compareVersions(page.first, wanted) > 0 || compareVersions(page.last, wanted) < 0) continue;
+      const versions = await this.allVersions(owner, key, true, page);
+      const found = versions[firstFrom(versions, wanted)];
+      if (found && keyOfVersion(found.version) === version) return found;
+    }
+    return undefined;
+  }
+
   /** The versions of a page that lists show. */
   async #versions(owner: Owner, key: string, semVer2: boolean, page: ListedPage): Promise<readonly ListedVersion[]> {
     const offered = await this.allVersions(owner, key, semVer2, page);
