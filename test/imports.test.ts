@@ -314,6 +314,7 @@ test('the names of the protocols are spelled in one file', (t) => {
     'policy/document.ts': 1,
     'policy/gate.ts': 5,
     'policy/listed-names.ts': 2,
+    'policy/releases.ts': 1,
     'prefetch/report.ts': 1,
     'upstream/configured.ts': 2,
     'upstream/upstream.ts': 1,

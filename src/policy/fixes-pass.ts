@@ -1,4 +1,3 @@
-import { isUpstreamFailure } from '../mirror/mirror.ts';
 import type { Fix, MirroredName } from '../mirror/policy/admission.ts';
 import { withPauses } from '../runtime/event-loop.ts';
 import type { Decision, Layer } from './decide.ts';
@@ -36,7 +35,7 @@ export class FixesPass {
     const held = new Set([...decisions].filter(([, each]) => each.some(isHeldByAge)).map(([version]) => version));
     if (held.size === 0 || !name.facts.fixes) return;
     const known = await this.#releases.of({ upstream: name.upstream.id, name: name.name }, name.accountId);
-    const fixes = await orNone(name.facts.fixes(held, published.keys()));
+    const fixes = (await name.facts.fixes(held, published.keys())) ?? [];
     const ages = await byAge([...new Set(fixes.flatMap(({ affected }) => affected))]);
     const byVersion = Map.groupBy(fixes, (each) => each.version);
     for await (const version of withPauses(held)) {
@@ -70,7 +69,7 @@ export class FixesPass {
     }
   }
 
-  /** What a fix needs is recorded with it, so that it is found when clients ask for that. Without it, there is another attempt later. */
+  /** What a fix needs is recorded with it, so that it is found when clients ask for that. If the upstream fails, there is another attempt later. */
   async #record(
     { upstream, name, facts }: MirroredName,
     release: Omit<Release, 'fix' | 'advisories'>,
@@ -78,24 +77,10 @@ export class FixesPass {
     isMature: (version: string) => boolean,
   ): Promise<void> {
     const predecessor = fixes.flatMap(({ affected }) => affected).findLast(isMature)!;
-    let siblings;
-    try {
-      siblings = (await facts.siblings?.(release.version, predecessor)) ?? [];
-    } catch (error) {
-      if (isUpstreamFailure(error)) return;
-      throw error;
-    }
+    const siblings = facts.siblings ? await facts.siblings(release.version, predecessor) : [];
+    if (!siblings) return;
     const advisories = [...new Set(fixes.map(({ advisory }) => advisory))];
     await this.#releases.record({ upstream: upstream.id, name }, { ...release, advisories }, siblings);
-  }
-}
-
-async function orNone(fixes: Promise<readonly Fix[]>): Promise<readonly Fix[]> {
-  try {
-    return await fixes;
-  } catch (error) {
-    if (isUpstreamFailure(error)) return [];
-    throw error;
   }
 }
 

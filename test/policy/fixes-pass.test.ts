@@ -143,6 +143,8 @@ for (const dialect of dialects) {
   });
 }
 
+const idOf = (at: number) => `p${at}`;
+
 test('only the lowest version of the same major, at the exclusive end of a range, is a fix', async (t) => {
   const cases: [advisories: string[], versions: FeedVersion[], open: string[]][] = [
     [['[1.0.0, 1.0.0]'], [old('1.0.0'), young('1.0.1')], []],
@@ -161,17 +163,16 @@ test('only the lowest version of the same major, at the exclusive end of a range
       ['1.0.1', '3.2.0'],
     ],
   ];
-  const id = (at: number) => `p${at}`;
   const { server } = await start(
     t,
-    Object.fromEntries(cases.map(([, versions], at) => [id(at), versions])),
-    Object.fromEntries(cases.map(([ranges], at) => [id(at), ranges.map((each, n) => advisory(`GHSA-${n}`, each))])),
+    Object.fromEntries(cases.map(([, versions], at) => [idOf(at), versions])),
+    Object.fromEntries(cases.map(([ranges], at) => [idOf(at), ranges.map((each, n) => advisory(`GHSA-${n}`, each))])),
   );
   await put(server, { minimumAge: age });
   for (const [at, [ranges, versions, open]] of cases.entries()) {
     const expected = versions.filter(({ version, published }) => published === ago(100) || open.includes(version));
     t.deepEqual(
-      await versionsOf(server, id(at)),
+      await versionsOf(server, idOf(at)),
       expected.map(({ version }) => version),
       `${at} ${ranges.join()}`,
     );

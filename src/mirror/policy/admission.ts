@@ -33,13 +33,13 @@ export interface NameFacts {
   naming?(): Promise<(digest: string) => ReadonlySet<string>>;
   /** The known vulnerabilities of the name. Throws if an upstream fails that told some before. Absent where nobody tells them. */
   advisories?(): Promise<readonly KnownAdvisory[]>;
-  /** Those of the versions in `held` that fix a known vulnerability of one of `versions`. Throws as `advisories`. */
-  fixes?(held: ReadonlySet<string>, versions: Iterable<string>): Promise<readonly Fix[]>;
+  /** Those of the versions in `held` that fix a known vulnerability of one of `versions`; undefined if an upstream fails. */
+  fixes?(held: ReadonlySet<string>, versions: Iterable<string>): Promise<readonly Fix[] | undefined>;
   /**
-   * The names that the version `fix` needs in a lowest version, and that `predecessor` needed, too, with these versions. Throws if the
-   * upstream fails.
+   * The names that the version `fix` needs in a lowest version, and that `predecessor` needed, too, with these versions; undefined
+   * if the upstream fails.
    */
-  siblings?(fix: string, predecessor: string): Promise<readonly Sibling[]>;
+  siblings?(fix: string, predecessor: string): Promise<readonly Sibling[] | undefined>;
 }
 
 /** A version that fixes a known vulnerability. */
@@ -65,7 +65,7 @@ export interface KnownAdvisory {
   severity: number;
   /** Where the affected range ends, which is the first version without it; undefined if the range says none. */
   fixedAt?: string | undefined;
-  affects(version: string): boolean;
+  affects: (version: string) => boolean;
 }
 
 /** Times are in milliseconds since 1970 UTC. */

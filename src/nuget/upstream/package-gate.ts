@@ -1,3 +1,4 @@
+import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import type { Admission, KnownAdvisory, MirroredName, ReferenceFacts, Sibling } from '../../mirror/policy/admission.ts';
 import type { Sightings } from '../../mirror/store/sightings.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
@@ -39,8 +40,18 @@ export function packageName(gate: PackageGate, upstream: Upstream, key: string):
       listed: (versions) => gate.sightings.firstListed(name, versions),
       published: (settledBefore) => gate.datesOf({ upstream }, key, settledBefore),
       advisories: () => gate.advisoriesOf(key),
-      fixes: async (held, versions) => fixesAmong(await gate.advisoriesOf(key), held, versions),
-      siblings: (fix, predecessor) => gate.siblingsOf({ upstream }, key, fix, predecessor),
+      fixes: (held, versions) =>
+        unlessUpstreamFails(async () => fixesAmong(await gate.advisoriesOf(key), held, versions)),
+      siblings: (fix, predecessor) => unlessUpstreamFails(() => gate.siblingsOf({ upstream }, key, fix, predecessor)),
     },
   };
+}
+
+async function unlessUpstreamFails<T>(work: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch (error) {
+    if (isUpstreamFailure(error)) return undefined;
+    throw error;
+  }
 }
