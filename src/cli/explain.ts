@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
+import type { NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { Decision } from '../policy/decide.ts';
 import { addKindOption, protocolOf, type KindOptions } from './named-kind.ts';
 import { forAccount, type Terminal } from './with-installation.ts';
@@ -8,26 +9,56 @@ import { forAccount, type Terminal } from './with-installation.ts';
 /** `entrepot explain` */
 export function addExplain(program: Command, environment: Environment, terminal: Terminal): void {
   const command = program
-    .command('explain <name> <reference>')
-    .description('say what the policy decides of a version of a package, or of a tag or digest of an image, and why');
-  forAccount<KindOptions>(
+    .command('explain <name> [reference]')
+    .description(
+      'say from where clients get a name, and what the policy decides of a version of a package, or of a tag or digest of an image',
+    )
+    .option('--at <time>', 'the time for which the age is decided; now, if it is left out');
+  forAccount<KindOptions & { at?: string }>(
     addKindOption(command),
     environment,
     async (account, { core, protocols }, options, name, reference) => {
       const { protocol } = protocolOf(protocols, name!, options);
       const story = await protocol.explain(account, name!);
-      const found = await story.referenceTo?.(reference!);
+      if (reference === undefined) {
+        terminal.stdout.write(originLines(story));
+        return;
+      }
+      const found = await story.referenceTo?.(reference);
       if (!found) {
         const why = story.isHosted
           ? 'It is hosted here, and a policy concerns mirrored content only.'
           : 'No upstream serves it.';
         throw new DomainError('NotFound', `${name} ${reference}: there is nothing to decide. ${why}`);
       }
-      const { enforced, audited } = await core.gate.explain(found.name, found.reference);
+      const { enforced, audited } = await core.gate.explain(found.name, found.reference, timeIn(options.at));
       terminal.stdout.write(linesOf(enforced));
+      if (found.withdrawnAt !== undefined)
+        terminal.stdout.write(`withdrawn by its upstream: ${new Date(found.withdrawnAt).toISOString()}\n`);
       if (audited.verdict !== enforced.verdict) terminal.stdout.write(`in audit mode: ${linesOf(audited)}`);
     },
   );
+}
+
+function timeIn(text: string | undefined): number | undefined {
+  const time = text === undefined ? undefined : Date.parse(text);
+  if (Number.isNaN(time)) throw new DomainError('Invalid', '--at: expected a time such as 2027-01-31T12:00:00Z.');
+  return time;
+}
+
+function originLines({ isHosted, reservedBy, missing, upstreams }: NameStory): string {
+  const lines = [
+    isHosted && 'hosted here',
+    reservedBy !== undefined && `reserved by ${reservedBy}: no upstream is asked`,
+    missing !== undefined && `its name begins with ${missing}, which is no upstream`,
+    ...upstreams.map(
+      ({ upstream, rule, pattern }) => `${upstream.id}: ${rule}${pattern === undefined ? '' : ` by ${pattern}`}`,
+    ),
+  ];
+  return lines
+    .filter(Boolean)
+    .map((line) => `${line as string}\n`)
+    .join('');
 }
 
 function linesOf({ verdict, layer, rule, list, reason, until, evidence }: Decision): string {

@@ -253,7 +253,11 @@ export class PackageFeed implements OpenProtocol {
       referenceTo: async (text) => {
         const reference = keyOfVersion(text);
         const owner = isKept || reference === undefined ? undefined : await mirror.owner(id);
-        return owner && { name: mirror.nameOf(owner.upstream, packageKey(id)), reference: reference! };
+        if (!owner) return undefined;
+        const { upstream } = owner;
+        const withdrawn = await mirror.withdrawn.times(upstream, packageKey(id));
+        const name = mirror.nameOf(upstream, packageKey(id));
+        return { name, reference: reference!, withdrawnAt: withdrawn.get(reference!) };
       },
     };
   }

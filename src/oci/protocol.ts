@@ -243,7 +243,9 @@ export class ContainerRegistry implements OpenProtocol {
       policyName: place && !isHosted ? mirror.nameOf(place).shown[0] : undefined,
       referenceTo: async (reference) => {
         const isReference = isDigest(reference) || isTag(reference);
-        return place && !isHosted && isReference ? { name: mirror.nameOf(place), reference } : undefined;
+        if (!place || isHosted || !isReference) return undefined;
+        const withdrawn = await mirror.withdrawn(place);
+        return { name: mirror.nameOf(place), reference, withdrawnAt: withdrawn.get(reference) };
       },
       digestOf: async (tag) => place && mirror.digestOf(place, tag),
     };

@@ -41,6 +41,8 @@ interface Limits {
   advisories: readonly KnownAdvisory[];
   /** Whether clients get what is decided. */
   isServed?: boolean;
+  /** The time of the decision; undefined for now. */
+  at?: number | undefined;
 }
 
 /** References that are decided without a pause. */
@@ -74,9 +76,9 @@ export class PolicyGate {
     return (reference) => verdictOf(name, strictest(decisions.get(reference) ?? []));
   };
 
-  /** What is decided of one reference. Throws if the upstream's dates cannot be read. */
-  async explain(name: MirroredName, reference: string): Promise<PolicyExplanation> {
-    const limits = await this.#limitsOf(name);
+  /** What is decided of one reference, with the age that it has at the time `at`. Throws if the upstream's dates cannot be read. */
+  async explain(name: MirroredName, reference: string, at = this.#parts.now()): Promise<PolicyExplanation> {
+    const limits = { ...(await this.#limitsOf(name)), at };
     const known = (await name.facts.of([reference])).get(reference);
     const publishedAt = (await name.facts.published?.(-Infinity))?.get(reference);
     // Clients get a tag only if they also get its digest.
@@ -141,7 +143,7 @@ export class PolicyGate {
       const facts = known.get(reference);
       let each = decideWith(reference, facts ?? {});
       if (isHeld(each) && name.facts.published) {
-        published ??= await name.facts.published(this.#parts.now() - oldestOf(layers));
+        published ??= await name.facts.published((limits.at ?? this.#parts.now()) - oldestOf(layers));
         each = decideWith(reference, { ...facts, publishedAt: published?.get(reference) });
         if (each.some(isWithoutDate)) undated.push(reference);
       }
@@ -164,17 +166,17 @@ export class PolicyGate {
     name: MirroredName,
     decisions: Map<string, LayerDecision[]>,
     published: ReadonlyMap<string, number | undefined>,
-    { layers, isServed = false }: Limits,
+    { layers, isServed = false, at }: Limits,
   ): Promise<void> {
     const dated = { ...name, facts: { ...name.facts, published: async () => published } };
-    const ages = { layers: layers.map(ageOnly), listed: undefined, advisories: [] };
+    const ages = { layers: layers.map(ageOnly), listed: undefined, advisories: [], at };
     const byAge = (versions: readonly string[]) => this.#decide(dated, versions, ages);
     await this.#parts.fixesPass.release({ name, decisions, published, byAge }, isServed);
   }
 
-  async #decider(name: MirroredName, references: readonly string[], { layers, listed, advisories }: Limits) {
+  async #decider(name: MirroredName, references: readonly string[], { layers, listed, advisories, at }: Limits) {
     const { now, accountName, waived } = this.#parts;
-    const time = now();
+    const time = at ?? now();
     const account = await accountName(name.accountId);
     const subject = { kind: kindOf(name), names: name.shown, upstream: name.upstream.id, account };
     const badOf = await listed?.entriesOf(references);

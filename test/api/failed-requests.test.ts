@@ -138,19 +138,33 @@ test('a name is explained: hosted, reserved, excluded, for others, not found, fa
   const document = await OpenDocument.of(server);
   const explain = async (name: string): Promise<Json> =>
     document.read('GET /explain', await server.fetch(`/v1/explain?kind=package&name=${name}`));
+  const originOf = async (name: string): Promise<Json> => (await explain(name))['origin'];
   const rules = async (name: string) =>
-    (await explain(name))['upstreams'].map(({ id, rule }: Json) => `${id}: ${rule}`);
+    (await originOf(name))['upstreams'].map(({ id, rule }: Json) => `${id}: ${rule}`);
   t.deepEqual(await rules('Known.Thing'), ['nuget.org: asked', 'feeds.corp: not included', 'team: other account']);
-  t.like(await explain('Known.Thing'), { hosted: false, reserved_by: null, refused: null });
-  t.like((await explain('Known.Thing'))['upstreams'][0], { said_not_found: false, state: 'working', entries: 1 });
-  t.like((await explain('Typing.Error'))['upstreams'][0], { said_not_found: true, entries: 0, confirmed_at: null });
-  t.like(await explain('Contoso.Typo'), { reserved_by: 'Contoso.*', hosted: false });
-  t.like((await explain('evil.thing'))['upstreams'][0], { rule: 'excluded', pattern: 'Evil.*' });
-  t.like(await explain('Own.Thing'), { hosted: true });
+  t.like(await explain('Known.Thing'), { origin: { hosted: false, reserved_by: null }, refused: null });
+  t.like((await originOf('Known.Thing'))['upstreams'][0], {
+    included: true,
+    last_outcome: 'stored',
+    said_not_found: false,
+    state: 'working',
+    entries: 1,
+  });
+  t.like((await originOf('Typing.Error'))['upstreams'][0], {
+    included: true,
+    last_outcome: 'not found',
+    said_not_found: true,
+    entries: 0,
+    confirmed_at: null,
+  });
+  t.like(await originOf('Contoso.Typo'), { reserved_by: 'Contoso.*', hosted: false });
+  t.like((await originOf('evil.thing'))['upstreams'][0], { included: false, rule: 'excluded', pattern: 'Evil.*' });
+  t.like(await originOf('Own.Thing'), { hosted: true });
   t.deepEqual(await rules('Own.Thing'), ['nuget.org: hosted', 'feeds.corp: not included', 'team: other account']);
   const corp = await explain('Corp.Thing');
   t.like(corp['refused'], { status: 502, code: 'UpstreamUnavailable' });
-  t.regex(corp['upstreams'][1].last_failure.reason, /feeds\.corp answered 503/);
+  t.regex(corp['origin'].upstreams[1].last_failure.reason, /feeds\.corp answered 503/);
+  t.regex(corp['origin'].upstreams[1].last_outcome, /^failed: .*feeds\.corp answered 503/);
 
   t.is((await server.fetch('/v1/explain?kind=package&name=../x')).status, 400);
   const admin = await tokenOf(server, ['read', 'write', 'delete', 'admin']);
@@ -191,15 +205,16 @@ test('the name of an image is explained with the upstream that it means', async 
     ],
     reserved: { containers: ['team/*'] },
   });
-  const explain = async (name: string) => json(server, `/v1/explain?kind=container&name=${name}`);
+  const explain = async (name: string) => json(server, `/v1/explain?kind=image&name=${name}`);
+  const originOf = async (name: string): Promise<Json> => (await explain(name))['origin'];
   t.is((await server.fetch('/v2/nothing/manifests/v1')).status, 404);
   const known = await explain('nothing');
-  t.like(known['upstreams'][0], { id: 'docker.io', rule: 'asked', name_there: 'library/nothing' });
+  t.like(known['origin'].upstreams[0], { id: 'docker.io', rule: 'asked', name_there: 'library/nothing' });
   t.like(known['refused'], { status: 404 });
-  t.like(await explain('team/api'), { reserved_by: 'team/*' });
-  t.like((await explain('evil/image'))['upstreams'][0], { rule: 'excluded', pattern: 'docker.io/evil/*' });
-  t.like((await explain('quay.io/app/one'))['upstreams'][0], { id: 'quay', rule: 'other account' });
-  t.like(await explain('gcr.io/app/one'), { missing_registry: 'gcr.io', upstreams: [] });
+  t.like(await originOf('team/api'), { reserved_by: 'team/*' });
+  t.like((await originOf('evil/image'))['upstreams'][0], { rule: 'excluded', pattern: 'docker.io/evil/*' });
+  t.like((await originOf('quay.io/app/one'))['upstreams'][0], { id: 'quay', rule: 'other account' });
+  t.like(await originOf('gcr.io/app/one'), { missing_registry: 'gcr.io', upstreams: [] });
   const visitor = await Visitor.signedIn(server);
   const page = wordsOf(await visitor.page('/console/explain?kind=container&name=gcr.io/app/one'));
   t.regex(page, /The name begins with gcr\.io, which is no upstream/);

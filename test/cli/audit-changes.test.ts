@@ -59,7 +59,7 @@ for (const dialect of dialects) {
     const environment = {
       ENTREPOT_DATA: data,
       ENTREPOT_DATABASE_URL: url,
-      ENTREPOT_UPSTREAMS: '[]',
+      ENTREPOT_UPSTREAMS: JSON.stringify([{ name: 'feed.test', kind: 'nuget', url: 'http://127.0.0.1:9/' }]),
       ENTREPOT_TRUSTED_ISSUERS: JSON.stringify(issuers),
       ENTREPOT_WEBHOOKS_ALLOW: '["127.0.0.1"]',
     };
@@ -74,9 +74,10 @@ for (const dialect of dialects) {
     await utimes(join(folder, digest), longAgo, longAgo);
 
     const policy = join(data, 'policy.yaml');
-    await writeFile(policy, 'mode: audit\n');
+    await writeFile(policy, 'minimumAge: { packages: 3d }\n');
 
     let id = '';
+    const request = ['Other', '1.0.0', '--lifts', 'age', '--reason', 'see SEC-7', '--for', '7d'];
     const rule = ['--claim', 'repository_id=100', '--scope', 'read'];
     const changes: [command: string, type: string, words: () => string[], then?: (stdout: string) => void][] = [
       ['account create', 'account.created', () => ['team']],
@@ -102,6 +103,13 @@ for (const dialect of dialects) {
       ['webhook redeliver', 'webhook.redelivered', () => [id, '--since', '1d']],
       ['webhook delete', 'webhook.deleted', () => [id]],
       ['policy apply', 'policy.changed', () => [policy]],
+      ['policy suspend', 'policy.suspended', () => ['--for', '1h']],
+      ['policy resume', 'policy.resumed', () => []],
+      ['waiver request', 'waiver.requested', () => request, (text) => (id = text.trim())],
+      ['waiver approve', 'waiver.approved', () => [id, '--layer', 'all']],
+      ['waiver end', 'waiver.ended', () => [id]],
+      ['waiver request', 'waiver.requested', () => request, (text) => (id = text.trim())],
+      ['waiver reject', 'waiver.rejected', () => [id]],
       ['jobs run', 'job.started', () => ['uploads']],
       ['gc', 'job.started', () => []],
       ['retention', 'job.started', () => []],

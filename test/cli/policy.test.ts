@@ -45,6 +45,8 @@ for (const dialect of dialects) {
       stdout: 'deny: see SEC-12\nrule: two, in the policy of all accounts\nevidence: rule two\n',
     });
     t.like(await explain('Lib', '1.0.0'), { code: 0, stdout: 'allow\n' });
+    t.like(await explain('Lib'), { code: 0, stdout: 'feed.test: asked\n' });
+    t.regex((await explain('Lib', '1.0.0', '--at', 'soon')).stderr, /--at: expected a time/);
     const list = join(data, 'list.jsonl');
     await writeFile(list, linesOf([osv('MAL-2026-1', 'Lib', { summary: 'Malicious code in Lib' })]));
     await writeFile(file, `knownBad: { lists: [{ name: openssf, file: ${list} }] }\n`);

@@ -240,8 +240,8 @@ test('an explanation says the verdict, the rule, until when, and what led to it'
   });
   const { manifest } = registry.image('team/app', 'v1');
   const document = await OpenDocument.of(server);
-  const explain = async (kind: string, name: string, reference: string) => {
-    const path = `/v1/explain?kind=${kind}&name=${name}&reference=${encodeURIComponent(reference)}`;
+  const explain = async (kind: string, name: string, reference: string, more = '') => {
+    const path = `/v1/explain?kind=${kind}&name=${name}&reference=${encodeURIComponent(reference)}${more}`;
     return document.read('GET /explain', await server.fetch(path));
   };
   t.like(await explain('package', 'Lib', '2.0.0'), { verdict: 'allow', layer: null, until: null });
@@ -255,6 +255,9 @@ test('an explanation says the verdict, the rule, until when, and what led to it'
     evidence: ['published 2026-11-24T12:00Z'],
     facts: { published_at: ago(1), first_seen_at: null },
   });
+  t.like(await explain('package', 'Lib', '2.0.0', '&at=2026-11-27T11:59:59Z'), { verdict: 'hold' });
+  t.like(await explain('package', 'Lib', '2.0.0', '&at=2026-11-27T12:00:00Z'), { verdict: 'allow' });
+  t.is((await server.fetch('/v1/explain?kind=package&name=Lib&reference=2.0.0&at=soon')).status, 400);
   t.like(await explain('package', 'Lib', '1.0.0'), { verdict: 'allow' });
   t.like(await explain('container', 'registry.test/team/app', 'v1'), {
     verdict: 'deny',

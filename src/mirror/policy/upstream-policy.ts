@@ -21,6 +21,14 @@ export interface NameRules {
   upstreams: { upstream: Upstream; rule: UpstreamRule; pattern: string | undefined }[];
 }
 
+/** A reference of a name at the upstream that serves it. */
+interface FoundReference {
+  name: MirroredName;
+  reference: string;
+  /** When it was certain that the upstream does not offer it any more; milliseconds since 1970 UTC. */
+  withdrawnAt: number | undefined;
+}
+
 /** The rules of a name, and what is hosted and stored under it. */
 export interface NameStory extends NameRules {
   /** Whether the account hosts or claims it. */
@@ -39,7 +47,7 @@ export interface NameStory extends NameRules {
    * The name at the upstream that serves it, and a reference as policies see it; undefined for a text that is no reference. Asks
    * upstreams if there are several. Undefined for a name that no upstream serves.
    */
-  referenceTo?(text: string): Promise<{ name: MirroredName; reference: string } | undefined>;
+  referenceTo?(text: string): Promise<FoundReference | undefined>;
   /**
    * The digest that a tag has now at the upstream, which is asked; undefined if it has no such tag. Absent for names that have
    * versions.

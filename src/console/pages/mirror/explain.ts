@@ -11,7 +11,7 @@ import { facts, table } from '../../framework/table.ts';
 import { addressOf, stateMark } from './mirror.ts';
 
 type Explanation = z.input<typeof nameExplanation>;
-type AskedUpstream = Explanation['upstreams'][number];
+type AskedUpstream = Explanation['origin']['upstreams'][number];
 
 const path = '/console/explain';
 
@@ -55,7 +55,7 @@ export const explainPage: Page = {
 };
 
 function explanation(story: Explanation, reference: string | undefined, now: number): Html {
-  const { kind, name, upstreams, refused } = story;
+  const { kind, name, origin, refused } = story;
   const word = protocolWords.find((each) => each.kind === kind)!.word;
   return html`<p><strong>${conclusionOf(story, word)}</strong></p>
     ${story.verdict && decided(story, now)}
@@ -70,7 +70,7 @@ function explanation(story: Explanation, reference: string | undefined, now: num
     }
     ${table(
       [{ name: 'Upstream' }, 'Asked', 'State', 'Stored', 'It said last'],
-      upstreams.map((each) => [
+      origin.upstreams.map((each) => [
         html`<a href="${addressOf(each)}">${each.id}</a>`,
         ruleText(each),
         stateMark(each.state),
@@ -106,10 +106,8 @@ function decided(
   );
 }
 
-function conclusionOf(
-  { name, hosted, reserved_by: pattern, missing_registry: missing, upstreams }: Explanation,
-  word: string,
-): string {
+function conclusionOf({ name, origin }: Explanation, word: string): string {
+  const { hosted, reserved_by: pattern, missing_registry: missing, upstreams } = origin;
   if (missing !== null)
     return `The name begins with ${missing}, which is no upstream. Add it to the setting upstreams.`;
   const isAsked = upstreams.some(({ rule }) => rule === 'asked');
