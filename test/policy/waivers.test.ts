@@ -194,8 +194,10 @@ test('a waiver lifts the rule, the advisory or the entry that it names, and noth
   t.regex(await said('bad'), /MAL-1/, 'the lists belong to the policy of all accounts');
   await lift('Bad', 'MAL-1', 'all');
   t.regex(await said('bad'), /MAL-2/);
-  await lift('Bad', 'MAL-2', 'all');
+  const second = await lift('Bad', 'MAL-2', 'all');
   t.is(await said('bad'), '200');
+  await waivers(server, 'DELETE', `/${second}`);
+  t.regex(await said('bad'), /MAL-2/, 'an ended one lifts nothing while another one is approved');
 
   const evil = [
     image('evil/app', 'v1'),
