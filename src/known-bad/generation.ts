@@ -98,10 +98,14 @@ export class Generation {
   ): Promise<number> {
     await this.#write();
     const { count, content } = await this.#check();
-    const shown = await this.#database.get<{ generation: number }>('SELECT generation FROM bad_lists WHERE name = ?', [
-      this.#list,
-    ]);
-    const hits = await hitsOf({ list: this.#list, next: this.#number, current: shown?.generation ?? 0 });
+    const shown = await this.#database.get<{ generation: number; content: string }>(
+      'SELECT generation, content FROM bad_lists WHERE name = ?',
+      [this.#list],
+    );
+    const hits =
+      shown?.content === content
+        ? []
+        : await hitsOf({ list: this.#list, next: this.#number, current: shown?.generation ?? 0 });
     await this.#database.transaction(async (tx) => {
       const before = await this.#lock(tx);
       await tx.run(

@@ -2,6 +2,7 @@ import { NameSet } from '../accounts/names.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import { afterKey } from '../database/tables.ts';
 import { recordEvent } from '../events/record.ts';
+import { pause, withPauses } from '../runtime/event-loop.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import type { AffectedTest, BadDetail } from './entry.ts';
 import type { NewEntry } from './record.ts';
@@ -38,7 +39,8 @@ interface EntryRow {
   name_key: string;
   id: string;
   part: number;
-  detail: string;
+  /** Whether readers see the same entry now; 0 or 1. */
+  is_seen: number;
 }
 
 /** Content counts as in use for this time after its last use; milliseconds. */
@@ -55,45 +57,50 @@ export interface Generations {
   current: number;
 }
 
-/** The content in use that entries of a list name which is read again, and did not before. Up to 100 hits. */
-export async function hitsOf(
-  database: Database,
-  { list, next, current }: Generations,
-  content: ContentInUse,
-  isAffected: AffectedTest,
-  now: number,
-): Promise<Hit[]> {
+interface HitParts {
+  database: Database;
+  content: ContentInUse;
+  isAffected: AffectedTest;
+  signal: AbortSignal;
+  /** Milliseconds since 1970 UTC. */
+  now: number;
+}
+
+/** The content in use that the next entries of a list name, and the current ones do not. Up to 100 hits. */
+export async function hitsOf(parts: HitParts, { list, next, current }: Generations): Promise<Hit[]> {
+  const { database, isAffected, signal } = parts;
   const hits = new Map<string, Hit>();
-  const since = now - inUseFor;
+  // Rows that readers see already are read, too: so each statement of SQLite is short, however few rows are new.
   const read = (after: (string | number)[]) => {
     const { sql, values } = afterKey(database, ['kind', 'name_key', 'id', 'part'], after);
     return database.select<EntryRow>(
-      `SELECT kind, name_key, id, part, detail FROM bad_entries e WHERE list = ? AND generation = ? AND ${sql}
-         AND NOT EXISTS (SELECT 1 FROM bad_entries p WHERE p.list = e.list AND p.generation = ? AND p.kind = e.kind
-           AND p.name_key = e.name_key AND p.id = e.id AND p.part = e.part AND p.hash = e.hash)
+      `SELECT kind, name_key, id, part, EXISTS (SELECT 1 FROM bad_entries p WHERE p.list = e.list AND p.generation = ?
+         AND p.kind = e.kind AND p.name_key = e.name_key AND p.id = e.id AND p.part = e.part AND p.hash = e.hash) AS is_seen
+       FROM bad_entries e WHERE list = ? AND generation = ? AND ${sql}
        ORDER BY kind, name_key, id, part LIMIT ${pageRows}`,
-      [list, next, ...values, current],
+      [current, list, next, ...values],
     );
   };
   for await (const rows of pagesOf(['', '', '', 0], pageRows, read, keyOfRow)) {
-    for (const kind of new Set(rows.map((row) => row.kind))) {
-      const some = rows.filter((row) => row.kind === kind);
-      for (const [row, used] of await usesOf(content, kind, some, since)) {
-        if (!isAffected(JSON.parse(row.detail) as BadDetail, used.reference)) continue;
-        const key = JSON.stringify([row.id, used.name]);
-        const hit = hits.get(key) ?? {
-          id: row.id,
-          kind: used.kind,
-          name: used.name,
-          references: [],
-          digests: [],
-          usedAt: 0,
-        };
-        if (hits.size >= maxHits && !hits.has(key)) return [...hits.values()];
-        hits.set(key, hit);
-        add(hit.references, used.reference);
-        add(hit.digests, used.digest);
-        hit.usedAt = Math.max(hit.usedAt, used.usedAt);
+    signal.throwIfAborted();
+    const added = Map.groupBy(
+      rows.filter((row) => row.is_seen === 0),
+      (row) => row.kind,
+    );
+    for (const [kind, some] of added) {
+      for (const [row, uses] of await usesOf(parts, kind, some)) {
+        const detail = await detailOf(database, { list, generation: next }, row);
+        for await (const used of withPauses(uses)) {
+          if (!isAffected(detail, used.reference)) continue;
+          const key = JSON.stringify([row.id, used.name]);
+          if (hits.size >= maxHits && !hits.has(key)) return [...hits.values()];
+          const { kind: ofName, name } = used;
+          const hit = hits.get(key) ?? { id: row.id, kind: ofName, name, references: [], digests: [], usedAt: 0 };
+          hits.set(key, hit);
+          add(hit.references, used.reference);
+          add(hit.digests, used.digest);
+          hit.usedAt = Math.max(hit.usedAt, used.usedAt);
+        }
       }
     }
   }
@@ -112,29 +119,64 @@ export async function recordHits(tx: Transaction, list: string, hits: readonly H
   }
 }
 
+/** What each entry of one kind names, if it names something that is in use. */
 async function usesOf(
-  content: ContentInUse,
+  { content, now }: HitParts,
   kind: EntryRow['kind'],
   rows: readonly EntryRow[],
+): Promise<ReadonlyMap<EntryRow, UsedContent[]>> {
+  const since = now - inUseFor;
+  if (kind === 'pattern') return usesOfPatterns(content, rows, since);
+  const byKey = Map.groupBy(rows, (row) => row.name_key);
+  const keys = [...byKey.keys()];
+  const found = kind === 'digest' ? await content.withDigests(keys, since) : await content.named(keys, since);
+  const used = Map.groupBy(found, (each) => (kind === 'digest' ? each.digest : each.name.toLowerCase()));
+  return new Map(rows.flatMap((row) => (used.has(row.name_key) ? [[row, used.get(row.name_key)!]] : [])));
+}
+
+/** Reads all stored names, and up to 500 uses for each pattern. */
+async function usesOfPatterns(
+  content: ContentInUse,
+  rows: readonly EntryRow[],
   since: number,
-): Promise<[EntryRow, UsedContent][]> {
-  if (kind === 'pattern') {
-    const uses: [EntryRow, UsedContent][] = [];
-    const patterns = rows.map((row) => ({ row, names: new NameSet([row.name_key]) }));
-    for await (const name of content.names()) {
-      const matching = patterns.filter(({ names }) => names.includes(name.toLowerCase()));
-      if (matching.length === 0) continue;
-      for (const used of await content.named([name], since)) for (const { row } of matching) uses.push([row, used]);
-      if (uses.length >= pageRows) break;
-    }
-    return uses;
+): Promise<ReadonlyMap<EntryRow, UsedContent[]>> {
+  const patterns = rows.map((row) => ({ row, names: new NameSet([row.name_key]) }));
+  const uses = new Map<EntryRow, UsedContent[]>();
+  let waiting = new Map<string, EntryRow[]>();
+  const flush = async () => {
+    for (const used of await content.named([...waiting.keys()], since))
+      for (const row of waiting.get(used.name) ?? []) {
+        const known = uses.get(row) ?? [];
+        if (known.length < pageRows) known.push(used);
+        uses.set(row, known);
+      }
+    waiting = new Map();
+  };
+  for await (const name of content.names()) {
+    await pause();
+    const matching = patterns.filter(({ names }) => names.includes(name.toLowerCase()));
+    if (matching.length === 0) continue;
+    waiting.set(
+      name,
+      matching.map(({ row }) => row),
+    );
+    if (waiting.size === pageRows) await flush();
   }
-  const keys = [...new Set(rows.map((row) => row.name_key))];
-  const used = kind === 'digest' ? await content.withDigests(keys, since) : await content.named(keys, since);
-  const keyOf = (each: UsedContent) => (kind === 'digest' ? each.digest : each.name.toLowerCase());
-  return used.flatMap((each) =>
-    rows.filter((row) => row.name_key === keyOf(each)).map((row): [EntryRow, UsedContent] => [row, each]),
+  await flush();
+  return uses;
+}
+
+/** Read only for an entry that names something in use: it can be large. */
+async function detailOf(
+  database: Database,
+  { list, generation }: { list: string; generation: number },
+  { kind, name_key: name, id, part }: EntryRow,
+): Promise<BadDetail> {
+  const row = await database.get<{ detail: string }>(
+    'SELECT detail FROM bad_entries WHERE list = ? AND generation = ? AND kind = ? AND name_key = ? AND id = ? AND part = ?',
+    [list, generation, kind, name, id, part],
   );
+  return JSON.parse(row!.detail) as BadDetail;
 }
 
 function add(list: string[], text: string): void {

@@ -134,7 +134,7 @@ export class ListRefresh {
       }
       const { isAffected } = this.#parts;
       const inUse = (generations: Generations) =>
-        content ? hitsOf(database, generations, content, isAffected, now()) : Promise.resolve([]);
+        content ? hitsOf({ database, content, isAffected, signal, now: now() }, generations) : Promise.resolve([]);
       return await generation.publish(sourceKey, source, inUse, now());
     } catch (error) {
       // If this fails too, the next run deletes it.
