@@ -6,6 +6,10 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { linesOf, listOf, openLists, osv } from '../support/known-bad.ts';
 import { longestAllowed, longestTurn } from '../support/longest-turn.ts';
 
+function isAffected({ versions }: { versions?: readonly string[] }, version: string): boolean {
+  return versions!.includes(version);
+}
+
 test.serial(
   'many large entries of one name, of which many versions are in use, are compared in short turns',
   async (t) => {
@@ -29,8 +33,6 @@ test.serial(
       withDigests: () => Promise.resolve([]),
       names: async function* () {},
     };
-    const isAffected = ({ versions: named }: { versions?: readonly string[] }, version: string) =>
-      named!.includes(version);
     const parts = { database, content, isAffected, signal: new AbortController().signal, now: clock.now };
     const generations = { list: 'osv', next: rows[0]!.generation, current: 0 };
     const time = await longestTurn(async () => t.deepEqual(await hitsOf(parts, generations), []));

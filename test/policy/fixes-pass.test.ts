@@ -1,4 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
+import { ago, now, putPolicy, versionsOf } from '../support/policy.ts';
 import { auditOf } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { createToken } from '../support/inside.ts';
@@ -7,9 +8,6 @@ import { json, UpstreamFeed, type FeedVersion } from '../support/upstreams/upstr
 
 // Versions that fix a known vulnerability are not held by the minimum age.
 
-const day = 86_400_000;
-const now = Date.parse('2026-11-25T12:00:00Z');
-const ago = (days: number) => new Date(now - days * day).toISOString();
 const age = { packages: '3d' };
 
 const old = (version: string, entry = {}): FeedVersion => ({ version, published: ago(100), entry });
@@ -22,17 +20,6 @@ const advisory = (id: string, versions: string, severity = 2) => ({
 });
 
 type Advisories = Record<string, ReturnType<typeof advisory>[]>;
-
-async function put(server: TestServer, policy: object, { layer = 'all', token = server.token } = {}) {
-  const headers = { 'content-type': 'application/json' };
-  const body = JSON.stringify(policy);
-  return (await server.fetch(`/v1/policy?layer=${layer}`, { method: 'PUT', headers, body, token })).status;
-}
-
-async function versionsOf(server: TestServer, id: string, token = server.token): Promise<string[]> {
-  const response = await server.fetch(`/v3/package/${id}/index.json`, { token });
-  return response.status === 404 ? [] : ((await response.json()) as { versions: string[] }).versions;
-}
 
 async function registered(server: TestServer, id: string): Promise<string[]> {
   const text = await (await server.fetch(`/v3/registration-gz-semver2/${id}/index.json`)).text();
@@ -73,10 +60,10 @@ for (const dialect of dialects) {
       { lib: [advisory('GHSA-aaaa', '[1.0.0, 1.0.1)')] },
       dialect,
     );
-    await put(server, { minimumAge: { ...age, fixesPass: false } });
+    await putPolicy(server, { minimumAge: { ...age, fixesPass: false } });
     t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0']);
     t.is(await statusOf(server, 'lib', '1.0.1'), 404);
-    await put(server, { minimumAge: age });
+    await putPolicy(server, { minimumAge: age });
     const explain = async (version: string) =>
       (await server.fetch(`/v1/explain?kind=package&name=Lib&reference=${version}`)).json();
     t.like(await explain('1.0.1'), {
@@ -122,7 +109,7 @@ for (const dialect of dialects) {
       { foo: [advisory('GHSA-foo', '(, 1.0.1)')], bar: [advisory('GHSA-bar', '(, 1.0.1)')] },
       dialect,
     );
-    await put(server, { minimumAge: age });
+    await putPolicy(server, { minimumAge: age });
     t.deepEqual(await versionsOf(server, 'foo.core'), ['1.0.0'], 'nobody asked for what needs it');
     t.deepEqual(await versionsOf(server, 'foo'), ['1.0.0', '1.0.1']);
     t.deepEqual(await versionsOf(server, 'foo.core'), ['1.0.0', '1.0.1']);
@@ -137,7 +124,7 @@ for (const dialect of dialects) {
     t.deepEqual(await versionsOf(server, 'bar.new'), ['1.0.0'], 'version 1.0.0 did not need it');
     t.deepEqual(await versionsOf(server, 'bar.old'), ['1.0.0'], 'it is of another release');
     t.is((await releasedIn(server)).length, 2);
-    await put(server, { minimumAge: { ...age, fixesPass: false } });
+    await putPolicy(server, { minimumAge: { ...age, fixesPass: false } });
     t.deepEqual(await versionsOf(server, 'foo.core'), ['1.0.0']);
     t.deepEqual(await versionsOf(server, 'foo'), ['1.0.0']);
   });
@@ -168,7 +155,7 @@ test('only the lowest version of the same major, at the exclusive end of a range
     Object.fromEntries(cases.map(([, versions], at) => [idOf(at), versions])),
     Object.fromEntries(cases.map(([ranges], at) => [idOf(at), ranges.map((each, n) => advisory(`GHSA-${n}`, each))])),
   );
-  await put(server, { minimumAge: age });
+  await putPolicy(server, { minimumAge: age });
   for (const [at, [ranges, versions, open]] of cases.entries()) {
     const expected = versions.filter(({ version, published }) => published === ago(100) || open.includes(version));
     t.deepEqual(
@@ -189,18 +176,23 @@ test('a fix is denied all the same, and each layer decides for itself', async (t
     },
   );
   const rules = [{ name: 'no', packages: ['lib'], versions: '[1.0.1]', verdict: 'deny' }];
-  await put(server, { minimumAge: age, rules, advisories: { severity: 'critical' } });
+  await putPolicy(server, { minimumAge: age, rules, advisories: { severity: 'critical' } });
   t.is(await statusOf(server, 'lib', '1.0.1'), 403);
   t.is(await statusOf(server, 'two', '1.0.1'), 403);
   t.deepEqual(await releasedIn(server), []);
 
-  await put(server, { minimumAge: age });
+  await putPolicy(server, { minimumAge: age });
   const admin = (await createToken(server, ['read', 'admin'], 'team')).value;
-  t.is(await put(server, { minimumAge: { ...age, fixesPass: false } }, { layer: 'account', token: admin }), 200);
+  const { status } = await putPolicy(
+    server,
+    { minimumAge: { ...age, fixesPass: false } },
+    { layer: 'account', token: admin },
+  );
+  t.is(status, 200);
   t.deepEqual(await versionsOf(server, 'lib', admin), ['1.0.0']);
   t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0', '1.0.1']);
-  await put(server, { minimumAge: { ...age, fixesPass: false } });
-  await put(server, { minimumAge: age }, { layer: 'account', token: admin });
+  await putPolicy(server, { minimumAge: { ...age, fixesPass: false } });
+  await putPolicy(server, { minimumAge: age }, { layer: 'account', token: admin });
   t.deepEqual(await versionsOf(server, 'lib', admin), ['1.0.0'], 'the policy of all accounts holds it');
 });
 
@@ -211,7 +203,7 @@ test('if vulnerabilities cannot be read, nothing is released and nothing fails',
     { lib: [advisory('GHSA-aaaa', '[1.0.0, 1.0.1)')] },
   );
   feed.upstream.on('/vulnerabilities/base.json', (_request, response) => void response.writeHead(503).end());
-  await put(server, { minimumAge: age });
+  await putPolicy(server, { minimumAge: age });
   t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0']);
   t.is(await statusOf(server, 'lib', '1.0.1'), 404);
 });
@@ -222,7 +214,7 @@ test('a mode that only counts releases nothing and counts no fix', async (t) => 
     { Lib: [old('1.0.0'), young('1.0.1'), young('1.0.2')] },
     { lib: [advisory('GHSA-aaaa', '[1.0.0, 1.0.1)')] },
   );
-  await put(server, { mode: 'audit', minimumAge: age });
+  await putPolicy(server, { mode: 'audit', minimumAge: age });
   for (const version of ['1.0.1', '1.0.2']) t.is(await statusOf(server, 'lib', version), 200);
   const metrics = await (await server.fetch('/metrics')).text();
   t.regex(metrics, /entrepot_policy_refusals_total\{kind="package",verdict="hold",mode="audit"\} 1\n/);

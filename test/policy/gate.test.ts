@@ -1,46 +1,18 @@
-import test, { type ExecutionContext } from 'ava';
-import { dialects, temporaryDatabase } from '../support/databases.ts';
+import test from 'ava';
+import { ago, day, now, putPolicy, startMirrors, versionsOf } from '../support/policy.ts';
+import { dialects } from '../support/databases.ts';
 import { createToken } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { ociIndex, ociManifest } from '../support/registry.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
-import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
-import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
 // Policies from outside: what clients of both protocols get under a minimum age and under rules.
 
-const day = 86_400_000;
-const now = Date.parse('2026-11-25T12:00:00Z');
-const ago = (days: number) => new Date(now - days * day).toISOString();
-
-async function put(server: TestServer, policy: object, { layer = 'all', token = server.token } = {}) {
-  const headers = { 'content-type': 'application/json' };
-  const body = JSON.stringify(policy);
-  return server.fetch(`/v1/policy?layer=${layer}`, { method: 'PUT', headers, body, token });
-}
-
-async function versionsOf(server: TestServer, id: string, token = server.token): Promise<string[]> {
-  const response = await server.fetch(`/v3/package/${id}/index.json`, { token });
-  if (response.status === 404) return [];
-  return ((await response.json()) as { versions: string[] }).versions;
-}
-
-async function start(t: ExecutionContext, dialect: (typeof dialects)[number] = 'sqlite') {
-  const feed = await UpstreamFeed.start(t);
-  const registry = await startUpstreamRegistry(t);
-  const server = await startTestServer(t, {
-    database: { url: await temporaryDatabase(t, dialect) },
-    upstreams: [feed.as('feed.test'), registry.settings('registry.test', { freshFor: '1s' })],
-  });
-  server.clock.now = now;
-  return { feed, registry, server };
-}
-
+const dayOf = (days: number) => ago(days).slice(0, 10);
 const download = (id: string, version: string) => `/v3/package/${id}/${version}/${id}.${version}.nupkg`;
 
 for (const dialect of dialects) {
   test(`${dialect}: a young version is hidden until it is old enough`, async (t) => {
-    const { feed, server } = await start(t, dialect);
+    const { feed, server } = await startMirrors(t, dialect);
     await feed.offer({
       id: 'Lib',
       versions: [
@@ -48,7 +20,7 @@ for (const dialect of dialects) {
         { version: '1.1.0', published: ago(1) },
       ],
     });
-    t.is((await put(server, { minimumAge: { packages: '3d' } })).status, 200);
+    t.is((await putPolicy(server, { minimumAge: { packages: '3d' } })).status, 200);
     t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0']);
     t.is((await server.fetch(download('lib', '1.1.0'))).status, 404);
     t.is((await server.fetch(download('lib', '1.0.0'))).status, 200);
@@ -64,11 +36,11 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: a moved tag answers its last digest that is old enough`, async (t) => {
-    const { registry, server } = await start(t, dialect);
+    const { registry, server } = await startMirrors(t, dialect);
     const first = registry.image('team/app', 'latest');
     const pull = (reference: string) => server.fetch(`/v2/registry.test/team/app/manifests/${reference}`);
     const digestOf = async (reference: string) => (await pull(reference)).headers.get('docker-content-digest');
-    t.is((await put(server, { minimumAge: { images: '2d' } })).status, 200);
+    t.is((await putPolicy(server, { minimumAge: { images: '2d' } })).status, 200);
 
     const refused = await pull('latest');
     t.is(refused.status, 403);
@@ -96,7 +68,7 @@ for (const dialect of dialects) {
 }
 
 test('the images of an index are as old as the index, unless they are denied', async (t) => {
-  const { registry, server } = await start(t);
+  const { registry, server } = await startMirrors(t);
   const child = registry.image('team/app', 'child');
   const descriptor = { mediaType: ociManifest, digest: child.manifest.digest, size: child.manifest.size };
   const index = registry.manifest(
@@ -106,20 +78,20 @@ test('the images of an index are as old as the index, unless they are denied', a
   );
   const pull = async (reference: string) =>
     (await server.fetch(`/v2/registry.test/team/app/manifests/${reference}`)).status;
-  await put(server, { minimumAge: { images: '2d' } });
+  await putPolicy(server, { minimumAge: { images: '2d' } });
   t.is(await pull('multi'), 403);
   server.clock.now = now + 2 * day;
   t.is(await pull('multi'), 200);
   t.is(await pull(child.manifest.digest), 200, 'it was never requested before');
   t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${child.layer.digest}`)).status, 200);
   const rules = [{ name: 'bad', digests: [child.manifest.digest], verdict: 'deny' }];
-  await put(server, { minimumAge: { images: '2d' }, rules });
+  await putPolicy(server, { minimumAge: { images: '2d' }, rules });
   t.is(await pull(child.manifest.digest), 403);
   t.is(await pull(index.digest), 200);
 });
 
 test('what was stored before a policy stays, and what is denied is refused at once', async (t) => {
-  const { feed, registry, server } = await start(t);
+  const { feed, registry, server } = await startMirrors(t);
   await feed.offer({
     id: 'Lib',
     versions: [
@@ -132,7 +104,7 @@ test('what was stored before a policy stays, and what is denied is refused at on
   for (const path of [download('lib', '1.0.0'), tag]) t.is((await server.fetch(path)).status, 200);
   server.clock.now = now + 1000;
   const age = { packages: '3d', images: '3d' };
-  await put(server, { minimumAge: age });
+  await putPolicy(server, { minimumAge: age });
   t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0'], 'the other one was never stored');
   for (const path of [download('lib', '1.0.0'), tag]) t.is((await server.fetch(path)).status, 200);
 
@@ -140,14 +112,14 @@ test('what was stored before a policy stays, and what is denied is refused at on
     { name: 'no-one', packages: ['lib'], versions: '[1.0.0]', verdict: 'deny', reason: 'MAL-2026-1' },
     { name: 'no-tag', images: ['registry.test/team/*'], tags: ['v1'], verdict: 'deny' },
   ];
-  await put(server, { minimumAge: age, rules });
+  await putPolicy(server, { minimumAge: age, rules });
   const refused = await server.fetch(download('lib', '1.0.0'));
   t.is(refused.status, 403);
   t.true(refused.statusText.includes('MAL-2026-1'), refused.statusText);
   t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0'], 'it stays in lists, so that no client takes another one');
   t.is((await server.fetch(tag)).status, 403);
 
-  await put(server, { mode: 'audit', minimumAge: age, rules });
+  await putPolicy(server, { mode: 'audit', minimumAge: age, rules });
   for (const path of [download('lib', '1.0.0'), download('lib', '2.0.0'), tag]) {
     t.is((await server.fetch(path)).status, 200, 'audit refuses nothing');
   }
@@ -156,16 +128,16 @@ test('what was stored before a policy stays, and what is denied is refused at on
   t.regex(metrics, /entrepot_policy_refusals_total\{kind="image",verdict="deny",mode="enforce"\} [1-9]/);
 
   server.clock.now += 1000;
-  await put(server, { mode: 'enforce', minimumAge: { packages: '9d', images: '9d' } });
+  await putPolicy(server, { mode: 'enforce', minimumAge: { packages: '9d', images: '9d' } });
   for (const path of [download('lib', '2.0.0'), tag]) {
     t.is((await server.fetch(path)).status, 200, 'what was open is not held by a later change');
   }
-  await put(server, {});
+  await putPolicy(server, {});
   t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0', '2.0.0']);
 });
 
 test('an account adds to the policy of all accounts, and cannot lift it', async (t) => {
-  const { feed, server } = await start(t);
+  const { feed, server } = await startMirrors(t);
   await feed.offer({
     id: 'Lib',
     versions: [
@@ -178,12 +150,12 @@ test('an account adds to the policy of all accounts, and cannot lift it', async 
   const admin = (await createToken(server, ['read', 'admin'], 'team')).value;
   const reader = (await createToken(server, ['read'], 'team')).value;
   const limited = (await createToken(server, ['read', 'admin'], 'team', { packages: ['*'] })).value;
-  await put(server, { minimumAge: { packages: '1d' }, rules });
-  t.is((await put(server, { minimumAge: { packages: '3d' } }, { layer: 'account', token: admin })).status, 200);
+  await putPolicy(server, { minimumAge: { packages: '1d' }, rules });
+  t.is((await putPolicy(server, { minimumAge: { packages: '3d' } }, { layer: 'account', token: admin })).status, 200);
   t.deepEqual(await versionsOf(server, 'lib', reader), ['1.0.0']);
   t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0', '2.0.0'], 'another account');
   const allow = [{ name: 'mine', packages: ['*'], verdict: 'allow' }];
-  await put(server, { rules: allow }, { layer: 'account', token: admin });
+  await putPolicy(server, { rules: allow }, { layer: 'account', token: admin });
   t.is((await server.fetch(download('bad', '1.0.0'), { token: reader })).status, 403);
 
   for (const [layer, token] of [
@@ -191,46 +163,46 @@ test('an account adds to the policy of all accounts, and cannot lift it', async 
     ['all', admin],
     ['account', limited],
   ] as const)
-    t.is((await put(server, {}, { layer, token })).status, 403, layer);
+    t.is((await putPolicy(server, {}, { layer, token })).status, 403, layer);
   t.is((await server.fetch('/v1/policy?layer=all', { token: admin })).status, 403);
   const own = (await (await server.fetch('/v1/policy', { token: reader })).json()) as Record<string, unknown>;
   t.like(own, { layer: 'account', policy: { rules: allow }, revision: 2 });
   const others = (await (await server.fetch('/v1/policy')).json()) as Record<string, unknown>;
   t.like(others, { policy: null, revision: 0 }, 'no account sees the one of another');
-  t.is((await put(server, { foo: 1 })).status, 400);
+  t.is((await putPolicy(server, { foo: 1 })).status, 400);
   t.is((await server.fetch(download('bad', '1.0.0'))).status, 403, 'a refused policy changes nothing');
 });
 
 test('an upstream that does not say dates: a version is held from its first sighting on, or for ever', async (t) => {
-  const { feed, server } = await start(t);
+  const { feed, server } = await startMirrors(t);
   await feed.offer({
     id: 'Lib',
     versions: [{ version: '1.0.0', entry: { published: undefined, commitTimeStamp: undefined } }],
   });
-  await put(server, { minimumAge: { packages: '3d' } });
+  await putPolicy(server, { minimumAge: { packages: '3d' } });
   t.deepEqual(await versionsOf(server, 'lib'), []);
   server.clock.now = now + 3 * day - 1;
   t.deepEqual(await versionsOf(server, 'lib'), []);
   server.clock.now = now + 3 * day;
   t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0']);
-  await put(server, { minimumAge: { packages: '3d', unknownDate: 'hold' } });
+  await putPolicy(server, { minimumAge: { packages: '3d', unknownDate: 'hold' } });
   server.clock.now = now + 100 * day;
   t.deepEqual(await versionsOf(server, 'lib'), []);
 });
 
 test('a feed whose dates cannot be read is an upstream that fails, not one without versions', async (t) => {
-  const { feed, server } = await start(t);
+  const { feed, server } = await startMirrors(t);
   await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0', published: ago(50) }] });
   feed.upstream.on('/registration/lib/index.json', (_request, response) => void response.writeHead(503).end());
-  await put(server, { minimumAge: { packages: '3d' } });
+  await putPolicy(server, { minimumAge: { packages: '3d' } });
   t.is((await server.fetch('/v3/package/lib/index.json')).status, 502);
-  await put(server, { mode: 'audit', minimumAge: { packages: '3d' } });
+  await putPolicy(server, { mode: 'audit', minimumAge: { packages: '3d' } });
   t.is((await server.fetch('/v3/package/lib/index.json')).status, 200);
   t.is((await server.fetch(download('lib', '1.0.0'))).status, 200);
 });
 
 test('an explanation says the verdict, the rule, until when, and what led to it', async (t) => {
-  const { feed, registry, server } = await start(t);
+  const { feed, registry, server } = await startMirrors(t);
   await feed.offer({
     id: 'Lib',
     versions: [
@@ -246,7 +218,7 @@ test('an explanation says the verdict, the rule, until when, and what led to it'
   };
   t.like(await explain('package', 'Lib', '2.0.0'), { verdict: 'allow', layer: null, until: null });
   const rules = [{ name: 'no-tag', images: ['registry.test/*'], tags: ['v1'], verdict: 'deny', reason: 'see SEC-1' }];
-  await put(server, { minimumAge: { packages: '3d', images: '3d' }, rules });
+  await putPolicy(server, { minimumAge: { packages: '3d', images: '3d' }, rules });
   t.like(await explain('package', 'lib', '2.0'), {
     verdict: 'hold',
     layer: 'all',
@@ -270,14 +242,14 @@ test('an explanation says the verdict, the rule, until when, and what led to it'
     verdict: 'hold',
     until: '2026-11-28T12:00:00.000Z',
   });
-  await put(server, { mode: 'audit', minimumAge: { packages: '3d' } });
+  await putPolicy(server, { mode: 'audit', minimumAge: { packages: '3d' } });
   t.like(await explain('package', 'Lib', '2.0.0'), { verdict: 'allow', audited: { verdict: 'hold', rule: 'age' } });
   t.like(await explain('package', 'Lib', '???'), { facts: null });
   t.like(await explain('package', 'Missing', '1.0.0'), { verdict: 'allow' });
 });
 
 test('as of a date: what existed then and is old enough or allowed today', async (t) => {
-  const { feed, registry, server } = await start(t);
+  const { feed, registry, server } = await startMirrors(t);
   await feed.offer({
     id: 'Lib',
     versions: [
@@ -287,8 +259,7 @@ test('as of a date: what existed then and is old enough or allowed today', async
     ],
   });
   const rules = [{ name: 'no-1.1', packages: ['Lib'], versions: '[1.1.0]', verdict: 'deny', reason: 'see SEC-12' }];
-  await put(server, { minimumAge: { packages: '3d', images: '2d' }, rules });
-  const dayOf = (days: number) => ago(days).slice(0, 10);
+  await putPolicy(server, { minimumAge: { packages: '3d', images: '2d' }, rules });
   const flat = async (days: number) =>
     ((await (await server.fetch(`/as-of/${dayOf(days)}/v3/package/lib/index.json`)).json()) as { versions: string[] })
       .versions;

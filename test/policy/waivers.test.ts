@@ -1,38 +1,28 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { ago, day, now, putPolicy, startMirrors } from '../support/policy.ts';
 import { auditOf, said } from '../support/audit.ts';
-import { dialects, temporaryDatabase } from '../support/databases.ts';
+import type { Dialect } from '../../src/database/database.ts';
+import { dialects } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { applyPolicy, createToken, runJob, tokenOf } from '../support/inside.ts';
 import { linesOf, osv } from '../support/known-bad.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { ociIndex, ociManifest } from '../support/registry.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
-import { json, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
-import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import type { TestServer } from '../support/server.ts';
+import { json } from '../support/upstreams/upstream-feed.ts';
 import { waivers, wish } from '../support/waivers.ts';
 
 // What waivers let through although a policy refuses it, and who requests and decides them.
 
-const day = 86_400_000;
-const now = Date.parse('2026-11-25T12:00:00Z');
-const ago = (days: number) => new Date(now - days * day).toISOString();
-
-async function start(t: ExecutionContext, dialect: (typeof dialects)[number] = 'sqlite') {
-  const feed = await UpstreamFeed.start(t);
-  const registry = await startUpstreamRegistry(t);
-  const server = await startTestServer(t, {
-    database: { url: await temporaryDatabase(t, dialect) },
-    upstreams: [feed.as('feed.test'), registry.settings('registry.test', { freshFor: '1s' })],
-  });
-  server.clock.now = now;
-  return { feed, registry, server, reader: await tokenOf(server, ['read']) };
+async function start(t: ExecutionContext, dialect: Dialect = 'sqlite') {
+  const started = await startMirrors(t, dialect);
+  return { ...started, reader: await tokenOf(started.server, ['read']) };
 }
 
 async function put(server: TestServer, policy: object, layer = 'account', token = server.token) {
-  const init = { method: 'PUT', headers: { 'content-type': 'application/json' }, body: JSON.stringify(policy), token };
-  const response = await server.fetch(`/v1/policy?layer=${layer}`, init);
+  const response = await putPolicy(server, policy, { layer, token });
   if (response.status !== 200) throw new Error(await response.text());
 }
 
