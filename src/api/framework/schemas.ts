@@ -8,6 +8,11 @@ import { eventTypes, subjectKinds } from '../../events/event.ts';
 // The requests and answers of `/v1`. Types, checks and the OpenAPI document come from these schemas.
 
 export const text = z.string().nullable();
+/** A time that a client sends. */
+export const givenTime = z.iso.datetime({
+  offset: true,
+  error: 'expected a time such as 2027-01-31T12:00:00Z',
+});
 export const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
 export const count = z.int().min(0);
 export const bytes = count.meta({ description: 'Bytes' });

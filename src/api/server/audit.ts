@@ -9,13 +9,9 @@ import type { Events } from '../../events/events.ts';
 import { Semaphore } from '../../runtime/semaphore.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { cursorOf, pageQuery, readCursor } from '../framework/paging.ts';
-import { eventList } from '../framework/schemas.ts';
+import { eventList, givenTime } from '../framework/schemas.ts';
 
-const time = (description: string) =>
-  z.iso
-    .datetime({ offset: true, error: 'expected a time such as 2027-01-31T12:00:00Z' })
-    .optional()
-    .meta({ description });
+const time = (description: string) => givenTime.optional().meta({ description });
 const text = (description: string) => z.string('expected one value').min(1).max(255).optional().meta({ description });
 
 const auditQuery = pageQuery.extend({

@@ -8,7 +8,7 @@ import type { Decision } from '../../policy/decide.ts';
 import type { PolicyGate } from '../../policy/gate.ts';
 import type { FailedRequests } from '../../usage/failed-requests.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { count, time, timeOf, timeOrNull } from '../framework/schemas.ts';
+import { count, givenTime, time, timeOf, timeOrNull } from '../framework/schemas.ts';
 import { upstreamState } from './upstreams.ts';
 import { upstreamItem } from './upstream-schemas.ts';
 
@@ -48,8 +48,7 @@ const explainQuery = z.object({
     .max(255)
     .optional()
     .meta({ description: 'A version, a tag or a digest: the answer then says what the policy decides of it' }),
-  at: z.iso
-    .datetime({ offset: true, error: 'expected a time such as 2027-01-31T12:00:00Z' })
+  at: givenTime
     .transform((text) => Date.parse(text))
     .optional()
     .meta({ description: 'The time for which the age is decided; now, if it is left out' }),

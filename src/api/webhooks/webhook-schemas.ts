@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { listOf, time } from '../framework/schemas.ts';
+import { givenTime, listOf, time } from '../framework/schemas.ts';
 import { deliveryStates } from '../../webhooks/delivery.ts';
 import { maxEventPatterns, maxNameLength, maxUrlLength } from '../../webhooks/webhook.ts';
 
@@ -87,9 +87,7 @@ export const deliveryDetails = delivery
 
 export const redeliverRequest = z
   .strictObject({
-    since: z.iso
-      .datetime({ offset: true, error: 'expected a time such as 2027-01-31T12:00:00Z' })
-      .meta({ description: 'RFC 3339. Deliveries that were made at this time or later' }),
+    since: givenTime.meta({ description: 'RFC 3339. Deliveries that were made at this time or later' }),
   })
   .meta({ id: 'RedeliverRequest' });
 
