@@ -96,7 +96,7 @@ export class PolicyGate {
     const listed = await this.#parts.listed.ofContent();
     if (!listed) return;
     const badOf = await listed.entriesOf(digests);
-    for (const reference of digests) {
+    for await (const reference of withPauses(digests)) {
       const subject = { kind: 'image' as const, names: [name], reference, upstream: '', account: undefined };
       for (const layer of listed.layers) {
         const { verdict, reason } = decide(subject, { bad: badOf(reference) }, layer, this.#parts.now());
