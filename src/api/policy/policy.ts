@@ -111,15 +111,14 @@ export function policyOperations(policies: Policies, readLists: () => Promise<vo
       run: async ({ principal, query: { layer }, body }) => {
         allow(principal, layer === 'all' ? 'operate' : 'admin');
         const stored = await policies.put(accountOf(principal, layer), body, 'client');
-        // New lists deny something when they were read. A run that goes on already is followed by one of the schedule.
-        if (stored.document && stored.document.knownBad.lists.length > 0) await readLists().catch(ignore);
+        // New lists deny something when they were read. The answer does not wait: a run that goes on already, here or at an instance
+        // that is gone, is followed by one of the schedule.
+        if (stored.document && stored.document.knownBad.lists.length > 0) void readLists().catch(() => undefined);
         return toItem(layer, stored, now());
       },
     }),
   ];
 }
-
-function ignore(): void {}
 
 function accountOf({ accountId }: Principal, layer: LayerName): number {
   return layer === 'all' ? allAccounts : accountId;
