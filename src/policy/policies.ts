@@ -120,8 +120,8 @@ export class Policies {
   }
 
   /**
-   * Replaces the policy of one layer, which ends its suspension; an empty one ends the policy. Only a command names files of this machine and opens private
-   * addresses. Throws `Invalid`, and then changes nothing.
+   * Replaces the policy of one layer, which ends its suspension; an empty one ends the policy. Only a command can name files of this
+   * machine and open private addresses. Throws `Invalid`, and then changes nothing.
    */
   async put(accountId: number, written: unknown, by: 'client' | 'command'): Promise<StoredPolicy> {
     const document = checkPolicy(written)?.document ?? null;

@@ -9,7 +9,7 @@ import type { Waivers } from '../../policy/waivers.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation, type OperationCall } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
-import { actor, listOf, time, timeOf, timeOrNull } from '../framework/schemas.ts';
+import { actor, givenTime, listOf, time, timeOf, timeOrNull } from '../framework/schemas.ts';
 
 const words = protocolWords.map(({ word }) => word);
 const kind = z.enum(words, `expected ${words.join(' or ')}`);
@@ -59,9 +59,7 @@ const waiverBody = z
       .regex(liftedPattern, 'expected age, the name of a rule, or the ID of an advisory or of an entry')
       .meta({ description: '`age`, the name of a rule, or the ID of an advisory or of an entry of a list' }),
     reason: z.string().trim().min(1, 'say why it is needed').max(maxReason),
-    expires_at: z.iso
-      .datetime({ offset: true, error: 'expected a time such as 2027-01-31T12:00:00Z' })
-      .meta({ description: 'RFC 3339, at most the setting `waivers.longest` from now' }),
+    expires_at: givenTime.meta({ description: 'RFC 3339, at most the setting `waivers.longest` from now' }),
   })
   .meta({ id: 'WaiverRequest' });
 
@@ -161,7 +159,8 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
       method: 'post',
       path: '/waivers',
       id: 'requestWaiver',
-      summary: 'Request that something is let through which a policy refuses. Somebody else approves or rejects it',
+      summary:
+        'Request a waiver for versions, tags or digests that a policy refuses. Another person approves or rejects it',
       action: 'account',
       body: waiverBody,
       status: 201,
@@ -201,7 +200,7 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
       path: '/waivers/:id/approve',
       id: 'approveWaiver',
       summary:
-        'Approve a request of somebody else: with the scope admin in the policy of the account, with `layer=all` and the scope operate in the policy of all accounts',
+        'Approve the request of another person. For the policy of the account, this needs the scope admin; with `layer=all`, for the policy of all accounts, the scope operate',
       action: 'any',
       params: idParameter,
       query: layerQuery,
@@ -213,7 +212,7 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
       method: 'post',
       path: '/waivers/:id/reject',
       id: 'rejectWaiver',
-      summary: 'Reject a request of somebody else, with the same scopes as to approve it',
+      summary: 'Reject the request of another person. This needs the same scopes as to approve it',
       action: 'any',
       params: idParameter,
       query: layerQuery,

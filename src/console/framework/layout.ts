@@ -12,7 +12,7 @@ const notices: Readonly<Record<string, string>> = {
   'account-changed': 'You use another account now.',
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
   'policy-changed': 'The policy was changed. It acts with the next request.',
-  'waiver-requested': 'Requested. Somebody else approves or rejects it.',
+  'waiver-requested': 'Requested. Another person approves or rejects it.',
   'waiver-approved': 'Approved. It acts with the next request.',
   'waiver-rejected': 'Rejected.',
   'waiver-ended': 'The waiver has ended.',

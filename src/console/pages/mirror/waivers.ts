@@ -38,8 +38,8 @@ export const waiversPage: Page = {
     const list = { path, query };
     const { items, next_cursor: next } = await api.call('listWaivers', waiverList, { query });
     const body = html`<p>
-        A waiver lets something through for a time, although a <a href="/console/policy">policy</a> refuses it. Somebody
-        else than the requester approves it.
+        A waiver opens versions, tags or digests that a <a href="/console/policy">policy</a> refuses, until a time.
+        Another person than the requester approves it.
       </p>
       <p><a class="button" href="${path}/new">Request a waiver</a></p>
       ${filterForm(list, [
