@@ -258,10 +258,11 @@ for (const dialect of dialects) {
     server.clock.now = Date.now() + 7_200_000;
     // As if no instance had run since: the events have no deliveries yet.
     await databaseOf(server).transaction(async (tx) => {
-      await tx.run('DELETE FROM webhook_deliveries');
+      // First, because it waits for an instance that makes deliveries at this moment.
       await tx.run(
         `UPDATE webhook_cursor SET position = (SELECT position - 1 FROM events WHERE type = 'package.published')`,
       );
+      await tx.run('DELETE FROM webhook_deliveries');
     });
     await runJob(server, 'audit');
     await deliverUntil(server, async () => (await deliveriesOf(server, id)).length === 1);
