@@ -6,13 +6,13 @@ export const longestAllowed = 50;
 
 /**
  * The processor time that the longest turn of this process's event loop took while `work` ran, in milliseconds. That is how long
- * one request holds all others. A busy machine makes each run slower: so `work` runs until a result is allowed, at most ten
+ * one request holds all others. A busy machine makes each run slower: so `work` runs until a result is allowed, at most thirty
  * times, and the least result counts. A client in the same process counts too, so `work` should send bytes that were made
  * before, by `inParts` if they are many.
  */
 export async function longestTurn(work: () => Promise<unknown>): Promise<number> {
   let least = Infinity;
-  for (let run = 0; run < 10 && least >= longestAllowed; run += 1) least = Math.min(least, await longestTurnOf(work));
+  for (let run = 0; run < 30 && least >= longestAllowed; run += 1) least = Math.min(least, await longestTurnOf(work));
   return least;
 }
 

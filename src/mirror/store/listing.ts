@@ -45,7 +45,7 @@ export interface NameTotals {
 const page = 500;
 /** Names and rows of one statement, where all rows are read. More than these rows are read name by name. */
 const namesTogether = 20;
-const rowsTogether = 2000;
+const rowsTogether = 500;
 const columns = `upstream, name, reference, digest, content_type AS type, size_bytes AS size, attributes,
   last_modified AS lastModified, stored_at AS storedAt, used_at AS usedAt`;
 
