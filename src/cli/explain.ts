@@ -33,8 +33,6 @@ export function addExplain(program: Command, environment: Environment, terminal:
       }
       const { enforced, audited } = await core.gate.explain(found.name, found.reference, timeIn(options.at));
       terminal.stdout.write(linesOf(enforced));
-      if (found.withdrawnAt !== undefined)
-        terminal.stdout.write(`withdrawn by its upstream: ${new Date(found.withdrawnAt).toISOString()}\n`);
       if (audited.verdict !== enforced.verdict) terminal.stdout.write(`in audit mode: ${linesOf(audited)}`);
     },
   );

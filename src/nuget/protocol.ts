@@ -237,7 +237,7 @@ export class PackageFeed implements OpenProtocol {
 
   async explain(accountId: number, id: string): Promise<NameStory> {
     if (!isPackageId(id)) throw new DomainError('Invalid', 'name: expected a package ID, such as Contoso.Core');
-    const { mirror } = await this.views.of(accountId);
+    const { mirror, registrations } = await this.views.of(accountId);
     const { origin } = mirror;
     const isHosted = (await claimedAmong(this.#core.database, accountId, [id])).size > 0;
     const { reservedBy, upstreams } = origin.explain(id);
@@ -254,10 +254,9 @@ export class PackageFeed implements OpenProtocol {
         const reference = keyOfVersion(text);
         const owner = isKept || reference === undefined ? undefined : await mirror.owner(id);
         if (!owner) return undefined;
-        const { upstream } = owner;
-        const withdrawn = await mirror.withdrawn.times(upstream, packageKey(id));
-        const name = mirror.nameOf(upstream, packageKey(id));
-        return { name, reference: reference!, withdrawnAt: withdrawn.get(reference!) };
+        const key = packageKey(id);
+        const isListed = () => registrations.isListed(owner, key, reference!);
+        return { name: mirror.nameOf(owner.upstream, key), reference: reference!, isListed };
       },
     };
   }

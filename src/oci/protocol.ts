@@ -244,8 +244,7 @@ export class ContainerRegistry implements OpenProtocol {
       referenceTo: async (reference) => {
         const isReference = isDigest(reference) || isTag(reference);
         if (!place || isHosted || !isReference) return undefined;
-        const withdrawn = await mirror.withdrawn(place);
-        return { name: mirror.nameOf(place), reference, withdrawnAt: withdrawn.get(reference) };
+        return { name: mirror.nameOf(place), reference };
       },
       digestOf: async (tag) => place && mirror.digestOf(place, tag),
     };

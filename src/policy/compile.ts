@@ -15,7 +15,7 @@ interface Written {
 
 /** The layer that a policy makes. Throws `Invalid` for a range that cannot be read. */
 export function compileLayer({ scope, document, regimes }: Written, readRange: RangeReader): Layer {
-  const { mode, minimumAge, advisories, rules } = document;
+  const { mode, minimumAge, advisories, withdrawn, rules } = document;
   const excepted = { package: setOf(minimumAge.except.packages), image: setOf(minimumAge.except.images) };
   return {
     scope,
@@ -25,6 +25,7 @@ export function compileLayer({ scope, document, regimes }: Written, readRange: R
     unknownDate: minimumAge.unknownDate,
     listsHeld: minimumAge.held === 'list',
     deniesAdvisory: advisoryTest(advisories),
+    deniesWithdrawn: withdrawn === 'deny',
     isExcepted: ({ kind, names, upstream }) =>
       minimumAge.except.upstreams.includes(upstream) || names.some((name) => excepted[kind]?.includes(name) ?? false),
     rules: rules.map((rule, at) => compileRule(rule, at, readRange)),

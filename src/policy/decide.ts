@@ -30,6 +30,8 @@ export interface KnownFacts {
   digest?: string | undefined;
   /** The known vulnerabilities that it has. */
   advisories?: readonly AdvisoryFact[] | undefined;
+  /** When it was certain that the upstream does not offer it any more. */
+  withdrawnAt?: number | undefined;
   /** Entries of lists of known bad content that mean it. */
   bad?: readonly Pick<BadEntry, 'list' | 'id' | 'reason'>[] | undefined;
   /** The approved waivers that concern it now. */
@@ -40,7 +42,7 @@ export interface KnownFacts {
 export interface WaiverFact {
   id: number;
   layer: Layer['scope'];
-  /** `age`, the name of a rule, or the ID of an advisory or of an entry of a list. */
+  /** `age`, `withdrawn`, the name of a rule, or the ID of an advisory or of an entry of a list. */
   lifts: string;
   /** When it ends; milliseconds since 1970 UTC. */
   until: number;
@@ -82,6 +84,8 @@ export interface Layer {
   listsHeld: boolean;
   /** Whether it denies what has a known vulnerability; undefined if it denies none for that. */
   deniesAdvisory?: ((advisory: AdvisoryFact) => boolean) | undefined;
+  /** Whether it denies what upstreams do not offer any more. */
+  deniesWithdrawn: boolean;
   isExcepted: (subject: PolicySubject) => boolean;
   rules: readonly CompiledRule[];
   /** Earlier times of this layer, in which other ages were in force. */
@@ -93,7 +97,7 @@ export interface Decision {
   verdict: 'allow' | 'hold' | 'deny';
   /** The layer that decided; undefined if none refuses it. */
   layer?: Layer | undefined;
-  /** `age`, `except`, `fixesPass`, `advisories`, the name of a rule, or the ID of an entry of `list`. */
+  /** `age`, `except`, `fixesPass`, `advisories`, `withdrawn`, the name of a rule, or the ID of an entry of `list`. */
   rule?: string | undefined;
   /** The list of known bad content that decided. */
   list?: string | undefined;
@@ -144,6 +148,15 @@ function decideWith(
     facts.advisories?.filter((each) => layer.deniesAdvisory?.(each) && !isLifted('advisory', each.id)),
   );
   if (advisory) return { verdict: 'deny', layer, rule: 'advisories', reason: advisoryText(advisory), evidence: [] };
+  if (facts.withdrawnAt !== undefined && layer.deniesWithdrawn && !isLifted('rule', 'withdrawn')) {
+    return {
+      verdict: 'deny',
+      layer,
+      rule: 'withdrawn',
+      reason: 'its upstream does not offer it any more',
+      evidence: [],
+    };
+  }
   if (rule) return { verdict: 'allow', layer, rule: rule.name, evidence: [`rule ${rule.name}`] };
   const age = layer.age[subject.kind];
   if (age === 0) return { verdict: 'allow', evidence: [] };
@@ -156,6 +169,11 @@ function decideWith(
 /** A rule may have the name `age`; a waiver with that word lifts only the age. */
 function liftedBy({ lifts }: WaiverFact, kind: Parameters<LiftTest>[0], name: string): boolean {
   return (lifts === 'age') === (kind === 'age') && lifts.toLowerCase() === name.toLowerCase();
+}
+
+/** When content was withdrawn, as evidence. */
+export function withdrawnText(withdrawnAt: number): string {
+  return `withdrawn by its upstream, as seen here ${timeText(withdrawnAt)}`;
 }
 
 /** A waiver, as evidence. */

@@ -65,6 +65,7 @@ const policySchema = z
     minimumAge: minimumAge.prefault({}),
     knownBad: knownBad.prefault({}),
     advisories: advisories.prefault({}),
+    withdrawn: z.enum(['keep', 'deny'], 'expected keep or deny').default('keep'),
     rules: z.array(rule).max(maxRules).default([]),
   })
   .superRefine(({ rules }, context) => {

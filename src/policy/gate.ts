@@ -1,10 +1,18 @@
-import type { Judge, KnownAdvisory, MirroredName, NameFacts, Verdict } from '../mirror/policy/admission.ts';
+import type {
+  Judge,
+  KnownAdvisory,
+  MirroredName,
+  NameFacts,
+  Verdict,
+  WithdrawnTimes,
+} from '../mirror/policy/admission.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { pause, withPauses } from '../runtime/event-loop.ts';
 import {
   decide,
   strictest,
   waiverText,
+  withdrawnText,
   type Decision,
   type KnownFacts,
   type Layer,
@@ -39,6 +47,7 @@ interface Limits {
   layers: readonly Layer[];
   listed: ListedName | undefined;
   advisories: readonly KnownAdvisory[];
+  withdrawn: WithdrawnTimes | undefined;
   /** Whether clients get what is decided. */
   isServed?: boolean;
   /** The time of the decision; undefined for now. */
@@ -78,16 +87,21 @@ export class PolicyGate {
 
   /** What is decided of one reference, with the age that it has at the time `at`. Throws if the upstream's dates cannot be read. */
   async explain(name: MirroredName, reference: string, at = this.#parts.now()): Promise<PolicyExplanation> {
-    const limits = { ...(await this.#limitsOf(name)), at };
+    const withdrawn = await name.facts.withdrawn?.();
+    const limits = { ...(await this.#limitsOf(name)), withdrawn, at };
     const known = (await name.facts.of([reference])).get(reference);
     const publishedAt = (await name.facts.published?.(-Infinity))?.get(reference);
     // Clients get a tag only if they also get its digest.
     const references = [...new Set([reference, ...(known?.digest === undefined ? [] : [known.digest])])];
     const decisions = [...(await this.#decide(name, references, limits)).values()].flat();
+    const withdrawnAt = (await withdrawn?.([reference]))?.get(reference);
     return {
-      enforced: withWaivers(decisions.filter(({ layer }) => layer.isEnforced)),
-      audited: withWaivers(decisions),
-      facts: { ...known, publishedAt },
+      enforced: withEvidence(
+        decisions.filter(({ layer }) => layer.isEnforced),
+        withdrawnAt,
+      ),
+      audited: withEvidence(decisions, withdrawnAt),
+      facts: { ...known, publishedAt, withdrawnAt },
     };
   }
 
@@ -108,14 +122,18 @@ export class PolicyGate {
   }
 
   async #limitsOf(name: MirroredName): Promise<Limits> {
-    if (name.kind === 'symbols') return { layers: [], listed: undefined, advisories: [] };
+    if (name.kind === 'symbols') return { layers: [], listed: undefined, advisories: [], withdrawn: undefined };
     const policies = await this.#parts.policies.layersOf(name.accountId);
     const listed = await this.#parts.listed.of(name);
     const advisories = await advisoriesOf(name, policies);
+    const withdrawn = await withdrawnOf(name, policies);
     const refusing = policies.filter(
-      (layer) => mayRefuse(layer, name) || advisories.some((each) => layer.deniesAdvisory?.(each)),
+      (layer) =>
+        mayRefuse(layer, name) ||
+        (withdrawn && layer.deniesWithdrawn) ||
+        advisories.some((each) => layer.deniesAdvisory?.(each)),
     );
-    return { layers: [...(listed?.layers ?? []), ...refusing], listed, advisories };
+    return { layers: [...(listed?.layers ?? []), ...refusing], listed, advisories, withdrawn };
   }
 
   /** Counts what layers would refuse that only watch. What they need and cannot get is no reason to refuse anything. */
@@ -169,24 +187,27 @@ export class PolicyGate {
     { layers, isServed = false, at }: Limits,
   ): Promise<void> {
     const dated = { ...name, facts: { ...name.facts, published: async () => published } };
-    const ages = { layers: layers.map(ageOnly), listed: undefined, advisories: [], at };
+    const ages = { layers: layers.map(ageOnly), listed: undefined, advisories: [], withdrawn: undefined, at };
     const byAge = (versions: readonly string[]) => this.#decide(dated, versions, ages);
     await this.#parts.fixesPass.release({ name, decisions, published, byAge }, isServed);
   }
 
-  async #decider(name: MirroredName, references: readonly string[], { layers, listed, advisories, at }: Limits) {
+  async #decider(name: MirroredName, references: readonly string[], limits: Limits) {
+    const { layers, listed, advisories, at } = limits;
     const { now, accountName, waived } = this.#parts;
     const time = at ?? now();
     const account = await accountName(name.accountId);
     const subject = { kind: kindOf(name), names: name.shown, upstream: name.upstream.id, account };
     const badOf = await listed?.entriesOf(references);
     const affecting = await affectingOf(advisories, references);
+    const withdrawn = await limits.withdrawn?.(references);
     const waiversOf = await waived.of(name, subject.kind, time);
     return (reference: string, facts: KnownFacts): LayerDecision[] => {
       const known = {
         ...facts,
         bad: badOf?.(reference),
         advisories: affecting.get(reference),
+        withdrawnAt: withdrawn?.get(reference),
         waivers: waiversOf?.(reference),
       };
       return layers.map((layer) => ({ ...decide({ ...subject, reference }, known, layer, time), layer }));
@@ -208,11 +229,17 @@ export class PolicyGate {
   }
 }
 
-/** The strictest of decisions, with the waivers that lifted something in any of them as evidence. */
-function withWaivers(decisions: readonly Decision[]): Decision {
+/** The strictest of decisions. The waivers that lifted something in any of them, and a withdrawal, are evidence, too. */
+function withEvidence(decisions: readonly Decision[], withdrawnAt: number | undefined): Decision {
   const decision = strictest(decisions);
   const waivers = new Set(decisions.flatMap((each) => each.waivers ?? []).map(waiverText));
-  return { ...decision, evidence: [...decision.evidence, ...waivers] };
+  const withdrawn = withdrawnAt === undefined ? [] : [withdrawnText(withdrawnAt)];
+  return { ...decision, evidence: [...decision.evidence, ...waivers, ...withdrawn] };
+}
+
+/** What tells the withdrawn references of a name, if one of `layers` denies them. A blob is decided by its image. */
+async function withdrawnOf({ kind, facts }: MirroredName, layers: readonly Layer[]) {
+  return kind !== 'blob' && layers.some((each) => each.deniesWithdrawn) ? facts.withdrawn?.() : undefined;
 }
 
 /** The known vulnerabilities of a name, if one of `layers` needs them. Those that only watch are no reason to fail. */
@@ -275,6 +302,7 @@ function ageOnly(layer: Layer): Layer {
     lists: undefined,
     rules: [],
     deniesAdvisory: undefined,
+    deniesWithdrawn: false,
     isExcepted: () => false,
   };
 }

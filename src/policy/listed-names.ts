@@ -107,6 +107,7 @@ function listLayer(isEnforced: boolean, lists: readonly string[]): Layer {
     fixesPass: false,
     unknownDate: 'firstSeen',
     listsHeld: false,
+    deniesWithdrawn: false,
     isExcepted: () => false,
     rules: [],
     regimes: [],

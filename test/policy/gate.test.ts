@@ -208,6 +208,7 @@ test('an explanation says the verdict, the rule, until when, and what led to it'
     versions: [
       { version: '1.0.0', published: ago(5) },
       { version: '2.0.0', published: ago(1) },
+      { version: '3.0.0', published: '1900-01-01T00:00:00Z' },
     ],
   });
   const { manifest } = registry.image('team/app', 'v1');
@@ -225,8 +226,9 @@ test('an explanation says the verdict, the rule, until when, and what led to it'
     rule: 'age',
     until: '2026-11-27T12:00:00.000Z',
     evidence: ['published 2026-11-24T12:00Z'],
-    facts: { published_at: ago(1), first_seen_at: null },
+    facts: { published_at: ago(1), first_seen_at: null, listed: true },
   });
+  t.like(await explain('package', 'Lib', '3.0.0'), { facts: { listed: false } });
   t.like(await explain('package', 'Lib', '2.0.0', '&at=2026-11-27T11:59:59Z'), { verdict: 'hold' });
   t.like(await explain('package', 'Lib', '2.0.0', '&at=2026-11-27T12:00:00Z'), { verdict: 'allow' });
   t.is((await server.fetch('/v1/explain?kind=package&name=Lib&reference=2.0.0&at=soon')).status, 400);
@@ -241,6 +243,7 @@ test('an explanation says the verdict, the rule, until when, and what led to it'
   t.like(await explain('container', 'registry.test/team/app', manifest.digest), {
     verdict: 'hold',
     until: '2026-11-28T12:00:00.000Z',
+    facts: { listed: null },
   });
   await putPolicy(server, { mode: 'audit', minimumAge: { packages: '3d' } });
   t.like(await explain('package', 'Lib', '2.0.0'), { verdict: 'allow', audited: { verdict: 'hold', rule: 'age' } });

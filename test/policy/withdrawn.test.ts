@@ -12,6 +12,11 @@ import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts
 const [hour, day] = [3_600_000, 86_400_000];
 const now = Date.parse('2026-11-25T12:00:00Z');
 const ago = (days: number) => new Date(now - days * day).toISOString();
+interface Explained {
+  verdict: string;
+  evidence: string[];
+}
+
 const file = (version: string) => `/v3/package/lib/${version}/lib.${version}.nupkg`;
 
 async function put(server: TestServer, policy: object, layer = 'all', token = server.token): Promise<void> {
@@ -147,5 +152,62 @@ for (const dialect of dialects) {
     await put(server, { minimumAge: { images: '2d' }, rules });
     t.is(await pull(second), 403);
     t.not(await pull('v1'), second);
+  });
+
+  test(`${dialect}: withdrawn: deny refuses a version that its upstream withdrew, and nothing else`, async (t) => {
+    const { feed, server } = await start(t, dialect);
+    const offered = ['1.0.0', '9.0.0'].map((version) => ({ version, published: ago(90), changed: ago(80) }));
+    await feed.offer({ id: 'Lib', versions: offered });
+    for (const version of ['1.0.0', '9.0.0']) t.is(await download(server, version), 200);
+    const { value: strict } = await createToken(server, ['read', 'admin'], 'strict');
+    await put(server, { withdrawn: 'deny' }, 'account', strict);
+    t.is(await download(server, '1.0.0', strict), 200, 'it is offered');
+    await withdraw(server, feed, ['1.0.0'], ['9.0.0']);
+
+    const refused = await server.fetch(file('1.0.0'), { token: strict });
+    t.is(refused.status, 403);
+    t.regex(refused.statusText, /its upstream does not offer it any more/);
+    t.is(await download(server, '9.0.0', strict), 200);
+    t.deepEqual(await versionsOf(server, strict), ['1.0.0', '9.0.0'], 'lists show what is denied');
+    t.is(await download(server, '1.0.0'), 200, 'the other account keeps it');
+    const explained = (await (
+      await server.fetch('/v1/explain?kind=package&name=Lib&reference=1.0.0')
+    ).json()) as Explained;
+    t.is(explained.verdict, 'allow');
+    t.regex(explained.evidence.join(), /^withdrawn by its upstream, as seen here 2026-11-25T\d\d:\d\dZ$/);
+
+    await put(server, { withdrawn: 'keep' }, 'account', strict);
+    t.is(await download(server, '1.0.0', strict), 200);
+    await put(server, { withdrawn: 'deny', rules: [{ name: 'ours', packages: ['lib'], verdict: 'allow' }] });
+    t.is(await download(server, '1.0.0'), 403, 'a rule that allows lifts the age only');
+    await feed.offer({ id: 'Lib', versions: offered });
+    server.clock.now! += 2 * hour;
+    await versionsOf(server);
+    t.is(await download(server, '1.0.0'), 200, 'it is offered again');
+  });
+
+  test(`${dialect}: withdrawn: deny refuses a tag that its upstream withdrew, and a digest with its last tag`, async (t) => {
+    const { registry, server } = await start(t, dialect);
+    const statusOf = async (reference: string, what = 'manifests') =>
+      (await server.fetch(`/v2/up.test/team/app/${what}/${reference}`)).status;
+    const { manifest, config } = registry.image('team/app', 'v1');
+    const [gone, blob] = [manifest.digest, config.digest];
+    const other = registry.image('team/app', 'v2').manifest;
+    const shared = registry.manifest('team/app', other.bytes, 'v3').digest;
+    for (const tag of ['v1', 'v2', 'v3']) t.is(await statusOf(tag), 200);
+    t.is(await statusOf(blob, 'blobs'), 200);
+    await put(server, { withdrawn: 'deny' });
+    for (const tag of ['v1', 'v2']) registry.on(`/v2/team/app/manifests/${tag}`, answer(404));
+    for (let time = 0; time < 2; time += 1) {
+      server.clock.now! += hour;
+      for (const tag of ['v1', 'v2']) await statusOf(tag);
+    }
+    t.deepEqual(await missingIn(server), ['v1 marked', 'v2 marked']);
+    t.deepEqual(
+      await Promise.all(['v1', 'v2', 'v3', gone, shared].map((each) => statusOf(each))),
+      [403, 403, 200, 403, 200],
+      'v3 has the digest of v2',
+    );
+    t.is(await statusOf(blob, 'blobs'), 403);
   });
 }

@@ -57,10 +57,10 @@ const explainQuery = z.object({
 const decision = z.strictObject({
   verdict: z.enum(['allow', 'hold', 'deny']),
   layer: z.enum(['all', 'account']).nullable().meta({ description: 'The policy that decided' }),
-  rule: z
-    .string()
-    .nullable()
-    .meta({ description: '`age`, `except`, `advisories`, the name of the rule, or the ID of the entry of `list`' }),
+  rule: z.string().nullable().meta({
+    description:
+      '`age`, `except`, `fixesPass`, `advisories`, `withdrawn`, the name of the rule, or the ID of the entry of `list`',
+  }),
   list: z.string().nullable().meta({ description: 'The list of known bad content that denies it' }),
   reason: z.string().nullable(),
   until: time.nullable().meta({ description: 'When a hold ends, if that is known' }),
@@ -125,6 +125,10 @@ export const nameExplanation = z
         withdrawn_at: time
           .nullable()
           .meta({ description: 'When it was certain that the upstream does not offer it any more' }),
+        listed: z
+          .boolean()
+          .nullable()
+          .meta({ description: 'Whether the upstream shows the version in lists; null if that is not known here' }),
         digest: z.string().nullable(),
       })
       .nullish()
@@ -213,7 +217,8 @@ async function explainReference(gate: ExplainParts['gate'], story: NameStory, te
     facts: {
       published_at: timeOrNull(facts.publishedAt ?? null),
       first_seen_at: timeOrNull(facts.firstSeenAt ?? null),
-      withdrawn_at: timeOrNull(found.withdrawnAt ?? null),
+      withdrawn_at: timeOrNull(facts.withdrawnAt ?? null),
+      listed: (await found.isListed?.()) ?? null,
       digest: facts.digest ?? null,
     },
   };

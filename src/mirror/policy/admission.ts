@@ -31,6 +31,11 @@ export interface NameFacts {
    * whose content names nothing.
    */
   naming?(): Promise<(digest: string) => ReadonlySet<string>>;
+  /**
+   * Resolves to what tells, of references, since when it is certain that the upstream does not offer them any more; undefined if it
+   * offers all that is stored. Sends no request.
+   */
+  withdrawn?(): Promise<WithdrawnTimes | undefined>;
   /** The known vulnerabilities of the name. Throws if an upstream fails that told some before. Absent where nobody tells them. */
   advisories?(): Promise<readonly KnownAdvisory[]>;
   /** Those of the versions in `held` that fix a known vulnerability of one of `versions`; undefined if an upstream fails. */
@@ -41,6 +46,9 @@ export interface NameFacts {
    */
   siblings?(fix: string, predecessor: string): Promise<readonly Sibling[] | undefined>;
 }
+
+/** Those of `references` that are certainly withdrawn, and since when. */
+export type WithdrawnTimes = (references: readonly string[]) => Promise<ReadonlyMap<string, number>>;
 
 /** A version that fixes a known vulnerability. */
 export interface Fix {

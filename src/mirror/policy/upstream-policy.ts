@@ -25,8 +25,8 @@ export interface NameRules {
 interface FoundReference {
   name: MirroredName;
   reference: string;
-  /** When it was certain that the upstream does not offer it any more; milliseconds since 1970 UTC. */
-  withdrawnAt: number | undefined;
+  /** Whether the upstream shows it in lists; undefined if nothing that is stored says it. Sends no request. */
+  isListed?(): Promise<boolean | undefined>;
 }
 
 /** The rules of a name, and what is hosted and stored under it. */

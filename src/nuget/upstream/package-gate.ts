@@ -4,6 +4,7 @@ import type { Sightings } from '../../mirror/store/sightings.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { fixesAmong } from './fixes.ts';
 import type { Owner } from './package-mirror.ts';
+import type { WithdrawnVersions } from './withdrawn-versions.ts';
 
 /** What decides which versions an account gets. */
 export interface PackageGate {
@@ -23,7 +24,12 @@ export interface PackageGate {
 }
 
 /** A package as policies see it. */
-export function packageName(gate: PackageGate, upstream: Upstream, key: string): MirroredName {
+export function packageName(
+  gate: PackageGate,
+  withdrawn: WithdrawnVersions,
+  upstream: Upstream,
+  key: string,
+): MirroredName {
   const name = { upstream: upstream.id, name: key };
   const factsOf = async (versions: readonly string[]): Promise<ReadonlyMap<string, ReferenceFacts>> => {
     const seen = await gate.sightings.firstSeen(name, 'version', versions);
@@ -39,6 +45,10 @@ export function packageName(gate: PackageGate, upstream: Upstream, key: string):
       of: factsOf,
       listed: (versions) => gate.sightings.firstListed(name, versions),
       published: (settledBefore) => gate.datesOf({ upstream }, key, settledBefore),
+      withdrawn: async () => {
+        const times = await withdrawn.times(upstream, key);
+        return times.size === 0 ? undefined : async () => times;
+      },
       advisories: () => gate.advisoriesOf(key),
       fixes: (held, versions) =>
         unlessUpstreamFails(async () => fixesAmong(await gate.advisoriesOf(key), held, versions)),

@@ -370,7 +370,7 @@ export class PackageMirror {
 
   /** A package as policies see it. */
   nameOf(upstream: Upstream, key: string): MirroredName {
-    return packageName(this.#gate, upstream, key);
+    return packageName(this.#gate, this.withdrawn, upstream, key);
   }
 }
 

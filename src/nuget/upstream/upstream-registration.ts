@@ -211,6 +211,17 @@ export class UpstreamRegistrations {
     return undefined;
   }
 
+  /** Whether the upstream shows a version in lists; undefined if no stored registration says it. The upstream is not asked. */
+  async isListed({ upstream }: Owner, key: string, version: string): Promise<boolean | undefined> {
+    try {
+      const found = await this.unfiltered({ upstream, silence: notAsked }, key, version);
+      return found && registeredOf(found).listed;
+    } catch (error) {
+      if (isUpstreamFailure(error)) return undefined;
+      throw error;
+    }
+  }
+
   /** The versions of a page that lists show. */
   async #versions(owner: Owner, key: string, semVer2: boolean, page: ListedPage): Promise<readonly ListedVersion[]> {
     const offered = await this.allVersions(owner, key, semVer2, page);

@@ -21,7 +21,6 @@ import { fallbackTag } from '../format/reference.ts';
 import { readParsedList, referrerLists, tagLists, type ListKind } from './parsed-lists.ts';
 import { pageOfNames, type NamePage } from '../hosted/repositories.ts';
 import { inOrder, positionAfter } from '../format/in-order.ts';
-import { WithdrawnTags } from './withdrawn-tags.ts';
 import { collect, copyOf, firstTags, listLimit, readDescriptors, readTags } from './upstream-lists.ts';
 
 /** The items of an upstream's list, and how the list was served. */
@@ -46,7 +45,6 @@ export class ImageMirror {
   readonly #admission: Admission;
   readonly #manifests: StoredManifests;
   readonly #limits: Config['limits'];
-  readonly #withdrawn: WithdrawnTags;
 
   constructor(
     mirror: Mirror,
@@ -59,7 +57,6 @@ export class ImageMirror {
     this.#admission = admission;
     this.#manifests = new StoredManifests(mirror, sightings, accountId, limits);
     this.#limits = limits;
-    this.#withdrawn = new WithdrawnTags(mirror);
     this.names = new RepositoryNames(policy);
   }
 
@@ -133,7 +130,7 @@ export class ImageMirror {
       keeps: true,
       fetch: async (known, signal) => {
         const fetched = await this.#fetchManifest(place, reference, known, signal);
-        if (known) await this.#withdrawn.sight(place, reference, fetched.kind !== 'absent', signal);
+        if (known) await this.#manifests.withdrawn.sight(place, reference, fetched.kind !== 'absent', signal);
         return fetched;
       },
     });
@@ -290,7 +287,7 @@ export class ImageMirror {
 
   /** The stored tags that the upstream has certainly withdrawn, and since when. */
   withdrawn(place: UpstreamRepository): Promise<ReadonlyMap<string, number>> {
-    return this.#withdrawn.times(place);
+    return this.#manifests.withdrawn.times(place);
   }
 
   /** Drops the stored entry of a tag, not that of its digest, or of a digest, and runs `also` with it; resolves to whether there was one. */
@@ -306,7 +303,10 @@ export class ImageMirror {
   ): Promise<(NamePage & { served: ServedOutcome }) | undefined> {
     try {
       const list = await this.#list(place, tagLists, '', (signal) => this.#fetchTags(place, signal));
-      const kept = list?.items.length === 0 ? await this.#withdrawn.stored(place) : await this.#withdrawn.tags(place);
+      const kept =
+        list?.items.length === 0
+          ? await this.#manifests.withdrawn.stored(place)
+          : await this.#manifests.withdrawn.tags(place);
       if (!list && kept.length === 0) return undefined;
       const items = kept.length === 0 ? list!.items : await inOrder([...(list?.items ?? []), ...kept], String);
       const shown = await this.listed(place, items, String);
@@ -334,7 +334,7 @@ export class ImageMirror {
       return some;
     };
     const fetched = await collect(place, firstTags(place), 'tags', read, signal);
-    await this.#withdrawn.compare(place, fetched.kind === 'absent' ? undefined : tags, signal);
+    await this.#manifests.withdrawn.compare(place, fetched.kind === 'absent' ? undefined : tags, signal);
     return fetched;
   }
 
@@ -365,7 +365,7 @@ export class ImageMirror {
         for (const each of descriptors) seen.add(each.digest);
         return descriptors;
       };
-      const further = () => this.#withdrawn.referrers(place, digest, seen);
+      const further = () => this.#manifests.withdrawn.referrers(place, digest, seen);
       const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests', read, signal, further);
       if (fetched.kind !== 'absent') return fetched;
       const fallback = urlOf(place, 'manifests', fallbackTag(digest));

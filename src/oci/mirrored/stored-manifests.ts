@@ -1,17 +1,19 @@
 import type { Config } from '../../config/schema.ts';
 import type { Mirror } from '../../mirror/mirror.ts';
-import type { MirroredName, ReferenceFacts } from '../../mirror/policy/admission.ts';
+import type { MirroredName, ReferenceFacts, WithdrawnTimes } from '../../mirror/policy/admission.ts';
 import type { Sightings } from '../../mirror/store/sightings.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { contentOfEntry, knownContent, type NamedContent } from '../hosted/manifest-blobs.ts';
 import { formsOf, listedName, resource, type UpstreamRepository } from './upstream-repository.ts';
+import { WithdrawnTags } from './withdrawn-tags.ts';
 
 /** The most manifests of a repository that are searched for the one that names a blob or an image, for a policy. */
 export const namingSearched = 1000;
 
 /** What is stored of repositories, and what is known of it, as policies see it. */
 export class StoredManifests {
+  readonly withdrawn: WithdrawnTags;
   readonly #mirror: Mirror;
   readonly #sightings: Sightings;
   readonly #accountId: number;
@@ -19,6 +21,7 @@ export class StoredManifests {
 
   constructor(mirror: Mirror, sightings: Sightings, accountId: number, limits: Config['limits']) {
     this.#mirror = mirror;
+    this.withdrawn = new WithdrawnTags(mirror);
     this.#sightings = sightings;
     this.#accountId = accountId;
     this.#limit = limits.manifest;
@@ -57,7 +60,11 @@ export class StoredManifests {
       kind: 'image',
       name,
       shown: formsOf(place).map((form) => listedName({ upstream, name: form })),
-      facts: { of: (references) => this.#factsOf(place, references), naming: () => this.#naming(place) },
+      facts: {
+        of: (references) => this.#factsOf(place, references),
+        naming: () => this.#naming(place),
+        withdrawn: () => this.#withdrawnOf(place),
+      },
     };
   }
 
@@ -81,6 +88,23 @@ export class StoredManifests {
       facts.set(reference, { firstSeenAt: seen.get(digest), digest, namedBy });
     }
     return facts;
+  }
+
+  /** A digest is withdrawn with the last tag that has it. */
+  async #withdrawnOf(place: UpstreamRepository): Promise<WithdrawnTimes | undefined> {
+    const times = await this.withdrawn.times(place);
+    if (times.size === 0) return undefined;
+    return async (references) => {
+      const found = new Map<string, number>();
+      for (const reference of references) {
+        const tags = isDigest(reference)
+          ? await this.#mirror.referencesOf(resource(place, 'manifest', '').key, reference)
+          : [reference];
+        const gone = tags.map((tag) => times.get(tag)).filter((time) => time !== undefined);
+        if (gone.length > 0 && gone.length === tags.length) found.set(reference, Math.max(...gone));
+      }
+      return found;
+    };
   }
 
   /** The facts of the repository's stored indexes that name a manifest. */
