@@ -263,6 +263,7 @@ test('the text of the scope admin has everything that needs it', async (t) => {
     sessions: /\bsessions\b/,
     claims: /\bclaims\b/,
     uses: /\bwhich token uses what\b/,
+    held: /\bwhose requests policies refuse\b/,
   };
   const { document } = await OpenDocument.of(await startTestServer(t));
   const paths = Object.entries(document['paths'] as Record<string, Record<string, { description?: string }>>);

@@ -10,6 +10,7 @@ import { growth } from './parts/growth.ts';
 import { manifests } from './parts/manifests.ts';
 import { mirror } from './parts/mirror.ts';
 import { packages } from './parts/packages.ts';
+import { policy } from './parts/policy.ts';
 import { pushes } from './parts/pushes.ts';
 import { restore } from './parts/restore.ts';
 import { s3 } from './parts/s3.ts';
@@ -39,6 +40,7 @@ const parts = {
   start,
   growth,
   restore,
+  policy,
   cluster,
   trips,
   s3,

@@ -49,7 +49,12 @@ function pathOf(each: Operation): RouteConfig {
       ...(parameters.length > 0 && { params: z.object(Object.fromEntries(parameters)) }),
       ...(each.query && { query: each.query as z.ZodObject }),
       ...(each.receives && {
-        body: { required: true, content: { 'multipart/form-data': { schema: each.receives.fields } } },
+        body: {
+          required: true,
+          content: each.receives.fields
+            ? { 'multipart/form-data': { schema: each.receives.fields } }
+            : { 'application/octet-stream': { schema: file } },
+        },
       }),
       ...(each.body && { body: { required: true, content: { 'application/json': { schema: each.body } } } }),
     },

@@ -22,8 +22,11 @@ import { failedRequestOperations } from './server/failed-requests.ts';
 import { jobOperations } from './server/jobs.ts';
 import type { Instances } from '../instances/instances.ts';
 import { instanceOperations } from './server/instances.ts';
+import { bundleOperations, type BundleOperationParts } from './bundles/bundles.ts';
 import { prefetchOperations, type PrefetchOperationParts } from './prefetch/prefetch.ts';
 import type { Policies } from '../policy/policies.ts';
+import type { HeldReferences } from '../policy/held.ts';
+import { heldOperations } from './policy/held.ts';
 import { policyOperations } from './policy/policy.ts';
 import { waiverOperations, type WaiverOperationParts } from './policy/waivers.ts';
 import { publisherOperations, type PublisherParts } from './publishers/publishers.ts';
@@ -56,7 +59,9 @@ interface OperationParts
   webhooks: OpenWebhooks;
   upstreams: UpstreamOperationParts;
   prefetches: PrefetchOperationParts;
+  bundles: Omit<BundleOperationParts, 'prefetches'>;
   policies: Policies;
+  held: HeldReferences;
   /** Operations of the protocols. */
   operations: readonly Operation[];
   searches: readonly SearchSource[];
@@ -92,7 +97,9 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...upstreamOperations(parts.upstreams),
     ...explainOperations({ ...parts, ...parts.upstreams }),
     ...prefetchOperations(parts.prefetches),
+    ...bundleOperations({ ...parts.bundles, prefetches: parts.prefetches }),
     ...policyOperations(parts.policies, () => parts.jobs.launch('known-bad'), parts.now),
+    ...heldOperations(parts.held, parts.failures, parts.tokens),
     ...waiverOperations({ ...parts, accountName: (id) => parts.accounts.nameOf(id) }),
   ];
 }
@@ -173,17 +180,19 @@ export class Api {
     answer: Answer,
     principal: Principal,
     receiving: Receiving,
+    params: Readonly<Record<string, string>> = {},
   ): Promise<z.input<Answer>> {
     const operation = this.#operations.get(id);
-    if (operation?.answer !== answer || !operation.receives) throw new Error(`the operation ${id} receives no form`);
+    if (operation?.answer !== answer || !operation.receives?.fields)
+      throw new Error(`the operation ${id} receives no form`);
     const { request, response } = receiving;
     const { cost, receives } = operation;
     const { stores } = receives;
-    const owner = allowOperation(operation, principal, {});
+    const owner = allowOperation(operation, principal, params);
     requireForm(request);
     if (stores) await admit(this.#quota, request, response, principal);
     if (stores || cost) await limitCost(response, cost, stores);
-    const call = { principal, owner, params: {}, query: undefined, body: undefined, receiving };
+    const call = { principal, owner, params, query: undefined, body: undefined, receiving };
     return (await operation.run(call)) as z.input<Answer>;
   }
 

@@ -112,7 +112,7 @@ function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperatio
         contextOf(response).received = bytes.length;
         body = check(definition.body, parseJson(request, bytes), 'body');
       }
-      if (definition.receives) requireForm(request);
+      if (definition.receives?.fields) requireForm(request);
       const receiving = definition.receives && { request, response };
       const result = await definition.run({ principal, owner, params, query, body, receiving });
       if (definition.sends) return sendFile(request, response, result as AnsweredFile);

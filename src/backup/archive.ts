@@ -1,13 +1,11 @@
-import { createReadStream, createWriteStream } from 'node:fs';
-import { access, open, rename, rm } from 'node:fs/promises';
-import { dirname } from 'node:path';
-import { pipeline } from 'node:stream/promises';
-import { extract, pack, type Pack } from 'tar-stream';
-import type { Content } from '../storage/files/content.ts';
+import { createReadStream } from 'node:fs';
+import { access } from 'node:fs/promises';
+import { extract } from 'tar-stream';
+import { piecesOf, type Content } from '../storage/files/content.ts';
+import { TarWriter } from '../storage/files/tar.ts';
 import type { BackupTarget } from './backup.ts';
 import { blobName, encodeManifest, backupInvalid, manifestName, missingName, rowsName } from './format.ts';
 import type { BackupManifest, Member } from './format.ts';
-import { piecesOf } from './pieces.ts';
 import type { NamedBlob } from './rows.ts';
 
 const readSize = 512 * 1024;
@@ -22,31 +20,19 @@ export async function openArchive(path: string): Promise<BackupTarget> {
     () => false,
   );
   if (exists) throw backupInvalid(`${path} exists already. Name a new file`);
-  const part = `${path}.part`;
-  const file = await open(part, 'wx', 0o600).catch((error: NodeJS.ErrnoException) => {
+  const tar = await TarWriter.create(path, { mode: 0o600 }).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'EEXIST') throw error;
-    throw backupInvalid(`${part} exists: another backup writes it, or has not ended. If none runs, delete it`);
+    throw backupInvalid(`${path}.part exists: another backup writes it, or has not ended. If none runs, delete it`);
   });
-  return new Archive(path, part, file.createWriteStream());
+  return new Archive(tar);
 }
 
 class Archive implements BackupTarget {
-  readonly #path: string;
-  readonly #part: string;
-  readonly #pack: Pack = pack();
-  readonly #written: Promise<void>;
+  readonly #tar: TarWriter;
   #state = '';
-  #isComplete = false;
 
-  constructor(path: string, part: string, file: ReturnType<typeof createWriteStream>) {
-    this.#path = path;
-    this.#part = part;
-    const packed = this.#pack as AsyncIterable<Buffer>;
-    this.#written = pipeline(async function* () {
-      yield* packed;
-    }, file);
-    // Each step waits for it too.
-    this.#written.catch(() => undefined);
+  constructor(tar: TarWriter) {
+    this.#tar = tar;
   }
 
   async begin(state: string): Promise<undefined> {
@@ -54,7 +40,7 @@ class Archive implements BackupTarget {
   }
 
   async putRows(table: string, content: Content & { size: number }): Promise<void> {
-    await this.#add(rowsName(this.#state, table), content.size, piecesOf(content));
+    await this.#tar.add(rowsName(this.#state, table), content.size, piecesOf(content));
   }
 
   async has(): Promise<boolean> {
@@ -66,49 +52,21 @@ class Archive implements BackupTarget {
   }
 
   async putBlob({ digest, size }: NamedBlob, pieces: AsyncIterable<Uint8Array>): Promise<void> {
-    await this.#add(blobName(digest), size, pieces);
+    await this.#tar.add(blobName(digest), size, pieces);
   }
 
   async putMissing(bytes: Buffer): Promise<void> {
-    await this.#add(missingName(this.#state), bytes.length, [bytes]);
+    await this.#tar.add(missingName(this.#state), bytes.length, [bytes]);
   }
 
   async finish(manifest: BackupManifest): Promise<void> {
     const bytes = encodeManifest(manifest);
-    await this.#add(manifestName, bytes.length, [bytes]);
-    this.#pack.finalize();
-    await this.#written;
-    await syncPath(this.#part);
-    await rename(this.#part, this.#path);
-    this.#isComplete = true;
-    await syncPath(dirname(this.#path));
+    await this.#tar.add(manifestName, bytes.length, [bytes]);
+    await this.#tar.finish();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#isComplete) return;
-    this.#pack.destroy();
-    await this.#written.catch(() => undefined);
-    await rm(this.#part, { force: true });
-  }
-
-  async #add(name: string, size: number, pieces: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
-    const { promise: added, resolve, reject } = Promise.withResolvers<void>();
-    added.catch(() => undefined);
-    const header = { name, size, type: 'file', mode: 0o600 } as const;
-    const sink = this.#pack.entry(header, (error) => (error ? reject(error) : resolve()));
-    for await (const each of pieces) {
-      if (each.length === 0 || sink.write(each)) continue;
-      // A full disk ends the file, and then nothing drains.
-      await Promise.race([new Promise<void>((drained) => void sink.once('drain', () => drained())), this.#ended()]);
-    }
-    sink.end(undefined);
-    await Promise.race([added, this.#ended()]);
-  }
-
-  /** Rejects when the file has failed. */
-  async #ended(): Promise<never> {
-    await this.#written;
-    throw new Error(`${this.#part} has ended`);
+    await this.#tar[Symbol.asyncDispose]();
   }
 }
 
@@ -151,9 +109,4 @@ function damaged(path: string, error: unknown): unknown {
   return tarErrors.test(message)
     ? backupInvalid(`${path}: the archive is truncated or damaged: ${message}`, error)
     : error;
-}
-
-async function syncPath(path: string): Promise<void> {
-  const handle = await open(path, 'r');
-  await handle.sync().finally(() => handle.close());
 }

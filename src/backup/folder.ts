@@ -3,7 +3,7 @@ import { lstat, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } fr
 import { join } from 'node:path';
 import { lockFile } from '../database/database.ts';
 import { isDomainError } from '../runtime/errors.ts';
-import type { Content } from '../storage/files/content.ts';
+import { piecesOf, type Content } from '../storage/files/content.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
 import { openFileContent } from '../storage/files/file-content.ts';
 import type { Paths } from '../storage/files/paths.ts';
@@ -23,7 +23,7 @@ import {
   maxManifest,
 } from './format.ts';
 import { rowsName, type BackupManifest, type Member } from './format.ts';
-import { piecesOf, writePieces } from './pieces.ts';
+import { writePieces } from './pieces.ts';
 import { blobsOf, rowsOf, type NamedBlob } from './rows.ts';
 
 /** A folder with a backup. Its blobs have the layout of a data folder. */

@@ -83,6 +83,11 @@ export class Cache {
     await this.#redis?.delete(key);
   }
 
+  /** Drops what this process has in memory, because another one has written to the database. */
+  forgetMemory(): void {
+    this.#memory.clear();
+  }
+
   /**
    * Runs a Lua script of Redis with the one key `key`. Undefined without Redis; resolves to undefined when it does not
    * answer.

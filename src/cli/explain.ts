@@ -2,22 +2,35 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { NameStory } from '../mirror/policy/upstream-policy.ts';
-import type { Decision } from '../policy/decide.ts';
+import { evidenceText, type Decision } from '../policy/decide.ts';
+import { explainFiles, isFileToRead } from './explain-files.ts';
+import { assignment } from './selection.ts';
 import { addKindOption, protocolOf, type KindOptions } from './named-kind.ts';
+import { inputs } from '../server/server.ts';
 import { forAccount, type Terminal } from './with-installation.ts';
 
 /** `entrepot explain` */
 export function addExplain(program: Command, environment: Environment, terminal: Terminal): void {
   const command = program
-    .command('explain <name> [reference]')
+    .command('explain <name> [reference...]')
+    .usage('[options] <name> [reference] | <files...>')
     .description(
-      'say from where clients get a name, and what the policy decides of a version of a package, or of a tag or digest of an image',
+      `say from where clients get a name, and what the policy decides of a version of a package, or of a tag or digest of an image; or what it decides of all that files name: ${inputs.names}, or folders with them`,
     )
+    .option('--arg <name=value>', 'with files: a value for a variable or build argument (repeatable)', assignment)
     .option('--at <time>', 'the time for which the age is decided; now, if it is left out');
-  forAccount<KindOptions & { at?: string }>(
+  forAccount<KindOptions & { at?: string; arg?: Map<string, string> }>(
     addKindOption(command),
     environment,
-    async (account, { core, protocols }, options, name, reference) => {
+    async (account, { core, protocols }, options, name, further) => {
+      const [reference, ...rest] = further as unknown as string[];
+      const at = timeIn(options.at);
+      if (await isFileToRead(name!)) {
+        const files = [name!, ...(further as unknown as string[])];
+        await explainFiles({ core, protocols }, files, { account, values: options.arg ?? new Map(), at }, terminal);
+        return;
+      }
+      if (rest.length > 0) throw new DomainError('Invalid', `${name}: expected one version, tag or digest, or files.`);
       const { protocol } = protocolOf(protocols, name!, options);
       const story = await protocol.explain(account, name!);
       if (reference === undefined) {
@@ -31,7 +44,7 @@ export function addExplain(program: Command, environment: Environment, terminal:
           : 'No upstream serves it.';
         throw new DomainError('NotFound', `${name} ${reference}: there is nothing to decide. ${why}`);
       }
-      const { enforced, audited } = await core.gate.explain(found.name, found.reference, timeIn(options.at));
+      const { enforced, audited } = await core.gate.explain(found.name, found.reference, at);
       terminal.stdout.write(linesOf(enforced));
       if (audited.verdict !== enforced.verdict) terminal.stdout.write(`in audit mode: ${linesOf(audited)}`);
     },
@@ -68,7 +81,7 @@ function linesOf({ verdict, layer, rule, list, reason, until, evidence }: Decisi
       list === undefined &&
       `rule: ${rule}, in the policy of ${layer.scope === 'all' ? 'all accounts' : 'the account'}`,
     until !== undefined && `until: ${new Date(until).toISOString()}`,
-    evidence.length > 0 && `evidence: ${evidence.join('; ')}`,
+    evidence.length > 0 && `evidence: ${evidence.map(evidenceText).join('; ')}`,
   ];
   return lines
     .filter(Boolean)

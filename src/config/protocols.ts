@@ -14,6 +14,8 @@ interface ProtocolWords {
   readonly hasSlashes: boolean;
   /** The kind of its upstreams. */
   readonly upstream: string;
+  /** Whether such a server is named by the address of its index, and not by its host. */
+  readonly hasIndex: boolean;
 }
 
 /** The protocols of this server, in the order of lists. */
@@ -25,6 +27,7 @@ export const protocolWords: readonly ProtocolWords[] = [
     example: 'Contoso.*,Fabrikam',
     hasSlashes: false,
     upstream: 'nuget',
+    hasIndex: true,
   },
   {
     kind: 'container',
@@ -33,6 +36,7 @@ export const protocolWords: readonly ProtocolWords[] = [
     example: 'team/*',
     hasSlashes: true,
     upstream: 'registry',
+    hasIndex: false,
   },
 ].map((words) => ({ ...words, plural: pluralOf(words.kind) }));
 
@@ -53,6 +57,11 @@ export function kindOfWord(word: string): string | undefined {
 
 export const nameKinds: readonly string[] = protocolWords.map(({ kind }) => kind);
 export const upstreamKinds: readonly string[] = protocolWords.map(({ upstream }) => upstream);
+
+/** The kind of the server at an address: that of an index ends with `.json`, or is below a path. */
+export function upstreamKindAt({ pathname }: URL): string {
+  return protocolWords.find(({ hasIndex }) => hasIndex === (pathname !== '/'))!.upstream;
+}
 
 /** `a, b or c`, for messages. */
 export function alternatives(words: readonly string[]): string {

@@ -254,6 +254,15 @@ export const schema = z.strictObject({
       keep: duration.prefault('90d').describe('Keep events, which `/v1/audit` shows, for this long'),
     })
     .prefault({}),
+  bundles: z
+    .strictObject({
+      key: file.optional().describe('PEM file of the private key that signs bundles made by `/v1` and the console'),
+      segment: sizeSetting
+        .pipe(z.number().min(1, 'expected more than 0'))
+        .prefault('16GiB')
+        .describe('Largest segment of a bundle that can be sent to be imported'),
+    })
+    .prefault({}),
   webhooks: z
     .strictObject({
       allow: z

@@ -32,7 +32,7 @@ import { may } from './framework/layout.ts';
 import type { Page, PageCall, Redirect, RefusedForm, PageView } from './framework/page.ts';
 import { leadToRefused, refusedForm } from './framework/refused.ts';
 import { pages } from './pages/index.ts';
-import { packageFiles } from './pages/packages/package-files.ts';
+import { pageFiles } from './pages/files.ts';
 import { localPath, signInView } from './pages/account/sign-in.ts';
 import { beginSession, findVisitor, sessionOf, type Visit } from './framework/visit.ts';
 
@@ -127,7 +127,7 @@ export function createConsole(parts: ConsoleParts): Mount[] {
     if (page.send) post(page.path, (visit) => send(parts, assets, page, visit));
     if (page.receive) post(page.path, (visit) => receive(parts, assets, page, visit));
   }
-  for (const { path, operation } of packageFiles) get(path, (visit) => showFile(parts, operation, visit));
+  for (const { path, operation } of pageFiles) get(path, (visit) => showFile(parts, operation, visit));
   router.use(
     handle(() => {
       throw new DomainError('NotFound', 'The console has no such page. It may have been moved or deleted.');
@@ -181,7 +181,7 @@ async function receive(parts: ConsoleParts, assets: Assets, page: Page, visit: V
   const call = await callOf(parts, page, visit);
   const result = await page.receive!({
     ...call,
-    receive: (id, answer) => parts.api.receive(id, answer, principal!, { request, response }),
+    receive: (id, answer, params) => parts.api.receive(id, answer, principal!, { request, response }, params),
   });
   await answerForm(parts, assets, page, visit, result);
 }

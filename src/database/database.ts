@@ -78,6 +78,10 @@ export interface Database extends Queryable {
     values?: readonly Value[],
     options?: CachedReadOptions,
   ): Promise<readonly Readonly<T>[]>;
+  /**
+   * Stays the same while every answer of `getCached` from these tables does. Undefined while such answers do not come from memory.
+   */
+  stateOf(tables: readonly string[]): Promise<string | undefined>;
   /** Runs `work` in one transaction. Repeats all of it after a deadlock, so `work` must be repeatable. */
   transaction<T>(work: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
   /**

@@ -69,6 +69,10 @@ export abstract class SequelizeDatabase implements Database {
     return this.#cachedRows.get(versions, sql, values, () => this.select(sql, values)) as Promise<readonly T[]>;
   }
 
+  async stateOf(tables: readonly string[]): Promise<string | undefined> {
+    return (await this.versions(0))?.of(tables);
+  }
+
   /**
    * Cached rows are valid while the version of their tables stays the same; undefined: do not cache. See `WriteSignal` and
    * `CachedReadOptions`.

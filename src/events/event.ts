@@ -41,6 +41,7 @@ export const eventTexts = {
   'policy.changed': 'the policy for mirrored content was changed',
   'policy.suspended': 'the policy for mirrored content is not enforced for a time',
   'policy.resumed': 'the policy for mirrored content is enforced again',
+  'policy.refused': 'the policy refused content that a client requested',
   'waiver.requested': 'a waiver of the policy was requested',
   'waiver.approved': 'a waiver of the policy was approved',
   'waiver.rejected': 'a waiver of the policy was rejected',
@@ -50,6 +51,12 @@ export const eventTexts = {
   'known_bad.refreshed': 'a list of known bad content has changed',
   'known_bad.in_use': 'content that clients use is known to be bad',
   'known_bad.failed': 'a list of known bad content cannot be read',
+  'bundle.created': 'a bundle for another installation was made',
+  'bundle.imported': 'a bundle of another installation was imported',
+  'bundle.receipt': 'a receipt of what is mirrored was written',
+  'bundle.key_trusted': 'a key that signs bundles is trusted',
+  'bundle.key_removed': 'a key that signs bundles is not trusted any more',
+  'bundle.key_revoked': 'a key that signs bundles was revoked, and is never trusted again',
 } as const;
 export type EventType = keyof typeof eventTexts;
 export const eventTypes = Object.keys(eventTexts) as EventType[];
@@ -64,6 +71,7 @@ export const subjectKinds = [
   'job',
   'storage',
   'list',
+  'bundle',
 ];
 
 /** What an event is about. */

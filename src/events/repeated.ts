@@ -7,10 +7,14 @@ import { recordFrom } from './record.ts';
 const periods: Partial<Record<EventType, number>> = {
   'sign_in.failed': 60_000,
   'limit.reached': 60_000,
+  'policy.refused': 60_000,
   'upstream.digest_mismatch': 60_000,
 };
 
-/** Most different events in memory. Further ones are counted together, without their addresses and details. */
+/**
+ * Most different events of a type in memory. Further ones are counted together, without their addresses and details: first as many
+ * names, then all of an account.
+ */
 const maxKept = 1000;
 /** Events that are written in one transaction. */
 const batch = 100;
@@ -49,20 +53,30 @@ export class RepeatedEvents {
    */
   note(event: NewEvent, origin = currentOrigin()): void {
     const { type, accountId, subject } = event;
+    const { kind, name } = subject;
     const now = this.#now();
     const times = { count: 1, first: now, last: now };
     const client = origin.address === null ? null : this.#clientOf(origin.address);
     const key = JSON.stringify([type, accountId, subject, client]);
-    if (this.#kept.has(key) || this.#kept.size < maxKept) {
+    if (this.#hasRoom(key, type, maxKept)) {
       this.#add(key, { event, origin, ...times });
       return;
     }
-    const { kind, name } = subject;
-    this.#add(JSON.stringify([type, accountId, kind, name]), {
-      event: { type, accountId, subject: { kind, name } },
+    const shortKey = (known: string | null) => JSON.stringify([type, accountId, kind, known]);
+    const kept = this.#hasRoom(shortKey(name), type, 2 * maxKept) ? name : null;
+    this.#add(shortKey(kept), {
+      event: { type, accountId, subject: { kind, name: kept } },
       origin: { ...origin, address: null, requestId: null },
       ...times,
     });
+  }
+
+  /** Whether the event is in memory, or fewer than `max` of its type are. */
+  #hasRoom(key: string, type: EventType, max: number): boolean {
+    if (this.#kept.has(key)) return true;
+    let count = 0;
+    for (const { event } of this.#kept.values()) if (event.type === type) count += 1;
+    return count < max;
   }
 
   /** Writes the events whose period is over; with `all`, all of them. Those that cannot be written are kept. */

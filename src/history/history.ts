@@ -89,6 +89,71 @@ export async function record(
   }
 }
 
+/** A line of a history, as another installation has it. */
+export interface PastLine extends SeenReference {
+  /** Milliseconds since 1970 UTC. */
+  seenAt: number;
+}
+
+/** The lines of `references` of a name, each kind with its own references, the earliest first. */
+export async function historyLines(
+  database: Queryable,
+  { accountId, upstream, name }: NameOwner,
+  references: readonly Pick<SeenReference, 'kind' | 'reference'>[],
+): Promise<PastLine[]> {
+  const lines: PastLine[] = [];
+  for (const [kind, some] of Map.groupBy(references, (each) => each.kind)) {
+    for (let start = 0; start < some.length; start += batch) {
+      const part = some.slice(start, start + batch);
+      const rows = await database.select<{
+        reference: string;
+        digest: string;
+        seenAt: number;
+        type: string | null;
+        size: number;
+      }>(
+        `SELECT reference, digest, seen_at AS seenAt, media_type AS type, size_bytes AS size FROM history
+         WHERE account_id = ? AND upstream = ? AND name = ? AND kind = ? AND reference IN (${placeholders(part)})
+         ORDER BY id`,
+        [accountId, upstream, name, kind, ...part.map(({ reference }) => reference)],
+      );
+      for (const { reference, digest, seenAt, type, size } of rows)
+        lines.push({ kind, reference, digest, seenAt, ...(type !== null && { content: { mediaType: type, size } }) });
+    }
+  }
+  return lines;
+}
+
+/**
+ * Adds `lines` of another installation to the history of a name. A version or manifest counts as first seen at the earlier of both
+ * times. Of a tag, the lines are added that are later than all that are known here.
+ */
+export async function recordPast(tx: Transaction, owner: NameOwner, lines: readonly PastLine[]): Promise<void> {
+  const known = await historyLines(tx, owner, lines);
+  const byReference = Map.groupBy(known, ({ kind, reference }) => `${kind} ${reference}`);
+  const news = lines.filter(({ kind, reference, digest, seenAt }) => {
+    const before = byReference.get(`${kind} ${reference}`) ?? [];
+    if (kind === 'tag') return before.every((each) => each.seenAt < seenAt) && before.at(-1)?.digest !== digest;
+    return before.every((each) => each.seenAt > seenAt);
+  });
+  await tx.insertNew(
+    'history',
+    news.map(({ kind, reference, digest, seenAt, content }) => ({
+      account_id: owner.accountId,
+      upstream: owner.upstream,
+      name: owner.name,
+      kind,
+      reference,
+      digest,
+      seen_at: seenAt,
+      media_type: content?.mediaType ?? null,
+      size_bytes: content?.size ?? null,
+    })),
+  );
+  const tags = news.filter(({ kind }) => kind === 'tag').map(({ reference }) => reference);
+  await dropOldest(tx, owner, 'tag', [...new Set(tags)]);
+}
+
 /** Deletes the lines of `references` that are too many. Of very many, some are left to the next time. */
 async function dropOldest(
   tx: Transaction,

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { DomainError } from '../runtime/errors.ts';
 import { whenSilent } from '../runtime/incoming.ts';
+import { concatInTurns } from '../runtime/long-texts.ts';
 
 interface BodyOptions {
   /** Most bytes of the body; more is `TooLarge`. */
@@ -27,7 +28,7 @@ export function readBody(request: IncomingMessage, { limit, idle }: BodyOptions)
     };
     const end = () => {
       settle();
-      resolve(Buffer.concat(pieces));
+      resolve(concatInTurns(pieces));
     };
     const fail = (error: Error) => {
       settle();

@@ -69,6 +69,7 @@ export class Jobs {
   readonly #pending = new Set<Promise<void>>();
   #timers: NodeJS.Timeout[] = [];
   #checkedUntil = 0;
+  #isClosing = false;
   #observe: Observer = () => undefined;
 
   constructor({ runs, jobs, log, now, tick = 1000, jitter = 10_000, lease = 30_000 }: JobsOptions) {
@@ -106,6 +107,7 @@ export class Jobs {
 
   /** Ends the active runs. Another instance, or the next start, starts the scheduled ones again. */
   async close(): Promise<void> {
+    this.#isClosing = true;
     for (const timer of this.#timers) clearTimeout(timer);
     this.#timers = [];
     this.#due.clear();
@@ -191,6 +193,7 @@ export class Jobs {
   async #takeOverLostRuns(): Promise<void> {
     try {
       for (const held of await this.#runs.held()) {
+        if (this.#isClosing) return;
         const job = this.#jobs.get(held.name);
         if (!job?.schedule || this.#active.has(held.name) || !(await this.#isLost(held))) continue;
         const id = await this.#runs.takeOver(held);
@@ -241,6 +244,9 @@ export class Jobs {
     this.#active.set(name, active);
     const log = this.#log.child({ job: name });
     try {
+      // It was claimed while the instance began to close: nothing would interrupt it any more.
+      if (this.#isClosing) active.interrupt();
+      active.signal.throwIfAborted();
       const work = {
         signal: active.signal,
         dryRun: false,
@@ -269,6 +275,7 @@ export class Jobs {
   }
 
   #later(milliseconds: number, work: () => Promise<void>): void {
+    if (this.#isClosing) return;
     const timer = setTimeout(() => {
       this.#timers = this.#timers.filter((each) => each !== timer);
       this.#track(work());

@@ -1,7 +1,9 @@
 import { NameSet } from '../accounts/names.ts';
 import { placeholders, type Database } from '../database/database.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { BadDetail, BadEntry, BadKind } from './entry.ts';
 import type { ListSettings } from './list-settings.ts';
+import { recordsOf, type ListRecord } from './records.ts';
 
 /** A list of the policy, and what is known of it. Times are in milliseconds since 1970 UTC. */
 interface ListState {
@@ -111,6 +113,16 @@ export class KnownBad {
       name,
       refresh,
     }));
+  }
+
+  /** The records of all lists that the policy names, as they were read last. Throws as `recordsOf`, and `NotFound` without a list. */
+  async records(): Promise<ListRecord[]> {
+    const lists = await this.lists();
+    if (lists.length === 0) throw new DomainError('NotFound', 'The policy names no list of known bad content.');
+    return recordsOf(
+      this.#database,
+      lists.map(({ name }) => name),
+    );
   }
 
   async #areEmpty(): Promise<boolean> {

@@ -25,7 +25,8 @@ const maxReason = 500;
 const maxVersions = 10_000;
 const maxEvents = 1000;
 const maxAffected = 1000;
-const ecosystem = 'NuGet';
+/** The name of the packages of NuGet in OSV's format. */
+export const ecosystem = 'NuGet';
 /** Ranges of commits say nothing about versions. */
 const rangeTypes = new Set(['ECOSYSTEM', 'SEMVER']);
 

@@ -1,14 +1,15 @@
 import { currentCaller, runFor, untilCallerLeaves, type Caller } from '../runtime/caller.ts';
 import type { Transaction } from '../database/database.ts';
 import type { Digest } from '../runtime/digest.ts';
-import { DomainError, isDomainError } from '../runtime/errors.ts';
+import { isDomainError } from '../runtime/errors.ts';
 import { FailureLog } from '../upstream/failure-log.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { StagedFile } from '../storage/files/staged-file.ts';
 import { contentOf, readAll, type Content } from '../storage/files/content.ts';
 import { MirrorCounts, type UpstreamUse } from './store/counts.ts';
 import { entryId, type EntryKey, type EntryMetadata } from './store/entries.ts';
-import { checkEntry, rememberEntry, storeEntry, WrongDigest, type StatedContent } from './fetch/checked-entry.ts';
+import { rememberEntry, storeEntry, type StatedContent } from './fetch/checked-entry.ts';
+import { checkImported } from './imports.ts';
 import { Flight, type FlightParts, type JoinResult } from './fetch/flight.ts';
 import { Hangs } from './fetch/hangs.ts';
 import { Withdrawals } from './withdrawals.ts';
@@ -160,19 +161,8 @@ export class Mirror {
     staged: StagedFile,
     stated: Omit<StatedContent, 'size'>,
   ): Promise<EntryMetadata> {
-    const { entries, now } = this.#parts;
-    const { name, reference } = entry.key;
-    if (staged.size > entry.limit)
-      throw new DomainError(
-        'TooLarge',
-        `${name} ${reference} has ${staged.size} bytes; the limit is ${entry.limit} bytes.`,
-      );
-    const checked = await checkEntry(entry, staged, { ...stated, size: staged.size }, now()).catch((error: Error) => {
-      // A failure of this machine says nothing about the content.
-      if (isDomainError(error) || 'syscall' in error) throw error;
-      const kind = error instanceof WrongDigest ? 'DigestMismatch' : 'Invalid';
-      throw new DomainError(kind, `This is not ${name} ${reference}: ${error.message}.`, { cause: error });
-    });
+    const { entries } = this.#parts;
+    const checked = await checkImported(entry, staged, stated, this.#parts.now());
     await storeEntry(this.#parts, checked);
     await rememberEntry(entries, checked);
     for (const key of checked.keys) await entries.forgetAbsent(entryId(key));

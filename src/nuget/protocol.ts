@@ -7,11 +7,13 @@ import type { Core } from '../server/core.ts';
 import type { RepeatedWork } from '../jobs/repeated-work.ts';
 import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
-import { Admission } from '../mirror/policy/admission.ts';
+import { Admission, noJudge } from '../mirror/policy/admission.ts';
+import type { MirrorReader } from '../mirror/stored-only.ts';
 import { AccountViews } from '../mirror/policy/account-views.ts';
 import { matcher, UpstreamPolicy, type NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { OpenProtocol, PrivateNames, Protocol, Web } from '../server/protocol.ts';
 import { baseOf } from '../upstream/configured.ts';
+import { carriedPackages } from './hosted/carried.ts';
 import { claimedAmong, packageClaims } from './hosted/claims.ts';
 import { addDownloads } from './hosted/downloads.ts';
 import type { FeedContext } from './hosted/feed-context.ts';
@@ -35,16 +37,20 @@ import { otherFeedPaths, wrongAddress } from './feed/wrong-address.ts';
 import { PackageSource } from './source/package-source.ts';
 import { versionTest } from './format/range.ts';
 import { PastPackages } from './source/past-packages.ts';
+import { importPackages } from './import/sources.ts';
 import { packageInputs } from './prefetch/inputs.ts';
+import { packageMeaning } from './prefetch/item-meaning.ts';
+import { plainPackages } from './prefetch/plain.ts';
 import { prefetchPackages } from './prefetch/packages.ts';
 import { MergedSearch } from './source/merged-search.ts';
 import { Reindexing } from './search/reindex.ts';
 import { MirroredPackages } from './upstream/mirrored-packages.ts';
-import { packageEntries } from './upstream/entries.ts';
+import { describePackageEntry, packageEntries } from './upstream/entries.ts';
 import type { FeedViews } from './upstream/feed-view.ts';
 import { datesOf } from './upstream/package-dates.ts';
 import type { PackageGate } from './upstream/package-gate.ts';
 import { PackageMirror } from './upstream/package-mirror.ts';
+import { partsOfStored, storedLists } from './upstream/stored-lists.ts';
 import { StoredDeprecations } from './upstream/stored-deprecations.ts';
 import { UpstreamRegistrations } from './upstream/upstream-registration.ts';
 import { UpstreamSearch } from './upstream/upstream-search.ts';
@@ -79,8 +85,11 @@ export class PackageFeed implements OpenProtocol {
   readonly #context: FeedContext;
   readonly views: FeedViews;
   readonly reindexing: Reindexing;
+  readonly #storedViews: FeedViews;
+  readonly #viewsOver: (mirror: MirrorReader) => FeedViews;
   readonly #mirrored: MirroredPackages;
   readonly #past: PastPackages;
+  readonly #policy: UpstreamPolicy;
   readonly #findings: Findings;
 
   constructor(core: Core) {
@@ -95,7 +104,7 @@ export class PackageFeed implements OpenProtocol {
     // Anonymous readers of mirrored content have no hosted packages, and the upstreams of the default account.
     const nameOf = async (accountId: number) =>
       accountId === noAccount ? core.defaultAccount.name : (await accounts.get(accountId))?.name;
-    const viewsWith = (admitting: Admission) =>
+    const viewsWith = (admitting: Admission, isStoredOnly = false, reader: MirrorReader = mirror) =>
       new AccountViews(ours, nameOf, (account, accountId) => {
         const dates: PackageGate['datesOf'] = (owner, key, settled) =>
           datesOf(packages, registrations, owner, key, settled);
@@ -109,7 +118,8 @@ export class PackageFeed implements OpenProtocol {
           advisoriesOf,
           siblingsOf: siblings,
         };
-        const packages = new PackageMirror(mirror, policyOf(account), gate, limits);
+        const parts = isStoredOnly ? partsOfStored(mirror, gate) : { mirror: reader, gate };
+        const packages = new PackageMirror(parts.mirror, policyOf(account), parts.gate, limits);
         const registrations = new UpstreamRegistrations(packages);
         const vulnerabilities = new UpstreamVulnerabilities(packages);
         const advisories = new KnownAdvisories(vulnerabilities);
@@ -120,7 +130,9 @@ export class PackageFeed implements OpenProtocol {
           vulnerabilities,
         };
       });
+    this.#viewsOver = (reader) => viewsWith(new Admission(noJudge), false, reader);
     this.views = viewsWith(admission);
+    this.#storedViews = viewsWith(admission, true);
     this.#mirrored = new MirroredPackages(database, this.views, now);
     this.#findings = new Findings({
       feed: this.#context,
@@ -129,6 +141,7 @@ export class PackageFeed implements OpenProtocol {
       deprecations: new StoredDeprecations(this.#context),
     });
     const policy = policyOf();
+    this.#policy = policy;
     this.source = new PackageSource({ feed: this.#context, views: this.views, policy });
     this.#past = new PastPackages({
       feed: this.#context,
@@ -189,6 +202,17 @@ export class PackageFeed implements OpenProtocol {
     return packageClaims(database, now);
   }
 
+  get stored() {
+    return storedLists(this.#core.database, this.#storedViews, this.views);
+  }
+
+  get carried() {
+    return carriedPackages(this.#context, async (accountId, id) => {
+      const isClaimed = (await claimedAmong(this.#core.database, accountId, [id])).size > 0;
+      return isClaimed ? undefined : (await this.views.of(accountId)).mirror.mirroredFrom(id);
+    });
+  }
+
   get notices() {
     return packageNotices(this.#context);
   }
@@ -223,6 +247,33 @@ export class PackageFeed implements OpenProtocol {
     return prefetchPackages(parts, ...asked);
   }
 
+  async wantedLine(accountId: number, id: string, version: string): Promise<string | undefined> {
+    const { mirror } = await this.views.of(accountId);
+    if (!isPackageId(id) || mirror.origin.candidates(id).length === 0) return undefined;
+    if (version === '') return (await mirror.mirroredFrom(id)) === undefined ? `${id}@*` : undefined;
+    const key = keyOfVersion(version);
+    return key === undefined || (await mirror.isStored(id, key)) ? undefined : `${id}@${key}`;
+  }
+
+  async *plainEntries(...[source, options]: Parameters<NonNullable<OpenProtocol['plainEntries']>>) {
+    yield* plainPackages(this.#core.mirror, await this.views.of(options.accountId), source, options);
+  }
+
+  importFrom(...[source, options]: Parameters<NonNullable<OpenProtocol['importFrom']>>) {
+    return importPackages({ feed: this.#context, views: this.views }, source, options);
+  }
+
+  prefetchOver(mirror: MirrorReader) {
+    const views = this.#viewsOver(mirror);
+    const source = new PackageSource({ feed: this.#context, views, policy: this.#policy });
+    const parts = { database: this.#core.database, mirror, views, packageSource: source };
+    return { prefetch: (...asked: Parameters<OpenProtocol['prefetch']>) => prefetchPackages(parts, ...asked) };
+  }
+
+  async meaningOf(...[accountId, item]: Parameters<NonNullable<OpenProtocol['meaningOf']>>) {
+    return packageMeaning((await this.views.of(accountId)).mirror, item);
+  }
+
   readonly upstreams = {
     kind: 'nuget',
     entries: packageEntries,
@@ -232,6 +283,7 @@ export class PackageFeed implements OpenProtocol {
       const [known] = await this.#core.mirror.references(index, 1);
       return known === undefined ? 'audits of packages go without its vulnerability data' : undefined;
     },
+    describe: (upstream, key, attributes) => describePackageEntry(upstream, key, attributes, this.#core.config.limits),
     saysDates: async (upstream) => (await this.views.of(noAccount)).registrations.areOffered(upstream),
   } satisfies OpenProtocol['upstreams'];
 

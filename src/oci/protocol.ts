@@ -10,6 +10,8 @@ import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
 import type { JobDefinition } from '../jobs/table.ts';
 import { AccountViews } from '../mirror/policy/account-views.ts';
+import { Admission, noJudge } from '../mirror/policy/admission.ts';
+import type { MirrorReader } from '../mirror/stored-only.ts';
 import { matcher, UpstreamPolicy, type NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { OpenProtocol, PrivateNames, Protocol, Web } from '../server/protocol.ts';
 import { discard } from '../upstream/body.ts';
@@ -19,9 +21,10 @@ import { urlBelow } from '../upstream/url.ts';
 import { mirroredDownloads } from '../usage/mirrored.ts';
 import type { Quota } from '../usage/quota.ts';
 import { dropAbandonedBlobs } from './hosted/abandoned-blobs.ts';
+import { carriedImages } from './hosted/carried.ts';
 import { imageClaims } from './hosted/claims.ts';
 import { imageOperations } from './operations/detail-operations.ts';
-import { imageEntries } from './mirrored/image-entries.ts';
+import { describeImageEntry, imageEntries } from './mirrored/image-entries.ts';
 import { ImageMirror } from './mirrored/image-mirror.ts';
 import { ImageHistory } from './catalog/image-history.ts';
 import { ImageSource } from './catalog/image-source.ts';
@@ -29,8 +32,11 @@ import { HostedImages } from './catalog/hosted-images.ts';
 import { Images } from './catalog/images.ts';
 import { containerOperations } from './operations/management.ts';
 import { MirroredImages } from './catalog/mirrored-images.ts';
+import { importImages } from './import/sources.ts';
 import { imageInputs } from './prefetch/inputs.ts';
 import { contentsOfWithdrawn } from './prefetch/withdrawn-contents.ts';
+import { imageMeaning } from './prefetch/item-meaning.ts';
+import { plainImages } from './prefetch/plain.ts';
 import { prefetchImages } from './prefetch/images.ts';
 import { listedName, type UpstreamRepository } from './mirrored/upstream-repository.ts';
 import { dropLostUploads, dropStagedFiles } from './uploads/lost-uploads.ts';
@@ -44,6 +50,7 @@ import { retainImages } from './hosted/retention.ts';
 import { retainTags, type TagRule } from './hosted/tag-retention.ts';
 import { createRegistry } from './http/routes.ts';
 import { imageSearches } from './operations/search-sources.ts';
+import { storedTags } from './mirrored/stored-tags.ts';
 import { StoredImages } from './catalog/stored-images.ts';
 import { ContinuedUploads, uploadHandler } from './http/upload-relay.ts';
 
@@ -70,6 +77,7 @@ export class ContainerRegistry implements OpenProtocol {
   readonly #mirrors: AccountViews<ImageMirror>;
   readonly #hosted: HostedImages;
   readonly #mirrored: MirroredImages;
+  readonly #mirrorsWith: (admission: Admission, mirror: MirrorReader) => AccountViews<ImageMirror>;
 
   constructor(core: Core) {
     const { config, database, blobs, accounts, mirror, admission, gate, sightings, upstreams, instances, now } = core;
@@ -79,14 +87,16 @@ export class ContainerRegistry implements OpenProtocol {
     this.images = new Images(database, blobs, config, now, instances.folder, (...pushed) =>
       gate.examinePush(...pushed),
     );
-    this.#mirrors = new AccountViews(
-      ours,
-      async (accountId) => (await accounts.get(accountId))?.name,
-      (account, accountId) => {
-        const policy = new UpstreamPolicy(ours, account, reserved[pluralOf(this.kind)] ?? []);
-        return new ImageMirror(mirror, policy, { admission, sightings, accountId }, limits);
-      },
-    );
+    this.#mirrorsWith = (admitting, reader) =>
+      new AccountViews(
+        ours,
+        async (accountId) => (await accounts.get(accountId))?.name,
+        (account, accountId) => {
+          const policy = new UpstreamPolicy(ours, account, reserved[pluralOf(this.kind)] ?? []);
+          return new ImageMirror(reader, policy, { admission: admitting, sightings, accountId }, limits);
+        },
+      );
+    this.#mirrors = this.#mirrorsWith(admission, mirror);
     this.#hosted = new HostedImages(database, this.images);
     this.#mirrored = new MirroredImages({ database, blobs, mirrors: this.#mirrors, now });
     this.source = new ImageSource({ database, images: this.images, mirrors: this.#mirrors, limits, now });
@@ -100,7 +110,7 @@ export class ContainerRegistry implements OpenProtocol {
     const mirrors = this.#mirrors;
     const history = new ImageHistory(database, mirrors);
     const pastImages = (until: number) => new PastImages({ database, mirrors, source }, until);
-    const pushes = new Pushes({ images, source, mirrors: this.#mirrors, hasPulled: this.#hasPulled, log });
+    const pushes = this.#pushes;
     return [
       {
         path: '/v2',
@@ -122,6 +132,11 @@ export class ContainerRegistry implements OpenProtocol {
     ];
   }
 
+  get #pushes(): Pushes {
+    const { images, source } = this;
+    return new Pushes({ images, source, mirrors: this.#mirrors, hasPulled: this.#hasPulled, log: this.#core.log });
+  }
+
   relayed(quota: Quota) {
     const { accounts, config } = this.#core;
     return [uploadHandler(this.images, accounts, quota, config.limits.uploadIdle)];
@@ -140,7 +155,7 @@ export class ContainerRegistry implements OpenProtocol {
     const { database } = this.#core;
     const parts = { database, source: this.source, mirrors: this.#mirrors };
     const stored = new StoredImages({ ...parts, hosted: this.#hosted, mirrored: this.#mirrored });
-    return [...containerOperations(this.#core, this.#lists, this.#mirrored), ...imageOperations(stored)];
+    return [...containerOperations(this.#core, this.#lists, this.#mirrored), ...imageOperations(stored, this.#core)];
   }
 
   get searches() {
@@ -151,9 +166,20 @@ export class ContainerRegistry implements OpenProtocol {
     return [this.#hosted, this.#mirrored];
   }
 
+  get carried() {
+    const { config, database, blobs, now } = this.#core;
+    const mirroredFrom = (accountId: number, name: string) => this.source.mirroredFrom(accountId, name);
+    const { manifests } = this.images;
+    return carriedImages({ database, blobs, manifests, mirroredFrom, limit: config.limits.manifest, now });
+  }
+
   get claims() {
     const { database, now } = this.#core;
     return imageClaims(database, now);
+  }
+
+  get stored() {
+    return storedTags(this.#core.database, this.#mirrors);
   }
 
   unfinishedBytes(accountId: number): Promise<number> {
@@ -218,11 +244,52 @@ export class ContainerRegistry implements OpenProtocol {
     return prefetchImages({ config, database, mirror, mirrors: this.#mirrors }, ...asked);
   }
 
+  async wantedLine(accountId: number, name: string, reference: string): Promise<string | undefined> {
+    const mirror = await this.#mirrors.of(accountId);
+    const { place } = isRepositoryName(name) ? mirror.names.locate(name, undefined) : {};
+    if (!place || reference === '' || (await mirror.isStored(place, 'manifest', reference))) return undefined;
+    if (!isDigest(reference)) return isTag(reference) ? `${listedName(place)}:${reference}` : undefined;
+    // A list has images, not the layers of one.
+    return (await mirror.blobsOfImages(place)).has(reference) ? undefined : `${listedName(place)}@${reference}`;
+  }
+
+  async *plainEntries(...[source, options]: Parameters<NonNullable<OpenProtocol['plainEntries']>>) {
+    yield* plainImages(await this.#mirrors.of(options.accountId), source, options);
+  }
+
+  importFrom(...[source, options]: Parameters<NonNullable<OpenProtocol['importFrom']>>) {
+    const { config, blobs } = this.#core;
+    const { blob: blobLimit = Number.MAX_SAFE_INTEGER, manifest: manifestLimit } = config.limits;
+    const { images, source: here } = this;
+    const parts = {
+      images,
+      source: here,
+      mirrors: this.#mirrors,
+      pushes: this.#pushes,
+      blobs,
+      blobLimit,
+      manifestLimit,
+    };
+    return importImages(parts, source, options);
+  }
+
+  prefetchOver(mirror: MirrorReader) {
+    const { config, database } = this.#core;
+    const parts = { config, database, mirror, mirrors: this.#mirrorsWith(new Admission(noJudge), mirror) };
+    return { prefetch: (...asked: Parameters<OpenProtocol['prefetch']>) => prefetchImages(parts, ...asked) };
+  }
+
+  async meaningOf(...[accountId, item]: Parameters<NonNullable<OpenProtocol['meaningOf']>>) {
+    const { upstreams } = await this.#mirrors.of(accountId);
+    return imageMeaning(item, this.#core.config.server, upstreams);
+  }
+
   readonly upstreams = {
     kind: 'registry',
     entries: imageEntries,
     probe: ({ config }) => new URL('/v2/', baseOf(config).origin),
     askRateLimit,
+    describe: (upstream, key) => describeImageEntry(upstream, key, this.#core.config.limits),
   } satisfies OpenProtocol['upstreams'];
 
   async explain(accountId: number, asked: string): Promise<NameStory> {

@@ -2,7 +2,7 @@ import { NameSet, textMatcher } from '../accounts/names.ts';
 import { severities } from '../mirror/policy/severities.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { CompiledRule, Layer, Regime } from './decide.ts';
-import type { PolicyDocument, PolicyRule } from './document.ts';
+import type { PolicyPlaceOf, PolicyDocument, PolicyRule } from './document.ts';
 
 /** Reads a range of versions; undefined if the text is none. A protocol knows how. */
 export type RangeReader = (range: string) => ((version: string) => boolean) | undefined;
@@ -13,8 +13,12 @@ interface Written {
   regimes: readonly Regime[];
 }
 
-/** The layer that a policy makes. Throws `Invalid` for a range that cannot be read. */
-export function compileLayer({ scope, document, regimes }: Written, readRange: RangeReader): Layer {
+/** The layer that a policy makes. Throws `Invalid` for a range that cannot be read; `placeOf` names its line. */
+export function compileLayer(
+  { scope, document, regimes }: Written,
+  readRange: RangeReader,
+  placeOf: PolicyPlaceOf = () => '',
+): Layer {
   const { mode, minimumAge, advisories, withdrawn, rules } = document;
   const excepted = { package: setOf(minimumAge.except.packages), image: setOf(minimumAge.except.images) };
   return {
@@ -28,7 +32,9 @@ export function compileLayer({ scope, document, regimes }: Written, readRange: R
     deniesWithdrawn: withdrawn === 'deny',
     isExcepted: ({ kind, names, upstream }) =>
       minimumAge.except.upstreams.includes(upstream) || names.some((name) => excepted[kind]?.includes(name) ?? false),
-    rules: rules.map((rule, at) => compileRule(rule, at, readRange)),
+    rules: rules.map((rule, at) =>
+      compileRule(rule, readRange, () => `${placeOf(['rules', at, 'versions'])}rules.${at}.versions`),
+    ),
     regimes,
   };
 }
@@ -40,12 +46,12 @@ function advisoryTest({ severity: wanted, except }: PolicyDocument['advisories']
   return ({ id, severity }) => severity >= least && !excepted.has(id.toLowerCase());
 }
 
-function compileRule(rule: PolicyRule, at: number, readRange: RangeReader): CompiledRule {
+function compileRule(rule: PolicyRule, readRange: RangeReader, versionsPlace: () => string): CompiledRule {
   const hasVersion = rule.versions === undefined ? () => true : readRange(rule.versions);
   if (!hasVersion) {
     throw new DomainError(
       'Invalid',
-      `rules.${at}.versions: expected a range of versions such as [2.0.0, 3.0.0), or [2.0.0] for one version`,
+      `${versionsPlace()}: expected a range of versions such as [2.0.0, 3.0.0), or [2.0.0] for one version`,
     );
   }
   // Tags differ by letter case, unlike names.

@@ -90,7 +90,12 @@ export interface Layer {
   rules: readonly CompiledRule[];
   /** Earlier times of this layer, in which other ages were in force. */
   regimes: readonly Regime[];
+  /** Until when it only watches; undefined if it is not suspended. */
+  suspendedUntil?: number | undefined;
 }
+
+/** A sentence, or what happened at a time, in milliseconds since 1970 UTC. Texts of times take long to make, and few are read. */
+export type Evidence = string | { what: string; at: number };
 
 /** What is decided of a reference, and why. */
 export interface Decision {
@@ -104,11 +109,14 @@ export interface Decision {
   reason?: string | undefined;
   /** When a hold ends; undefined if it has no end that is known. */
   until?: number | undefined;
-  /** What led to the decision, in sentences. */
-  evidence: readonly string[];
+  /** What led to the decision. */
+  evidence: readonly Evidence[];
   /** The waivers that lifted something of the layer; undefined if none did. */
   waivers?: readonly WaiverFact[] | undefined;
 }
+
+/** The decision of one layer. */
+export type LayerDecision = Decision & { layer: Layer };
 
 /** Whether a waiver lifts what has this name: the age, a rule, an advisory or an entry of a list. */
 type LiftTest = (kind: 'age' | 'rule' | 'advisory' | 'entry', name: string) => boolean;
@@ -171,6 +179,11 @@ function liftedBy({ lifts }: WaiverFact, kind: Parameters<LiftTest>[0], name: st
   return (lifts === 'age') === (kind === 'age') && lifts.toLowerCase() === name.toLowerCase();
 }
 
+/** A sentence. */
+export function evidenceText(evidence: Evidence): string {
+  return typeof evidence === 'string' ? evidence : `${evidence.what} ${timeText(evidence.at)}`;
+}
+
 /** When content was withdrawn, as evidence. */
 export function withdrawnText(withdrawnAt: number): string {
   return `withdrawn by its upstream, as seen here ${timeText(withdrawnAt)}`;
@@ -223,11 +236,10 @@ function decideAge(kind: PolicySubject['kind'], facts: KnownFacts, layer: Layer,
     facts.publishedAt !== undefined && facts.publishedAt <= now + clockSkew ? facts.publishedAt : undefined;
   const known = Math.min(stated ?? facts.listedAt ?? Infinity, firstSeenAt ?? Infinity);
   const since = stated === undefined && layer.unknownDate === 'hold' ? Infinity : known;
-  const evidence = [
-    ...(stated === undefined ? [] : [`published ${timeText(stated)}`]),
-    ...(stated !== undefined || facts.listedAt === undefined ? [] : [`first offered ${timeText(facts.listedAt)}`]),
-    ...(firstSeenAt === undefined ? [] : [`first stored here ${timeText(firstSeenAt)}`]),
-  ];
+  const evidence: Evidence[] = [];
+  if (stated !== undefined) evidence.push({ what: 'published', at: stated });
+  else if (facts.listedAt !== undefined) evidence.push({ what: 'first offered', at: facts.listedAt });
+  if (firstSeenAt !== undefined) evidence.push({ what: 'first stored here', at: firstSeenAt });
   if (since + age <= now) return { verdict: 'allow', evidence };
   if (firstSeenAt !== undefined && layer.regimes.some((each) => wasOpen(each[`${kind}s`], each.until))) {
     return { verdict: 'allow', layer, rule: 'age', evidence: [...evidence, 'was open before the age was made longer'] };

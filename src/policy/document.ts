@@ -76,13 +76,17 @@ const policySchema = z
   });
 
 export type PolicyDocument = z.output<typeof policySchema>;
+/** `line N: ` of a place in the text of a policy; empty for a policy that has no text. */
+export type PolicyPlaceOf = (path: readonly PropertyKey[]) => string;
 export type PolicyRule = PolicyDocument['rules'][number];
 
 /**
  * Reads a policy from YAML or JSON text; null for an empty document, which ends a policy. Throws `Invalid`, whose message names
- * the line and the key.
+ * the line and the key. `placeOf` names the line in further messages.
  */
-export function parsePolicy(text: string): { document: PolicyDocument; written: unknown } | null {
+export function parsePolicy(
+  text: string,
+): { document: PolicyDocument; written: unknown; placeOf: PolicyPlaceOf } | null {
   if (text.length > maxPolicyLength) throw invalid(`The policy has more than ${maxPolicyLength} characters.`);
   const lines = new LineCounter();
   const parsed = parseDocument(text, { lineCounter: lines });
@@ -94,14 +98,16 @@ export function parsePolicy(text: string): { document: PolicyDocument; written: 
   } catch {
     throw invalid('line 1: a policy has no aliases');
   }
-  return checkPolicy(written, (path) => {
+  const placeOf: PolicyPlaceOf = (path) => {
     // The innermost part of the path that the text has: a missing key has no line of its own.
     for (let length = path.length; length >= 0; length -= 1) {
       const node = length === 0 ? parsed.contents : parsed.getIn(path.slice(0, length), true);
       if (isNode(node) && node.range) return `line ${lines.linePos(node.range[0]).line}: `;
     }
     return '';
-  });
+  };
+  const checked = checkPolicy(written, placeOf);
+  return checked && { ...checked, placeOf };
 }
 
 /** A policy as YAML. */
@@ -112,7 +118,7 @@ export function writePolicy(written: unknown): string {
 /** Checks a policy that is given as a value; null for an empty one. Throws `Invalid`. */
 export function checkPolicy(
   written: unknown,
-  placeOf: (path: readonly PropertyKey[]) => string = () => '',
+  placeOf: PolicyPlaceOf = () => '',
 ): { document: PolicyDocument; written: unknown } | null {
   if (written === null || written === undefined) return null;
   if (typeof written === 'object' && !Array.isArray(written) && Object.keys(written).length === 0) return null;

@@ -1,9 +1,8 @@
 import type { Fix, MirroredName } from '../mirror/policy/admission.ts';
 import { withPauses } from '../runtime/event-loop.ts';
-import type { Decision, Layer } from './decide.ts';
+import type { LayerDecision } from './decide.ts';
 import type { Release, Releases } from './releases.ts';
 
-type LayerDecision = Decision & { layer: Layer };
 type Decisions = Map<string, LayerDecision[]>;
 
 interface Held {

@@ -1,11 +1,4 @@
-import type {
-  Judge,
-  KnownAdvisory,
-  MirroredName,
-  NameFacts,
-  Verdict,
-  WithdrawnTimes,
-} from '../mirror/policy/admission.ts';
+import type { Judge, KnownAdvisory, MirroredName, NameFacts, Verdict } from '../mirror/policy/admission.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { pause, withPauses } from '../runtime/event-loop.ts';
 import {
@@ -16,11 +9,14 @@ import {
   type Decision,
   type KnownFacts,
   type Layer,
+  type LayerDecision,
   type PolicySubject,
 } from './decide.ts';
 import type { FixesPass } from './fixes-pass.ts';
-import type { ListedName, ListedNames } from './listed-names.ts';
+import { KeptVerdicts, type PolicyLimits, type VerdictCache } from './kept-verdicts.ts';
+import type { ListedNames } from './listed-names.ts';
 import type { Policies } from './policies.ts';
+import type { PolicyRefusals } from './refusals.ts';
 import type { WaivedNames } from './waived-names.ts';
 
 interface GateParts {
@@ -28,26 +24,23 @@ interface GateParts {
   listed: ListedNames;
   waived: WaivedNames;
   fixesPass: FixesPass;
+  kept: VerdictCache;
   accountName: (accountId: number) => Promise<string | undefined>;
+  refusals: PolicyRefusals;
   now: () => number;
 }
-
-/** A decision of a layer that has a policy for the name. */
-type LayerDecision = Decision & { layer: Layer };
 
 /** What is decided of a reference, by the layers that are enforced, and by all of them. */
 interface PolicyExplanation {
   enforced: Decision;
   audited: Decision;
   facts: KnownFacts;
+  /** Whether an enforced age holds the content, which was not seen here yet, from the first request on. */
+  waitsOnceSeen: boolean;
 }
 
-/** What may refuse something of a name. */
-interface Limits {
-  layers: readonly Layer[];
-  listed: ListedName | undefined;
-  advisories: readonly KnownAdvisory[];
-  withdrawn: WithdrawnTimes | undefined;
+/** How references are decided. */
+interface Deciding extends PolicyLimits {
   /** Whether clients get what is decided. */
   isServed?: boolean;
   /** The time of the decision; undefined for now. */
@@ -60,29 +53,21 @@ const atATime = 500;
 /** Decides by the policies which mirrored content is shown and served. */
 export class PolicyGate {
   readonly #parts: GateParts;
-  /** Refusals of content since the start of this process, by kind, verdict and mode. */
-  readonly refusals = new Map<string, { kind: string; verdict: string; mode: string; count: number }>();
 
   constructor(parts: GateParts) {
     this.#parts = parts;
-    for (const kind of ['package', 'image', 'blob'] as const)
-      for (const verdict of ['hold', 'deny'] as const)
-        for (const mode of ['enforce', 'audit'] as const) this.#refusalsOf(kind, verdict, mode);
   }
 
   /** For `Admission`. */
   readonly judge: Judge = async (name, references, purpose) => {
-    const limits = await this.#limitsOf(name);
-    if (limits.layers.length === 0) return undefined;
-    const enforced = limits.layers.filter(({ isEnforced }) => isEnforced);
-    if (purpose === 'content') await this.#audit(name, references, limits);
-    if (enforced.length === 0) return undefined;
-    // Lists show what is denied.
-    const holds = enforced.some(({ age }) => age[kindOf(name)] > 0);
-    if (purpose === 'list' && references.length > 0 && !holds) return undefined;
-    const decisions = await this.#decide(name, references, { ...limits, layers: enforced, isServed: true });
-    if (purpose === 'content') for (const each of decisions.values()) this.#count(name, each);
-    return (reference) => verdictOf(name, strictest(decisions.get(reference) ?? []));
+    const { kept: cache, now } = this.#parts;
+    const isList = purpose === 'list';
+    const known = cache.of(name, isList, now());
+    const kept = known && known.state === (await cache.state()) ? known : await this.#begin(name, isList);
+    if (!kept) return undefined;
+    if (!kept.showsAll && !kept.hasAll(references)) await this.#complete(name, references, isList, kept);
+    if (purpose === 'request') this.#parts.refusals.request(name, references, kept.refusalsOf(references));
+    return kept.showsAll && references.length > 0 ? undefined : kept.verdictOf;
   };
 
   /** What is decided of one reference, with the age that it has at the time `at`. Throws if the upstream's dates cannot be read. */
@@ -91,18 +76,45 @@ export class PolicyGate {
     const limits = { ...(await this.#limitsOf(name)), withdrawn, at };
     const known = (await name.facts.of([reference])).get(reference);
     const publishedAt = (await name.facts.published?.(-Infinity))?.get(reference);
-    // Clients get a tag only if they also get its digest.
-    const references = [...new Set([reference, ...(known?.digest === undefined ? [] : [known.digest])])];
-    const decisions = [...(await this.#decide(name, references, limits)).values()].flat();
+    const decisions = [...(await this.#decide(name, withDigest(reference, known?.digest), limits)).values()].flat();
     const withdrawnAt = (await withdrawn?.([reference]))?.get(reference);
+    const enforced = decisions.filter(({ layer }) => layer.isEnforced);
+    const isUnseen = !name.facts.published && known?.firstSeenAt === undefined;
     return {
-      enforced: withEvidence(
-        decisions.filter(({ layer }) => layer.isEnforced),
-        withdrawnAt,
-      ),
+      enforced: withEvidence(enforced, withdrawnAt),
+      // A hold that is not decided yet keeps its reason.
+      waitsOnceSeen: isUnseen && enforced.some(({ rule, reason }) => rule === 'age' && reason !== undefined),
       audited: withEvidence(decisions, withdrawnAt),
       facts: { ...known, publishedAt, withdrawnAt },
     };
+  }
+
+  /**
+   * What the enforced layers decide of references, in their order; none if no layer can refuse them. `referencesOf` is called only
+   * if one can. Counts and releases nothing. Throws as `explain`.
+   */
+  async decideAll(
+    name: MirroredName,
+    referencesOf: () => Promise<readonly string[]>,
+  ): Promise<ReadonlyMap<string, Decision>> {
+    const limits = await this.#limitsOf(name);
+    const layers = limits.layers.filter(({ isEnforced }) => isEnforced);
+    if (layers.length === 0) return new Map();
+    const references = await referencesOf();
+    const facts = await name.facts.of(references);
+    const asked = (reference: string) => withDigest(reference, facts.get(reference)?.digest);
+    const decisions = await this.#decide(name, [...new Set(references.flatMap(asked))], { ...limits, layers });
+    const both = (reference: string) => asked(reference).flatMap((each) => decisions.get(each) ?? []);
+    return new Map(references.map((reference) => [reference, strictest(both(reference))]));
+  }
+
+  /** What one layer alone decides of a reference at the time `at`, without lists of known bad content. Throws as `explain`. */
+  async decideBy(layer: Layer, name: MirroredName, reference: string, at: number): Promise<Decision> {
+    const advisories = await advisoriesOf(name, [layer]);
+    const withdrawn = await withdrawnOf(name, [layer]);
+    const digest = (await name.facts.of([reference])).get(reference)?.digest;
+    const limits = { layers: [layer], listed: undefined, advisories, withdrawn, at };
+    return strictest([...(await this.#decide(name, withDigest(reference, digest), limits)).values()].flat());
   }
 
   /** Throws `Denied` if a list of known bad content names one of the digests of what a client pushes under `name`. */
@@ -115,13 +127,13 @@ export class PolicyGate {
       for (const layer of listed.layers) {
         const { verdict, reason } = decide(subject, { bad: badOf(reference) }, layer, this.#parts.now());
         if (verdict !== 'deny') continue;
-        this.#refusalsOf('image', verdict, layer.isEnforced ? 'enforce' : 'audit').count += 1;
+        this.#parts.refusals.count('image', verdict, layer.isEnforced);
         if (layer.isEnforced) throw new DomainError('Denied', `The policy refuses ${name}: ${reason}.`);
       }
     }
   }
 
-  async #limitsOf(name: MirroredName): Promise<Limits> {
+  async #limitsOf(name: MirroredName): Promise<PolicyLimits> {
     if (name.kind === 'symbols') return { layers: [], listed: undefined, advisories: [], withdrawn: undefined };
     const policies = await this.#parts.policies.layersOf(name.accountId);
     const listed = await this.#parts.listed.of(name);
@@ -136,18 +148,51 @@ export class PolicyGate {
     return { layers: [...(listed?.layers ?? []), ...refusing], listed, advisories, withdrawn };
   }
 
-  /** Counts what layers would refuse that only watch. What they need and cannot get is no reason to refuse anything. */
-  async #audit(name: MirroredName, references: readonly string[], limits: Limits): Promise<void> {
-    const watching = limits.layers.filter(({ isEnforced }) => !isEnforced);
-    if (watching.length === 0) return;
-    const decisions = await this.#decide(name, references, { ...limits, layers: watching }).catch(() => undefined);
-    for (const each of decisions?.values() ?? []) this.#count(name, each);
+  /** No verdicts yet; undefined if no layer can refuse anything. */
+  async #begin(name: MirroredName, isList: boolean): Promise<KeptVerdicts | undefined> {
+    const { kept, now } = this.#parts;
+    const state = await kept.state();
+    const limits = await this.#limitsOf(name);
+    const layers = isList ? limits.layers.filter(({ isEnforced }) => isEnforced) : limits.layers;
+    if (layers.length === 0) return undefined;
+    // Lists show what is denied.
+    const showsAll = isList && layers.every(({ age }) => age[kindOf(name)] === 0);
+    const verdicts = new KeptVerdicts({ ...limits, layers }, showsAll, state, now());
+    kept.keep(name, isList, verdicts);
+    return verdicts;
+  }
+
+  /** Decides those of `references` of which it was not done yet. */
+  async #complete(
+    name: MirroredName,
+    references: readonly string[],
+    isList: boolean,
+    kept: KeptVerdicts,
+  ): Promise<void> {
+    const missing = kept.missing(references);
+    const { limits } = kept;
+    const [enforced, watching] = [true, false].map((mode) => limits.layers.filter((each) => each.isEnforced === mode));
+    const decisions =
+      enforced!.length > 0
+        ? await this.#decide(name, missing, { ...limits, layers: enforced!, isServed: true })
+        : undefined;
+    // What layers need that only watch, and cannot get, is no reason to refuse anything.
+    const watched =
+      watching!.length > 0
+        ? await this.#decide(name, missing, { ...limits, layers: watching! }).catch(() => undefined)
+        : undefined;
+    for (const [at, reference] of missing.entries()) {
+      const each = decisions?.get(reference) ?? [];
+      kept.add(reference, each.concat(watched?.get(reference) ?? []), verdictOf(name, strictest(each)));
+      if (at % atATime === atATime - 1) await pause();
+    }
+    this.#parts.kept.keep(name, isList, kept);
   }
 
   async #decide(
     name: MirroredName,
     references: readonly string[],
-    limits: Limits,
+    limits: Deciding,
   ): Promise<Map<string, LayerDecision[]>> {
     if (references.length === 0) return new Map();
     const { layers } = limits;
@@ -159,10 +204,13 @@ export class PolicyGate {
     let published: Awaited<ReturnType<NonNullable<NameFacts['published']>>> | null = null;
     for (const [at, reference] of references.entries()) {
       const facts = known.get(reference);
-      let each = decideWith(reference, facts ?? {});
+      const dated = () => decideWith(reference, { ...facts, publishedAt: published?.get(reference) });
+      let each = published ? dated() : decideWith(reference, facts ?? {});
       if (isHeld(each) && name.facts.published) {
-        published ??= await name.facts.published((limits.at ?? this.#parts.now()) - oldestOf(layers));
-        each = decideWith(reference, { ...facts, publishedAt: published?.get(reference) });
+        if (published === null) {
+          published = await name.facts.published((limits.at ?? this.#parts.now()) - oldestOf(layers));
+          each = dated();
+        }
         if (each.some(isWithoutDate)) undated.push(reference);
       }
       if (isHeld(each) && facts?.namedBy) each = await inherited(each, facts.namedBy, decideWith);
@@ -184,7 +232,7 @@ export class PolicyGate {
     name: MirroredName,
     decisions: Map<string, LayerDecision[]>,
     published: ReadonlyMap<string, number | undefined>,
-    { layers, isServed = false, at }: Limits,
+    { layers, isServed = false, at }: Deciding,
   ): Promise<void> {
     const dated = { ...name, facts: { ...name.facts, published: async () => published } };
     const ages = { layers: layers.map(ageOnly), listed: undefined, advisories: [], withdrawn: undefined, at };
@@ -192,7 +240,7 @@ export class PolicyGate {
     await this.#parts.fixesPass.release({ name, decisions, published, byAge }, isServed);
   }
 
-  async #decider(name: MirroredName, references: readonly string[], limits: Limits) {
+  async #decider(name: MirroredName, references: readonly string[], limits: Deciding) {
     const { layers, listed, advisories, at } = limits;
     const { now, accountName, waived } = this.#parts;
     const time = at ?? now();
@@ -213,20 +261,11 @@ export class PolicyGate {
       return layers.map((layer) => ({ ...decide({ ...subject, reference }, known, layer, time), layer }));
     };
   }
+}
 
-  #count({ kind }: MirroredName, decisions: readonly LayerDecision[]): void {
-    for (const { verdict, layer } of decisions) {
-      if (verdict === 'allow') continue;
-      this.#refusalsOf(kind, verdict, layer.isEnforced ? 'enforce' : 'audit').count += 1;
-    }
-  }
-
-  #refusalsOf(kind: string, verdict: string, mode: string) {
-    const key = `${kind}/${verdict}/${mode}`;
-    const counted = this.refusals.get(key) ?? { kind, verdict, mode, count: 0 };
-    this.refusals.set(key, counted);
-    return counted;
-  }
+/** What is decided of a reference: clients get a tag only if they also get its digest. */
+function withDigest(reference: string, digest: string | undefined): string[] {
+  return digest === undefined || digest === reference ? [reference] : [reference, digest];
 }
 
 /** The strictest of decisions. The waivers that lifted something in any of them, and a withdrawal, are evidence, too. */
@@ -315,7 +354,8 @@ function isDigest({ kind }: MirroredName, reference: string): boolean {
   return kind === 'image' && reference.includes(':');
 }
 
-function kindOf({ kind }: MirroredName): PolicySubject['kind'] {
+/** The kind of a name as policies see it. */
+export function kindOf({ kind }: MirroredName): PolicySubject['kind'] {
   return kind === 'package' ? kind : 'image';
 }
 

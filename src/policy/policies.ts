@@ -3,7 +3,7 @@ import { recordEvent } from '../events/record.ts';
 import type { ListSettings } from '../known-bad/list-settings.ts';
 import { compileLayer, type RangeReader } from './compile.ts';
 import { refusesAll, type Layer, type Regime } from './decide.ts';
-import { checkPolicy, type PolicyDocument } from './document.ts';
+import { checkPolicy, type PolicyPlaceOf, type PolicyDocument } from './document.ts';
 import { typed } from '../runtime/command-name.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { Recent } from '../runtime/recent.ts';
@@ -110,13 +110,19 @@ export class Policies {
 
   /**
    * Checks a policy as `put` does, without storing it. Returns whether it would refuse next to everything. Throws
-   * `Invalid`.
+   * `Invalid`, whose message begins with what `placeOf` says of the place in the text.
    */
-  check(written: unknown): { refusesAll: boolean } {
-    const checked = checkPolicy(written);
-    if (!checked) return { refusesAll: false };
-    const layer = compileLayer({ scope: 'all', document: checked.document, regimes: [] }, this.#parts.readRange);
-    return { refusesAll: refusesAll(layer, this.#parts.now()) };
+  check(written: unknown, placeOf?: PolicyPlaceOf): { refusesAll: boolean } {
+    const layer = this.layerOf(allAccounts, written, placeOf);
+    return { refusesAll: layer !== undefined && refusesAll(layer, this.#parts.now()) };
+  }
+
+  /** The layer that a policy would make, without what was open before; undefined for an empty one. Throws as `check`. */
+  layerOf(accountId: number, written: unknown, placeOf?: PolicyPlaceOf): Layer | undefined {
+    const checked = checkPolicy(written, placeOf);
+    if (!checked) return undefined;
+    const { document } = checked;
+    return compileLayer({ scope: scopeOf(accountId), document, regimes: [] }, this.#parts.readRange, placeOf);
   }
 
   /**
@@ -198,7 +204,7 @@ export class Policies {
     const layer = document ? compileLayer({ scope, document, regimes }, this.#parts.readRange) : undefined;
     const compiled: CompiledPolicy = {
       layer,
-      suspended: layer && { ...layer, isEnforced: false },
+      suspended: layer && { ...layer, isEnforced: false, suspendedUntil: row.suspended_until },
       lists: document ? listsOf(document) : none,
     };
     this.#compiled.set(key, compiled);

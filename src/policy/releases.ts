@@ -43,6 +43,8 @@ const sql = `SELECT layer, version, fixed_name, fixed_version, advisories, publi
 export class Releases {
   readonly #database: Database;
   readonly #now: () => number;
+  /** Versions that this process released, since its start, by the policy. */
+  readonly counts = { all: 0, account: 0 };
 
   constructor(database: Database, now: () => number) {
     this.#database = database;
@@ -81,9 +83,10 @@ export class Releases {
       published_at: publishedAt,
       released_at: at,
     });
-    await this.#database.transaction(async (tx) => {
-      if ((await tx.insertNew('policy_releases', [rowOf({ name, version })])) === 0) return;
-      await tx.insertNew('policy_releases', siblings.map(rowOf));
+    const whose = layer === 0 ? 'all' : 'account';
+    const released = await this.#database.transaction(async (tx) => {
+      if ((await tx.insertNew('policy_releases', [rowOf({ name, version })])) === 0) return 0;
+      const further = await tx.insertNew('policy_releases', siblings.map(rowOf));
       const old = await tx.select<{ released_at: number }>(
         `SELECT released_at FROM policy_releases WHERE released_at < ? ORDER BY released_at LIMIT ${maxDeleted}`,
         [at - keptFor],
@@ -91,8 +94,10 @@ export class Releases {
       const last = old.at(-1)?.released_at;
       if (last !== undefined) await tx.run('DELETE FROM policy_releases WHERE released_at <= ?', [last]);
       const subject = { kind: 'package', name, reference: version };
-      const details = { layer: layer === 0 ? 'all' : 'account', upstream, advisories, with: siblings };
+      const details = { layer: whose, upstream, advisories, with: siblings };
       await recordEvent(tx, { type: 'policy.released', accountId: layer, subject, details }, at);
+      return 1 + further;
     });
+    this.counts[whose] += released;
   }
 }

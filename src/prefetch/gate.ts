@@ -20,6 +20,8 @@ export interface GateOptions {
   share: number;
   /** An upstream that is unavailable for this long is not tried again; milliseconds. */
   patience: number;
+  /** Everything is stored or in a bundle: no upstream is asked, so that none has to be waited for. */
+  isOffline?: boolean;
   /** Called with the reason when the prefetch waits, and with undefined when it continues. */
   waiting: (reason: string | undefined) => void;
 }
@@ -42,7 +44,8 @@ export class Gate {
    * the prefetch is cancelled. Registries do not count blobs, so with `isCounted` false the rate limit does not apply.
    */
   async pass(upstream: Upstream, isCounted = true): Promise<void> {
-    const { waiting } = this.#options;
+    const { waiting, isOffline } = this.#options;
+    if (isOffline) return;
     for (;;) {
       await this.open();
       const reason = this.#givenUp.get(upstream) ?? (isCounted ? this.#limitReached(upstream) : undefined);

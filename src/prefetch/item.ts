@@ -29,6 +29,16 @@ export interface UnclearItem extends PrefetchItem {
   reason: string;
 }
 
+/** What clients ask for because a file has an item. */
+export interface ItemMeaning {
+  /** The item in words. */
+  text: string;
+  /** The names by which they ask. The first one counts that is hosted here or that an upstream serves. */
+  names: readonly string[];
+  /** The version, tag or digest; undefined if nothing says it. May ask an upstream for the versions of the name. */
+  reference: () => Promise<string | undefined>;
+}
+
 export function isUnclear(item: PrefetchItem): item is UnclearItem {
   return item.kind === 'unclear';
 }

@@ -6,7 +6,7 @@ import { PrefetchRun } from './run.ts';
 import { isUnclear, type PrefetchItem, type ItemLocation } from './item.ts';
 import type { DailyTimes } from './daily-times.ts';
 
-/** The part of a prefetch that a protocol implements. */
+/** The part of a prefetch that a protocol implements, over the mirror or another source. */
 export interface Prefetchable {
   /** Adds the work of this protocol to `run`. Ignores items of unknown kinds: they are for other protocols. */
   prefetch(run: PrefetchRun, options: PrefetchOptions): Promise<void>;
@@ -29,6 +29,12 @@ export interface PrefetchOptions {
   frameworks: readonly string[];
   referrers: boolean;
   dryRun: boolean;
+  /** Nothing is fetched: the protocols read only what is there. */
+  isOffline?: boolean;
+  /** Also everything that is stored now. */
+  stored?: boolean;
+  /** Collect the entries that clients need, with the documents that they read beside the content. */
+  collect?: boolean;
   concurrency: number;
   /** Bytes per second, from all upstreams together. */
   rate?: number | undefined;
@@ -46,7 +52,7 @@ export interface PrefetchOptions {
   watch?: (progress: Progress) => void;
 }
 
-export interface Progress {
+interface Progress {
   /** Number of things to fetch that are known so far, and of those that are done. */
   known: number;
   ended: number;
@@ -55,6 +61,9 @@ export interface Progress {
   /** Why the prefetch waits; undefined while it does not. */
   waiting: string | undefined;
 }
+
+/** The location of items that are there because they are stored. */
+export const storedLocation: ItemLocation = { file: 'stored content', line: 0 };
 
 /** The location of items that come from use, not from a file. */
 export const inUseLocation: ItemLocation = { file: 'content in use', line: 0 };
@@ -71,6 +80,7 @@ export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): 
   let waitReason: string | undefined;
   const run = new PrefetchRun({
     ...options,
+    collect: options.collect === true,
     signal,
     upstreams: parts.upstreams,
     share: options.rateLimitShare,

@@ -1,3 +1,4 @@
+import { entryId, type EntryKey, type EntryMetadata } from '../mirror/store/entries.ts';
 import type { ItemLocation } from './item.ts';
 
 export interface Tally {
@@ -14,6 +15,13 @@ export interface Missing {
   what: string;
   reason: string;
   location: ItemLocation;
+}
+
+/** An entry of the mirror that clients need for what a prefetch was for. */
+export interface NeededEntry {
+  key: EntryKey;
+  /** What clients get under the key. */
+  metadata: EntryMetadata;
 }
 
 /** The results of a prefetch. */
@@ -33,6 +41,13 @@ export class PrefetchReport {
   interrupted = false;
   /** Bytes of bodies from upstreams. */
   received = 0;
+
+  /** By the ids of their keys. Only if they are wanted. */
+  readonly needed = new Map<string, NeededEntry>();
+
+  need(key: EntryKey, metadata: EntryMetadata): void {
+    this.needed.set(entryId(key), { key, metadata });
+  }
 
   add(thing: Thing, where: 'fetched' | 'present', bytes: number): void {
     const tally = this[where][thing];

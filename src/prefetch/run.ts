@@ -1,5 +1,6 @@
 import { DomainError } from '../runtime/errors.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
+import type { EntryKey, EntryMetadata } from '../mirror/store/entries.ts';
 import { Declined, Gate, type GateOptions } from './gate.ts';
 import { Queue } from './queue.ts';
 import { PrefetchReport, type Thing } from './report.ts';
@@ -15,6 +16,8 @@ export interface RunOptions extends GateOptions {
   concurrency: number;
   /** Fetch only manifests and version lists, which show what would be fetched. */
   dryRun: boolean;
+  /** Collect the entries that clients need. */
+  collect: boolean;
 }
 
 /** A running prefetch. Does each piece of work once, repeats failed work, and collects the results. */
@@ -22,14 +25,16 @@ export class PrefetchRun {
   readonly report = new PrefetchReport();
   readonly gate: Gate;
   readonly dryRun: boolean;
+  readonly collects: boolean;
   readonly #queue: Queue;
   readonly #signal: AbortSignal;
   readonly #begun = new Set<string>();
   #ended = 0;
 
-  constructor({ concurrency, dryRun, ...gate }: RunOptions) {
+  constructor({ concurrency, dryRun, collect, ...gate }: RunOptions) {
     this.gate = new Gate(gate);
     this.dryRun = dryRun;
+    this.collects = collect;
     this.#signal = gate.signal;
     this.#queue = new Queue(concurrency);
   }
@@ -57,6 +62,11 @@ export class PrefetchRun {
 
   found(thing: Thing, where: 'fetched' | 'present', bytes: number): void {
     this.report.add(thing, where, bytes);
+  }
+
+  /** Clients need this entry. */
+  needed(key: EntryKey, metadata: EntryMetadata): void {
+    if (this.collects) this.report.need(key, metadata);
   }
 
   missing(what: string, reason: string, location: ItemLocation): void {

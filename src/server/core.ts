@@ -47,6 +47,8 @@ import { Admission, type Judge } from '../mirror/policy/admission.ts';
 import type { RangeReader } from '../policy/compile.ts';
 import { FixesPass } from '../policy/fixes-pass.ts';
 import { PolicyGate } from '../policy/gate.ts';
+import { VerdictCache } from '../policy/kept-verdicts.ts';
+import { PolicyRefusals } from '../policy/refusals.ts';
 import { ListedNames } from '../policy/listed-names.ts';
 import { Releases } from '../policy/releases.ts';
 import { Policies } from '../policy/policies.ts';
@@ -139,6 +141,8 @@ export interface Core {
   readonly sightings: Sightings;
   readonly policies: Policies;
   readonly gate: PolicyGate;
+  readonly refusals: PolicyRefusals;
+  readonly releases: Releases;
   readonly waivers: Waivers;
   readonly knownBad: KnownBad;
   readonly listRefresh: ListRefresh;
@@ -183,7 +187,7 @@ export async function openCore(
   stack.defer(closing.part('the events', (milliseconds) => writeLast(repeatedEvents, milliseconds, log)));
   const limits = new Limits({ settings: config.limits, cache, events: repeatedEvents, now: watch ?? now });
   const usage = new UsageRecord(database, now, downloads);
-  const failures = new FailedRequests(database, now);
+  const failures = new FailedRequests(database, now, offlineIn(config));
   const uses = new TokenUses(database, now);
   const unwritten = new Unwritten({ usage, tokens, folder: paths.unwritten, log });
   // The mirror is closed before this, because its fetches count their bytes when they end.
@@ -237,8 +241,11 @@ export async function openCore(
   const listed = new ListedNames(knownBad, isAffected);
   const waivers = new Waivers({ database, readRange, now, longest: config.waivers.longest });
   const waived = new WaivedNames(waivers, readRange);
-  const fixesPass = new FixesPass(new Releases(database, now));
-  const gate = new PolicyGate({ policies, listed, waived, fixesPass, accountName, now });
+  const releases = new Releases(database, now);
+  const fixesPass = new FixesPass(releases);
+  const kept = new VerdictCache(database);
+  const refusals = new PolicyRefusals((event) => repeatedEvents.note(event));
+  const gate = new PolicyGate({ policies, listed, waived, fixesPass, kept, refusals, accountName, now });
   return {
     config,
     log,
@@ -273,6 +280,8 @@ export async function openCore(
     sightings: new Sightings(database, now),
     policies,
     gate,
+    refusals,
+    releases,
     waivers,
     knownBad,
     listRefresh,
@@ -304,4 +313,9 @@ export async function unknownAccounts(accounts: Accounts, { config }: Upstream):
   const unknown: string[] = [];
   for (const name of config.accounts ?? []) if (!(await accounts.named(name))) unknown.push(name);
   return unknown;
+}
+
+/** The names of the upstreams that are never asked. */
+function offlineIn({ upstreams, offline }: Config): string[] {
+  return upstreams.filter(({ mode }) => offline || mode === 'offline').map(({ name }) => name);
 }

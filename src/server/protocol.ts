@@ -1,4 +1,5 @@
 import type { NameKind } from '../accounts/names.ts';
+import type { HostedContents } from '../bundle/hosted-contents.ts';
 import type { Operation } from '../api/framework/operation.ts';
 import type { SearchSource } from '../api/content/search.ts';
 import type { Config } from '../config/schema.ts';
@@ -10,12 +11,19 @@ import type { Relay } from '../instances/relay.ts';
 import type { RelayHandler } from '../instances/relay-listener.ts';
 import type { RepeatedWork } from '../jobs/repeated-work.ts';
 import type { JobParts } from '../jobs/table.ts';
+import type { MirrorReader } from '../mirror/stored-only.ts';
+import type { DescribedEntry } from '../mirror/fetch/resource.ts';
+import type { EntryKey } from '../mirror/store/entries.ts';
 import type { ListedKinds } from '../mirror/store/entry-kinds.ts';
+import type { StoredNames } from '../mirror/policy/stored-names.ts';
 import type { NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { EmptyClaims } from '../mirror/policy/claims.ts';
 import type { AffectedTest } from '../known-bad/entry.ts';
 import type { RangeReader } from '../policy/compile.ts';
+import type { Importable } from '../import/item.ts';
+import type { PlainEntry, PlainOptions, PlainSource } from '../prefetch/plain.ts';
 import type { Prefetchable } from '../prefetch/prefetch.ts';
+import type { ItemMeaning, PrefetchItem } from '../prefetch/item.ts';
 import type { ProtocolInputs } from '../prefetch/inputs.ts';
 import type { BlobReferences } from '../storage/blobs/references.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -77,6 +85,23 @@ export interface OpenProtocol extends Prefetchable, JobParts {
   largest(accountId: number, limit: number): Promise<SizedName[]>;
   /** What decides from where an account gets a name. Throws `Invalid` for a text that is no name. */
   explain(accountId: number, name: string): Promise<NameStory>;
+  /** Its stored names, for lists of what policies refuse. Absent if no upstream speaks it. */
+  readonly stored?: StoredNames;
+  /** What an item of a file means for an account; undefined for an item of another protocol. */
+  meaningOf?(accountId: number, item: PrefetchItem): Promise<ItemMeaning | undefined>;
+  /**
+   * The line of a list for what clients of an account asked for in vain; `reference` can be empty. Undefined if it is stored now, or
+   * if no upstream serves the name.
+   */
+  wantedLine?(accountId: number, name: string, reference: string): Promise<string | undefined>;
+  /** The mirrored content in a folder or an archive that other tools have made. Throws `Invalid`. */
+  plainEntries?(source: PlainSource, options: PlainOptions): AsyncIterable<PlainEntry>;
+  /** Its part of a prefetch that finds all mirrored content in `mirror`, without policies: to prove that it is there. */
+  prefetchOver?(mirror: MirrorReader): Prefetchable;
+  /** The content that accounts host, for bundles. */
+  readonly carried?: HostedContents;
+  /** The content of another server or of its files, to be brought in as hosted content. */
+  importFrom?: Importable['importFrom'];
   readonly upstreams: UpstreamSupport;
 }
 
@@ -129,6 +154,15 @@ interface UpstreamSupport {
   readonly entries: ListedKinds;
   /** An address that a working upstream answers with 200. */
   probe(upstream: Upstream): URL;
+  /**
+   * An entry of such an upstream that another installation has fetched; `attributes` are those that it stored. Undefined if there
+   * is no entry under this key.
+   */
+  describe?(
+    upstream: Upstream,
+    key: Omit<EntryKey, 'upstream'>,
+    attributes: Readonly<Record<string, string>>,
+  ): DescribedEntry | undefined;
   /** What else follows while an upstream fails, for `doctor`; follows a sentence that says so. */
   consequence?(upstream: Upstream): Promise<string | undefined>;
   /** Whether an upstream says when its content was published. Rejects if it fails. Absent where none can. */
@@ -141,4 +175,12 @@ interface UpstreamSupport {
 export function versionReaders(protocols: readonly Protocol[]): { readRange: RangeReader; isAffected: AffectedTest } {
   const { readRange = () => undefined, isAffected = () => true } = protocols.find((each) => each.readRange) ?? {};
   return { readRange, isAffected };
+}
+
+/** Describes the entries of all upstreams, each by its protocol. */
+export function describeWith(
+  protocols: readonly Pick<OpenProtocol, 'upstreams'>[],
+): NonNullable<UpstreamSupport['describe']> {
+  return (upstream, ...rest) =>
+    protocols.find(({ upstreams }) => upstreams.kind === upstream.config.kind)?.upstreams.describe?.(upstream, ...rest);
 }

@@ -48,10 +48,14 @@ export function addMetrics(operations: Probes, parts: Measured, stack: AsyncDisp
   }
 }
 
-function addPolicy(operations: Probes, { gate }: Core): void {
+function addPolicy(operations: Probes, { refusals, releases }: Core): void {
   const help = 'Requests for mirrored content that a policy refused, or would refuse in audit mode';
   operations.counter('entrepot_policy_refusals_total', help, ['kind', 'verdict', 'mode'], () =>
-    [...gate.refusals.values()].map(({ count, ...labels }) => [labels, count]),
+    [...refusals.counts].map(({ count, ...labels }) => [labels, count]),
+  );
+  const released = 'Versions that clients got before their age, because they fix a known vulnerability';
+  operations.counter('entrepot_policy_releases_total', released, ['layer'], () =>
+    Object.entries(releases.counts).map(([layer, count]) => [{ layer }, count]),
   );
 }
 

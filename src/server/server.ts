@@ -6,6 +6,7 @@ import { createApi } from '../api/routes.ts';
 import { createTokenExchange } from '../api/publishers/token-exchange.ts';
 import type { Config } from '../config/schema.ts';
 import { createConsole, visitors } from '../console/routes.ts';
+import { choresOf } from './chores.ts';
 import { createFirstToken } from './first-token.ts';
 import { authenticatorOf, countFailedSignIn, noteFailedSignIn, operatorsOnly } from './authenticator.ts';
 import { certificateCheck, checksOf, keyCheck } from './checks.ts';
@@ -22,7 +23,8 @@ import { Sending } from '../http/sending.ts';
 import { Urls } from '../http/urls.ts';
 import { othersHaveKey } from '../instances/agreement.ts';
 import { openInstances } from '../instances/open.ts';
-import { Chores, type RepeatedWork } from '../jobs/repeated-work.ts';
+import { openBundleRuns, type OpenBundles } from '../bundle/runs/open.ts';
+import { Chores } from '../jobs/repeated-work.ts';
 import { Jobs } from '../jobs/jobs.ts';
 import { openPrefetches } from '../jobs/open-prefetch.ts';
 import { Runs } from '../jobs/runs.ts';
@@ -30,18 +32,22 @@ import { jobTable } from '../jobs/table.ts';
 import { addMetrics, figuresOf } from './register-metrics.ts';
 import { openOverview } from '../mirror/open.ts';
 import type { MirrorOverview } from '../mirror/overview.ts';
+import { HeldReferences } from '../policy/held.ts';
+import { PolicyTrial } from '../policy/trial.ts';
 import { mirrorReferences } from '../mirror/store/references.ts';
 import { nuget } from '../nuget/protocol.ts';
 import { oci } from '../oci/protocol.ts';
 import { Inputs } from '../prefetch/inputs.ts';
-import { versionReaders, type OpenProtocol, type Protocol, type Web } from './protocol.ts';
+import { describeWith, versionReaders, type OpenProtocol, type Protocol, type Web } from './protocol.ts';
 import { openRequirements } from './preflight.ts';
+import { openQuota } from './quota.ts';
 import { Collector } from '../storage/upkeep/collector.ts';
 import { FilesWithoutRow } from '../storage/upkeep/files-without-row.ts';
 import { References } from '../storage/blobs/references.ts';
 import { Scrubber } from '../storage/upkeep/scrub.ts';
+import { Paths } from '../storage/files/paths.ts';
 import { AllAccountsUse } from '../usage/all-accounts.ts';
-import { Quota } from '../usage/quota.ts';
+import type { Quota } from '../usage/quota.ts';
 import { ServerCertificate } from '../tls/certificate.ts';
 import { StorageMeter } from '../usage/stored.ts';
 import { openWebhooks, type OpenWebhooks } from '../webhooks/open.ts';
@@ -61,7 +67,10 @@ export const inputs = new Inputs(allProtocols.map((each) => each.inputs));
 export interface Installation extends AsyncDisposable {
   readonly core: Core;
   readonly protocols: readonly OpenProtocol[];
+  readonly describe: ReturnType<typeof describeWith>;
   readonly stored: StorageMeter;
+  readonly held: HeldReferences;
+  readonly trial: PolicyTrial;
   readonly jobs: Jobs;
   readonly filesWithoutRow: FilesWithoutRow;
   readonly references: References;
@@ -109,7 +118,10 @@ export async function openInstallation(
   stack.defer(core.closing.part('the jobs', () => jobs.close()));
   const filesWithoutRow = new FilesWithoutRow(database, driver);
   const rest = stack.move();
-  const parts = { core, protocols: opened, stored, jobs, filesWithoutRow, references, webhooks };
+  const held = new HeldReferences(core, opened);
+  const trial = new PolicyTrial(core, opened);
+  const describe = describeWith(opened);
+  const parts = { core, protocols: opened, describe, stored, held, trial, jobs, filesWithoutRow, references, webhooks };
   return { ...parts, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
 
@@ -150,21 +162,7 @@ export async function startServer(
   for (const warning of core.identity.warnings) log.warn(warning);
   const isChosen = config.bootstrapToken !== undefined;
   const chosenToken = isChosen ? await createFirstToken(core) : undefined;
-  const quota = new Quota({
-    database: core.database,
-    stored: installation.stored,
-    limits: config.limits,
-    unfinished: (accountId) => unfinishedBytes(installation, accountId),
-    onReached: ({ accountId, accountName: name, ...details }) =>
-      core.repeatedEvents.note({
-        type: 'limit.reached',
-        accountId,
-        subject: { kind: 'account', name, reference: details.limit },
-        details,
-      }),
-    log,
-    now,
-  });
+  const quota = openQuota(installation);
   const operations = openOperations(installation, quota, certificate, surroundings);
   const others = openInstances(core);
   installation.webhooks.observe(operations);
@@ -204,7 +202,9 @@ export async function startServer(
   const overview = openOverview(core, kinds, () => operations.upstreams(), stack);
   const prefetches = openPrefetches({ ...core, inputs, protocols: installation.protocols });
   stack.defer(closing.part('the prefetches', () => prefetches.runs.close()));
-  const mounts = mountAll(installation, authenticator, quota, { overview, prefetches, relay: others.relay });
+  const bundles = openBundleRuns({ ...installation, inputs, folder: new Paths(config.data).bundles });
+  stack.defer(closing.part('the bundles', () => bundles.runs.close()));
+  const mounts = mountAll(installation, authenticator, quota, { overview, prefetches, bundles, relay: others.relay });
   const forOperators = (seesAccounts: SeesAccounts): Mount[] => [
     { path: '/', router: operations.router(seesAccounts) },
   ];
@@ -232,7 +232,11 @@ export async function startServer(
   const firstToken = isChosen ? chosenToken : await createFirstToken(core);
   // Also those of processes that were killed, and of the first token.
   await core.events.dispatch();
-  const chores = [...choresOf(installation, quota, certificate), ...overview.chores(() => figuresOf(core, 0))];
+  const chores = [
+    ...choresOf(installation, quota, certificate),
+    ...bundles.chores,
+    ...overview.chores(() => figuresOf(core, 0)),
+  ];
   stack.use(new Chores([...chores, ...requirements.chores], log));
   jobs.start((...run) => operations.countJob(...run));
   const { port } = http.address() as AddressInfo;
@@ -260,23 +264,22 @@ export async function startServer(
   };
 }
 
-/** Bytes of an account's unfinished uploads, in all protocols. */
-async function unfinishedBytes({ protocols: opened }: Installation, accountId: number): Promise<number> {
-  let bytes = 0;
-  for (const each of opened) bytes += (await each.unfinishedBytes?.(accountId)) ?? 0;
-  return bytes;
-}
-
 /** The mounts of all protocols and of `/v1`. */
 function mountAll(
-  { core, protocols: opened, stored, jobs, webhooks }: Installation,
+  { core, protocols: opened, stored, held, jobs, webhooks }: Installation,
   authenticator: Authenticator,
   quota: Quota,
   {
     overview,
     prefetches,
+    bundles,
     relay,
-  }: { overview: MirrorOverview; prefetches: PrefetchOperationParts; relay: Web['relay'] },
+  }: {
+    overview: MirrorOverview;
+    prefetches: PrefetchOperationParts;
+    bundles: OpenBundles;
+    relay: Web['relay'];
+  },
 ): Mount[] {
   const { config, database, accounts, cookies, sessions, identity, log, now } = core;
   const { limits: clients } = core;
@@ -288,12 +291,14 @@ function mountAll(
     searches: opened.flatMap((each) => each.searches),
     claims: opened,
     protocols: opened,
+    held,
     mirror: config.mirror,
     isAbsent: (key) => core.mirror.isAbsent(key),
     publishers: identity,
     jobs,
     webhooks,
     prefetches,
+    bundles,
     upstreams: { overview, use: new AllAccountsUse(database, () => accounts.list(), now), now },
     stored,
     limits,
@@ -343,33 +348,6 @@ function openOperations(
     [{}, droppedLines?.() ?? 0],
   ]);
   return operations;
-}
-
-function choresOf(
-  { core, protocols: opened, webhooks }: Installation,
-  quota: Quota,
-  certificate: ServerCertificate | undefined,
-): RepeatedWork[] {
-  const { tokens, sessions, identity, usage, failures, uses, entries, repeatedEvents } = core;
-  const soon = 5000;
-  return [
-    { interval: soon, run: () => repeatedEvents.flush(), failure: 'repeated events were not written' },
-    { interval: soon, run: () => tokens.flush(), failure: 'the times of the last use of tokens were not written' },
-    { interval: soon, run: () => usage.flush(), failure: 'usage was not written; the next attempt includes it' },
-    { interval: soon, run: () => entries.flushUses(), failure: 'the last uses of mirrored content were not written' },
-    { interval: soon, run: () => failures.flush(), failure: 'failed requests were not written, and are lost' },
-    { interval: soon, run: () => uses.flush(), failure: 'the uses of tokens were not written, and are lost' },
-    { interval: 600_000, run: () => uses.deleteOld(), failure: 'old uses of tokens were not deleted' },
-    { interval: 600_000, run: () => failures.deleteOld(), failure: 'old failed requests were not deleted' },
-    ...(certificate
-      ? [{ interval: 2000, run: () => certificate.refresh(), failure: 'the certificate files were not read' }]
-      : []),
-    { interval: 600_000, run: () => quota.review(), failure: 'the limits of accounts were not checked' },
-    { interval: 60_000, run: () => identity.exchange.deleteExpired(), failure: 'expired tokens were not deleted' },
-    { interval: 600_000, run: () => sessions.deleteEnded(), failure: 'ended sessions were not deleted' },
-    ...opened.flatMap((each) => each.chores ?? []),
-    ...webhooks.chores,
-  ];
 }
 
 /** The settings of an address and its port. */

@@ -86,8 +86,8 @@ export function checkAddress(address: string, allowPrivate: boolean): void {
 }
 
 export interface AgentOptions extends ConnectionOptions {
-  /** Whether connections to loopback and private networks are allowed. */
-  allowPrivate: boolean;
+  /** Whether connections to loopback and private networks are allowed; or the one host to which they are. */
+  allowPrivate: boolean | string;
 }
 
 export interface ConnectionOptions {
@@ -104,7 +104,8 @@ export interface ConnectionOptions {
 
 /** Agents that connect only to addresses an upstream may have, whether literal or resolved from a name. */
 export function checkedAgents({ allowPrivate, ...options }: AgentOptions): { http: HttpAgent; https: HttpsAgent } {
-  return agentsWith((address) => checkAddress(address, allowPrivate), options);
+  const isAllowed = (host: string) => (typeof allowPrivate === 'string' ? host === allowPrivate : allowPrivate);
+  return agentsWith((address, host) => checkAddress(address, isAllowed(host)), options);
 }
 
 /** Agents that connect only to addresses that pass `check`, whether literal or resolved from a name. */

@@ -1,5 +1,6 @@
 import { pipeline, type Readable } from 'node:stream';
 import { createBrotliDecompress, createGunzip, createInflate } from 'node:zlib';
+import { concatInTurns } from '../runtime/long-texts.ts';
 import { Refused, timedOut } from './failures.ts';
 
 const nearEnd = 64 * 1024;
@@ -49,7 +50,7 @@ export async function readUpstreamBody(body: Readable, limit: number, timeout: n
       if (size > limit) throw new Refused(`sends more than the limit of ${limit} bytes`);
       chunks.push(chunk);
     }
-    return Buffer.concat(chunks);
+    return await concatInTurns(chunks);
   } finally {
     clearTimeout(timer);
   }

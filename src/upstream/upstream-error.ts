@@ -41,3 +41,13 @@ export class UpstreamError extends DomainError {
     this.denied = denied;
   }
 }
+
+/** What `work` resolves to; undefined if an upstream fails. */
+export async function unlessUpstreamFails<T>(work: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof UpstreamError) return undefined;
+    throw error;
+  }
+}

@@ -48,6 +48,8 @@ export interface UpstreamParts {
   meter?: () => (bytes: number) => void;
   /** Called with the ID of an upstream when requests to it are paused, and when they succeed again. */
   onChange?: (id: string, ...change: Parameters<OnBreakerChange>) => void;
+  /** The one host that may be in a private network, if the settings allow none. */
+  privateHost?: string;
   /** Connections in use at the same time, to each host. */
   maxConnections?: number;
 }
@@ -91,7 +93,7 @@ export class Upstream {
     });
     this.#offline = parts.offline || config.mode === 'offline';
     this.#client = new UpstreamClient({
-      allowPrivate,
+      allowPrivate: allowPrivate || (parts.privateHost ?? false),
       proxy,
       timeout,
       ca,

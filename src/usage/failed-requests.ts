@@ -32,6 +32,30 @@ export interface FailedRequest extends FailureKey {
   lastAt: number;
 }
 
+/** What clients asked for in vain. */
+interface WantedName {
+  kind: SubjectKind;
+  name: string;
+  /** The version, tag or digest; empty if only the name is known. */
+  reference: string;
+  /** One of the accounts whose clients asked. */
+  accountId: number;
+  count: number;
+  /** Milliseconds since 1970 UTC. */
+  lastAt: number;
+}
+
+/** The failures of one token of an account. */
+interface TokenFailures {
+  /** Null for anonymous readers and people in the console. */
+  tokenId: string | null;
+  /** Requests, and the names that they were for. */
+  count: number;
+  names: number;
+  /** Milliseconds since 1970 UTC. */
+  lastAt: number;
+}
+
 interface FailureFilter {
   /** Undefined: those of all accounts. */
   accountId?: number | undefined;
@@ -47,6 +71,10 @@ interface FailureFilter {
 const keepFor = 2 * 86_400_000;
 /** Most failures of an account that are kept, the latest. */
 const maxKept = 5000;
+/** How long it is kept what was asked of upstreams that are set to offline, in milliseconds. */
+const wantedFor = 60 * 86_400_000;
+/** Most names and references that are wanted. */
+const maxWanted = 50_000;
 /** Most failures in memory until the next flush. More are lost: one client may cause any number. */
 const maxUnwritten = 500;
 const maxReason = 500;
@@ -59,11 +87,14 @@ const columns = `id, account_id AS accountId, kind, name, reference, token_id AS
 export class FailedRequests {
   readonly #database: Database;
   readonly #now: () => number;
+  readonly #offline: readonly string[];
   readonly #unwritten = new Map<string, FailedRequest>();
 
-  constructor(database: Database, now: () => number) {
+  /** `offline` has the names of the upstreams that are never asked. */
+  constructor(database: Database, now: () => number, offline: readonly string[] = []) {
     this.#database = database;
     this.#now = now;
+    this.#offline = offline;
   }
 
   /** Counts a failed request; the next flush writes it. */
@@ -133,6 +164,20 @@ export class FailedRequests {
     return rankedRows(this.#database, { columns, from, values, value: 'count', name: 'id' }, limit, after);
   }
 
+  /** Up to `limit` tokens of an account whose requests failed as `filter` says, the most frequent first. */
+  async byToken(
+    filter: FailureFilter & { accountId: number },
+    limit: number,
+    after: Rank | undefined,
+  ): Promise<Ranked<TokenFailures>[]> {
+    const { conditions, values } = await this.#filtered(filter);
+    const from = `(SELECT token_id AS tokenId, COALESCE(token_id, '') AS tokenKey, SUM(count) AS count,
+        COUNT(DISTINCT name) AS names, MAX(last_at) AS lastAt
+      FROM failed_requests WHERE ${conditions.join(' AND ')} GROUP BY token_id) AS grouped WHERE 1 = 1`;
+    const columns = 'tokenId, count, names, lastAt';
+    return rankedRows(this.#database, { columns, from, values, value: 'count', name: 'tokenKey' }, limit, after);
+  }
+
   async #filtered({ accountId, ...rest }: FailureFilter): Promise<{ conditions: string[]; values: Value[] }> {
     await this.flush().catch(() => undefined);
     const conditions: string[] = [];
@@ -152,6 +197,25 @@ export class FailedRequests {
     return { conditions, values };
   }
 
+  /**
+   * What clients of all accounts have asked for in vain since `since`, because an upstream is set to offline: each name and
+   * reference once, the most frequent first.
+   */
+  async wanted(since: number): Promise<WantedName[]> {
+    await this.flush().catch(() => undefined);
+    if (this.#offline.length === 0) return [];
+    return this.#database.select<WantedName>(
+      `SELECT kind, name, reference, MIN(account_id) AS accountId, SUM(count) AS count, MAX(last_at) AS lastAt
+       FROM failed_requests WHERE ${this.#isWanted} AND last_at > ?
+       GROUP BY kind, name, reference ORDER BY count DESC, name, reference LIMIT ${maxWanted}`,
+      [...this.#offline, since],
+    );
+  }
+
+  get #isWanted(): string {
+    return `code = 'UpstreamUnavailable' AND upstream IN (${placeholders(this.#offline)})`;
+  }
+
   /** Deletes old failures, and those of an account beyond the most that are kept. */
   async deleteOld(): Promise<void> {
     const counts = await this.#database.select<{ accountId: number }>(
@@ -160,7 +224,10 @@ export class FailedRequests {
     );
     await this.#database.transaction(
       async (tx) => {
-        await tx.run('DELETE FROM failed_requests WHERE last_at <= ?', [this.#now() - keepFor]);
+        await tx.run('DELETE FROM failed_requests WHERE last_at <= ?', [this.#now() - wantedFor]);
+        const unlessWanted = this.#offline.length === 0 ? '' : `AND NOT (${this.#isWanted})`;
+        const old = `DELETE FROM failed_requests WHERE last_at <= ? ${unlessWanted}`;
+        await tx.run(old, [this.#now() - keepFor, ...this.#offline]);
         for (const { accountId } of counts) {
           const first = await tx.get<{ lastAt: number }>(
             `SELECT last_at AS lastAt FROM failed_requests WHERE account_id = ? ORDER BY last_at DESC, id DESC

@@ -29,6 +29,17 @@ export interface Webhook {
   createdAt: number;
 }
 
+export const webhookStates = ['enabled', 'failing', 'disabled'] as const;
+
+/** Whether it is enabled, and whether its receiver accepts the events. */
+export function stateOfWebhook({
+  enabled,
+  failingSince,
+}: Pick<Webhook, 'enabled' | 'failingSince'>): (typeof webhookStates)[number] {
+  if (!enabled) return 'disabled';
+  return failingSince === null ? 'enabled' : 'failing';
+}
+
 export interface WebhookRow {
   id: string;
   account_id: number;

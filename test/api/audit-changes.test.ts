@@ -1,4 +1,6 @@
 import test from 'ava';
+import { newKeyPair, readSigningKey } from '../../src/bundle/keys.ts';
+import { writeRevocation } from '../../src/bundle/statements.ts';
 import type { EventType } from '../../src/events/event.ts';
 import { createRule, exchange, fromRepository, sendJson, startPair, type Json } from '../identity/support.ts';
 import { auditOf } from '../support/audit.ts';
@@ -21,6 +23,9 @@ const without = new Map([
   ['POST /policy/check', 'only reads a text'],
   ['POST /publishers/explain', 'shows what a rule would do'],
   ['POST /jobs/{name}/preview', 'a dry run'],
+  ['POST /bundles/imports', 'nothing is imported yet'],
+  ['PUT /bundles/imports/{id}/segments/{number}', 'nothing is imported yet'],
+  ['POST /bundles/imports/{id}/segments', 'nothing is imported yet'],
   ['POST /webhooks/{id}/test', 'only sends a request'],
   ['POST /upstreams/{id}/retry', 'only sends a request; upstream.closed tells that it succeeded'],
 ]);
@@ -107,6 +112,11 @@ test('every operation of /v1 that changes something records an event of its clie
   for (const path of ['manifests/v1', 'tags/list']) await (await server.fetch(`/v2/up.test/listed/${path}`)).text();
   const stored = (await call('GET', '/upstreams/up.test/entries?name=listed'))['items'] as Json[];
   let dry = '';
+  let making = '';
+  let importing = '';
+  const { publicKey } = newKeyPair();
+  const offline = newKeyPair();
+  const statement = writeRevocation('0'.repeat(64), readSigningKey(offline.privateKey, 'offline'));
   const nupkg = new Blob([new Uint8Array(await makeNupkg({ id: 'Formed' }))]);
 
   const changes: [string, EventType, () => Promise<unknown>][] = [
@@ -231,6 +241,41 @@ test('every operation of /v1 that changes something records an event of its clie
         await call('POST', `/prefetch/${dry}/fetch`);
       },
     ],
+    [
+      'POST /bundles',
+      'job.started',
+      async () => {
+        const run = await call('POST', '/bundles', formOf({ stored: 'true' }, {}));
+        making = String(run['id']);
+      },
+    ],
+    ['DELETE /bundles/{id}', 'job.cancelled', () => call('DELETE', `/bundles/${making}`)],
+    [
+      'POST /bundles/imports/{id}/run',
+      'job.started',
+      async () => {
+        const run = await call('POST', '/bundles/imports');
+        importing = String(run['id']);
+        await server.fetch(`/v1/bundles/imports/${importing}/segments/1`, { method: 'PUT', body: 'no segment' });
+        return call('POST', `/bundles/imports/${importing}/run`, {});
+      },
+    ],
+    ['DELETE /bundles/imports/{id}', 'job.cancelled', () => call('DELETE', `/bundles/imports/${importing}`)],
+    ['POST /bundles/receipt', 'bundle.receipt', () => call('POST', '/bundles/receipt')],
+    [
+      'POST /bundles/keys',
+      'bundle.key_trusted',
+      () => call('POST', '/bundles/keys', { name: 'near', public_key: publicKey.pem }),
+    ],
+    [
+      'POST /bundles/keys/revocations',
+      'bundle.key_revoked',
+      async () => {
+        await call('POST', '/bundles/keys', { name: 'offline', role: 'revoke', public_key: offline.publicKey.pem });
+        return call('POST', '/bundles/keys/revocations', { statement });
+      },
+    ],
+    ['DELETE /bundles/keys/{id}', 'bundle.key_removed', () => call('DELETE', `/bundles/keys/${publicKey.id}`)],
     [
       'POST /webhooks',
       'webhook.created',

@@ -7,6 +7,7 @@ import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { Visitor } from '../support/visitor.ts';
 
 // The numbers of the last 30 days in lists.
 
@@ -81,6 +82,16 @@ for (const dialect of dialects) {
       'Near.A': [[0, 1]],
     });
     t.deepEqual(await list('containers', ''), { 'docker.io/library/alpine': [[1, 2]], 'team/a': [[1, 1]] });
+    const one = async (name: string, token = server.token) =>
+      (await (await server.fetch(`/v1/${name}`, { token })).json()) as Json;
+    t.deepEqual(placesOf((await one('packages/Near.A?daily=1'))['daily_downloads']), packages['Near.A']);
+    t.deepEqual(placesOf((await one('packages/far.a?daily=1', other))['daily_downloads']), []);
+    t.deepEqual(placesOf((await one('containers/alpine?daily=1'))['daily_pulls']), [[1, 2]]);
+    t.is((await one('packages/Near.A'))['daily_downloads'], undefined);
+    t.is((await one('containers/team%2Fa'))['daily_pulls'], undefined);
+    const visitor = await Visitor.signedIn(server);
+    t.regex(await visitor.page('/console/packages/Near.A'), /4 downloads in 30 days, 3 at most on a day/);
+    t.regex(await visitor.page('/console/images/team%2Fa'), /1 pull in 30 days, 1 at most on a day/);
     const [plain] = ((await (await server.fetch('/v1/packages')).json()) as { items: Json[] }).items;
     t.is(plain!['daily_downloads'], undefined);
     const limited = (await createToken(server, ['read'], 'default', { packages: ['near.*'] })).value;

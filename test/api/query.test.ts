@@ -45,6 +45,8 @@ test('every list takes limit and cursor, also one that has a single page', async
     'upstreams',
     'instances',
     'prefetch',
+    'bundles/keys',
+    'bundles/runs',
     'publishers',
     'trusted-issuers',
     'tokens',

@@ -69,6 +69,7 @@ for (const dialect of dialects) {
       page,
       /Not downloaded and not changed for 90 days[^]*Large\?show=versions[^]*href="\/console\/jobs\/retention"/,
     );
+    t.regex(page, /These [\d]+ names? can free up to\s*<span class="exact" title="[\d,]+ bytes">/);
     t.regex(await visitor.page('/console/storage'), /The first sample is taken within ten minutes/);
     const usage = await visitor.page('/console/usage');
     for (const plot of ['Bytes sent', 'Mirrored requests', 'Bytes from upstreams', 'Uploads'])

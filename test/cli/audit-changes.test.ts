@@ -1,6 +1,10 @@
 import { join } from 'node:path';
 import { mkdir, utimes, writeFile } from 'node:fs/promises';
 import test from 'ava';
+import { newKeyPair, readSigningKey } from '../../src/bundle/keys.ts';
+import { writeRevocation } from '../../src/bundle/statements.ts';
+import { allCommands } from '../support/all-commands.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
 import { auditOf } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
@@ -10,7 +14,7 @@ import { eventsOf } from '../support/inside.ts';
 import { digestOf } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 
-/** Commands that change nothing of an installation, and those whose change is no event of it. */
+/** Commands that change nothing of an installation, whose change is no event of it, or whose events other tests see. */
 const without = new Map([
   ['serve', 'its requests and jobs record their own events'],
   ['backup', 'only reads'],
@@ -20,9 +24,16 @@ const without = new Map([
   ['doctor', 'only reads'],
   ['explain', 'only reads'],
   ['policy show', 'only reads'],
+  ['policy held', 'only reads'],
+  ['policy seed', 'its events of waivers are tested with upstreams that answer'],
   ['health', 'only reads'],
   ['cert', 'writes a certificate beside the installation'],
   ['prefetch', 'downloads, as a pull does'],
+  ['bundle inspect', 'only reads'],
+  ['wanted', 'only reads'],
+  ['bundle keygen', 'makes only files'],
+  ['bundle revoke', 'makes only files'],
+  ['bundle verify', 'only reads'],
   ['usage', 'only reads'],
   ['usage reconcile', 'only reads'],
   ['audit', 'only reads'],
@@ -32,21 +43,10 @@ const without = new Map([
   ['publisher explain', 'only reads'],
 ]);
 
-async function names(...words: string[]): Promise<string[]> {
-  const { stdout } = await entrepot({}, ...words, '--help');
-  const listed = /\nCommands:\n([^]*)/.exec(stdout)?.[1] ?? '';
-  return [...listed.matchAll(/^ {2}([a-z]+)/gm)].map(([, name]) => name!).filter((name) => name !== 'help');
-}
-
-/** All commands, as users type them. */
+/** All commands without those that are only groups of others. */
 async function commands(): Promise<string[]> {
-  const all: string[] = [];
-  for (const name of await names()) {
-    const below = await names(name);
-    if (below.length === 0 || name === 'usage') all.push(name);
-    all.push(...below.map((each) => `${name} ${each}`));
-  }
-  return all;
+  const all = await allCommands();
+  return all.filter((name) => name === 'usage' || !all.some((each) => each.startsWith(`${name} `)));
 }
 
 for (const dialect of dialects) {
@@ -75,6 +75,14 @@ for (const dialect of dialects) {
 
     const policy = join(data, 'policy.yaml');
     await writeFile(policy, 'minimumAge: { packages: 3d }\n');
+
+    await mkdir(join(data, 'moved'));
+    await writeFile(join(data, 'moved', 'moved.nupkg'), await makeNupkg({ id: 'Moved' }));
+    await writeFile(join(data, 'site.pub'), newKeyPair().publicKey.pem);
+    const offline = newKeyPair();
+    await writeFile(join(data, 'offline.pub'), offline.publicKey.pem);
+    const revocation = writeRevocation('0'.repeat(64), readSigningKey(offline.privateKey, 'offline'));
+    await writeFile(join(data, 'revoked'), revocation);
 
     let id = '';
     const request = ['Other', '1.0.0', '--lifts', 'age', '--reason', 'see SEC-7', '--for', '7d'];
@@ -110,6 +118,14 @@ for (const dialect of dialects) {
       ['waiver end', 'waiver.ended', () => [id]],
       ['waiver request', 'waiver.requested', () => request, (text) => (id = text.trim())],
       ['waiver reject', 'waiver.rejected', () => [id]],
+      ['bundle trust add', 'bundle.key_trusted', () => [join(data, 'site.pub')]],
+      ['bundle trust add', 'bundle.key_trusted', () => [join(data, 'offline.pub'), '--role', 'revoke']],
+      ['bundle trust revoke', 'bundle.key_revoked', () => [join(data, 'revoked')]],
+      ['bundle trust remove', 'bundle.key_removed', () => ['site']],
+      ['bundle create', 'bundle.created', () => ['--stored', '--allow-missing', '--to', join(data, 'bundle')]],
+      ['bundle import', 'bundle.imported', () => [join(data, 'bundle'), '--unsigned']],
+      ['bundle receipt', 'bundle.receipt', () => ['--to', join(data, 'receipt')]],
+      ['import', 'package.published', () => [join(data, 'moved'), '--hosted']],
       ['jobs run', 'job.started', () => ['uploads']],
       ['gc', 'job.started', () => []],
       ['retention', 'job.started', () => []],

@@ -1,7 +1,7 @@
 import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { allCommands, needed } from '../support/all-commands.ts';
+import { allCommands, needed, withoutFolder } from '../support/all-commands.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 
@@ -17,6 +17,10 @@ const creating = [
   'publisher create',
   'webhook create',
   'prefetch',
+  'bundle create',
+  'bundle import',
+  'bundle trust add',
+  'import',
 ];
 
 /** Runs all commands but those in `left`, each in a new folder, which stays as it is. */
@@ -45,13 +49,13 @@ async function refuseAll(t: ExecutionContext, left: string[], environment: (fold
   t.true(refused >= 30, `${refused}`);
 }
 
-// `cert` makes files in the data folder, and no installation. `health` uses no data folder.
+// `cert` makes files in the data folder, and no installation.
 test.serial('where no setting names the place, only serve and restore make an installation', (t) =>
-  refuseAll(t, ['serve', 'restore', 'cert', 'health'], () => ({ ENTREPOT_UPSTREAMS: '[]' })),
+  refuseAll(t, ['serve', 'restore', 'cert', ...withoutFolder], () => ({ ENTREPOT_UPSTREAMS: '[]' })),
 );
 
 test.serial('a command that reads or changes makes no installation where a setting names the place', (t) =>
-  refuseAll(t, [...creating, 'cert', 'health'], (place) => ({
+  refuseAll(t, [...creating, 'cert', ...withoutFolder], (place) => ({
     ENTREPOT_DATA: join(place, 'data'),
     ENTREPOT_UPSTREAMS: '[]',
   })),

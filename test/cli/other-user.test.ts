@@ -2,7 +2,7 @@ import { chown, mkdir, readdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { emptyPlace, serveOn } from '../backup/support.ts';
 import { nobody, testAsRoot } from '../support/as-root.ts';
-import { allCommands, needed } from '../support/all-commands.ts';
+import { allCommands, needed, withoutFolder } from '../support/all-commands.ts';
 import { dialects } from '../support/databases.ts';
 import { entrepot } from '../support/in-process.ts';
 
@@ -22,8 +22,7 @@ for (const dialect of dialects) {
     await giveAway(data);
     const before = await readdir(folder, { recursive: true });
     let refused = 0;
-    // `health` uses no data folder.
-    for (const command of (await allCommands()).filter((each) => each !== 'health')) {
+    for (const command of (await allCommands()).filter((each) => !withoutFolder.includes(each))) {
       const line = `${command} ${needed(folder)[command] ?? ''}`.trim();
       const { code, stdout, stderr } = await entrepot(environment, ...line.split(' '));
       t.deepEqual([code, stdout], [1, ''], line);

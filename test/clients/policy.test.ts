@@ -6,12 +6,14 @@ import { createLayout, type Image } from '../support/builders/images.ts';
 import { temporaryFolder } from '../support/clients/clients.ts';
 import { containerClient } from '../support/clients/container-clients.ts';
 import { startContainerd } from '../support/clients/containerd.ts';
-import { startDockerEngine } from '../support/clients/docker-engine.ts';
 import { dotnet } from '../support/clients/dotnet.ts';
+import { pullers, startPuller } from '../support/clients/puller.ts';
 import { testWith } from '../support/clients/test-with.ts';
-import { applyPolicy } from '../support/inside.ts';
+import { applyPolicy, tokenOf } from '../support/inside.ts';
+import { putPolicy } from '../support/policy.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { json, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { waivers, wish } from '../support/waivers.ts';
 
 // What real clients do and print under a minimum age (docs/policy.md).
 
@@ -77,48 +79,78 @@ testWith('dotnet')('dotnet takes no version that is too young, however it is ask
   t.regex(await (await restoring(server, 'listed-floating', 'Some.Library', '1.*')).fails(), reason);
 });
 
-/** A client of images: how it pulls, how it fails, and the digest that a reference has then. */
-interface Puller {
-  pull: (reference: string) => Promise<string>;
-  fails: (reference: string) => Promise<string>;
-  digest: (reference: string) => Promise<string>;
+testWith('dotnet')('dotnet takes a held version from another source of nuget.config that has it', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  await up.offer({ id: 'Some.Library', versions: [{ version: '1.1.0', published: new Date().toISOString() }] });
+  const server = await startTestServer(t, { upstreams: [up.as('up.test')] });
+  await applyPolicy(server, { minimumAge: { packages: '3d' } });
+  const one = await restoring(server, 'second-source', 'Some.Library', '[1.1.0]');
+  t.regex(await one.fails(), /NU1101|NU1102/);
+  const file = join(folder.path, 'second-source', 'nuget.config');
+  const text = await readFile(file, 'utf8');
+  const second = `<add key="second" value="${up.url}/index.json" allowInsecureConnections="true" /></packageSources>`;
+  await writeFile(file, text.replace('</packageSources>', second));
+  await one.run('--force', '--no-cache');
+});
+
+testWith('dotnet')('dotnet gets a fix of a known vulnerability at once, and no other young version', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const [old, young] = ['2026-01-01T00:00:00Z', new Date().toISOString()];
+  const dates = { '1.0.0': old, '1.0.1': young, '1.0.2': young };
+  const versions = Object.entries(dates).map(([version, published]) => ({ version, published }));
+  await up.offer({ id: 'Some.Library', versions });
+  const page = `${up.url}/vulnerabilities/base.json`;
+  up.upstream.on('/vulnerabilities/index.json', json([{ '@name': 'base', '@id': page, '@updated': old }]));
+  const advisory = { url: 'https://advisories.test/GHSA-aaaa', severity: 2, versions: '[1.0.0, 1.0.1)' };
+  up.upstream.on('/vulnerabilities/base.json', json({ 'some.library': [advisory] }));
+  const server = await startTestServer(t, { upstreams: [up.as('up.test')] });
+  await applyPolicy(server, { minimumAge: { packages: '3d' } });
+
+  t.regex(
+    await (await restoring(server, 'fixed', 'Some.Library', '1.0.0')).run(),
+    /^(?![^]*NU1900)[^]*NU1903: .*GHSA-aaaa/,
+  );
+  const fix = await restoring(server, 'fix', 'Some.Library', '1.*');
+  t.notRegex(await fix.run('--use-lock-file'), /warning|error/);
+  t.like(JSON.parse(await readFile(fix.lockFile, 'utf8')), {
+    dependencies: { 'net10.0': { 'Some.Library': { resolved: '1.0.1' } } },
+  });
+  t.regex(await (await restoring(server, 'no-fix', 'Some.Library', '[1.0.2]')).fails(), /NU1102/);
+});
+
+/** Requests a waiver with a token that only reads, and cannot approve it. Returns its path. */
+async function waive(t: ExecutionContext, server: TestServer, name: string, reference: string): Promise<string> {
+  const token = await tokenOf(server, ['read']);
+  const made = await waivers(server, 'POST', '', { token, body: wish(server, name, [reference], 'age', 2) });
+  t.is(made.status, 201, made.detail);
+  const path = `/${made.id}`;
+  t.is((await waivers(server, 'POST', `${path}/approve`, { token })).status, 403);
+  return path;
 }
 
-type Client = 'docker' | 'podman' | 'containerd';
-
-async function startClient(t: ExecutionContext, client: Client, { url, token }: TestServer): Promise<Puller> {
-  const home = join(folder.path, client);
-  const { host } = new URL(url);
-  if (client === 'docker') {
-    const engine = await startDockerEngine(home);
-    const { docker } = engine;
-    t.teardown(() => engine.stop());
-    await docker.run('login', '-u', 'api', '-p', token, host);
-    return {
-      pull: (reference) => docker.run('pull', reference),
-      fails: (reference) => docker.fails('pull', reference),
-      digest: (reference) => docker.run('image', 'inspect', '--format', '{{json .RepoDigests}}', reference),
-    };
-  }
-  if (client === 'podman') {
-    const podman = await containerClient('podman', home, [host]);
-    await podman.run('login', '-u', 'api', '-p', token, host);
-    return {
-      pull: (reference) => podman.run('pull', reference),
-      fails: (reference) => podman.fails('pull', reference),
-      digest: (reference) => podman.run('image', 'inspect', '--format', '{{.Digest}}', reference),
-    };
-  }
-  const ctr = await startContainerd(t, home);
-  const pull = ['images', 'pull', '--snapshotter', 'native', '--plain-http', '--user', `api:${token}`];
-  return {
-    pull: (reference) => ctr.run(...pull, reference),
-    fails: (reference) => ctr.fails(...pull, reference),
-    digest: (reference) => ctr.run('images', 'list', `name==${reference}`),
-  };
-}
-
-const programs = { docker: 'dockerd', podman: 'podman', containerd: 'ctr' };
+testWith('dotnet')('dotnet gets a version that is too young while a waiver lifts the age', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const now = Date.now();
+  const published = (days: number) => new Date(now - days * day).toISOString();
+  const versions = [
+    { version: '1.0.0', published: published(100) },
+    { version: '1.1.0', published: published(1) },
+  ];
+  await up.offer({ id: 'Some.Library', versions });
+  const server = await startTestServer(t, { upstreams: [up.as('up.test')] });
+  server.clock.now = now;
+  await putPolicy(server, { minimumAge: { packages: '9d' } }, { layer: 'account' });
+  let users = 0;
+  const restored = () => restoring(server, `waived-${(users += 1)}`, 'Some.Library', '[1.1.0]');
+  const missing = /NU1102: Unable to find package Some\.Library with version \(= 1\.1\.0\)/;
+  t.regex(await (await restored()).fails(), missing);
+  const path = await waive(t, server, 'Some.Library', '1.1.0');
+  t.regex(await (await restored()).fails(), missing, 'it is not approved yet');
+  t.is((await waivers(server, 'POST', `${path}/approve`)).status, 200);
+  await (await restored()).run();
+  t.is((await waivers(server, 'DELETE', path)).status, 204);
+  t.regex(await (await restored()).fails(), missing, 'it was ended');
+});
 
 /** A registry with two images, and a mirror of it; `push` gives an image of the registry a tag. */
 async function startMirror(t: ExecutionContext, place: string, nameOf = (_host: string) => 'up.test') {
@@ -145,7 +177,7 @@ async function startMirror(t: ExecutionContext, place: string, nameOf = (_host: 
 
 for (const client of ['docker', 'podman', 'containerd'] as const) {
   testWith(
-    programs[client],
+    pullers[client],
     'skopeo',
     'umoci',
   )(
@@ -154,7 +186,7 @@ for (const client of ['docker', 'podman', 'containerd'] as const) {
       const { server, first, second, push } = await startMirror(t, client);
       await push(first, 'latest');
       const name = `${new URL(server.url).host}/up.test/team/app`;
-      const puller = await startClient(t, client, server);
+      const puller = await startPuller(t, client, folder.path, server);
 
       await puller.pull(`${name}:latest`);
       t.true((await puller.digest(`${name}:latest`)).includes(first.digest));
@@ -177,6 +209,29 @@ for (const client of ['docker', 'podman', 'containerd'] as const) {
       t.true((await puller.digest(`${name}:latest`)).includes(second.digest));
     },
   );
+}
+
+for (const client of ['docker', 'podman', 'containerd'] as const) {
+  testWith(
+    pullers[client],
+    'skopeo',
+    'umoci',
+  )(`${client} gets an image that is too young while a waiver lifts the age`, async (t) => {
+    const { server, first, push } = await startMirror(t, `waived-${client}`);
+    await push(first, 'new');
+    await putPolicy(server, { minimumAge: { images: '9d' } }, { layer: 'account' });
+    const name = `${new URL(server.url).host}/up.test/team/app:new`;
+    const puller = await startPuller(t, client, folder.path, server);
+    const reason = /The policy refuses up\.test\/team\/app: it is younger than 9 days/;
+    t.regex(await puller.fails(name), reason);
+    const path = await waive(t, server, 'up.test/team/app', 'new');
+    t.regex(await puller.fails(name), reason, 'it is not approved yet');
+    t.is((await waivers(server, 'POST', `${path}/approve`)).status, 200);
+    await puller.pull(name);
+    t.true((await puller.digest(name)).includes(first.digest));
+    t.is((await waivers(server, 'DELETE', path)).status, 204);
+    t.regex(await puller.fails(name), reason, 'it was ended');
+  });
 }
 
 testWith(

@@ -53,7 +53,8 @@ test('versions are chosen, previewed with what depends on them, and deleted; the
   t.is((await visitor.send(`${path}/delete`, { version: '1.0.0' })).status, 200, 'not confirmed');
   t.deepEqual(await versionsOf(server, 'Contoso.Core'), ['3.0.0', '2.0.0', '1.0.0'], 'a preview deletes nothing');
   t.regex(await visitor.page(`${path}/delete?version=1.0.0`), /Delete 1 version of/);
-  t.is((await visitor.send(`${path}/delete`, [confirmed])).status, 422, 'nothing is chosen');
+  t.is(leadsTo(await visitor.send(`${path}/delete`, [confirmed])), `${path}?show=versions (nothing-selected)`);
+  t.regex(await visitor.page(`${path}?show=versions`), /Nothing was selected, so nothing was deleted/);
   const done = await visitor.send(`${path}/delete`, [...fields('version', ['1.0.0', '2.0.0', '9.9.9']), confirmed]);
   t.is(leadsTo(done), `${path} (deleted)`);
   t.deepEqual(await versionsOf(server, 'Contoso.Core'), ['3.0.0']);
@@ -120,7 +121,7 @@ test('tags and manifests are chosen, previewed with what needs them, and deleted
   ]);
   t.is(leadsTo(done), `${path} (deleted)`);
   t.deepEqual(await tagsOf(server, 'team/app'), ['multi', 'sig']);
-  t.is((await visitor.send(`${path}/delete`, [confirmed])).status, 422);
+  t.is(leadsTo(await visitor.send(`${path}/delete`, [confirmed])), `${path} (nothing-selected)`);
 });
 
 test('without the scope there are no buttons, and the forms are refused; a form of another account changes nothing', async (t) => {

@@ -2,7 +2,7 @@ import test from 'ava';
 import { assert, constantFrom, property, string } from 'fast-check';
 import { html, webAddress } from '../../src/console/framework/html.ts';
 import { given, withQuery } from '../../src/console/framework/links.ts';
-import { bytesText, agoText } from '../../src/console/framework/format.ts';
+import { agoText, breakable, bytesText } from '../../src/console/framework/format.ts';
 
 const unescaped = (text: string) =>
   text
@@ -72,4 +72,12 @@ test('an address has the parameters that have a value, and no question mark with
   t.is(withQuery('/a', { q: '', cursor: null, origin: undefined }), '/a');
   t.is(withQuery('/a', { q: 'x y', cursor: '' }), '/a?q=x+y');
   t.deepEqual(given({ q: 'x', cursor: '', other: 'y' }, 'q', 'cursor', 'none'), { q: 'x' });
+});
+
+test('a long name may break after its signs, and a short one is whole', (t) => {
+  t.is(breakable('v1.2.3-alpine').text, 'v1.2.3-alpine');
+  t.is(
+    breakable('build-2026.11.26-a_<b>/0123').text,
+    'build-<wbr />2026.<wbr />11.<wbr />26-<wbr />a_<wbr />&lt;b&gt;/<wbr />0123',
+  );
 });

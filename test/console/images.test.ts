@@ -281,6 +281,9 @@ test('a chart is pulled with helm, another artifact with oras, and an image with
     'oras pull HOST/files/a:1.2.3',
   );
   t.is(await lineOf('team/a', 'application/vnd.oci.image.config.v1+json'), 'docker pull HOST/team/a:1.2.3');
+  const image = await visitor.page('/console/images/team%2Fa');
+  t.regex(image, /<code>podman pull --tls-verify=false 127\.0\.0\.1:\d+\/team\/a:1\.2\.3<\/code>/);
+  t.notRegex(await visitor.page('/console/images/charts%2Fapp'), /podman/);
 });
 
 test('a tag says what is attached to its image, and tags of signatures are left out until they are asked for', async (t) => {

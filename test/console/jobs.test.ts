@@ -1,9 +1,13 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 import { tokenOf } from '../support/inside.ts';
 
 import { startTestServer } from '../support/server.ts';
 import { until } from '../support/until.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { leadsTo, Visitor } from '../support/visitor.ts';
 
 test('jobs are listed, previewed and started by a visitor with operate', async (t) => {
@@ -39,4 +43,23 @@ test('without operate there are no jobs, in the console and in /v1', async (t) =
   ]) {
     t.is((await server.fetch(path!, { method: method!, token })).status, 403, path);
   }
+});
+
+test('the page of the job prefetch leads to what it did not find, which its preview names', async (t) => {
+  const file = join(await folderUntilEnd(t), 'images.txt');
+  await writeFile(file, 'team/none:1\n');
+  const registry = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, {
+    upstreams: [registry.settings('docker.io', { default: true })],
+    prefetch: { files: [file] },
+  });
+  const visitor = await Visitor.signedIn(server);
+  const path = '/console/jobs/prefetch';
+  t.notRegex(await visitor.page(path), /The preview names/);
+  await visitor.send(path, { act: 'run' });
+  await until(async () => /1 missing/.test(await visitor.page(path)));
+  t.regex(await visitor.page(path), /The preview names what a run would not find now/);
+  const preview = await (await visitor.send(path, { act: 'preview' })).text();
+  t.regex(preview, /missing: team\/none:1 \(\S+images\.txt:1\): docker\.io does not have this image/);
+  t.notRegex(preview, /The preview names/);
 });

@@ -1,7 +1,9 @@
 import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
-import { createToken, flushUsage } from '../support/inside.ts';
+import type { Row, Value } from '../../src/database/database.ts';
+import { createToken, databaseOf, flushUsage } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
 import { Visitor } from '../support/visitor.ts';
 
 test('the overview waits for the first client, and then shows what the server holds and does', async (t) => {
@@ -11,9 +13,10 @@ test('the overview waits for the first client, and then shows what the server ho
   await new TestFeed(server).publish({ id: 'My.Package', version: '1.0.0' });
   await (await server.fetch('/v3/package/my.package/1.0.0/my.package.1.0.0.nupkg')).arrayBuffer();
   await flushUsage(server);
+  await until(async () => (await visitor.page('/console/')).includes('<h1>Overview</h1>'));
   const page = await visitor.page('/console/');
-  t.regex(page, /<h1>Overview<\/h1>/);
   t.regex(page, /package\.published[^]*My\.Package/);
+  t.regex(page, /<title>1 download in \d+ days, 1 at most on a day/);
   t.regex(await visitor.page('/console/connect'), /<strong>Seen\.<\/strong>/);
   const { value } = await createToken(server, ['read']);
   const reader = await Visitor.signedIn(server, value);
@@ -21,6 +24,36 @@ test('the overview waits for the first client, and then shows what the server ho
   server.clock.now = Date.now() + 70 * 86_400_000;
   const later = await Visitor.signedIn(server);
   t.regex(await later.page('/console/'), /<h1>Overview<\/h1>/, 'also in a month without a request');
+});
+
+test('what a page that waits for the first client asks is read once for all its viewers, for each account', async (t) => {
+  const server = await startTestServer(t);
+  const { value } = await createToken(server, ['read'], 'other');
+  const visitors = await Promise.all(Array.from({ length: 8 }, () => Visitor.signedIn(server)));
+  const other = await Visitor.signedIn(server, value);
+  const database = databaseOf(server);
+  const read: string[] = [];
+  const select = database.select.bind(database);
+  database.select = <T extends object = Row>(sql: string, values?: readonly Value[]) => {
+    if (/FROM usage_counts|FROM token_uses/.test(sql)) read.push(`${sql} ${JSON.stringify(values)}`);
+    return select<T>(sql, values);
+  };
+  const began = performance.now();
+  for (const path of ['/console/connect', '/console/']) {
+    const pages = await Promise.all(visitors.map((each) => each.page(path)));
+    for (const page of pages) t.regex(page, /Waiting for your first request/);
+  }
+  const { size } = new Set(read);
+  t.is(size, 3, 'this month, the month before, the latest client');
+  const sets = 1 + Math.floor((performance.now() - began) / 2000);
+  t.true(read.length <= sets * size, `${read.length} statements for 16 pages`);
+  await other.page('/console/connect');
+  t.is(new Set(read).size, 2 * size, 'another account has own numbers');
+
+  await new TestFeed(server).publish({ id: 'My.Package' });
+  await flushUsage(server);
+  for (const each of visitors) await until(async () => (await each.page('/console/connect')).includes('<strong>Seen.'));
+  t.regex(await other.page('/console/connect'), /Waiting for your first request/);
 });
 
 test('the lines of the page Connect name the public addresses', async (t) => {
@@ -37,6 +70,9 @@ test('the lines of the page Connect name the public addresses', async (t) => {
   t.regex(page, /server = &quot;https:\/\/images\.example:5000&quot;[^]*\[header\]\n {2}Authorization = /);
   t.regex(page, /ctr images pull --user api:TOKEN images\.example:5000\//);
   t.regex(page, /<code>https:\/\/hub\.example\/v3\/symbols<\/code>/);
+  const anchors = [...page.matchAll(/<a href="#([\w-]+)">/g)].map(([, id]) => id!);
+  t.true(anchors.length >= 9);
+  for (const id of anchors) t.true(page.includes(`<section id="${id}">`) || id === 'main', id);
   t.notRegex(page, /127\.0\.0\.1|allow-insecure|plain-http/);
 });
 

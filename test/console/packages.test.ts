@@ -63,6 +63,7 @@ test('the page of a hosted package has install lines, README, dependencies, fact
   t.regex(page, /dotnet add package Contoso\.Json --version 2\.0\.0/);
   t.regex(page, /&lt;PackageReference Include=&quot;Contoso\.Json&quot; Version=&quot;2\.0\.0&quot; \/&gt;/);
   t.regex(page, /&lt;packageSources&gt;/);
+  t.regex(page, /%NUGET_TOKEN%/);
   t.regex(page, /<h3>Hello<\/h3>/);
   t.regex(page, /<a href="https:\/\/docs\.test\/" rel="nofollow noopener">docs<\/a> logo/);
   t.notRegex(page, /<img/);
@@ -121,7 +122,10 @@ test('the page of a mirrored version shows what its upstream says, and says so i
     page,
     /<strong>Deprecated<\/strong\s*>\s*\(Legacy\)\.\s*Use the other\s*Use\s*<a href="\/console\/packages\/Better">/,
   );
-  t.regex(page, /1 known vulnerability:[^]*high: <a href="https:\/\/advisories\.test\/1" rel="nofollow noopener">/);
+  t.regex(
+    page,
+    /class="warning severe"[^]*1 known vulnerability:[^]*high: <a href="https:\/\/advisories\.test\/1" rel="nofollow noopener">/,
+  );
   t.regex(page, /<h3>From the nupkg<\/h3>/);
   t.regex(await visitor.page('/console/packages/Old.Lib?show=history'), /First seen here/);
   t.is((await visitor.fetch('/console/packages/Old.Lib/2.0.0')).status, 404, 'only stored versions');
@@ -281,4 +285,20 @@ test('a package shows its icon and its release notes, and leads to its file, fro
   t.is((await narrow.fetch('/console/packages/Hosted.Lib/1.0.0/file')).status, 403);
   const stranger = await new Visitor(server).fetch('/console/packages/Hosted.Lib/1.0.0/file');
   t.regex(stranger.headers.get('location') ?? '', /^\/console\/sign-in\?next=/);
+});
+
+test('the packages that depend on a package have further pages', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'Needed' });
+  for (let number = 10; number < 61; number += 1)
+    await feed.publish({ id: `User.N${number}`, dependencies: [{ id: 'Needed', version: '1.0.0' }] });
+  const visitor = await Visitor.signedIn(server);
+  const first = await visitor.page('/console/packages/Needed?show=used');
+  t.regex(first, />User\.N59</);
+  t.notRegex(first, />User\.N60</);
+  const [, next] = /<a href="([^"]+)" rel="next">/.exec(first)!;
+  const second = await visitor.page(next!.replaceAll('&amp;', '&'));
+  t.regex(second, />User\.N60</);
+  t.notRegex(second, />User\.N59<|rel="next"/);
 });

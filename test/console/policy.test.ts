@@ -1,5 +1,7 @@
 import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
 import { createToken, tokenOf } from '../support/inside.ts';
+import { ago, putPolicy, startMirrors } from '../support/policy.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { leadsTo, Visitor } from '../support/visitor.ts';
 
@@ -25,9 +27,11 @@ test('a policy is checked and changed on its page, which shows the one that hold
   t.regex(page, /layer=all"\s*>Of all accounts/);
 
   const wrong = await visitor.send(path, { act: 'apply', text: 'mode: on\nrules: []\n' });
-  t.is(wrong.status, 422);
+  t.is(wrong.status, 303);
+  const address = wrong.headers.get('location')!;
+  t.regex(address, /^\/console\/policy\?layer=account&refused=[\w-]{22}$/);
   t.regex(
-    await wrong.text(),
+    await visitor.page(address),
     />mode: on\nrules: \[\]\n<\/textarea>[^]*role="alert">line 1: mode: expected enforce or audit</,
   );
   const all = 'rules:\n  - { name: rest, packages: ["*"], verdict: deny }\n';
@@ -89,4 +93,57 @@ test('without the rights for it, a policy is read and not changed, and another a
   t.is((await check('', await tokenOf(server, ['read', 'write', 'delete']))).status, 403);
   t.is((await check('', await tokenOf(server, ['read', 'operate']))).status, 200);
   t.regex(await (await check('mode: enforce\nrule: []\n')).text(), /line 2: rule: there is no such key/);
+  const range = 'rules:\n  - name: two\n    packages: [Lib]\n    versions: two\n    verdict: deny\n';
+  t.regex(await (await check(range)).text(), /"line 4: rules\.0\.versions: expected a range/);
+});
+
+test('the page of the policy lists what waits, for those who may explain names', async (t) => {
+  const feed = await UpstreamFeed.start(t);
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }, { version: '2.0.0' }, { version: '3.0.0' }] });
+  const server = await startMirrorOf(t, [feed.as('feed.test')]);
+  const visitor = await Visitor.signedIn(server);
+  t.regex(await visitor.page('/console/policy'), /What waits[^]*Nothing waits\./);
+  const rules = 'rules:\n  - { name: two, packages: [Lib], versions: "[2.0.0]", verdict: deny }\n';
+  await visitor.send('/console/policy?layer=all', { act: 'apply', text: rules });
+  t.is((await server.fetch('/v3/package/lib/index.json')).status, 200);
+  const page = await visitor.page('/console/policy');
+  t.regex(
+    page,
+    /kind=package&amp;name=lib&amp;reference=2\.0\.0"\s*>lib<[^]*>denied<[^]*no end is known[^]*>two, in the policy of all accounts<[^]*>yes</,
+  );
+  t.notRegex(page, /reference=3\.0\.0/);
+  t.regex(await visitor.page('/console/policy?q=other'), /Nothing matches/);
+  const reader = await Visitor.signedIn(server, await tokenOf(server, ['read', 'admin']));
+  t.notRegex(await reader.page('/console/policy'), /What waits/);
+});
+
+test('the page of a mirrored version or digest says what the policy decides of it, to those who may see that', async (t) => {
+  const { feed, registry, server } = await startMirrors(t);
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0', published: ago(100) }] });
+  const { manifest } = registry.image('team/app', 'v1');
+  const [version, digest] = [
+    '/console/packages/Lib/1.0.0',
+    `/console/images/registry.test%2Fteam%2Fapp/${manifest.digest}`,
+  ];
+  for (const path of ['/v3/package/lib/1.0.0/lib.1.0.0.nupkg', '/v2/registry.test/team/app/manifests/v1'])
+    t.is((await server.fetch(path)).status, 200);
+  server.clock.now! += 1000;
+  const rules = [
+    { name: 'no-lib', packages: ['Lib'], verdict: 'deny', reason: 'see SEC-12' },
+    { name: 'our-team', images: ['registry.test/team/*'], verdict: 'allow' },
+  ];
+  await putPolicy(server, { minimumAge: { packages: '3d', images: '3d' }, rules });
+  const visitor = await Visitor.signedIn(server);
+  const refused = await visitor.page(version);
+  t.regex(refused, /<h2>Policy<\/h2>[^]*It is denied: see SEC-12\.[^]*no-lib, in the policy of all accounts/);
+  t.regex(refused, /href="\/console\/waivers\/new\?kind=package&amp;name=Lib&amp;references=1\.0\.0&amp;lifts=no-lib"/);
+  const open = await visitor.page(digest);
+  t.regex(open, /<h2>Policy<\/h2>[^]*Clients get it\.[^]*our-team, in the policy of all accounts/);
+  t.regex(open, /href="\/console\/explain\?kind=container&amp;name=registry\.test%2Fteam%2Fapp&amp;reference=v1">v1</);
+  t.notRegex(open, /Request a waiver/);
+
+  const reader = await Visitor.signedIn(server, await tokenOf(server, ['read']));
+  for (const path of [version, digest]) t.notRegex(await reader.page(path), /<h2>Policy/);
+  await new TestFeed(server).publish({ id: 'Own' });
+  t.notRegex(await visitor.page('/console/packages/Own/1.0.0'), /<h2>Policy/, 'hosted content has none');
 });

@@ -70,6 +70,7 @@ test('a dropped file is shown first, then fetched by one button, and its failure
     'a dry run fetches no layer',
   );
   const shown = await visitor.page(path);
+  t.regex(shown, /<title>What a prefetch would fetch of compose\.yaml, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC /);
   t.regex(shown, /It would fetch[^]*To fetch[^]*Fetch it now[^]*up\.test\/gone[^]*compose\.yaml:5/);
 
   const fetching = await visitor.send(path, { act: 'fetch' });

@@ -1,8 +1,18 @@
 import test from 'ava';
+import { parse } from 'yaml';
 import { tokenOf } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
 import { leadsTo, Visitor } from '../support/visitor.ts';
 import { createRule, exchange, fromRepository, startPair } from '../identity/support.ts';
+
+/** The text of HTML without elements. */
+const textOf = (escaped: string) =>
+  escaped
+    .replaceAll('&quot;', '"')
+    .replaceAll('&#39;', "'")
+    .replaceAll('&lt;', '<')
+    .replaceAll('&gt;', '>')
+    .replaceAll('&amp;', '&');
 
 test('rules are created, changed, explained and deleted in the console', async (t) => {
   const { server, issuer } = await startPair(t);
@@ -26,6 +36,14 @@ test('rules are created, changed, explained and deleted in the console', async (
   t.regex(use, /role="status">The rule is saved/);
   t.regex(use, /Last used: <span class="quiet">never/);
   t.regex(use, /\.github\/workflows\/publish\.yml[^]*id-token: write[^]*&amp;audience=https[^]*\/v1\/token-exchange/);
+  const pasted = /<pre[^>]*>(?:<code[^>]*>)?(name: publish[^<]*)</.exec(use)![1]!;
+  const workflow = parse(textOf(pasted)) as {
+    on: object;
+    permissions: object;
+    jobs: { publish: { steps: { run?: string }[] } };
+  };
+  t.like(workflow, { on: { push: { tags: ['v*'] } }, permissions: { 'id-token': 'write' } });
+  t.regex(workflow.jobs.publish.steps[1]!.run!, /^ID_TOKEN=.*\\\n.*\nTOKEN=\$\(curl[^]*docker login/);
   const list = await visitor.page('/console/publishers');
   t.regex(list, /releases &lt;of&gt; app/);
   t.regex(list, /refs\/tags\/\* or refs\/heads\/a=b/);

@@ -134,3 +134,29 @@ test('a search shows the newest release, as lists do, and marks what is vulnerab
   const visitor = await Visitor.signedIn(server);
   t.regex(await visitor.page('/console/search?q=contoso'), /class="state bad">vulnerable: critical/);
 });
+
+test('a page that is not found says why, and leads to the name, to the search and to the explanation', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish({ id: 'Contoso.Core' });
+  await new TestRepository(server, 'team/app').image('1');
+  const visitor = await Visitor.signedIn(server);
+  const reader = await Visitor.signedIn(server, await tokenOf(server, ['read']));
+  const missing = async (path: string, by = visitor) => {
+    const answer = await by.fetch(path);
+    t.is(answer.status, 404, path);
+    return answer.text();
+  };
+  const version = await missing('/console/packages/Contoso.Core/9.9.9');
+  t.regex(version, /The package Contoso\.Core is here, but 9\.9\.9 is not/);
+  t.regex(version, /href="\/console\/packages\/Contoso\.Core">Contoso\.Core</);
+  t.regex(version, /href="\/console\/explain\?kind=package&amp;name=Contoso\.Core&amp;reference=9\.9\.9">Explain why/);
+  t.regex(version, /href="\/console\/search">/);
+  const digest = `sha256:${'0'.repeat(64)}`;
+  const manifest = await missing(`/console/images/team%2Fapp/${digest}`, reader);
+  t.regex(manifest, /The image team\/app is here, but sha256:0+ is not[^]*href="\/console\/images\/team%2Fapp">/);
+  t.notRegex(manifest, /Explain why/);
+  t.regex(await missing(`/console/images/team%2Fother/${digest}`), /team\/other is not stored here/);
+  const nothing = await visitor.page('/console/search?q=Contoso.Typo');
+  t.regex(nothing, /href="\/console\/explain\?kind=package&amp;name=Contoso\.Typo">Explain a name/);
+  t.notRegex(await reader.page('/console/search?q=Contoso.Typo'), /Explain a name/);
+});

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
+import { tokenOf } from '../support/inside.ts';
 import { dangers, hostile } from '../support/hostile.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
@@ -31,6 +32,38 @@ test('a selection has at most 200 rows and 3500 characters, keeps the first ones
   t.deepEqual(hiddenIn(twice, 'id'), ids.slice(0, 2));
   t.notRegex(twice, /not selected/);
   t.regex(twice, /<a href="\/console\/tokens">Clear the selection/);
+});
+
+test('heads of columns are buttons of the form with the boxes, and lead to the first page in their order', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish(
+    { id: 'Contoso.Core', version: '1.0.0' },
+    { id: 'Contoso.Core', version: '2.0.0' },
+  );
+  const visitor = await Visitor.signedIn(server);
+  const path = '/console/packages/Contoso.Core?show=versions&sort=size&version=9.9.9';
+  const form = /<form method="get"[^]*?<\/form>/.exec(await visitor.page(path))![0];
+  t.regex(form, /<th[^>]*>\s*<button name="sort" value="downloads">Downloads<\/button>/);
+  t.regex(form, /<th[^>]*aria-sort="descending"[^>]*>\s*<button name="sort" value="size">/);
+  t.notRegex(form, /<th[^>]*>\s*<a /);
+  t.regex(
+    form,
+    /<button name="sort" value="">Version<[^]*type="hidden" name="show" value="versions"[^]*type="hidden" name="sort" value="size"/,
+  );
+  t.notRegex(form, /name="cursor"/);
+  // A browser sends the head first, because it comes first.
+  const sorted = await visitor.page(
+    '/console/packages/Contoso.Core?q=&version=1.0.0&version=9.9.9&sort=&show=versions&sort=size',
+  );
+  t.regex(sorted, /value="1\.0\.0"[^>]*checked/);
+  t.deepEqual(hiddenIn(sorted, 'version'), ['9.9.9']);
+  t.regex(sorted, /aria-sort="descending"[^>]*>\s*<button name="sort" value="">Version/);
+
+  const reader = await Visitor.signedIn(server, await tokenOf(server, ['read']));
+  t.regex(
+    await reader.page('/console/packages/Contoso.Core?show=versions'),
+    /<th[^>]*>\s*<a href="[^"]*sort=downloads">Downloads/,
+  );
 });
 
 test('a confirmation with more than it changes at once says so, and its form sends only what it shows', async (t) => {

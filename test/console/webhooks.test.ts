@@ -4,6 +4,7 @@ import { createToken, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import {
   allowLoopback,
+  api,
   createWebhook,
   deliverUntil,
   deliveriesOf,
@@ -179,4 +180,62 @@ test('a webhook whose receiver fails is not green, in the list and on its page, 
   await deliverUntil(server, () => receiver.received.length === 3);
   await until(async () => (await item()).failing_since === null);
   for (const page of await pages()) t.regex(page, /class="state good">enabled/);
+});
+
+test('the list of webhooks is filtered by text and state, sorted by its heads, and says how many it finds', async (t) => {
+  const receiver = await startReceiver(t);
+  const server = await startTestServer(t, allowLoopback);
+  server.clock.now = Date.now();
+  const visitor = await Visitor.signedIn(server);
+  const ids: string[] = [];
+  for (const name of ['chat', 'builds', 'Chat of the team']) {
+    server.clock.now += 1000;
+    const made = await api(server, 'POST', '', { name, url: receiver.url, events: ['tag.*'] });
+    ids.push((made as { id: string }).id);
+  }
+  await api(server, 'PATCH', `/${ids[2]}`, { enabled: false });
+  const shown = async (query: string) => {
+    const page = await visitor.page(`/console/webhooks?${query}`);
+    return {
+      page,
+      order: [...page.matchAll(/href="\/console\/webhooks\/([\w-]{36})"/g)].map(([, id]) => ids.indexOf(id!)),
+    };
+  };
+  const all = await shown('');
+  t.deepEqual(all.order, [0, 1, 2]);
+  t.regex(all.page, /3 webhooks/);
+  t.regex(all.page, /aria-sort="ascending"[^>]*>\s*<a href="\/console\/webhooks\?sort=created">Created/);
+  t.deepEqual((await shown('sort=name')).order, [1, 0, 2]);
+  const latest = await shown('sort=created&q=CHAT');
+  t.deepEqual(latest.order, [2, 0]);
+  t.regex(latest.page, /2 webhooks/);
+  t.regex(latest.page, /name="q"[^>]*value="CHAT"/);
+  t.regex(latest.page, /type="hidden" name="sort" value="created"/);
+  t.regex(latest.page, /aria-sort="descending"[^>]*>\s*<a href="\/console\/webhooks\?q=CHAT">Created/);
+  const disabled = await shown('state=disabled');
+  t.deepEqual(disabled.order, [2]);
+  t.regex(disabled.page, /1 webhook</);
+  t.regex(disabled.page, /<option value="disabled" selected>/);
+  const none = await shown('state=failing');
+  t.regex(none.page, /Nothing matches\. <a href="\/console\/webhooks">Clear the filter/);
+  t.notRegex(none.page, /0 webhooks|There are no webhooks/);
+});
+
+test('the list of webhooks shows those that get a type of events, also by its group or by all', async (t) => {
+  const receiver = await startReceiver(t);
+  const server = await startTestServer(t, allowLoopback);
+  const visitor = await Visitor.signedIn(server);
+  const ids: string[] = [];
+  for (const pattern of ['*', 'package.*', 'package.deleted', 'tag.deleted'])
+    ids.push((await createWebhook(server, receiver.url, [pattern])).id);
+  const shown = async (event: string) => {
+    const page = await visitor.page(`/console/webhooks?event=${event}`);
+    return [...page.matchAll(/href="\/console\/webhooks\/([\w-]{36})"/g)].map(([, id]) => ids.indexOf(id!));
+  };
+  t.deepEqual(await shown('package.deleted'), [0, 1, 2]);
+  t.deepEqual(await shown('package.published'), [0, 1]);
+  t.deepEqual(await shown('tag.deleted'), [0, 3]);
+  t.deepEqual(await shown('image.pushed&sort=created'), [0]);
+  t.regex(await visitor.page('/console/webhooks?event=tag.deleted'), /<option value="tag\.deleted" selected>/);
+  t.is((await visitor.fetch('/console/webhooks?event=package.*')).status, 400);
 });

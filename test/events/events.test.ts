@@ -212,6 +212,27 @@ for (const dialect of dialects) {
   });
 }
 
+test('a client that causes very many events of one type takes a bounded memory, and no place from other types', async (t) => {
+  const { database, events } = await opened(t, 'sqlite');
+  const repeated = new RepeatedEvents(database, () => 0);
+  const origin = { actor: { kind: 'anonymous', id: null, name: null }, address: '192.0.2.1', requestId: null } as const;
+  for (let each = 0; each < 2300; each += 1) {
+    const subject = { kind: 'package', name: `lib${each}`, reference: '1.0.0' };
+    repeated.note({ type: 'policy.refused', accountId: 1, subject }, origin);
+  }
+  repeated.note({ type: 'sign_in.failed', accountId: 0, subject: { kind: 'token', name: null } }, origin);
+  await repeated.flush(true);
+  await events.dispatch();
+  const { events: stored } = await events.listAfter({}, 10_000, 0);
+  const ofType = (type: string) => stored.filter((each) => each.type === type);
+  t.is(ofType('policy.refused').length, 2001);
+  t.like(
+    ofType('policy.refused').find(({ subject }) => subject.name === null),
+    { subject: { kind: 'package' }, address: null, details: { count: 300 } },
+  );
+  t.is(ofType('sign_in.failed')[0]!.address, '192.0.2.1');
+});
+
 test('addresses of one client share one repeated event', async (t) => {
   const { database, events } = await opened(t, 'sqlite');
   const repeated = new RepeatedEvents(database, () => 0, addressKey);

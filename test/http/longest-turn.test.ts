@@ -23,6 +23,9 @@ interface Sent {
 /** What has no such object in the store. */
 const unknown = new Set([
   'GET /v1/prefetch/{id}',
+  'GET /v1/bundles/{id}',
+  'GET /v1/bundles/imports/{id}',
+  'GET /v1/bundles/{id}/segments/{number}',
   'GET /v1/packages/{id}/{version}/icon',
   'GET /v1/upstreams/{id}',
   'GET /v1/upstreams/{id}/entries',
@@ -34,6 +37,9 @@ const unknown = new Set([
   'DELETE /v1/claims/container/{name}',
   'DELETE /v1/sessions/{id}',
   'DELETE /v1/prefetch/{id}',
+  'DELETE /v1/bundles/{id}',
+  'DELETE /v1/bundles/imports/{id}',
+  'DELETE /v1/bundles/keys/{id}',
   'GET /v1/waivers/{id}',
   'DELETE /v1/waivers/{id}',
 ]);
@@ -111,6 +117,7 @@ async function operations(server: TestServer, names: typeof large): Promise<Reco
         .replace('{tag}', '2.1')
         .replace(/\{reference\}|\{digest\}/, names.digest)
         .replace('{delivery}', names.delivery)
+        .replace('{number}', '1')
         .replace('{entry}', digest(1).slice(7))
         .replace(/(?<=\/claims\/\w+\/)\{name\}/, 'no-claim')
         .replace(/(?<=\/jobs\/)\{name\}/, 'scrub')
@@ -220,6 +227,8 @@ const pages = [
   '/console/policy',
   '/console/waivers',
   '/console/prefetch',
+  '/console/bundles',
+  '/console/bundles?show=keys',
   '/console/connect',
   '/console/failures',
   '/console/vulnerable',

@@ -281,6 +281,50 @@ for (const dialect of dialects) {
     },
   );
 
+  for (const [what, stopAt] of [
+    ['a due run', 'claim'],
+    ['the run of another one', 'takeOver'],
+  ] as const) {
+    suite(`an instance that closes while it claims ${what} does not begin it`, async (t, { url, runs, clock }) => {
+      const own = await openDatabase(url);
+      t.teardown(() => own.close());
+      const [claimed, closing] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+      const stopping = new Runs(own, () => clock.now);
+      const claim = stopping[stopAt].bind(stopping) as (...asked: unknown[]) => Promise<number>;
+      stopping[stopAt] = async (...asked: unknown[]) => {
+        const id = await claim(...asked);
+        claimed.resolve();
+        await closing.promise;
+        return id;
+      };
+      if (stopAt === 'takeOver') await runs.claim('work', clock.now);
+      let begun = 0;
+      const run = () => {
+        begun += 1;
+        return new Promise<Counts>(() => undefined);
+      };
+      const jobs = new Jobs({
+        runs: stopping,
+        jobs: [{ name: 'work', summary: '', schedule: new Schedule('* * * * *'), canDryRun: false, run }],
+        log: pino({ level: 'silent' }),
+        now: () => clock.now,
+        tick: 5,
+        jitter: 0,
+        lease: 30,
+      });
+      jobs.start();
+      if (stopAt === 'claim') clock.now = start + minute;
+      await within(claimed.promise);
+      const closed = jobs.close();
+      closing.resolve();
+      await within(closed);
+      t.is(begun, 0);
+      const [last] = await runs.latest('work', 1);
+      t.like(last, { outcome: 'interrupted', error: 'the instance was closed' });
+      t.like(await runs.held(), [{ runId: last!.id }], 'another instance starts it again');
+    });
+  }
+
   suite(
     'a run that another instance has taken over is aborted and changes nothing',
     async (t, { instance, runs, clock }) => {

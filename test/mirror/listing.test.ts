@@ -3,7 +3,7 @@ import type { Row } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { digestOf } from '../../src/runtime/digest.ts';
 import { entryId } from '../../src/mirror/store/entries.ts';
-import { allNames, entriesUnder, usedTags } from '../../src/mirror/store/listing.ts';
+import { allNames, entriesUnder, usedEntries } from '../../src/mirror/store/listing.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 const number = (index: number) => String(index).padStart(4, '0');
@@ -32,7 +32,7 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
 }
 
 for (const dialect of dialects) {
-  test(`${dialect}: used tags are read in pages, each tag once`, async (t) => {
+  test(`${dialect}: used entries of a kind are read in pages, each once`, async (t) => {
     const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
     await migrate(database);
     const rows: Row[] = [];
@@ -53,11 +53,11 @@ for (const dialect of dialects) {
     const packages = await all(allNames(database, { kind: 'nupkg' }));
     t.is(packages.length, 1100);
     t.is(packages[1099], 'p1099');
-    const tags = await all(usedTags(database, 'manifest', 1000));
-    t.is(tags.length, 1100);
-    t.is(new Set(tags.map(({ name }) => name)).size, 1100);
-    t.deepEqual(new Set(tags.map(({ tag }) => tag)), new Set(['v1']));
-    t.is((await all(usedTags(database, 'manifest', 2001))).length, 99);
+    const used = await all(usedEntries(database, 'manifest', 1000));
+    t.is(used.length, 2200);
+    t.is(new Set(used.map(({ name, reference }) => `${name} ${reference}`)).size, 2200);
+    t.is(used.filter(({ reference }) => reference === 'v1').length, 1100);
+    t.is((await all(usedEntries(database, 'manifest', 2001))).length, 99);
   });
 
   test(`${dialect}: all entries under a name with very many are read, each once, and none of other names`, async (t) => {

@@ -213,8 +213,8 @@ export const nuget = [
     [
       ['pages of two tokens have one name', 'return `base-${shortDigest(JSON.stringify(page))}`;', "return 'base';"],
       [
-        'the name of a page is too long for NuGet',
-        'name.length <= maxName ? name : shortDigest(name)',
+        'the name of a page is none for NuGet',
+        'validName.test(name) ? name : shortDigest(name)',
         'name',
         'test/nuget/feed/mirror-search.test.ts',
       ],

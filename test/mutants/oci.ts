@@ -161,11 +161,16 @@ export const oci = [
         '',
         'test/jobs/upkeep.test.ts',
       ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/hosted/manifest-deletion.ts',
+    ['test/oci/http/sparse-index.test.ts'],
+    [
       [
         'the size of an index does not follow its images',
         'if (bytes === 0) return;',
         'if (bytes === 0 || bytes !== 0) return;',
-        'test/oci/http/sparse-index.test.ts',
       ],
     ],
   ),

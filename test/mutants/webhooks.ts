@@ -83,9 +83,15 @@ export const webhooks = [
     ],
     [
       'an administrator sees the address of a webhook of an operator',
-      'isVisible: (each) => sees(principal, each),',
+      'sees(principal, each) &&',
       '',
       'test/api/operate-objects.test.ts',
+    ],
+    [
+      'the number of webhooks tells of those that are hidden',
+      '(await all()).filter(isVisible).length',
+      '(await all()).length',
+      'test/webhooks/lists.test.ts',
     ],
   ]),
   ...mutantsOf('src/events/events.ts', whole, [

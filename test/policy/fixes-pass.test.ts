@@ -86,6 +86,9 @@ for (const dialect of dialects) {
       subject: { kind: 'package', name: 'lib', version: '1.0.1' },
       details: { layer: 'all', upstream: 'feed.test', advisories: ['GHSA-aaaa'], with: [] },
     });
+    const metrics = await (await server.fetch('/metrics')).text();
+    t.regex(metrics, /entrepot_policy_releases_total\{layer="all"\} 1\n/);
+    t.regex(metrics, /entrepot_policy_releases_total\{layer="account"\} 0\n/);
   });
 
   test(`${dialect}: what the fix needs of the same release is open with it`, async (t) => {

@@ -1,13 +1,16 @@
 import test from 'ava';
 import { ago, day, now, putPolicy, startMirrors, versionsOf } from '../support/policy.ts';
 import { dialects } from '../support/databases.ts';
-import { createToken } from '../support/inside.ts';
+import { auditOf, said } from '../support/audit.ts';
+import { createToken, flushEvents } from '../support/inside.ts';
+import { TestFeed } from '../support/feed.ts';
 import { OpenDocument } from '../support/open-document.ts';
-import { ociIndex, ociManifest } from '../support/registry.ts';
+import { ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
 
 // Policies from outside: what clients of both protocols get under a minimum age and under rules.
 
 const dayOf = (days: number) => ago(days).slice(0, 10);
+const manifestPath = (reference: string) => `/v2/registry.test/team/app/manifests/${reference}`;
 const download = (id: string, version: string) => `/v3/package/${id}/${version}/${id}.${version}.nupkg`;
 
 for (const dialect of dialects) {
@@ -38,6 +41,18 @@ for (const dialect of dialects) {
   test(`${dialect}: a moved tag answers its last digest that is old enough`, async (t) => {
     const { registry, server } = await startMirrors(t, dialect);
     const first = registry.image('team/app', 'latest');
+    const { config, manifest: subject } = first;
+    const signature = registry.manifest('team/app', {
+      schemaVersion: 2,
+      mediaType: ociManifest,
+      config,
+      layers: [],
+      subject,
+    });
+    registry.on(`/v2/team/app/referrers/${subject.digest}`, (_request, response) => {
+      response.writeHead(200, { 'content-type': ociIndex });
+      response.end(JSON.stringify({ schemaVersion: 2, manifests: [signature] }));
+    });
     const pull = (reference: string) => server.fetch(`/v2/registry.test/team/app/manifests/${reference}`);
     const digestOf = async (reference: string) => (await pull(reference)).headers.get('docker-content-digest');
     t.is((await putPolicy(server, { minimumAge: { images: '2d' } })).status, 200);
@@ -47,7 +62,10 @@ for (const dialect of dialects) {
     const { errors } = (await refused.json()) as { errors: { code: string; message: string }[] };
     t.is(errors[0]!.code, 'DENIED');
     t.regex(errors[0]!.message, /younger than 2 days; it can be used from 2026-11-27T12:00Z on/);
+    t.is(refused.headers.get('www-authenticate'), null, 'a client that asks for a password helps nobody');
     t.is((await pull(first.manifest.digest)).status, 403, 'not by its digest either');
+    const referrers = await server.fetch(`/v2/registry.test/team/app/referrers/${first.manifest.digest}`);
+    t.like(await referrers.json(), { manifests: [] });
     t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${first.layer.digest}`)).status, 403);
     t.is((await server.fetch('/v2/registry.test/team/app/manifests/latest', { method: 'HEAD' })).status, 403);
 
@@ -116,6 +134,8 @@ test('what was stored before a policy stays, and what is denied is refused at on
   const refused = await server.fetch(download('lib', '1.0.0'));
   t.is(refused.status, 403);
   t.true(refused.statusText.includes('MAL-2026-1'), refused.statusText);
+  t.is(refused.headers.get('www-authenticate'), null);
+  t.is((await server.fetch(download('lib', '1.0.0'), { method: 'HEAD' })).status, 403);
   t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0'], 'it stays in lists, so that no client takes another one');
   t.is((await server.fetch(tag)).status, 403);
 
@@ -134,6 +154,48 @@ test('what was stored before a policy stays, and what is denied is refused at on
   }
   await putPolicy(server, {});
   t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0', '2.0.0']);
+});
+
+test('each pull that a policy refuses, or would refuse, counts once', async (t) => {
+  const { feed, registry, server } = await startMirrors(t);
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0', published: ago(1) }] });
+  const image = registry.image('team/app', 'v1');
+  const age = { packages: '3d', images: '3d' };
+  const counts = async () => {
+    const metrics = await (await server.fetch('/metrics')).text();
+    return Object.fromEntries(
+      [
+        ...metrics.matchAll(
+          /^entrepot_policy_refusals_total\{kind="(\w+)",verdict="(\w+)",mode="(\w+)"\} ([1-9].*)$/gm,
+        ),
+      ].map(([, kind, verdict, mode, count]) => [`${kind} ${verdict} ${mode}`, Number(count)]),
+    );
+  };
+  const statuses = async () => {
+    const paths = [download('lib', '1.0.0'), manifestPath('v1'), manifestPath(image.manifest.digest)];
+    const found: number[] = [];
+    for (const path of paths) found.push((await server.fetch(path)).status);
+    return found;
+  };
+  await putPolicy(server, { mode: 'audit', minimumAge: age });
+  t.deepEqual(await statuses(), [200, 200, 200]);
+  t.deepEqual(await counts(), { 'package hold audit': 1, 'image hold audit': 2 });
+
+  await putPolicy(server, {
+    mode: 'audit',
+    minimumAge: age,
+    rules: [{ name: 'none', images: ['registry.test/team/*'], verdict: 'deny' }],
+  });
+  t.deepEqual(await statuses(), [200, 200, 200]);
+  t.deepEqual(await counts(), { 'package hold audit': 2, 'image hold audit': 2, 'image deny audit': 2 });
+
+  const other = registry.image('team/app', 'v2');
+  await putPolicy(server, { minimumAge: age });
+  for (const each of ['v2', other.manifest.digest, 'v2']) t.is((await server.fetch(manifestPath(each))).status, 403);
+  t.like(await counts(), { 'image hold enforce': 3 });
+  await putPolicy(server, { rules: [{ name: 'none', images: ['registry.test/team/*'], verdict: 'deny' }] });
+  for (const each of ['v2', other.manifest.digest]) t.is((await server.fetch(manifestPath(each))).status, 403);
+  t.like(await counts(), { 'image hold enforce': 3, 'image deny enforce': 2 });
 });
 
 test('an account adds to the policy of all accounts, and cannot lift it', async (t) => {
@@ -283,4 +345,104 @@ test('as of a date: what existed then and is old enough or allowed today', async
   const then = await pull(`as-of/${dayOf(0)}/registry.test/team/app`);
   t.deepEqual([then.status, then.headers.get('docker-content-digest')], [200, first], 'its digest of now is held');
   t.is((await pull(`as-of/${dayOf(-3)}/registry.test/team/app`)).status, 403, 'its digest of that day is held');
+});
+
+test('what was dropped from the store keeps its age', async (t) => {
+  const { feed, registry, server } = await startMirrors(t);
+  const { manifest } = registry.image('team/app', 'v1');
+  await feed.offer({ id: 'Undated', versions: [{ version: '1.0.0', published: 'never' }] });
+  const paths = [manifestPath('v1'), download('undated', '1.0.0')];
+  for (const path of paths) t.is((await server.fetch(path)).status, 200);
+  server.clock.now = now + 4 * day;
+  await putPolicy(server, { minimumAge: { packages: '3d', images: '3d' } });
+  for (const path of [
+    'containers/registry.test%2Fteam%2Fapp/v1',
+    `containers/registry.test%2Fteam%2Fapp/${manifest.digest}`,
+  ])
+    t.is((await server.fetch(`/v1/${path}`, { method: 'DELETE' })).status, 204);
+  t.is((await server.fetch('/v1/packages/Undated/1.0.0', { method: 'DELETE' })).status, 204);
+  for (const path of paths) t.is((await server.fetch(path)).status, 200, path);
+});
+
+test('hosted content has no age, and a package with nothing but young prereleases is not there', async (t) => {
+  const { feed, server } = await startMirrors(t);
+  const young = ['1.0.0-beta.1', '1.0.0-beta.2'].map((version) => ({ version, published: ago(1) }));
+  await feed.offer({ id: 'Early', versions: young });
+  await putPolicy(server, { minimumAge: { packages: '3d', images: '3d' } });
+  await new TestFeed(server).publish({ id: 'Own' });
+  const own = await new TestRepository(server, 'team/own').image('v1');
+  t.is((await server.fetch(download('own', '1.0.0'))).status, 200);
+  t.is((await server.fetch(`/v2/team/own/manifests/${own.digest}`)).status, 200);
+  for (const path of ['package/early/index.json', 'registration-gz-semver2/early/index.json'])
+    t.is((await server.fetch(`/v3/${path}`)).status, 404, path);
+  const found = await (await server.fetch('/v3/search?q=early&prerelease=true&semVerLevel=2.0.0')).json();
+  t.like(found, { data: [] });
+  server.clock.now = now + 3 * day;
+  t.deepEqual(await versionsOf(server, 'early'), ['1.0.0-beta.1', '1.0.0-beta.2']);
+});
+
+for (const dialect of dialects) {
+  test(`${dialect}: nothing is open while a policy is replaced`, async (t) => {
+    const { feed, server } = await startMirrors(t, dialect);
+    await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0', published: ago(1) }] });
+    await putPolicy(server, { minimumAge: { packages: '3d' } });
+    const statuses = new Set<number>();
+    let [requests, replaced] = [0, 0];
+    const isDone = () => requests >= 60 && replaced >= 20;
+    const replace = async () => {
+      for (; !isDone(); replaced += 1)
+        t.is((await putPolicy(server, { minimumAge: { packages: `${4 + (replaced % 20)}d` } })).status, 200);
+    };
+    const ask = async () => {
+      for (; !isDone(); requests += 1) statuses.add((await server.fetch(download('lib', '1.0.0'))).status);
+    };
+    await Promise.all([replace(), ask(), ask(), ask()]);
+    t.deepEqual([...statuses], [404]);
+  });
+}
+
+test('refused requests of one client for one reference are one event a minute, with the reason', async (t) => {
+  const { feed, registry, server } = await startMirrors(t);
+  const versions = [
+    { version: '1.0.0', published: ago(1) },
+    { version: '2.0.0', published: ago(9) },
+  ];
+  await feed.offer({ id: 'Lib', versions });
+  registry.image('team/app', 'v1');
+  const rules = [{ name: 'no-two', packages: ['Lib'], versions: '[2.0.0]', verdict: 'deny', reason: 'see SEC-12' }];
+  const policy = { minimumAge: { packages: '3d', images: '3d' }, rules };
+  const ask = async () => {
+    const paths = [download('lib', '1.0.0'), download('lib', '2.0.0'), manifestPath('v1'), download('lib', '2.0.0')];
+    for (const path of paths) await (await server.fetch(path)).arrayBuffer();
+  };
+  const events = async () => {
+    await flushEvents(server);
+    return auditOf(server, 'type=policy.refused');
+  };
+  await putPolicy(server, policy);
+  await ask();
+  t.deepEqual(await events(), [], 'the minute is not over');
+  server.clock.now! += 60_000;
+  const found = await events();
+  t.deepEqual(found.map(said).toSorted(), [
+    'policy.refused lib 1.0.0',
+    'policy.refused lib 2.0.0',
+    'policy.refused registry.test/team/app v1',
+  ]);
+  t.like(
+    found.find((each) => said(each).endsWith('v1')),
+    {
+      account: 'default',
+      details: { verdict: 'hold', layer: 'all', rule: 'age', upstream: 'registry.test', count: 1 },
+    },
+  );
+  t.like(
+    found.find((each) => said(each).endsWith('2.0.0')),
+    { details: { verdict: 'deny', rule: 'no-two', reason: 'see SEC-12', upstream: 'feed.test', count: 2 } },
+  );
+
+  await putPolicy(server, { ...policy, mode: 'audit' });
+  await ask();
+  server.clock.now! += 60_000;
+  t.is((await events()).length, 3, 'a policy that only watches refuses nothing');
 });

@@ -184,7 +184,12 @@ test('plain lists', (t) => {
   ]);
   t.deepEqual(list('x', 'a\n', {}, 'images'), ['1 - a latest']);
   t.deepEqual(list('-', '\uFEFFA@1.0\n'), ['1 A@1.0.0'], 'a byte order mark is no part of the first line');
-  fails(t, 'l.txt', '\nno such thing\n', /^l\.txt:2: "no such thing" is not id@version \(a package\) or name:tag/);
+  fails(
+    t,
+    'l.txt',
+    '\nno such thing\n',
+    /^l\.txt:2: "no such thing" is not id@version or id@\* \(a package\) or name:tag/,
+  );
   fails(t, 'l', 'a@1.0', /^l:1: .* is not name:tag/, 'images');
   fails(t, 'l', 'a:1', /^l:1: .* is not id@version/, 'packages');
 });

@@ -2,6 +2,9 @@ import { entrepot } from './in-process.ts';
 
 // Every command, so that a new one is tested without being added to a list.
 
+/** Commands that use no data folder. */
+export const withoutFolder = ['health', 'bundle keygen', 'bundle revoke', 'bundle inspect'];
+
 /** What commands need beside their names. A command that is not here needs nothing. `folder` has a `list.txt`. */
 export const needed = (folder: string): Record<string, string> => ({
   'account create': 'team',
@@ -26,12 +29,22 @@ export const needed = (folder: string): Record<string, string> => ({
   cert: '--self-signed',
   explain: 'Lib 1.0.0',
   'policy apply': `${folder}/list.txt`,
+  'policy seed': `${folder}/list.txt --by Ada`,
   'policy suspend': '--for 2h',
   'waiver request': 'Lib 1.0.0 --lifts age --reason needed --for 1d',
   'waiver approve': '1 --layer all',
   'waiver reject': '1',
   'waiver end': '1',
   prefetch: `${folder}/list.txt`,
+  wanted: `--to ${folder}/wanted.txt`,
+  'bundle create': `${folder}/list.txt --to ${folder}/bundle`,
+  'bundle import': `${folder}/bundle`,
+  'bundle verify': `${folder}/bundle`,
+  'bundle receipt': `--to ${folder}/receipt`,
+  'bundle trust add': `${folder}/list.txt`,
+  'bundle trust remove': 'x',
+  'bundle trust revoke': 'x',
+  import: folder,
   'jobs run': 'gc',
 });
 

@@ -1,5 +1,7 @@
+import { newKeyPair } from '../../src/bundle/keys.ts';
 import type { ExecutionContext } from 'ava';
 import { allowLoopback, createWebhook, deliveriesOf, deliverUntil, startReceiver } from './receiver.ts';
+import { bundleForm, called, ended, sentImport } from './bundle-runs.ts';
 import type { TestServer } from './server.ts';
 
 // What the pages of the mirror, of prefetches, webhooks, rules and advisories show.
@@ -16,6 +18,9 @@ export interface ExtraContent {
   ruleId: string;
   advisoryId: string;
   prefetchId: string;
+  /** A bundle that is made, and an import with a segment. */
+  makingId: string;
+  importId: string;
   waiverId: string;
   /** An upstream, and an entry that is stored of it. */
   upstream: string;
@@ -54,6 +59,12 @@ export async function addExtras(
   form.append('file', new Blob(['services:\n  db:\n    image: alpine:3.21\n']), 'compose.yaml');
   const started = await server.fetch('/v1/prefetch', { method: 'POST', body: form });
   const prefetch = (await started.json()) as { id: string };
+  const making = await called(server, 'POST', '', bundleForm({}, { stored: 'true', allow_missing: 'true' }));
+  await ended(server, `/${making['id']}`);
+  const segment = await server.fetch(`/v1/bundles/${making['id']}/segments/1`);
+  const importAt = await sentImport(server, { 1: Buffer.from(await segment.arrayBuffer()) });
+  const { publicKey } = newKeyPair();
+  await post('/v1/bundles/keys', { name: 'build server', public_key: publicKey.pem });
   const waiver = await post('/v1/waivers', {
     kind: 'package',
     name: 'Serilog',
@@ -70,6 +81,8 @@ export async function addExtras(
     ruleId: rule.id,
     advisoryId: advisory.id,
     prefetchId: prefetch.id,
+    makingId: String(making['id']),
+    importId: importAt.split('/').at(-1)!,
     waiverId: waiver.id,
     upstream,
     entryId: items[0]!.id,

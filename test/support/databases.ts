@@ -45,6 +45,7 @@ export function changedDatabase(real: Database, changes: Partial<Database>): Dat
     get: (sql, values) => real.get(sql, values),
     getCached: (sql, values, options) => real.getCached(sql, values, options),
     selectCached: (sql, values, options) => real.selectCached(sql, values, options),
+    stateOf: (tables) => real.stateOf(tables),
     transaction: (work, options) => real.transaction(work, options),
     snapshot: (read) => real.snapshot(read),
     exclusively: (work) => real.exclusively(work),

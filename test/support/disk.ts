@@ -47,3 +47,22 @@ export async function holdSync(
   t.teardown(() => released.resolve());
   return { reached: reached.promise, release: () => released.resolve() };
 }
+
+/** Fails each read of a file in this process that `fails` names, by its path and position, with EIO, as a bad disc does. Only for serial tests. */
+export async function failReads(
+  t: Pick<ExecutionContext, 'teardown'>,
+  fails: (path: string, position: number) => boolean,
+): Promise<{ repair: () => void }> {
+  const some = await fs.open(import.meta.filename, 'r');
+  const prototype = Object.getPrototypeOf(some) as { read: (...values: unknown[]) => Promise<unknown> };
+  await some.close();
+  const { read } = prototype;
+  prototype.read = async function failingRead(this: Handle, ...values: unknown[]) {
+    if (fails(await readlink(`/proc/self/fd/${this.fd}`), Number(values[3])))
+      throw Object.assign(new Error('EIO: i/o error, read'), { code: 'EIO', errno: -5, syscall: 'read' });
+    return read.apply(this, values);
+  };
+  const repair = () => void (prototype.read = read);
+  t.teardown(repair);
+  return { repair };
+}

@@ -148,6 +148,22 @@ export function afterRead(server: Server, text: string, meanwhile: () => Promise
   };
 }
 
+/** Resolves after the next read of one row outside of transactions whose SQL contains `text`. */
+export function afterGet(server: Server, text: string): Promise<void> {
+  const database = databaseOf(server);
+  const get = database.get.bind(database);
+  const { promise, resolve } = Promise.withResolvers<void>();
+  database.get = async <T extends object = Row>(sql: string, values?: readonly Value[]) => {
+    const row = await get<T>(sql, values);
+    if (sql.includes(text)) {
+      database.get = get;
+      setImmediate(resolve);
+    }
+    return row;
+  };
+  return promise;
+}
+
 /** Writes the repeated events, such as failed sign-ins, whose period is over; with `all`, all of them. */
 export function flushEvents(server: Server, all = false): Promise<void> {
   return coreOf(server).repeatedEvents.flush(all);

@@ -59,11 +59,13 @@ export async function consolePages(bench: Bench): Promise<void> {
     ruleId: '',
     advisoryId: '',
     prefetchId: '',
+    makingId: '',
+    importId: '',
     waiverId: '',
     upstream: '',
     entryId: '',
   };
-  const missing = /^\/(?:webhooks|publishers|prefetch|mirror|waivers)\/:|advisories/;
+  const missing = /^\/(?:webhooks|publishers|prefetch|bundles|bundles\/imports|mirror|waivers)\/:|advisories/;
   for (const [path, { at, status = 200 }] of Object.entries(testedPages)) {
     if (missing.test(path)) continue;
     const title = `page ${path} among ${bench.many} packages with ${versions * bench.many} versions`;

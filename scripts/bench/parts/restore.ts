@@ -4,7 +4,8 @@ import { dotnet, type Dotnet } from '../../../test/support/clients/dotnet.ts';
 import { findCommand } from '../../packages.ts';
 import type { Bench } from '../bench.ts';
 import { pushPackage } from '../content.ts';
-import { startEntrepot } from '../peers.ts';
+import { startEntrepot, type Entrepot } from '../peers.ts';
+import type { Peer } from '../processes.ts';
 import { compare, note } from '../report.ts';
 
 const count = 110;
@@ -17,19 +18,12 @@ export async function restore(bench: Bench): Promise<void> {
     note({ ...heading, title: `${heading.title}: the .NET SDK is not on this machine`, samples: [] });
     return;
   }
-  const upstream = bench.keep(
-    await startEntrepot(join(bench.folder, 'restore-upstream'), { ENTREPOT_ANONYMOUS_READ: 'true' }),
-  );
+  const upstream = await anonymousServer(bench, 'restore-upstream');
   const local = join(bench.folder, 'restore-packages');
   await mkdir(local);
-  for (let index = 0; index < count; index += 1) {
-    const nupkg = await pushPackage(upstream, { ...packageAt(index), payloadBytes: 50_000 });
-    await writeFile(join(local, `${idOf(index)}.${version}.nupkg`), nupkg);
-  }
-  const url = `${upstream.url}/v3/index.json`;
-  const source = { name: 'upstream.test', kind: 'nuget', url, allowPrivateNetwork: true };
-  const mirror = await bench.ours('restore-mirror', { ENTREPOT_UPSTREAMS: JSON.stringify([source]) });
-  const feed = { url: `${mirror.url}/v3/index.json`, username: 'api', password: mirror.token };
+  await pushRestored(upstream, async (id, nupkg) => writeFile(join(local, `${id}.${version}.nupkg`), nupkg));
+  const mirror = await bench.ours('restore-mirror', { ENTREPOT_UPSTREAMS: JSON.stringify([feedOf(upstream)]) });
+  const feed = loginOf(mirror);
   const through = await dotnet(join(bench.folder, 'restore-through'), feed);
   const from = await dotnet(join(bench.folder, 'restore-from'), feed);
   await writeFile(join(from.folder, 'nuget.config'), fromFolder(local));
@@ -38,8 +32,32 @@ export async function restore(bench: Bench): Promise<void> {
   await compare(heading, bench.quick ? 1 : 9, subjects);
 }
 
+/** A server that anybody can read, as an upstream. */
+export async function anonymousServer(bench: Bench, name: string): Promise<Entrepot> {
+  return bench.keep(await startEntrepot(join(bench.folder, name), { ENTREPOT_ANONYMOUS_READ: 'true' }));
+}
+
+/** Settings that make a server the upstream of a mirror. */
+export function feedOf({ url }: Peer) {
+  return { name: 'upstream.test', kind: 'nuget', url: `${url}/v3/index.json`, allowPrivateNetwork: true };
+}
+
+/** How dotnet logs in at a server. */
+export function loginOf({ url, token }: Entrepot) {
+  return { url: `${url}/v3/index.json`, username: 'api', password: token };
+}
+
+/** Pushes all packages that `restoring` restores. */
+export async function pushRestored(
+  upstream: Peer,
+  pushed: (id: string, nupkg: Buffer) => Promise<void> = async () => undefined,
+): Promise<void> {
+  for (let index = 0; index < count; index += 1)
+    await pushed(idOf(index), await pushPackage(upstream, { ...packageAt(index), payloadBytes: 50_000 }));
+}
+
 /** A project that needs all packages. Each call restores it again and measures the seconds. */
-async function restoring(client: Dotnet): Promise<() => Promise<number>> {
+export async function restoring(client: Dotnet): Promise<() => Promise<number>> {
   const roots = Array.from({ length: count / 10 }, (_, index) => [idOf(index), version] as const);
   const project = await client.project('Restored', Object.fromEntries(roots));
   return async () => {

@@ -19,16 +19,16 @@ export interface OperationCall<Query, Body> {
   receiving: Receiving | undefined;
 }
 
-/** A request whose body is a multipart form that is read while it arrives. */
+/** A request whose body is read while it arrives. */
 export interface Receiving {
   request: IncomingMessage;
   response: ServerResponse;
 }
 
-/** The form that an operation receives. */
-interface ReceivedForm {
-  /** Describes its fields; files are strings of the format `binary`. */
-  fields: z.ZodType;
+/** The body that an operation receives. */
+interface ReceivedBody {
+  /** Describes the fields of a multipart form, whose files are strings of the format `binary`. Without it, the body is a file. */
+  fields?: z.ZodType;
   /** Whether it stores the files, which count against the limits of the account. */
   stores: boolean;
 }
@@ -58,8 +58,8 @@ export interface Operation<
   params?: Readonly<Record<string, string>>;
   query?: Query;
   body?: Body;
-  /** A multipart form instead of `body`. */
-  receives?: ReceivedForm;
+  /** A multipart form, or a file, instead of `body`. */
+  receives?: ReceivedBody;
   status: 200 | 201 | 204;
   /** The schema of the answer; undefined for an answer without a body, and for a file. */
   answer?: Answer;

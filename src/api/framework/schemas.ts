@@ -157,6 +157,7 @@ export const packageVersion = z
 export const packageDetails = z
   .strictObject({
     ...packageFields,
+    daily_downloads: daily.optional(),
     versions: z.array(packageVersion).meta({ description: 'The newest thousand versions, newest first' }),
   })
   .meta({ id: 'PackageDetails' });
@@ -211,6 +212,9 @@ export const account = z
       last_client_at: time
         .nullable()
         .meta({ description: 'When a client, not the console, last used a token of the account, in the last 30 days' }),
+      is_used: z.boolean().meta({
+        description: 'Whether something is stored, or clients sent requests in this month or in the one before',
+      }),
     }),
     limits: z.array(
       z.strictObject({

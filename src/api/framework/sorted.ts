@@ -14,6 +14,9 @@ export const dailyFlag = z
   .default('0')
   .meta({ description: 'With 1, each item has the numbers of each of the last 30 days' });
 
+/** The query of one name, which can ask for them, too. */
+export const dailyQuery = z.object({ daily: dailyFlag });
+
 /** The query parameters of a list of hosted and mirrored names that can be sorted by the numbers `sorts`. */
 export function sortedQuery<Sort extends string>(sorts: readonly [Sort, ...Sort[]]) {
   return originQuery.extend({

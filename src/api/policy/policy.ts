@@ -88,8 +88,9 @@ export function policyOperations(policies: Policies, readLists: () => Promise<vo
       run: ({ principal, body: { text } }) => {
         // To read YAML takes long, so only those do it who can change a policy.
         if (!principal.scopes.has('operate')) allow(principal, 'admin');
-        const written = parsePolicy(text)?.written ?? null;
-        const { refusesAll } = policies.check(written);
+        const parsed = parsePolicy(text);
+        const written = parsed?.written ?? null;
+        const { refusesAll } = policies.check(written, parsed?.placeOf);
         return Promise.resolve({
           policy: written as Record<string, unknown> | null,
           warning: refusesAll ? refusesAllText : null,

@@ -11,14 +11,18 @@ export const maxFiles = 10;
 export const maxBytes = 5 * 2 ** 20;
 const maxNameLength = 200;
 
+/** A file of a form that is no list. Reads all of it; undefined for a list. */
+type TakeOther = (field: string, filename: string, content: Readable) => Promise<unknown> | undefined;
+
 /**
- * Reads the files and the fields of a form. `fields` has those that came before an error. Throws `Invalid`, `TooLarge` or
- * `Aborted`.
+ * Reads the files and the fields of a form. `fields` has those that came before an error. `takeOther` takes files that are no
+ * lists. Throws `Invalid`, `TooLarge` or `Aborted`.
  */
 export async function readPrefetchForm(
   { request, response }: Receiving,
   idle: number,
   fields: Map<string, string>,
+  takeOther: TakeOther = () => undefined,
 ): Promise<PrefetchFile[]> {
   const context = contextOf(response);
   request.on('data', (piece: Buffer) => (context.received += piece.length));
@@ -36,14 +40,16 @@ export async function readPrefetchForm(
     tooMany: `Send at most ${maxFiles} files at a time.`,
     expected: 'The form is malformed. Send the files as multipart/form-data.',
     onField: (name, value) => fields.set(name, value),
-    onFile: async (_name, filename, content) => {
+    onFile: async (field, filename, content) => {
+      const taken = takeOther(field, filename, content);
+      if (taken) return taken;
       const bytes = await collect(content, take);
       const file = nameOf(filename);
       // A browser sends an empty file for an empty field.
       if (bytes.length > 0 || file !== '') files.push({ file: file || 'file', text: decodeInput(file, bytes) });
+      return undefined;
     },
   });
-  if (files.length === 0) throw wrongField('file', 'Choose at least one file.');
   return files;
 }
 
@@ -64,4 +70,12 @@ function nameOf(filename: string): string {
 /** `Invalid`, for one field of the form. */
 export function wrongField(field: string, message: string): DomainError {
   return new DomainError('Invalid', `${field}: ${message}`, { detail: { errors: [{ field, message }] } });
+}
+
+/** The value of a field that is true or false. Throws `Invalid`. */
+export function flagIn(fields: ReadonlyMap<string, string>, name: string, otherwise: boolean): boolean {
+  const text = fields.get(name);
+  if (text === undefined) return otherwise;
+  if (text !== 'true' && text !== 'false') throw wrongField(name, 'Send true or false.');
+  return text === 'true';
 }

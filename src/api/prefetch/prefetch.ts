@@ -6,7 +6,7 @@ import type { PrefetchRuns } from '../../jobs/prefetch-runs.ts';
 import { parsePlatform, platformText } from '../../prefetch/platform.ts';
 import type { Tally } from '../../prefetch/report.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { readPrefetchForm, wrongField } from './prefetch-form.ts';
+import { flagIn, readPrefetchForm, wrongField } from './prefetch-form.ts';
 import { prefetchForm, prefetchList, prefetchRun } from './prefetch-schemas.ts';
 
 export interface PrefetchOperationParts {
@@ -56,7 +56,8 @@ export function prefetchOperations({ runs, kinds, idle }: PrefetchOperationParts
         try {
           return await runs.receive(async () => {
             const files = await readPrefetchForm(receiving!, idle, fields);
-            const settings = { ...settingsOf(fields, runs, kinds), files: files.map(({ file }) => file) };
+            if (files.length === 0) throw wrongField('file', 'Choose at least one file.');
+            const settings = { ...prefetchSettings(fields, runs, kinds), files: files.map(({ file }) => file) };
             return itemOf(await runs.start(principal.accountId, settings, files));
           });
         } catch (error) {
@@ -104,7 +105,7 @@ export function prefetchOperations({ runs, kinds, idle }: PrefetchOperationParts
 }
 
 /** The error with the fields of the form, so that a page can show them again. */
-function withFields(error: unknown, fields: ReadonlyMap<string, string>): unknown {
+export function withFields(error: unknown, fields: ReadonlyMap<string, string>): unknown {
   if (!(error instanceof DomainError)) return error;
   const { name, message, detail, cause, retryAfter } = error;
   return new DomainError(name, message, {
@@ -114,7 +115,8 @@ function withFields(error: unknown, fields: ReadonlyMap<string, string>): unknow
   });
 }
 
-function settingsOf(
+/** The settings in the fields of a form. Throws `Invalid`, which names the wrong field. */
+export function prefetchSettings(
   fields: ReadonlyMap<string, string>,
   { defaults }: PrefetchRuns,
   kinds: readonly string[],
@@ -124,12 +126,6 @@ function settingsOf(
     const items = text === undefined ? [...otherwise] : text.split(/[\s,]+/).filter((each) => each !== '');
     if (items.length > maxChoices) throw wrongField(name, `Give at most ${maxChoices}.`);
     return items;
-  };
-  const flag = (name: string, otherwise: boolean) => {
-    const text = fields.get(name);
-    if (text === undefined) return otherwise;
-    if (text !== 'true' && text !== 'false') throw wrongField(name, 'Send true or false.');
-    return text === 'true';
   };
   const kind = fields.get('kind') || undefined;
   if (kind !== undefined && !kinds.includes(kind)) throw wrongField('kind', `Use one of ${kinds.join(', ')}.`);
@@ -143,8 +139,8 @@ function settingsOf(
     throw wrongField('platforms', 'Use platforms such as linux/amd64, separated by commas.');
   });
   return {
-    dryRun: flag('dry_run', false),
-    referrers: flag('referrers', defaults.referrers),
+    dryRun: flagIn(fields, 'dry_run', false),
+    referrers: flagIn(fields, 'referrers', defaults.referrers),
     platforms,
     frameworks,
     kind,

@@ -4,7 +4,7 @@ import type { NameKind } from '../../accounts/names.ts';
 import { kindOfWord, nameKinds, protocolWords } from '../../config/protocols.ts';
 import type { MirrorOverview } from '../../mirror/overview.ts';
 import type { NameStory } from '../../mirror/policy/upstream-policy.ts';
-import type { Decision } from '../../policy/decide.ts';
+import { decisionItem } from '../../policy/decision-item.ts';
 import type { PolicyGate } from '../../policy/gate.ts';
 import type { FailedRequests } from '../../usage/failed-requests.ts';
 import { operation, type Operation } from '../framework/operation.ts';
@@ -54,7 +54,8 @@ const explainQuery = z.object({
     .meta({ description: 'The time for which the age is decided; now, if it is left out' }),
 });
 
-const decision = z.strictObject({
+/** What is decided of a reference. */
+export const decisionShape = {
   verdict: z.enum(['allow', 'hold', 'deny']),
   layer: z.enum(['all', 'account']).nullable().meta({ description: 'The policy that decided' }),
   rule: z.string().nullable().meta({
@@ -65,7 +66,8 @@ const decision = z.strictObject({
   reason: z.string().nullable(),
   until: time.nullable().meta({ description: 'When a hold ends, if that is known' }),
   evidence: z.array(z.string()),
-});
+};
+const decision = z.strictObject(decisionShape);
 
 export const nameExplanation = z
   .strictObject({
@@ -221,18 +223,6 @@ async function explainReference(gate: ExplainParts['gate'], story: NameStory, te
       listed: (await found.isListed?.()) ?? null,
       digest: facts.digest ?? null,
     },
-  };
-}
-
-function decisionItem({ verdict, layer, rule, list, reason, until, evidence }: Decision): z.input<typeof decision> {
-  return {
-    verdict,
-    layer: layer?.scope ?? null,
-    rule: rule ?? null,
-    list: list ?? null,
-    reason: reason ?? null,
-    until: timeOrNull(until ?? null),
-    evidence: [...evidence],
   };
 }
 

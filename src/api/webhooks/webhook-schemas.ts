@@ -1,7 +1,10 @@
 import { z } from 'zod';
-import { givenTime, listOf, time } from '../framework/schemas.ts';
+import { pageQuery } from '../framework/paging.ts';
+import { count, givenTime, listOf, time } from '../framework/schemas.ts';
+import { filterText, totalFlag } from '../framework/sorted.ts';
+import { eventTypes } from '../../events/event.ts';
 import { deliveryStates } from '../../webhooks/delivery.ts';
-import { maxEventPatterns, maxNameLength, maxUrlLength } from '../../webhooks/webhook.ts';
+import { maxEventPatterns, maxNameLength, maxUrlLength, webhookStates } from '../../webhooks/webhook.ts';
 
 // The requests and answers of `/v1/webhooks`.
 
@@ -93,5 +96,26 @@ export const redeliverRequest = z
 
 export const redelivered = z.strictObject({ deliveries: z.int().min(0) }).meta({ id: 'Redelivered' });
 
-export const webhookList = listOf(webhook);
+export const webhooksQuery = pageQuery.extend({
+  q: filterText('Only webhooks whose name or URL contains this text, in any letter case'),
+  state: z
+    .enum(webhookStates, `expected one of ${webhookStates.join(', ')}`)
+    .optional()
+    .meta({
+      description: 'Only webhooks that are enabled and do not fail, that are enabled and fail, or that are disabled',
+    }),
+  event: z
+    .enum(eventTypes, 'expected a type of events')
+    .optional()
+    .meta({ description: 'Only webhooks that get events of this type, also by a group or `*`' }),
+  sort: z.enum(['name', 'created'], 'expected name, created, or no order').optional().meta({
+    description:
+      'By name, of those without one by the host of the URL; or the latest first. Without it, those that were created first come first',
+  }),
+  total: totalFlag,
+});
+
+export const webhookList = listOf(webhook).extend({
+  total: z.strictObject({ count }).optional().meta({ description: 'With `total=1`: the webhooks on all pages' }),
+});
 export const deliveryList = listOf(delivery);

@@ -1,11 +1,14 @@
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
+import { matchesType } from '../../events/event.ts';
 import { attemptItem, deliveryItem, type DeliveryRow } from '../../webhooks/delivery.ts';
 import type { OpenWebhooks } from '../../webhooks/open.ts';
-import { webhookItem, type Webhook } from '../../webhooks/webhook.ts';
+import { firstRanked, type Rank } from '../../runtime/ranked.ts';
+import { maxNameLength, maxWebhooks, stateOfWebhook, webhookItem, type Webhook } from '../../webhooks/webhook.ts';
 import { operation, type OperationCall, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
+import { sortedPage } from '../framework/sorted.ts';
 import {
   deliveryList,
   webhookList,
@@ -18,12 +21,19 @@ import {
   webhook,
   webhookChange,
   webhookRequest,
+  webhooksQuery,
   webhookTest,
 } from './webhook-schemas.ts';
 
 const action = 'admin';
 const allNames = 'A token with name patterns cannot use webhooks, because events have all names.';
 const idParameter = { id: 'The ID of the webhook' };
+
+/** The place of a webhook in each order. Names may be the same; the start of a host is enough, because a cursor has a bound. */
+const ranks: Readonly<Record<'name' | 'created', (webhook: Webhook) => Rank>> = {
+  name: ({ name, url, id }) => [null, `${(name || new URL(url).host.slice(0, maxNameLength)).toLowerCase()} ${id}`],
+  created: ({ createdAt, id }) => [createdAt, id],
+};
 
 /**
  * `/webhooks`. All operations need the scope `admin` and a token without name patterns, because events have all names. A
@@ -42,21 +52,37 @@ export function webhookOperations(open: OpenWebhooks): Operation[] {
       method: 'get',
       path: '/webhooks',
       id: 'listWebhooks',
-      summary: 'List the webhooks of the account, without their secrets',
+      summary:
+        'List the webhooks of the account, without their secrets, by their creation, their name, or the latest first',
       action,
       allNames,
-      query: pageQuery,
+      query: webhooksQuery,
       status: 200,
       answer: webhookList,
       run: async ({ principal, query }) => {
+        const { q, state, event, sort } = query;
+        const { accountId } = principal;
+        const isVisible = (each: Webhook) =>
+          sees(principal, each) &&
+          (state === undefined || stateOfWebhook(each) === state) &&
+          (event === undefined || each.events.some((pattern) => matchesType(pattern, event))) &&
+          (each.name.toLowerCase().includes(q) || each.url.toLowerCase().includes(q));
+        const all = () => webhooks.list(accountId, maxWebhooks);
+        const total = query.total === '1' && { total: { count: (await all()).filter(isVisible).length } };
+        if (sort !== undefined) {
+          const ranked = async (limit: number, after: Rank | undefined) =>
+            firstRanked(await all(), { rankOf: ranks[sort], isShown: () => true, after, limit });
+          const { entries, next_cursor } = await sortedPage(query, 'webhooks', [{ ranked }], isVisible);
+          return { items: entries.map(webhookItem), next_cursor, ...total };
+        }
         const { entries, next_cursor } = await readPage(query, {
           name: 'webhooks',
           key: z.tuple([z.int(), z.string()]),
           keyOf: (each: Webhook) => [each.createdAt, each.id] as [number, string],
-          read: (limit, after) => webhooks.list(principal.accountId, limit, after),
-          isVisible: (each) => sees(principal, each),
+          read: (limit, after) => webhooks.list(accountId, limit, after),
+          isVisible,
         });
-        return { items: entries.map(webhookItem), next_cursor };
+        return { items: entries.map(webhookItem), next_cursor, ...total };
       },
     }),
     operation({

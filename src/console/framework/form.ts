@@ -55,8 +55,9 @@ export class Form {
   }
 
   /** A field whose value is not shown again. */
-  file(name: string, label: string, { attributes, ...field }: Field = {}): Html {
-    return this.#field(name, label, field, (marks) => html`<input ${marks} type="file" ${attributes} required />`);
+  file(name: string, label: string, { attributes, ...field }: Field = {}, isRequired = true): Html {
+    const required = isRequired && html`required`;
+    return this.#field(name, label, field, (marks) => html`<input ${marks} type="file" ${attributes} ${required} />`);
   }
 
   area(name: string, label: string, { attributes, ...field }: Field = {}): Html {

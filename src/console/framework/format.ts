@@ -31,6 +31,9 @@ export function ratio(part: number, whole: number): string {
   return whole === 0 ? '–' : `${((100 * part) / whole).toFixed(part === whole ? 0 : 1)} %`;
 }
 
+/** Most characters of a name that is not broken. */
+const maxWhole = 24;
+
 const steps: readonly (readonly [seconds: number, name: string])[] = [
   [365 * 86_400, 'year'],
   [30 * 86_400, 'month'],
@@ -92,6 +95,12 @@ export function lines(text: string, label: string): Html {
     <pre tabindex="0" aria-label="${label}"><code>${text}</code></pre>
     <button type="button" class="copy" data-copy="${text}" hidden>Copy<span class="unseen"> ${label}</span></button>
   </div>`;
+}
+
+/** A long name, which may break after `.`, `-`, `_` and `/`, so that it does not widen its table. */
+export function breakable(name: string): Html {
+  if (name.length <= maxWhole) return html`${name}`;
+  return html`${name.split(/(?<=[._/-])/).map((part, at) => html`${at > 0 && html`<wbr />`}${part}`)}`;
 }
 
 /** Whether content is hosted or mirrored, as a word. */

@@ -10,6 +10,8 @@ export interface ListAddress {
   kept?: Readonly<Record<string, string>>;
   /** What the visitor chose: the filters, `sort` and `cursor`. */
   query: Readonly<Record<string, string>>;
+  /** Whether it is a form with boxes. Then the heads of columns are buttons of it, so that selected rows stay selected. */
+  isForm?: boolean;
 }
 
 /** The first page in an order, with the same filters: a value of `sort`, or empty for the order without it. */

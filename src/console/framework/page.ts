@@ -17,7 +17,11 @@ interface VisitorApi {
 /** A multipart form that is arriving. */
 interface ReceivingCall extends PageCall {
   /** Gives the form to an operation; see `Api.receive`. */
-  receive<Answer extends z.ZodType>(id: string, answer: Answer): Promise<z.input<Answer>>;
+  receive<Answer extends z.ZodType>(
+    id: string,
+    answer: Answer,
+    params?: Readonly<Record<string, string>>,
+  ): Promise<z.input<Answer>>;
 }
 
 /** A request for a page. */
@@ -119,6 +123,7 @@ export const sections = [
     actions: ['operate'],
     pages: [
       { title: 'Prefetch', path: '/console/prefetch', actions: ['operate'] },
+      { title: 'Bundles', path: '/console/bundles', actions: ['operate'] },
       { title: 'Explain a name', path: '/console/explain', actions: ['operate'] },
       { title: 'Failed requests', path: '/console/failures', actions: ['operate'] },
     ],

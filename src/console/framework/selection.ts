@@ -82,14 +82,15 @@ interface List extends ListAddress {
 
 /**
  * A list with its filter and its further pages. If rows can be selected, all is one form, and the links to pages are buttons
- * of it: so what is selected stays selected. The filter comes first, so that the key Enter uses it.
+ * of it: so what is selected stays selected. The filter comes first, so that the key Enter uses it. The order comes after the rows:
+ * of two orders the first one counts, which is that of the head that was pressed.
  */
 export function list({ filter, rows, next, selection, actions, ...address }: List): Html {
   if (!selection) return html`${filter && filterForm(address, filter)} ${rows} ${furtherPages(address, next)}`;
   const { path, kept, query } = address;
   return html`<form method="get" action="${path}">
-    ${hiddenFields(address)} ${filter && html`<div class="filter">${filter} <button>Filter</button></div>`}
-    ${selection.hidden()} ${rows} ${pageButtons(Boolean(query['cursor']), next)}
+    ${filter && html`<div class="filter">${filter} <button>Filter</button></div>`} ${selection.hidden()} ${rows}
+    ${hiddenFields(address)} ${pageButtons(Boolean(query['cursor']), next)}
     ${selection.isUsed && html`${selection.line(withQuery(path, { ...kept, ...query }))} ${actions}`}
   </form>`;
 }

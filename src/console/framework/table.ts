@@ -63,10 +63,11 @@ function cellOf(column: Column, cell: HtmlPart): Html {
     : html`<td role="cell" data-label="${column.text}">${cell}</td>`;
 }
 
+/** A name with its value; false and the like if it does not apply. */
+export type Fact = readonly [name: string, value: HtmlPart] | false | null | undefined | '';
+
 /** Names with their values. One that does not apply is left out. */
-export function facts(
-  ...all: readonly (readonly [name: string, value: HtmlPart] | false | null | undefined | '')[]
-): Html {
+export function facts(...all: readonly Fact[]): Html {
   return html`<dl class="facts">
     ${all.map(
       (each) =>
@@ -90,7 +91,9 @@ function heading(column: Column, list: ListAddress | undefined): Html {
   const order =
     (current === sort || current === reverse) && html` aria-sort="${isRising ? 'ascending' : 'descending'}"`;
   const target = reverse !== undefined && current === sort ? reverse : sort;
-  const link = html`<a href="${orderAddress(list, target)}">${title}</a>`;
+  const link = list.isForm
+    ? html`<button name="sort" value="${target}">${title}</button>`
+    : html`<a href="${orderAddress(list, target)}">${title}</a>`;
   return html`<th scope="col" role="columnheader" ${mark} ${order}>${link}</th>`;
 }
 

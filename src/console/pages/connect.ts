@@ -1,5 +1,4 @@
-import type { z } from 'zod';
-import { account, newToken, usageSchema } from '../../api/framework/schemas.ts';
+import { account, newToken } from '../../api/framework/schemas.ts';
 import { sourceLines, whyOnlySource } from '../../runtime/source-lines.ts';
 import { fieldErrors, Form } from '../framework/form.ts';
 import { lines } from '../framework/format.ts';
@@ -17,7 +16,7 @@ export const connectPage: Page = {
   show: async (call) => {
     const { principal, api } = call;
     const connected =
-      principal.kind === 'anonymous' ? undefined : await isConnected(call, await api.call('getUsage', usageSchema));
+      principal.kind === 'anonymous' ? undefined : (await api.call('getAccount', account)).usage.is_used;
     return { title, body: connectLines(call, connected), json: '/v1/account' };
   },
   send: async (call) => {
@@ -69,20 +68,18 @@ function tokenForm({ principal, refused }: PageCall): Html {
   </form>`;
 }
 
-/**
- * Whether a client has used the server: this month, whose report is `thisMonth`, or the month before, or ever, if the account
- * stores anything; or with any request in the last 30 days. The console itself does not count.
- */
-export async function isConnected({ api }: PageCall, thisMonth: z.input<typeof usageSchema>): Promise<boolean> {
-  if (hasRequests(thisMonth) || thisMonth.storage.current_bytes > 0) return true;
-  if ((await api.call('getAccount', account)).usage.last_client_at !== null) return true;
-  const period = new Date(Date.parse(thisMonth.period.start) - 1).toISOString().slice(0, 7);
-  return hasRequests(await api.call('getUsage', usageSchema, { query: { period } }));
-}
-
-function hasRequests({ requests }: z.input<typeof usageSchema>): boolean {
-  return requests.downloads + requests.uploads + requests.version_checks > 0;
-}
+/** The parts of the page, by their anchors. */
+const clients = {
+  dotnet: 'dotnet and NuGet',
+  ide: 'Visual Studio and Rider',
+  docker: 'docker',
+  podman: 'podman, buildah, skopeo',
+  github: 'GitHub Actions',
+  gitlab: 'GitLab CI',
+  containerd: 'containerd and Kubernetes',
+  debuggers: 'Debuggers',
+  curl: 'curl',
+};
 
 /** The lines with `token`, or a form that makes one; and whether the first request of a client was seen; undefined for an anonymous visitor. */
 export function connectLines(call: PageCall, connected: boolean | undefined, token = 'TOKEN'): Html {
@@ -100,20 +97,19 @@ export function connectLines(call: PageCall, connected: boolean | undefined, tok
             The token is in the lines below. This is the only time that it is shown.
           </p>`
     }
-    <section>
-      <p class="hint">The lines work in bash, PowerShell and cmd.</p>
+    <nav class="pages" aria-label="Clients">
+      ${Object.entries(clients).map(([id, text]) => html`<a href="#${id}">${text}</a>`)}
+    </nav>
+    <p class="hint">The lines work in bash, PowerShell and cmd.</p>
+    <section id="dotnet">
       <h2>dotnet and NuGet</h2>
       <p>${whyOnlySource} These lines remove it, and add this feed:</p>
       ${lines(sourceLines(index, token).join('\n'), 'the lines that make this feed the only source')}
       <p>Publish a package:</p>
       ${lines(`dotnet nuget push PACKAGE.nupkg --source entrepot --api-key ${token}${insecure}`, 'the line that publishes')}
-      <details>
-        <summary>nuget.config of a repository</summary>
-        ${lines(nugetConfig(index, true), 'the file nuget.config')}
-        <p>NuGet replaces <code>%NUGET_TOKEN%</code> by the environment variable of this name, on each system.</p>
-      </details>
+      ${nugetConfigPart(index, 'nuget.config of a repository')}
     </section>
-    <section>
+    <section id="ide">
       <h2>Visual Studio and Rider</h2>
       <p>
         Both read the <code>nuget.config</code> above. Or, in Visual Studio:
@@ -123,7 +119,7 @@ export function connectLines(call: PageCall, connected: boolean | undefined, tok
       </p>
       ${lines(index, 'the address of the feed')}
     </section>
-    <section>
+    <section id="docker">
       <h2>docker</h2>
       ${lines(`echo ${token}| docker login ${host} --username api --password-stdin`, 'the line that signs docker in')}
       ${lines(`docker pull ${host}/alpine\ndocker tag ${host}/alpine ${host}/team/app:1.0\ndocker push ${host}/team/app:1.0`, 'a pull, a name for an image, and a push')}
@@ -135,14 +131,14 @@ export function connectLines(call: PageCall, connected: boolean | undefined, tok
         </p>`
       }
     </section>
-    <section>
+    <section id="podman">
       <h2>podman, buildah, skopeo</h2>
       ${lines(
         `echo ${token}| podman login ${host} --username api --password-stdin${isPlain ? ' --tls-verify=false' : ''}\npodman pull ${isPlain ? '--tls-verify=false ' : ''}${host}/alpine`,
         'the lines for podman',
       )}
     </section>
-    <section>
+    <section id="github">
       <h2>GitHub Actions</h2>
       <p>
         Without a secret: <a href="/console/publishers">a rule for a CI</a> lets a workflow exchange its identity for a
@@ -150,12 +146,12 @@ export function connectLines(call: PageCall, connected: boolean | undefined, tok
       </p>
       ${lines(actionsSteps(index, host), 'steps of a workflow')}
     </section>
-    <section>
+    <section id="gitlab">
       <h2>GitLab CI</h2>
       <p>With a masked variable <code>ENTREPOT_TOKEN</code>, or with a rule for a CI as above:</p>
       ${lines(gitlabJob(index, host), 'a job of .gitlab-ci.yml')}
     </section>
-    <section>
+    <section id="containerd">
       <h2>containerd and Kubernetes</h2>
       <p>As a mirror of Docker Hub, in <code>/etc/containerd/certs.d/docker.io/hosts.toml</code>:</p>
       ${lines(hostsToml(registry, token), 'the file hosts.toml')}
@@ -175,7 +171,7 @@ export function connectLines(call: PageCall, connected: boolean | undefined, tok
         'the line that creates a pull secret',
       )}
     </section>
-    <section>
+    <section id="debuggers">
       <h2>Debuggers</h2>
       <p>The address of the symbol server. It takes a token as the password of any user name:</p>
       ${lines(`${feed}/v3/symbols`, 'the address of the symbol server')}
@@ -184,7 +180,7 @@ export function connectLines(call: PageCall, connected: boolean | undefined, tok
         'the line that downloads symbols',
       )}
     </section>
-    <section>
+    <section id="curl">
       <h2>curl</h2>
       ${lines(`curl --header "Authorization: Bearer ${token}" ${base}/v1/packages`, 'a request to the API')}
     </section>`;
@@ -233,8 +229,23 @@ function gitlabJob(index: string, host: string): string {
     - echo "$ENTREPOT_TOKEN" | docker login ${host} --username api --password-stdin`;
 }
 
+/** A `nuget.config` with the feed at `index`, folded; with credentials, unless the visitor reads without a token. */
+export function nugetConfigPart(index: string, summary: string, withCredentials = true): Html {
+  return html`<details>
+    <summary>${summary}</summary>
+    ${lines(nugetConfig(index, withCredentials), 'the file nuget.config')}
+    ${
+      withCredentials &&
+      html`<p>
+        NuGet replaces <code>%NUGET_TOKEN%</code> by the environment variable of this name, on each system. Put a token
+        in it.
+      </p>`
+    }
+  </details>`;
+}
+
 /** A \`nuget.config\` with the feed at \`index\` only; with \`withCredentials\`, the token comes from the environment. */
-export function nugetConfig(index: string, withCredentials = false): string {
+function nugetConfig(index: string, withCredentials: boolean): string {
   const credentials = `
   <packageSourceCredentials>
     <entrepot>

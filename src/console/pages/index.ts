@@ -29,6 +29,9 @@ import { usagePage } from './account/usage.ts';
 import { explainPage } from './mirror/explain.ts';
 import { failedRequestsPage } from './mirror/failed-requests.ts';
 import { newWaiverPage, waiverPage, waiversPage } from './mirror/waivers.ts';
+import { bundleImportPage, bundleSegmentsPage } from './mirror/bundle-import.ts';
+import { bundlePage, newBundlePage } from './mirror/bundle.ts';
+import { bundlesPage } from './mirror/bundles.ts';
 import { prefetchPage, prefetchRunPage } from './mirror/prefetch.ts';
 import { deliveryPage } from './operations/webhook-delivery.ts';
 import { deleteWebhookPage, secretPage, webhookPage } from './operations/webhook.ts';
@@ -65,6 +68,12 @@ export const pages: readonly Page[] = [
   dropEntriesPage,
   prefetchPage,
   prefetchRunPage,
+  bundlesPage,
+  newBundlePage,
+  bundleImportPage,
+  bundleSegmentsPage,
+  // After the pages whose last segment is no ID.
+  bundlePage,
   usagePage,
   storagePage,
   tokensPage,

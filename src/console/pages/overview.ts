@@ -6,9 +6,11 @@ import { ago, bytesText, countText, counted, figure, ratio, sizeHtml } from '../
 import { html, type Html } from '../framework/html.ts';
 import { may } from '../framework/layout.ts';
 import type { Page, PageCall, PageView } from '../framework/page.ts';
+import { sparkline } from '../framework/plot.ts';
 import { facts } from '../framework/table.ts';
 import { marksOf } from './packages/findings.ts';
-import { connectLines, isConnected } from './connect.ts';
+import { datesFrom } from './account/usage.ts';
+import { connectLines } from './connect.ts';
 import { eventRows } from './operations/event-rows.ts';
 import { addressOf, isInTrouble, stateOf } from './mirror/mirror.ts';
 
@@ -20,8 +22,8 @@ export const overviewPage: Page = {
   show: async (call): Promise<PageView> => {
     const page = { title: 'Overview', json: '/v1/account/usage' };
     if (call.principal.kind === 'anonymous') return { ...page, body: anonymousBody };
-    const report = await call.api.call('getUsage', usageSchema);
-    if (await isConnected(call, report)) return { ...page, body: await accountBody(call, report) };
+    const own = await call.api.call('getAccount', account);
+    if (own.usage.is_used) return { ...page, body: await accountBody(call, own) };
     return { title: 'Connect your first client', body: connectLines(call, false), json: '/v1/account' };
   },
 };
@@ -31,19 +33,24 @@ const anonymousBody = html`<p>
   <a href="/console/sign-in">sign in</a> to see the usage of an account.
 </p>`;
 
-async function accountBody({ api, now, principal }: PageCall, report: z.input<typeof usageSchema>): Promise<Html> {
+async function accountBody(
+  { api, now, principal }: PageCall,
+  { name, limits }: z.input<typeof account>,
+): Promise<Html> {
   const seesEvents = may(principal, 'admin') || may(principal, 'operate');
-  const [{ name, limits }, recent, upstreams, warned] = await Promise.all([
-    api.call('getAccount', account),
+  const [report, recent, upstreams, warned] = await Promise.all([
+    api.call('getUsage', usageSchema, { query: { granularity: 'day', limit: '62' } }),
     seesEvents ? api.call('listEvents', eventList, { query: { limit: '10' } }) : undefined,
     may(principal, 'operate') ? api.call('listUpstreams', upstreamList) : undefined,
     api.call('listFindings', findingList, { query: { limit: '1' } }),
   ]);
   const { storage, bandwidth, requests, as_of: asOf } = report;
   const asked = requests.cache_hits + requests.cache_misses;
+  const byDay = new Map(report.items.map(({ date, downloads }) => [date, downloads]));
+  const daily = datesFrom(Date.parse(report.period.start), now).map((date) => byDay.get(date) ?? 0);
   return html`<dl class="figures">
       ${storedFigure(storage)}
-      ${figure('Downloads this month', countText(requests.downloads), `${bytesText(bandwidth.egress_bytes)} sent`)}
+      ${figure('Downloads this month', html`${countText(requests.downloads)} ${sparkline(daily, 'download')}`, `${bytesText(bandwidth.egress_bytes)} sent`)}
       ${figure('Uploads this month', countText(requests.uploads), `${bytesText(bandwidth.ingress_bytes)} received`)}
       ${figure('Answered without the upstream', ratio(requests.cache_hits, asked), `${countText(requests.cache_hits)} of ${countText(asked)} mirrored requests`)}
     </dl>

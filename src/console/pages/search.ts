@@ -4,8 +4,10 @@ import { countText, originOf, short } from '../framework/format.ts';
 import { html, type Html } from '../framework/html.ts';
 import { choice, given, imagePath, originChoice, packagePath, pageLinks, withQuery } from '../framework/links.ts';
 import { isDomainError } from '../../runtime/errors.ts';
+import { may } from '../framework/layout.ts';
 import type { Page, PageCall } from '../framework/page.ts';
 import { table } from '../framework/table.ts';
+import { explainPath } from './mirror/explain.ts';
 import { marksOf } from './packages/findings.ts';
 
 /** Most characters of a search; `/v1/search` refuses more. */
@@ -26,7 +28,8 @@ export const searchPage: Page = {
     const place = await placeOf(call, text);
     return {
       title: 'Search',
-      body: html`${filters(query)} ${place} ${items.length > 0 ? hitTable(items) : !place && empty(query)}
+      body: html`${filters(query)} ${place}
+      ${items.length > 0 ? hitTable(items) : !place && empty(query, may(call.principal, 'operate'))}
       ${pageLinks(path, query, next)}`,
       json: withQuery('/v1/search', query),
     };
@@ -51,13 +54,14 @@ function filters(query: Readonly<Record<string, string>>): Html {
   </form>`;
 }
 
-function empty({ kind, origin, cursor, q }: Record<string, string>): Html {
+function empty({ kind, origin, cursor, q }: Record<string, string>, mayExplain: boolean): Html {
   if (cursor) return html`<p class="empty">No further results.</p>`;
   const isFiltered = kind || origin;
   return html`<p class="empty">
     Nothing found. A package or an image of an upstream appears here after its first download.
     ${isFiltered && html`<a href="${withQuery('/console/search', { q })}">Search without filters</a>, or see`}
     ${!isFiltered && 'See'} <a href="/console/connect">how to connect a client</a>.
+    ${mayExplain && html`<a href="${explainPath(kind || 'package', q!)}">Explain a name</a> says why one is not here.`}
   </p>`;
 }
 

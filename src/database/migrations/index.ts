@@ -48,6 +48,9 @@ import { withdrawn } from './051-withdrawn.ts';
 import { knownBadMigrations } from './052-known-bad.ts';
 import { policyReleases } from './053-policy-releases.ts';
 import { waiverMigrations } from './054-waivers.ts';
+import { bundleMigrations } from './055-bundles.ts';
+import { bundleRuns } from './056-bundle-runs.ts';
+import { bundleRevocations } from './057-bundle-revocations.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -100,4 +103,7 @@ export const migrations: readonly Migration[] = [
   ...knownBadMigrations,
   ...policyReleases,
   ...waiverMigrations,
+  ...bundleMigrations,
+  ...bundleRuns,
+  ...bundleRevocations,
 ];

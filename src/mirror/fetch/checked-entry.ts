@@ -29,7 +29,7 @@ export class WrongDigest extends Error {
 }
 
 /** Content that was checked, and how it is stored. */
-interface CheckedEntry {
+export interface CheckedEntry {
   staged: StagedFile;
   metadata: EntryMetadata;
   keys: EntryKey[];

@@ -45,6 +45,9 @@ export interface EntryDescription {
   aliases?(metadata: EntryMetadata): EntryKey[];
 }
 
+/** Content of an upstream with the time that it may be served. */
+export type DescribedEntry = EntryDescription & { lifetime: Lifetime };
+
 /** A resource of an upstream: content, and how it is fetched. */
 export interface MirrorResource extends EntryDescription {
   /** For messages to clients. The key has the ID. */

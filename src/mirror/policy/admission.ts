@@ -12,6 +12,8 @@ export interface MirroredName {
   /** The names by which patterns mean it, in lower case. */
   shown: readonly string[];
   facts: NameFacts;
+  /** Whether these are facts of a time in the past. */
+  isPast?: boolean;
 }
 
 /** What is known of the references of a name. It is read only for a policy that needs it. */
@@ -96,14 +98,23 @@ export type Verdict = 'allow' | 'hold' | { denied: string; isHidden?: boolean };
 type Verdicts = (reference: string) => Verdict;
 
 /**
- * Resolves to the verdicts on `references` of a name; undefined if clients get all of them. `purpose` says whether lists or
- * content are asked for.
+ * Resolves to the verdicts on `references` of a name; undefined if clients get all of them and nothing would be refused. A
+ * function that is returned again has the same verdicts as before.
  */
 export type Judge = (
   name: MirroredName,
   references: readonly string[],
-  purpose: 'list' | 'content',
+  purpose: Purpose,
 ) => Promise<Verdicts | undefined>;
+
+/** Whether lists or content are asked for. With `request`, content that a client requested: a refusal is counted. */
+export type Purpose = 'list' | 'content' | 'request';
+
+/** Items that lists show, and what told the references of all. */
+interface Shown {
+  referenceOf: unknown;
+  items: readonly unknown[];
+}
 
 /**
  * Decides which references of upstreams are shown and served. All readers of mirrored content pass it: lists by `listed`,
@@ -111,6 +122,8 @@ export type Judge = (
  */
 export class Admission {
   readonly #judge: Judge;
+  /** Those of items that lists show, for functions of the judge that it returned more than once. */
+  readonly #shown = new WeakMap<Verdicts, WeakMap<readonly unknown[], Shown>>();
 
   constructor(judge: Judge) {
     this.#judge = judge;
@@ -130,9 +143,13 @@ export class Admission {
     return (await this.#judge(name, [], 'list')) !== undefined;
   }
 
-  /** Those of `items` that lists show. */
+  /** Those of `items` that lists show. For the same arguments and verdicts it is the same array. */
   async listed<T>(name: MirroredName, items: readonly T[], referenceOf: (item: T) => string): Promise<readonly T[]> {
-    if (items.length === 0 || !(await this.isLimited(name))) return items;
+    if (items.length === 0) return items;
+    const limit = await this.#judge(name, [], 'list');
+    if (!limit) return items;
+    const known = this.#shown.get(limit)?.get(items);
+    if (known?.referenceOf === referenceOf) return known.items as readonly T[];
     const references: string[] = [];
     for await (const item of withPauses(items)) references.push(referenceOf(item));
     const verdictOf = await this.#judge(name, references, 'list');
@@ -140,25 +157,40 @@ export class Admission {
     const shown: T[] = [];
     for await (const [index, reference] of withPauses(references.entries()))
       if (!isHidden(verdictOf(reference))) shown.push(items[index]!);
-    return shown;
+    const found = shown.length === items.length ? items : shown;
+    let ofVerdicts = this.#shown.get(verdictOf);
+    if (!ofVerdicts) this.#shown.set(verdictOf, (ofVerdicts = new WeakMap()));
+    ofVerdicts.set(items, { referenceOf, items: found });
+    return found;
   }
 
-  /** Whether the content of all `references` may be served; false if one is held. Throws `Denied`. */
+  /** Whether content that a client requested may be served, by all `references`; false if one is held. Throws `Denied`. */
   async serves(name: MirroredName, ...references: readonly string[]): Promise<boolean> {
-    const verdicts = await this.verdicts(name, references);
-    if (verdicts.includes('hold')) return false;
-    for (const verdict of verdicts) if (typeof verdict === 'object') throw new DomainError('Denied', verdict.denied);
-    return true;
+    return isServed((await this.decided(name, references, 'request')) ?? []);
   }
 
-  /** The verdict on the content of each of `references`. */
-  async verdicts(name: MirroredName, references: readonly string[]): Promise<readonly Verdict[]> {
-    const verdictOf = await this.#judge(name, references, 'content');
-    return references.map((reference) => verdictOf?.(reference) ?? 'allow');
+  /** The verdicts on the content of `references`; undefined if nothing of the name is refused, or would be. */
+  async decided(
+    name: MirroredName,
+    references: readonly string[],
+    purpose: 'content' | 'request' = 'content',
+  ): Promise<readonly Verdict[] | undefined> {
+    const verdictOf = await this.#judge(name, references, purpose);
+    return verdictOf && references.map(verdictOf);
   }
+}
+
+/** False if something is held. Throws `Denied` if something is denied. */
+export function isServed(verdicts: readonly Verdict[]): boolean {
+  if (verdicts.includes('hold')) return false;
+  for (const verdict of verdicts) if (typeof verdict === 'object') throw new DomainError('Denied', verdict.denied);
+  return true;
 }
 
 /** Whether lists do not show it: what is not there, or not yet. */
 export function isHidden(verdict: Verdict): boolean {
   return verdict === 'hold' || (typeof verdict === 'object' && verdict.isHidden === true);
 }
+
+/** Holds and refuses nothing. */
+export const noJudge: Judge = () => Promise.resolve(undefined);

@@ -46,8 +46,29 @@ export function entryId({ upstream, kind, name, reference }: EntryKey): string {
     .digest('hex');
 }
 
-function ownerOf({ upstream, name }: EntryKey): NameOwner {
+/** The name of an entry in the history. */
+export function nameOwner({ upstream, name }: EntryKey): NameOwner {
   return { accountId: 0, upstream, name };
+}
+
+/** The row of an entry. `usedAt` is in milliseconds since 1970 UTC. */
+export function rowOf(key: EntryKey, metadata: EntryMetadata, usedAt: number) {
+  return {
+    id: entryId(key),
+    upstream: key.upstream,
+    kind: key.kind,
+    name: key.name,
+    reference: key.reference,
+    digest: metadata.digest,
+    size_bytes: metadata.size,
+    content_type: metadata.type,
+    etag: metadata.etag,
+    last_modified: metadata.lastModified,
+    attributes: JSON.stringify(metadata.attributes),
+    stored_at: metadata.storedAt,
+    validated_at: metadata.validatedAt,
+    used_at: usedAt,
+  };
 }
 
 /** The entries in the database, with a cache in front of it. */
@@ -154,34 +175,19 @@ export class Entries {
     metadata: EntryMetadata,
     sightings: readonly SeenReference[] = [],
   ): Promise<void> {
-    const rows = keys.map((key) => ({
-      id: entryId(key),
-      upstream: key.upstream,
-      kind: key.kind,
-      name: key.name,
-      reference: key.reference,
-      digest: metadata.digest,
-      size_bytes: metadata.size,
-      content_type: metadata.type,
-      etag: metadata.etag,
-      last_modified: metadata.lastModified,
-      attributes: JSON.stringify(metadata.attributes),
-      stored_at: metadata.storedAt,
-      validated_at: metadata.validatedAt,
-      used_at: this.#now(),
-    }));
+    const rows = keys.map((key) => rowOf(key, metadata, this.#now()));
     // A background task does not count as a use: an entry that exists keeps its time of last use.
     const kept = BackgroundTask.current ? ['id', 'used_at'] : ['id'];
     const changed = Object.keys(rows[0]!).filter((column) => !kept.includes(column));
     await tx.upsert('mirror_entries', ['id'], rows, changed.map((column) => `${column} = new.${column}`).join(', '));
-    await record(tx, ownerOf(keys[0]!), sightings, this.#now());
+    await record(tx, nameOwner(keys[0]!), sightings, this.#now());
     // Content with a history is what people look for by name.
     if (sightings.length > 0) await addWords(tx, keys[0]!);
   }
 
   /** Records `sightings` of content that is not stored. */
   async record(key: EntryKey, sightings: readonly SeenReference[]): Promise<void> {
-    await this.#database.transaction((tx) => record(tx, ownerOf(key), sightings, this.#now()));
+    await this.#database.transaction((tx) => record(tx, nameOwner(key), sightings, this.#now()));
   }
 
   /** Records that the upstream still has the stored content. */

@@ -46,7 +46,9 @@ export async function evict(
   const pace = new Pace(signal);
   let after = { used_at: 0, id: '' };
   if (total > maxSize) await new BackgroundTask(signal).run(() => writeKept(database, contentsOfWithdrawn));
-  const stays = (table: string) => `(${offlineIn(table, offline)} OR (${withdrawnIn(table, upstreams)}))`;
+  const stays = (table: string) =>
+    `(${offlineIn(table, offline)} OR (${withdrawnIn(table, upstreams)})
+      OR EXISTS (SELECT 1 FROM mirror_counted_on c WHERE c.digest = ${table}.digest))`;
   const staying = [...offline, ...upstreams];
   while (total > maxSize) {
     const rows: EvictionRow[] = await database.select<EvictionRow>(

@@ -1,4 +1,6 @@
 import { pagesOf } from '../../runtime/pages.ts';
+import { rankedRows } from '../../database/ranked-rows.ts';
+import type { Rank, Ranked } from '../../runtime/ranked.ts';
 import { placeholders, type Database, type Value } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import type { EntryMetadata } from './entries.ts';
@@ -19,6 +21,8 @@ export interface ListedEntry {
   storedAt: number;
   usedAt: number;
 }
+
+type UsedEntry = Pick<ListedEntry, 'upstream' | 'name' | 'reference' | 'digest' | 'usedAt'>;
 
 /** Entries of one kind; with `upstreams`, of the upstreams with these IDs only. */
 interface Selection {
@@ -209,22 +213,28 @@ export async function totalsOfNames(
   return totals;
 }
 
-/** The tags of a kind that were used after `since` (milliseconds since 1970 UTC), read page by page. */
-export async function* usedTags(
+/** Up to `limit` entries of a kind whose reference is no digest, those first that were stored last. */
+export function newestEntries(
   database: Database,
-  kind: string,
-  since: number,
-): AsyncGenerator<{ upstream: string; name: string; tag: string }> {
+  { upstream, kind }: { upstream: string; kind: string },
+  limit: number,
+  after: Rank | undefined,
+): Promise<Ranked<Pick<ListedEntry, 'name' | 'reference'>>[]> {
+  const from = `mirror_entries WHERE upstream = ? AND kind = ? AND ${isTag}`;
+  const ranked = { columns: 'name, reference', from, values: [upstream, kind], value: 'stored_at', name: 'id' };
+  return rankedRows(database, ranked, limit, after);
+}
+
+/** The entries of a kind that were used after `since` (milliseconds since 1970 UTC), read page by page. */
+export async function* usedEntries(database: Database, kind: string, since: number): AsyncGenerator<UsedEntry> {
   let [id, usedAt] = ['', since];
   for (;;) {
-    const rows = await database.select<Pick<Row, 'upstream' | 'name' | 'reference' | 'usedAt'> & { id: string }>(
-      `SELECT id, upstream, name, reference, used_at AS usedAt FROM mirror_entries
+    const rows = await database.select<UsedEntry & { id: string }>(
+      `SELECT id, upstream, name, reference, digest, used_at AS usedAt FROM mirror_entries
        WHERE (used_at > ? OR (used_at = ? AND id > ?)) AND kind = ? ORDER BY used_at, id LIMIT ?`,
       [usedAt, usedAt, id, kind, page],
     );
-    for (const { upstream, name, reference } of rows) {
-      if (!reference.includes(':')) yield { upstream, name, tag: reference };
-    }
+    yield* rows;
     const last = rows.at(-1);
     if (!last || rows.length < page) return;
     [id, usedAt] = [last.id, last.usedAt];

@@ -18,12 +18,13 @@ export function mirrorReferences(
   const account = cases.length > 0 ? `CASE upstream ${cases.join(' ')} END` : 'NULL';
   return {
     origin: 'mirrored',
-    tables: ['mirror_entries'],
+    tables: ['mirror_entries', 'mirror_staged'],
     owned: [`SELECT ${account} AS account_id, digest FROM mirror_entries WHERE digest > ? AND digest <= ?`],
     async forget(tx, digest) {
       const entries = 'SELECT id FROM mirror_entries WHERE digest = ?';
       await tx.run(`DELETE FROM mirror_withdrawn WHERE id IN (${entries})`, [digest]);
       await tx.run('DELETE FROM mirror_entries WHERE digest = ?', [digest]);
+      await tx.run('DELETE FROM mirror_staged WHERE digest = ?', [digest]);
     },
   };
 }

@@ -1,14 +1,19 @@
 import type { Database } from '../../database/database.ts';
 import { digestsOf, firstSeen, latestDigests, record, type ReferenceKind } from '../../history/history.ts';
+import { Recent } from '../../runtime/recent.ts';
 import type { EntryKey } from './entries.ts';
 
 /** A name of an upstream. */
 type Name = Pick<EntryKey, 'upstream' | 'name'>;
 
+/** Manifests whose time is kept in memory. */
+const maxManifests = 10_000;
+
 /** When mirrored content was first seen here. Times are in milliseconds since 1970 UTC. */
 export class Sightings {
   readonly #database: Database;
   readonly #now: () => number;
+  readonly #manifests = new Recent<string, number>(maxManifests);
 
   constructor(database: Database, now: () => number) {
     this.#database = database;
@@ -18,6 +23,16 @@ export class Sightings {
   /** When each of `references` of a name was first recorded. */
   firstSeen(name: Name, kind: ReferenceKind, references: readonly string[]): Promise<Map<string, number>> {
     return firstSeen(this.#database, ownerOf(name), kind, references);
+  }
+
+  /** When a manifest was first recorded; from memory if that is known, because it does not change. */
+  async manifestSeenAt(name: Name, digest: string): Promise<number | undefined> {
+    const key = `${name.upstream} ${name.name} ${digest}`;
+    const known = this.#manifests.get(key);
+    if (known !== undefined) return known;
+    const seenAt = (await this.firstSeen(name, 'manifest', [digest])).get(digest);
+    if (seenAt !== undefined) this.#manifests.set(key, seenAt);
+    return seenAt;
   }
 
   /** When the upstream first offered each of `references`, which have no date. Records those that are new. */

@@ -2,8 +2,10 @@ import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import { LRUCache } from 'lru-cache';
 import { cacheStatus, type Served } from '../../http/cache-status.ts';
+import { jsonInPieces } from '../../http/json-pieces.ts';
 import { sendBytes, sendContent } from '../../http/send.ts';
 import { digestOf } from '../../runtime/digest.ts';
+import { concatInTurns } from '../../runtime/long-texts.ts';
 import { contentOf, keptOverhead, ownBytes } from '../../storage/files/content.ts';
 import type { Sourced } from '../source/package-source.ts';
 import { hives, type Hive } from './addresses.ts';
@@ -77,8 +79,8 @@ async function sendBuilt(
 
 /** Clients of a compressed hive expect gzip, also when they do not ask for it. */
 async function bytesOf(form: Form, document: object): Promise<Buffer> {
-  const text = JSON.stringify(document);
-  return isCompressed(form) ? compress(text, { level: 4 }) : Buffer.from(text);
+  const bytes = await concatInTurns(await jsonInPieces(document));
+  return isCompressed(form) ? compress(bytes, { level: 4 }) : bytes;
 }
 
 function isCompressed(form: Form): boolean {

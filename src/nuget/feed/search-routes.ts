@@ -1,8 +1,8 @@
 import type { Router } from 'express';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
-import { sendJson } from '../../http/send.ts';
+import { sendLongJson } from '../../http/json-pieces.ts';
 import { splitTarget } from '../../http/target.ts';
-import { pause, withPauses } from '../../runtime/event-loop.ts';
+import { withPauses } from '../../runtime/event-loop.ts';
 import type { SearchRequest } from '../source/merged-search.ts';
 import { isPackageId } from '../format/nuspec.ts';
 import { searchTargets, type SearchTargets } from '../format/frameworks.ts';
@@ -31,8 +31,7 @@ export function addSearching(router: Router, answering: Answering, { search }: F
       const hive = options.semVer2 ? 'registration-gz-semver2' : 'registration';
       const results: object[] = [];
       for await (const hit of withPauses(limitHits(value.data))) results.push(searchResult(addresses, hive, hit));
-      await pause();
-      sendJson(request, response, 200, { totalHits: value.totalHits, data: results }, changing(served));
+      await sendLongJson(request, response, { totalHits: value.totalHits, data: results }, changing(served));
     }),
   );
 
@@ -45,12 +44,11 @@ export function addSearching(router: Router, answering: Answering, { search }: F
       const id = text(parameters, 'id');
       if (id === undefined) {
         const found = await search.findIds(accountId, searchRequestOf(parameters, true), options);
-        sendJson(request, response, 200, found.value, changing(found.served));
-        return;
+        return sendLongJson(request, response, found.value, changing(found.served));
       }
       const found = isPackageId(id) ? await search.versions(accountId, id, options) : undefined;
       const headers = changing(found?.served ?? 'hosted');
-      sendJson(request, response, 200, { data: found?.value ?? [] }, headers);
+      await sendLongJson(request, response, { data: found?.value ?? [] }, headers);
     }),
   );
 }

@@ -6,8 +6,8 @@ import type { Addresses } from './addresses.ts';
 
 /** Most pages that an index may name. */
 const maxPages = 16;
-/** Most characters of a page's name: NuGet's client reports a longer one as a failure of the source (NU1900). */
-const maxName = 32;
+/** The names of pages that NuGet's client takes. It reports others, such as those with a dot, as a failure of the source (NU1900). */
+const validName = /^[0-9A-Za-z-]{1,32}$/;
 /** Date of the account's page while it never had an advisory. Clients warn at audits if a feed has no vulnerability data. */
 const oldest = Date.UTC(2024, 0, 1);
 
@@ -31,7 +31,7 @@ export function vulnerabilityIndex(
       '@updated': new Date(own.changedAt ?? oldest).toISOString().replace('Z', '0000Z'),
     },
     ...pages.slice(0, maxPages - 1).map((page) => ({
-      '@name': within(`${page.upstream}-${page.name}`),
+      '@name': valid(`${page.upstream}-${page.name}`),
       '@id': addresses.at(`vulnerabilities/${encodeURIComponent(page.upstream)}/${page.name}.json`),
       '@updated': page.updated,
     })),
@@ -47,8 +47,8 @@ function nameOf({ page }: OwnAdvisories): string {
   return `base-${shortDigest(JSON.stringify(page))}`;
 }
 
-function within(name: string): string {
-  return name.length <= maxName ? name : shortDigest(name);
+function valid(name: string): string {
+  return validName.test(name) ? name : shortDigest(name);
 }
 
 function shortDigest(text: string): string {

@@ -14,7 +14,7 @@ const retryAfter = 15;
 /** A thread without work ends after this many milliseconds, because it takes some MiB of memory. */
 const idle = 10_000;
 /** Bytes of a text that become lines in one step. */
-const step = 64 * 1024;
+const step = 16 * 1024;
 
 /**
  * Reads bytes that others made. The result depends only on the arguments, and is one text, because a thread can pass on its bytes.

@@ -55,7 +55,7 @@ export async function changeDeprecation(
   const batches = versions === 'all' ? undefined : await existingKeys(context.database, accountId, id, versions);
   const each = async (keys: readonly string[] | undefined, after: string) => {
     const one = { accountId, id, keys, after, now: context.now() };
-    return context.database.transaction((tx) => changeBatch(tx, one, change));
+    return context.database.transaction((tx) => changeNotices(tx, one, change));
   };
   let changed = 0;
   if (batches) {
@@ -111,8 +111,8 @@ interface Batch {
   now: number;
 }
 
-/** `next` is where the next batch starts; undefined after the last one. */
-async function changeBatch(
+/** Changes versions of one package in a transaction. `next` is where the next batch starts; undefined after the last one. */
+export async function changeNotices(
   tx: Transaction,
   { accountId, id, keys, after, now }: Batch,
   { deprecation, listed }: DeprecationChange,

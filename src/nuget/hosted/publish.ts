@@ -5,11 +5,13 @@ import { recordEvent } from '../../events/record.ts';
 import type { Arrival } from '../../storage/blobs/blob-store.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { FeedContext } from './feed-context.ts';
+import type { HostedDeprecation } from '../format/deprecation.ts';
 import { bytesOfMetadata, metadataOf, type VersionMetadata } from '../format/metadata.ts';
 import { readNupkg, type Nupkg } from '../format/nupkg.ts';
 import { keyOfVersion, lockPackage, lockVersion, packageKey, refreshPackage } from './packages.ts';
 import { bytesOfSymbols } from './symbol-packages.ts';
-import { lowestStanding } from '../format/terms.ts';
+import { lowestStanding, standingOf } from '../format/terms.ts';
+import { movePackage, type IndexedPackage } from './term-index.ts';
 import { fullString, isPrerelease, normalize, sortKey, versionKey } from '../format/version.ts';
 
 /** Most versions of a package, because some documents list all of them. */
@@ -26,23 +28,40 @@ export interface Published {
   warnings: string[];
 }
 
-/** A package that was read, with its files staged for the commit. */
-interface StagedPackage {
-  nupkg: Nupkg;
+/** A package that was read, and the files of it that are served by themselves. */
+export interface PackageFiles {
+  nuspec: Pick<Nupkg['nuspec'], 'id'>;
+  version: Nupkg['version'];
+  semVer2: boolean;
+  iconType: string | undefined;
   /** Bytes of the nupkg. */
   size: number;
   digests: Record<'nupkg' | 'sha512' | 'nuspec', Digest> & { readme?: Digest; icon?: Digest };
   metadata: VersionMetadata;
   metadataBytes: number;
-  arrivals: Arrival[];
+}
+
+/** What is known of the id and the version before the files are staged. */
+interface Known {
   /** Whether this is a stored version with damaged files, which this push repairs. */
   isRepair: boolean;
   /** The upstream that the id is mirrored from, if the account does not claim the id yet. */
   mirroredFrom: string | undefined;
 }
 
-/** What is known of the id and the version before the files are staged. */
-type Known = Pick<StagedPackage, 'isRepair' | 'mirroredFrom'>;
+/** A version that another server has published before. */
+export interface EarlierVersion {
+  /** Where it comes from, for the event. */
+  from: string;
+  /** The keys of the id and the version that the package must have. */
+  id: string;
+  version: string;
+  /** Milliseconds since 1970 UTC; undefined if it is not known. */
+  publishedAt: number | undefined;
+  listed: boolean;
+  downloads: number;
+  deprecation: HostedDeprecation | undefined;
+}
 
 /** The checks of a push that depend on who pushes. */
 interface PushChecks {
@@ -50,6 +69,8 @@ interface PushChecks {
   permit: (id: string) => void;
   /** The name of the upstream that the id is mirrored from. */
   mirroredFrom: (id: string) => Promise<string | undefined>;
+  /** Of an import. Such a package may lack elements of its nuspec that a new one needs, because clients use it already. */
+  earlier?: EarlierVersion;
 }
 
 /**
@@ -63,37 +84,56 @@ export async function publish(
   staged: StagedFile,
   checks: PushChecks,
 ): Promise<Published> {
-  const prepared = await stageParts(context, accountId, staged, checks);
-  const { nupkg, size, digests, metadataBytes, arrivals, isRepair } = prepared;
-  const { id } = nupkg.nuspec;
-  const version = normalize(nupkg.version);
-  return context.blobs.commit(arrivals, async (tx) => {
-    const now = context.now();
-    const { row, knownAs, isNew, versions } = await claim(tx, accountId, id, now);
-    const values = [row, versionKey(nupkg.version)];
-    const existing = await tx.get<{ nupkg_digest: Digest }>(
-      'SELECT nupkg_digest FROM package_versions WHERE package_row = ? AND version_key = ?',
-      values,
-    );
-    if (existing && isRepair && existing.nupkg_digest === digests.nupkg) {
-      return { id, version, replaces: undefined, warnings: [repaired] };
-    }
-    if (existing) throw alreadyExists(nupkg);
-    if (versions >= maxVersions) throw tooManyVersions(id);
-    await insertVersion(tx, row, prepared, now);
-    await tx.run(
-      `UPDATE packages SET version_count = version_count + 1, size_bytes = size_bytes + ?,
-         metadata_bytes = metadata_bytes + ?,
-         largest_metadata = CASE WHEN largest_metadata < ? THEN ? ELSE largest_metadata END WHERE id = ?`,
-      [size, metadataBytes, metadataBytes, metadataBytes, row],
-    );
-    await refreshPackage(tx, row, now);
-    const replaces = isNew ? prepared.mirroredFrom : undefined;
-    const subject = { kind: 'package', name: id, reference: version } as const;
-    const details = { size_bytes: size, ...(replaces !== undefined && { taken_over_from: replaces }) };
-    await recordEvent(tx, { type: 'package.published', accountId, subject, details }, now);
-    return { id, version, replaces, warnings: warningsOf(nupkg, knownAs) };
-  });
+  const { files, arrivals, ...known } = await stageParts(context, accountId, staged, checks);
+  return context.blobs.commit(arrivals, (tx) =>
+    writeVersion(tx, accountId, files, { ...known, earlier: checks.earlier }, context.now()),
+  );
+}
+
+/**
+ * Publishes a package whose files are stored in the same transaction, or are held until it ends. Throws `AlreadyExists`, and
+ * `Invalid` for a package with too many versions.
+ */
+export async function writeVersion(
+  tx: Transaction,
+  accountId: number,
+  files: PackageFiles,
+  { isRepair, mirroredFrom, earlier }: Known & { earlier?: EarlierVersion | undefined },
+  now: number,
+): Promise<Published> {
+  const { size, digests, metadataBytes } = files;
+  const { id } = files.nuspec;
+  const version = normalize(files.version);
+  const { row, knownAs, isNew, versions } = await claim(tx, accountId, id, now);
+  const values = [row, versionKey(files.version)];
+  const existing = await tx.get<{ nupkg_digest: Digest }>(
+    'SELECT nupkg_digest FROM package_versions WHERE package_row = ? AND version_key = ?',
+    values,
+  );
+  if (existing && isRepair && existing.nupkg_digest === digests.nupkg) {
+    return { id, version, replaces: undefined, warnings: [repaired] };
+  }
+  if (existing) throw alreadyExists(files);
+  if (versions >= maxVersions) throw tooManyVersions(id);
+  await insertVersion(tx, row, files, now, earlier);
+  const deprecated = earlier?.deprecation ? 1 : 0;
+  await tx.run(
+    `UPDATE packages SET version_count = version_count + 1, size_bytes = size_bytes + ?,
+       metadata_bytes = metadata_bytes + ?, has_deprecated = CASE WHEN ? = 1 THEN 1 ELSE has_deprecated END,
+       largest_metadata = CASE WHEN largest_metadata < ? THEN ? ELSE largest_metadata END WHERE id = ?`,
+    [size, metadataBytes, deprecated, metadataBytes, metadataBytes, row],
+  );
+  await refreshPackage(tx, row, now);
+  if (earlier) await countEarlier(tx, row, earlier.downloads);
+  const replaces = isNew ? mirroredFrom : undefined;
+  const subject = { kind: 'package', name: id, reference: version } as const;
+  const details = {
+    size_bytes: size,
+    ...(replaces !== undefined && { taken_over_from: replaces }),
+    ...(earlier && { imported_from: earlier.from }),
+  };
+  await recordEvent(tx, { type: 'package.published', accountId, subject, details }, now);
+  return { id, version, replaces, warnings: warningsOf(files, knownAs) };
 }
 
 /** Reads the package and stages the files that are served by themselves. Discards everything staged when it fails. */
@@ -101,8 +141,8 @@ async function stageParts(
   context: FeedContext,
   accountId: number,
   staged: StagedFile,
-  { permit, mirroredFrom }: PushChecks,
-): Promise<StagedPackage> {
+  { permit, mirroredFrom, earlier }: PushChecks,
+): Promise<{ files: PackageFiles; arrivals: Arrival[] } & Known> {
   const arrivals: Arrival[] = [];
   const stage = async (bytes: Buffer): Promise<Digest> => {
     const arrival = await context.blobs.stageBytes(bytes);
@@ -112,59 +152,97 @@ async function stageParts(
   try {
     const nupkg = await readNupkg(() => staged.open(), { asciiOnly: true });
     permit(nupkg.nuspec.id);
-    refuseIncomplete(nupkg);
-    const known = await refuseExisting(context, accountId, nupkg, await staged.digest('sha256'), mirroredFrom);
-    const { readme, icon } = nupkg.entries;
-    const digests = {
-      nupkg: await staged.digest('sha256'),
-      sha512: await staged.digest('sha512'),
-      nuspec: await stage(nupkg.nuspecBytes),
-      ...(readme && { readme: await stage(readme) }),
-      ...(icon && { icon: await stage(icon) }),
-    };
-    const metadata = metadataOf(nupkg.nuspec);
-    const metadataBytes = bytesOfMetadata(metadata);
+    if (earlier) refuseOther(nupkg, earlier);
+    else refuseIncomplete(nupkg);
+    const digests = { nupkg: await staged.digest('sha256'), sha512: await staged.digest('sha512') };
+    const known = await refuseExisting(context, accountId, nupkg, digests.nupkg, mirroredFrom);
+    const files = await packageFiles(nupkg, { ...digests, size: staged.size }, stage, earlier);
     arrivals.push({ staged, digest: digests.nupkg });
-    return { nupkg, size: staged.size, digests, metadata, metadataBytes, arrivals, ...known };
+    return { files, arrivals, ...known };
   } catch (error) {
     await Promise.all([staged, ...arrivals.map((each) => each.staged)].map((each) => each.discard()));
     throw error;
   }
 }
 
+/** Stages the files of a package that are served by themselves. */
+export async function packageFiles(
+  nupkg: Nupkg,
+  { size, ...digests }: { nupkg: Digest; sha512: Digest; size: number },
+  stage: (bytes: Buffer) => Promise<Digest>,
+  earlier?: EarlierVersion,
+): Promise<PackageFiles> {
+  const { readme, icon, iconType } = nupkg.entries;
+  const metadata = metadataOf(nupkg.nuspec);
+  return {
+    nuspec: { id: nupkg.nuspec.id },
+    version: nupkg.version,
+    semVer2: nupkg.semVer2,
+    iconType,
+    size,
+    digests: {
+      ...digests,
+      nuspec: await stage(nupkg.nuspecBytes),
+      ...(readme && { readme: await stage(readme) }),
+      ...(icon && { icon: await stage(icon) }),
+    },
+    metadata,
+    metadataBytes: bytesOfMetadata(metadata) + Buffer.byteLength(deprecationText(earlier) ?? ''),
+  };
+}
+
 /** Writes the version's row and its references to blobs. */
 async function insertVersion(
   tx: Transaction,
   packageRow: number,
-  { nupkg, size, digests, metadata, metadataBytes, arrivals }: StagedPackage,
+  { version, semVer2, iconType, size, digests, metadata, metadataBytes }: PackageFiles,
   now: number,
+  earlier: EarlierVersion | undefined,
 ): Promise<void> {
   const versionRow = await tx.insert('package_versions', {
     package_row: packageRow,
-    version_key: versionKey(nupkg.version),
-    version: normalize(nupkg.version),
-    full_version: fullString(nupkg.version),
-    sort_key: sortKey(nupkg.version),
-    listed: 1,
-    prerelease: isPrerelease(nupkg.version) ? 1 : 0,
-    semver2: nupkg.semVer2 ? 1 : 0,
-    published_at: now,
+    version_key: versionKey(version),
+    version: normalize(version),
+    full_version: fullString(version),
+    sort_key: sortKey(version),
+    listed: earlier?.listed === false ? 0 : 1,
+    prerelease: isPrerelease(version) ? 1 : 0,
+    semver2: semVer2 ? 1 : 0,
+    published_at: Math.min(earlier?.publishedAt ?? now, now),
+    download_count: earlier?.downloads ?? 0,
+    deprecation: deprecationText(earlier),
     size_bytes: size,
     sha512: Buffer.from(hexOf(digests.sha512), 'hex').toString('base64'),
     nupkg_digest: digests.nupkg,
     nuspec_digest: digests.nuspec,
     readme_digest: digests.readme ?? null,
     icon_digest: digests.icon ?? null,
-    icon_type: nupkg.entries.iconType ?? null,
+    icon_type: iconType ?? null,
     metadata: JSON.stringify(metadata),
     metadata_bytes: metadataBytes,
   });
   // Two files can be equal: then they have one digest.
-  const unique = new Set(arrivals.map(({ digest }) => digest));
+  const { sha512: _same, ...stored } = digests;
+  const unique = new Set(Object.values(stored));
   await tx.insertNew(
     'package_blobs',
     [...unique].map((digest) => ({ version_row: versionRow, digest })),
   );
+}
+
+function deprecationText(earlier: EarlierVersion | undefined): string | null {
+  return earlier?.deprecation ? JSON.stringify(earlier.deprecation) : null;
+}
+
+/** Adds downloads that another server has counted. */
+async function countEarlier(tx: Transaction, packageRow: number, downloads: number): Promise<void> {
+  if (downloads === 0) return;
+  await tx.run('UPDATE packages SET download_count = download_count + ? WHERE id = ?', [downloads, packageRow]);
+  const row = (await tx.get<IndexedPackage & { download_count: number }>(
+    'SELECT id, account_id, standing, flags, terms, index_version, download_count FROM packages WHERE id = ?',
+    [packageRow],
+  ))!;
+  await movePackage(tx, row, standingOf(row.download_count));
 }
 
 /** Hides a version from search and newer clients (`listed` false), or shows it again. Throws `NotFound`. */
@@ -277,16 +355,28 @@ function tooManyVersions(id: string): DomainError {
   );
 }
 
-function alreadyExists({ nuspec, version }: Nupkg): DomainError {
+function alreadyExists({ nuspec, version }: Pick<PackageFiles, 'nuspec' | 'version'>): DomainError {
   return new DomainError(
     'AlreadyExists',
     `${nuspec.id} ${normalize(version)} exists already, and a version cannot be changed. Push under a new version.`,
   );
 }
 
-function warningsOf({ nuspec }: Nupkg, knownAs: string): string[] {
+function warningsOf({ nuspec }: Pick<PackageFiles, 'nuspec'>, knownAs: string): string[] {
   if (nuspec.id === knownAs) return [];
   return [`The id of this package was shown as ${knownAs}; it is now shown as ${nuspec.id}.`];
+}
+
+/** Throws `PackageInvalid` for another package: the source of an import may send another one than it names. */
+export function refuseOther(
+  { nuspec, version }: Pick<Nupkg, 'nuspec' | 'version'>,
+  { id, version: key }: EarlierVersion,
+): void {
+  if (packageKey(nuspec.id) === id && versionKey(version) === key) return;
+  throw new DomainError(
+    'PackageInvalid',
+    `The source sent ${nuspec.id} ${normalize(version)} in place of ${id} ${key}.`,
+  );
 }
 
 /** The nuspec reference requires these of every package, and the public gallery refuses packages without them. */

@@ -6,9 +6,10 @@ import type { Digest } from '../../runtime/digest.ts';
 import { sizeOf } from '../../storage/blobs/sizes.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { FeedContext } from './feed-context.ts';
-import { lockVersion, packageKey, versionNotFound } from './packages.ts';
+import { keyOfVersion, lockVersion, packageKey, versionNotFound } from './packages.ts';
+import type { OpenBytes } from '../../storage/files/zip-bytes.ts';
 import { openPdb, readSnupkg, type Snupkg } from '../format/symbols.ts';
-import { normalize, versionKey } from '../format/version.ts';
+import { normalize } from '../format/version.ts';
 
 /** Characters that the table's columns can contain. */
 const maxFileName = 255;
@@ -26,23 +27,15 @@ export async function publishSymbols(
   staged: StagedFile,
   permit: (id: string) => void,
 ): Promise<{ id: string; version: string }> {
-  let snupkg: Snupkg;
+  let snupkg: SymbolsIndex;
   let digest: Digest;
   try {
-    snupkg = await readSnupkg(() => staged.open());
-    permit(snupkg.nuspec.id);
-    const tooLong = snupkg.pdbs.find(
-      ({ fileName, path }) => keyOfFile(fileName).length > maxFileName || path.length > maxPath,
-    );
-    if (tooLong)
-      throw new DomainError(
-        'PackageInvalid',
-        `The path '${tooLong.path.slice(0, 100)}…' is too long. Use a shorter path.`,
-      );
+    snupkg = await readSymbols(() => staged.open());
+    permit(snupkg.id);
     const parent = await database.get(
       `SELECT v.id FROM packages p JOIN package_versions v ON v.package_row = p.id
        WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
-      [accountId, packageKey(snupkg.nuspec.id), versionKey(snupkg.version)],
+      [accountId, packageKey(snupkg.id), keyOfVersion(snupkg.version)!],
     );
     if (!parent) throw parentMissing(snupkg);
     digest = await staged.digest('sha256');
@@ -50,35 +43,67 @@ export async function publishSymbols(
     await staged.discard();
     throw error;
   }
-  const { id } = snupkg.nuspec;
-  const version = normalize(snupkg.version);
+  const { id, version } = snupkg;
   return blobs.commit([{ staged, digest }], async (tx) => {
-    const { packageRow, versionRow } = await lockVersion(tx, accountId, id, version);
-    await tx.run(
-      `DELETE FROM package_blobs WHERE version_row = ?
-       AND digest = (SELECT snupkg_digest FROM package_versions WHERE id = ?)`,
-      [versionRow, versionRow],
-    );
-    await tx.insertNew('package_blobs', [{ version_row: versionRow, digest }]);
-    await tx.run('UPDATE package_versions SET snupkg_digest = ? WHERE id = ?', [digest, versionRow]);
-    const before = await bytesOfSymbols(tx, versionRow);
-    await tx.run('DELETE FROM package_symbols WHERE version_row = ?', [versionRow]);
-    const rows = snupkg.pdbs.map(({ path, fileName, key }) => ({
-      account_id: accountId,
-      file_name: keyOfFile(fileName),
-      signature: key,
-      version_row: versionRow,
-      path,
-    }));
-    for (let start = 0; start < rows.length; start += rowsPerStatement) {
-      await tx.insertNew('package_symbols', rows.slice(start, start + rowsPerStatement));
-    }
-    await tx.run('UPDATE packages SET metadata_bytes = metadata_bytes + ? WHERE id = ?', [
-      (await bytesOfSymbols(tx, versionRow)) - before,
-      packageRow,
-    ]);
+    await writeSymbols(tx, accountId, snupkg, digest);
     return { id, version };
   });
+}
+
+/** What a symbols package has. */
+export interface SymbolsIndex {
+  id: string;
+  /** Normalised. */
+  version: string;
+  pdbs: Snupkg['pdbs'];
+}
+
+/** Reads the symbols package whose bytes `open` opens. Throws `PackageInvalid`. */
+export async function readSymbols(open: OpenBytes): Promise<SymbolsIndex> {
+  const { nuspec, version, pdbs } = await readSnupkg(open);
+  const tooLong = pdbs.find(({ fileName, path }) => keyOfFile(fileName).length > maxFileName || path.length > maxPath);
+  if (tooLong)
+    throw new DomainError(
+      'PackageInvalid',
+      `The path '${tooLong.path.slice(0, 100)}…' is too long. Use a shorter path.`,
+    );
+  return { id: nuspec.id, version: normalize(version), pdbs };
+}
+
+/**
+ * Makes stored content the symbols package of its version, in place of the earlier one. Throws `NotFound` if the version does not
+ * exist.
+ */
+export async function writeSymbols(
+  tx: Transaction,
+  accountId: number,
+  { id, version, pdbs }: SymbolsIndex,
+  digest: Digest,
+): Promise<void> {
+  const { packageRow, versionRow } = await lockVersion(tx, accountId, id, version);
+  await tx.run(
+    `DELETE FROM package_blobs WHERE version_row = ?
+     AND digest = (SELECT snupkg_digest FROM package_versions WHERE id = ?)`,
+    [versionRow, versionRow],
+  );
+  await tx.insertNew('package_blobs', [{ version_row: versionRow, digest }]);
+  await tx.run('UPDATE package_versions SET snupkg_digest = ? WHERE id = ?', [digest, versionRow]);
+  const before = await bytesOfSymbols(tx, versionRow);
+  await tx.run('DELETE FROM package_symbols WHERE version_row = ?', [versionRow]);
+  const rows = pdbs.map(({ path, fileName, key }) => ({
+    account_id: accountId,
+    file_name: keyOfFile(fileName),
+    signature: key,
+    version_row: versionRow,
+    path,
+  }));
+  for (let start = 0; start < rows.length; start += rowsPerStatement) {
+    await tx.insertNew('package_symbols', rows.slice(start, start + rowsPerStatement));
+  }
+  await tx.run('UPDATE packages SET metadata_bytes = metadata_bytes + ? WHERE id = ?', [
+    (await bytesOfSymbols(tx, versionRow)) - before,
+    packageRow,
+  ]);
 }
 
 /** About the bytes that a version's symbols take in the database; migration 009 uses the same formula. */
@@ -121,7 +146,7 @@ function keyOfFile(name: string): string {
   return name.toLowerCase();
 }
 
-function parentMissing({ nuspec, version }: Snupkg): DomainError {
-  const { message } = versionNotFound(nuspec.id, normalize(version));
+function parentMissing({ id, version }: SymbolsIndex): DomainError {
+  const { message } = versionNotFound(id, version);
   return new DomainError('NotFound', `${message} Push the package before its symbols.`);
 }

@@ -26,7 +26,7 @@ import { dailyDownloads } from '../../usage/daily.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage } from '../../api/account/history.ts';
 import { pageQuery, readPage } from '../../api/framework/paging.ts';
-import { sortedPage, sortedQuery, totalOf, type SortedSource } from '../../api/framework/sorted.ts';
+import { dailyQuery, sortedPage, sortedQuery, totalOf, type SortedSource } from '../../api/framework/sorted.ts';
 import { packageVersionDetails, packageVersionList } from '../../api/content/content-schemas.ts';
 import { historySchema } from '../../api/framework/history-schema.ts';
 import {
@@ -120,14 +120,21 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       action: 'read',
       params: { id },
       subject: { kind: 'package', param: 'id', keyOf: packageKey },
+      query: dailyQuery,
       status: 200,
       answer: packageDetails,
-      run: async ({ principal, owner, params }) => {
+      run: async ({ principal, owner, params, query }) => {
         const id = params['id']!;
         const reader = await readerOf(mirrored, principal, id);
         const found = (await mirrored.get(owner, id)) ?? (await getPackage(feed.database, reader, id));
         const known = await findings.within(markPatience, owner);
-        return { ...toPackage(found, known), versions: found.versions.map((each) => toVersion(found.id, each, known)) };
+        const names = query.daily === '1' ? [found.key] : [];
+        const dailyOf = await dailyDownloads(feed.database, principal.accountId, 'package', names, feed.now());
+        return {
+          ...toPackage(found, known),
+          ...(query.daily === '1' && { daily_downloads: dailyOf(found.key) }),
+          versions: found.versions.map((each) => toVersion(found.id, each, known)),
+        };
       },
     }),
     operation({

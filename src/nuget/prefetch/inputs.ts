@@ -4,7 +4,8 @@ import { isPackageId } from '../format/nuspec.ts';
 import { keyOfVersion } from '../hosted/packages.ts';
 import { readMsbuild } from './msbuild.ts';
 import { readGlobalJson, readPackagesConfig, readTools } from './pinned-files.ts';
-import type { VersionItem } from './package-item.ts';
+import type { NugetItem } from './package-item.ts';
+import { parseRange } from '../format/range.ts';
 import { readAssetsFile, readLockFile } from './restore-files.ts';
 import { readSolution } from './solution.ts';
 
@@ -101,12 +102,14 @@ export const packageInputs: ProtocolInputs = {
   reduce: withoutPinned,
   list: {
     kind: 'packages',
-    expected: 'id@version (a package)',
-    read: (line, location): VersionItem | undefined => {
+    expected: 'id@version or id@* (a package)',
+    read: (line, location): NugetItem | undefined => {
       const at = line.indexOf('@');
       const [id, text] = [line.slice(0, at), line.slice(at + 1)];
-      const version = at < 0 ? undefined : keyOfVersion(text);
-      return version !== undefined && isPackageId(id) ? { location, kind: 'package', id, version } : undefined;
+      if (at < 0 || !isPackageId(id)) return undefined;
+      if (text === '*') return { location, kind: 'dependency', id, range: parseRange(text)!, frameworks: [] };
+      const version = keyOfVersion(text);
+      return version === undefined ? undefined : { location, kind: 'package', id, version };
     },
   },
 };

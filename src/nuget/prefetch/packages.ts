@@ -1,22 +1,25 @@
 import type { Database } from '../../database/database.ts';
 import { withPauses } from '../../runtime/event-loop.ts';
-import type { Mirror } from '../../mirror/mirror.ts';
+import type { MirrorReader } from '../../mirror/stored-only.ts';
 import { claimedAmong } from '../hosted/claims.ts';
 import { nearestGroups } from '../format/frameworks.ts';
 import { maxNuspecBytes } from '../format/nuspec.ts';
+import { readPart } from '../format/nupkg.ts';
 import { readNuspec } from '../format/nuspec-reading.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { formatRange, lowestApplicable, parseRange, type VersionRange } from '../format/range.ts';
 import type { PackageSource } from '../source/package-source.ts';
-import type { FeedViews } from '../upstream/feed-view.ts';
+import type { FeedView, FeedViews } from '../upstream/feed-view.ts';
+import { packageEntries } from '../upstream/entries.ts';
 import { flatIndex, readEntry } from '../upstream/documents.ts';
 import { documentLimit, packageSubject, type PackageMirror } from '../upstream/package-mirror.ts';
 import { isPrerelease, parseVersion, versionKey } from '../format/version.ts';
 import { readAll, type Content } from '../../storage/files/content.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import type { UpstreamVulnerabilities } from '../upstream/upstream-vulnerabilities.ts';
-import { inUseLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
+import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
+import type { EntryKey } from '../../mirror/store/entries.ts';
+import { inUseLocation, storedLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
 import { allNames } from '../../mirror/store/listing.ts';
 import { isPackage } from './package-item.ts';
 import type { PrefetchRun } from '../../prefetch/run.ts';
@@ -24,22 +27,25 @@ import type { ItemLocation } from '../../prefetch/item.ts';
 
 interface PackageParts {
   database: Database;
-  mirror: Mirror;
+  mirror: MirrorReader;
   views: FeedViews;
   packageSource: PackageSource;
 }
 
 /** The parts, and the upstreams as the account sees them. */
-type OpenParts = PackageParts & { packageMirror: PackageMirror; vulnerabilities: UpstreamVulnerabilities };
+type OpenParts = PackageParts & Pick<FeedView, 'registrations' | 'vulnerabilities'> & { packageMirror: PackageMirror };
+
+/** Most stored versions of a package that are added. */
+const maxVersions = 10_000;
 
 /** Adds the packages of the options to a prefetch. */
 export async function prefetchPackages(
   parts: PackageParts,
   run: PrefetchRun,
-  { accountId, items, frameworks, inUse }: PrefetchOptions,
+  { accountId, items, frameworks, inUse, stored }: PrefetchOptions,
 ): Promise<void> {
-  const { mirror: packageMirror, vulnerabilities } = await parts.views.of(accountId);
-  const packages = new WantedPackages({ ...parts, packageMirror, vulnerabilities }, run, accountId);
+  const { mirror: packageMirror, vulnerabilities, registrations } = await parts.views.of(accountId);
+  const packages = new WantedPackages({ ...parts, packageMirror, vulnerabilities, registrations }, run, accountId);
   const wanted = items.filter(isPackage);
   const inProjects = new Set(wanted.flatMap((each) => ('frameworks' in each ? each.frameworks : [])));
   const usual = frameworks.length > 0 ? frameworks : [...inProjects];
@@ -58,10 +64,12 @@ export async function prefetchPackages(
       );
     }
   }
-  if (inUse || wanted.some(({ kind }) => kind !== 'central')) packages.advisories({ file: 'advisories', line: 0 });
-  if (!inUse) return;
+  const isWanted = inUse || stored || run.collects || wanted.some(({ kind }) => kind !== 'central');
+  if (isWanted) packages.advisories({ file: 'advisories', line: 0 });
   // Names from other upstreams must not be sent to those that serve the account.
   const selection = { kind: 'nupkg', upstreams: packageMirror.origin.all.map(({ id }) => id) };
+  if (stored) for await (const id of allNames(parts.database, selection)) packages.stored(id, storedLocation);
+  if (!inUse) return;
   for await (const id of allNames(parts.database, selection)) packages.newest(id, inUse.newest, inUseLocation);
 }
 
@@ -84,7 +92,49 @@ class WantedPackages {
     this.#run.once(`package ${packageKey(id)} ${version}`, name, location, async () => {
       if (!(await this.#fetchOnce(id, version)))
         this.#run.missing(name, 'the upstream does not have this version', location);
+      else if (this.#run.collects) await this.#collect(id, version);
     });
+  }
+
+  /** Adds all stored versions of an ID. */
+  stored(id: string, location: ItemLocation): void {
+    this.#run.once(`stored ${id}`, id, location, async () => {
+      for (const { id: upstream } of this.#parts.packageMirror.origin.candidates(id))
+        for (const version of await this.#parts.mirror.references({ upstream, kind: 'nupkg', name: id }, maxVersions))
+          this.version(id, version, location);
+    });
+  }
+
+  /** Collects the entries of a stored version, with its registration, which is fetched if the upstream has one. */
+  async #collect(id: string, version: string): Promise<void> {
+    const { packageMirror, registrations } = this.#parts;
+    const found = await packageMirror.storedAt(id, version);
+    if (!found) return;
+    const { upstream, nupkg } = found;
+    const name = packageKey(id);
+    this.#run.needed({ upstream: upstream.id, kind: 'nupkg', name, reference: version }, nupkg);
+    const parsed = parseVersion(version);
+    if (await unlessUpstreamFails(() => registrations.areOffered(upstream)))
+      for (const semVer2 of [true, false])
+        await unlessUpstreamFails(() => registrations.versions({ upstream }, name, semVer2, parsed, parsed));
+    for (const kind of ['nuspec', 'readme', 'icon'])
+      await this.#need({ upstream: upstream.id, kind, name, reference: version });
+    await this.#needDocuments(upstream, name);
+  }
+
+  /** Collects the stored documents of a package; with an empty name, those that belong to none. */
+  async #needDocuments({ id: upstream }: Upstream, name: string): Promise<void> {
+    if (!this.#run.collects) return;
+    for (const [kind, validity] of Object.entries(packageEntries.kinds)) {
+      if (validity !== 'document') continue;
+      for (const reference of await this.#parts.mirror.references({ upstream, kind, name }, maxVersions))
+        await this.#need({ upstream, kind, name, reference });
+    }
+  }
+
+  async #need(key: EntryKey): Promise<void> {
+    const metadata = await this.#parts.mirror.stored(key);
+    if (metadata) this.#run.needed(key, metadata);
   }
 
   /** Adds the version that a restore would choose for `range`, and its dependencies. */
@@ -135,7 +185,12 @@ class WantedPackages {
     if (packageMirror.origin.all.length === 0 || this.#run.dryRun) return;
     this.#run.once('advisories', 'vulnerability data', location, async () => {
       await this.#run.gate.open();
-      for (const { upstream, name } of await vulnerabilities.pages()) await vulnerabilities.page(upstream, name);
+      for (const { upstream: from, name, updated } of await vulnerabilities.pages()) {
+        await vulnerabilities.page(from, name);
+        const { id: upstream } = packageMirror.origin.all.find((each) => each.name === from)!;
+        if (this.#run.collects) await this.#need({ upstream, kind: 'vulnerability-page', name, reference: updated });
+      }
+      for (const upstream of packageMirror.origin.all) await this.#needDocuments(upstream, '');
     });
   }
 
@@ -227,13 +282,32 @@ class WantedPackages {
   async #follow(id: string, version: string, frameworks: readonly string[], location: ItemLocation): Promise<void> {
     if (!(await this.#fetchOnce(id, version))) return;
     if (!(await this.#isNotFetched(id)) && (await this.#stored(id, version)) === undefined) await this.#pass(id);
-    const file = await this.#parts.packageSource.openFile(this.#accountId, id, version, 'nuspec');
+    const nuspec = (await this.#nuspecInside(id, version)) ?? (await this.#nuspecBeside(id, version));
     // The work of the version itself reports that it is missing.
-    if (!file) return;
-    const { dependencyGroups } = await readNuspec(await readAll(file.content, maxNuspecBytes));
+    if (!nuspec) return;
+    const { dependencyGroups } = await readNuspec(nuspec);
     for (const { dependencies } of nearestGroups(dependencyGroups, frameworks)) {
       for (const each of dependencies) this.dependency(each.id, parseRange(each.range)!, frameworks, location);
     }
+  }
+
+  /** The nuspec in a stored nupkg. */
+  async #nuspecInside(id: string, version: string): Promise<Buffer | undefined> {
+    const { mirror, packageMirror } = this.#parts;
+    for (const { id: upstream } of packageMirror.origin.candidates(id)) {
+      const key = { upstream, kind: 'nupkg', name: packageKey(id), reference: version };
+      const entry = await mirror.openStored({ key, lifetime: 'immutable' });
+      if (entry?.size === undefined) continue;
+      const content = { ...entry.content, size: entry.size };
+      return (await readPart(() => Promise.resolve(content), 'nuspec'))?.bytes;
+    }
+    return undefined;
+  }
+
+  /** The nuspec of a hosted version, or of one that is not stored yet. */
+  async #nuspecBeside(id: string, version: string): Promise<Buffer | undefined> {
+    const file = await this.#parts.packageSource.openFile(this.#accountId, id, version, 'nuspec');
+    return file && readAll(file.content, maxNuspecBytes);
   }
 
   /** Waits until a request may be sent to the first upstream that may have an ID. */

@@ -72,7 +72,7 @@ export class MergedSearch {
   }
 
   /** The versions of an id for autocompletion, in order. */
-  async versions(accountId: number, id: string, options: SearchOptions): Promise<Sourced<string[]>> {
+  async versions(accountId: number, id: string, options: SearchOptions): Promise<Sourced<readonly string[]>> {
     if (options.only && !options.only.includes(packageKey(id))) return hostedOnly([]);
     if (options.mirroredOnly && !(await this.#source.isUpstreamOnly(accountId, id))) return hostedOnly([]);
     const hosted = await listListed(this.#database, accountId, id, options.prerelease, options.semVer2);
@@ -91,7 +91,7 @@ export class MergedSearch {
     accountId: number,
     id: string,
     options: SearchOptions,
-  ): Promise<Sourced<string[]> | undefined> {
+  ): Promise<Sourced<readonly string[]> | undefined> {
     const owner = await this.#source.ownerFor(accountId, id);
     if (!owner) return undefined;
     const { prerelease, semVer2 } = options;

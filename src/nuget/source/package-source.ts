@@ -1,6 +1,6 @@
 import { digestOf, type Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
-import { pause } from '../../runtime/event-loop.ts';
+import { pause, withPauses } from '../../runtime/event-loop.ts';
 import type { Served } from '../../http/cache-status.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
@@ -10,6 +10,7 @@ import type { Upstream } from '../../upstream/upstream.ts';
 import { claimedAmong } from '../hosted/claims.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
 import { fileTypes, openFile, type FileKind } from '../hosted/files.ts';
+import { withVersions } from '../format/merge.ts';
 import { readPart } from '../format/nupkg.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { listPage, listPages, listSizes, listVersionKeys, revisionOf } from '../hosted/versions.ts';
@@ -26,7 +27,7 @@ import { statedOf } from '../upstream/package-dates.ts';
 import type { Owner, UpstreamDocument } from '../upstream/package-mirror.ts';
 import type { SidecarKind } from '../upstream/upstream-files.ts';
 import { tellsPrivateId } from '../search/private-words.ts';
-import { parseVersion, sortKey, type Version } from '../format/version.ts';
+import { parseVersion, type Version } from '../format/version.ts';
 
 /** A value and its source. */
 export interface Sourced<T> {
@@ -86,7 +87,7 @@ export class PackageSource {
     const found = await unlessHosted(hosted, () => mirror.versions(id));
     if (!found || found.value.length === 0) return hostedUnlessEmpty(hosted);
     if (hosted.length === 0) return { served: found.outcome, value: found.value };
-    return { served: found.outcome, value: await merge([...hosted, ...found.value], (key) => key) };
+    return { served: found.outcome, value: await withVersions(found.value, hosted, String) };
   }
 
   /** One file of a version; undefined if there is none. */
@@ -140,7 +141,7 @@ export class PackageSource {
     const bounds = [parseVersion(lower), parseVersion(upper)] as const;
     const found = await unlessHosted(hosted, () => this.#upstreamVersions(accountId, id, semVer2, bounds));
     if (!found || found.value.length === 0) return hostedUnlessEmpty(hosted);
-    return { served: found.outcome, value: await merge([...hosted, ...found.value], keyOfRegistered) };
+    return { served: found.outcome, value: await withVersions(found.value, hosted, keyOfRegistered) };
   }
 
   /**
@@ -188,15 +189,20 @@ export class PackageSource {
   }
 
   /** The listed hosted versions and the upstream's `others`, both in order. Unlisted hosted versions hide equal `others`. */
-  async merged(accountId: number, id: string, hosted: readonly string[], others: readonly string[]): Promise<string[]> {
+  async merged(
+    accountId: number,
+    id: string,
+    hosted: readonly string[],
+    others: readonly string[],
+  ): Promise<readonly string[]> {
     const keys = await this.#hostedOfMerged(accountId, id);
-    if (keys.size === 0) return [...others];
+    if (keys.size === 0) return others;
     const further: string[] = [];
     for (const each of others) {
       await pause();
       if (!keys.has(keyOfVersion(each) ?? '')) further.push(each);
     }
-    return merge([...hosted, ...further], (each) => keyOfVersion(each)!);
+    return withVersions(further, hosted, (each) => keyOfVersion(each)!);
   }
 
   /** Whether the account claims an id: it hosts a version, or once hosted one. */
@@ -238,7 +244,9 @@ export class PackageSource {
     const found = owner && (await read(owner));
     if (!found) return undefined;
     const hosted = await this.#hostedOfMerged(accountId, id);
-    return { ...found, value: found.value.filter((each) => !hosted.has(keyOfRegistered(each))) };
+    const others: T[] = [];
+    for await (const each of withPauses(found.value)) if (!hosted.has(keyOfRegistered(each))) others.push(each);
+    return { ...found, value: others };
   }
 
   /** The metadata is read only if it fits into the index; otherwise each page reads its own. */
@@ -249,7 +257,7 @@ export class PackageSource {
     const found = await unlessHosted(hosted, () =>
       this.#notHosted(accountId, id, (owner) => registrations.sizes(owner, packageKey(id), semVer2)),
     );
-    const sizes = await merge([...hosted, ...(found?.value ?? [])], keyOfRegistered);
+    const sizes = await withVersions(found?.value ?? [], hosted, keyOfRegistered);
     const [first, last] = [sizes[0], sizes.at(-1)];
     if (!first || !last) return undefined;
     if (!fitIndex(sizes)) return { served: found?.outcome ?? 'hosted', value: paged(sizes) };
@@ -318,16 +326,4 @@ function hostedUnlessEmpty<T>(value: T[]): Sourced<T[]> | undefined {
 
 function keyOfRegistered({ version }: SizedVersion): string {
   return version.toLowerCase();
-}
-
-/** The items in the order of versions. Of two with the same key the first is kept, which is the hosted one. */
-async function merge<T>(items: readonly T[], keyOf: (item: T) => string): Promise<T[]> {
-  const byKey = new Map<string, readonly [string, T]>();
-  for (const item of items) {
-    await pause();
-    const key = keyOf(item);
-    if (!byKey.has(key)) byKey.set(key, [sortKey(parseVersion(key)!), item]);
-  }
-  // Both lists are in order already, so this takes about as many comparisons as there are items.
-  return [...byKey.values()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, item]) => item);
 }

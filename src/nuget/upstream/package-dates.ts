@@ -1,9 +1,10 @@
 import { pause } from '../../runtime/event-loop.ts';
-import { isUpstreamFailure } from '../../mirror/mirror.ts';
+import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
 import { compareVersions, parseVersion, type Version } from '../format/version.ts';
 import type { Owner, PackageMirror } from './package-mirror.ts';
 import type { StatedVersion } from './upstream-files.ts';
-import { notAsked, type UpstreamRegistrations } from './upstream-registration.ts';
+import { notAsked } from '../../mirror/stored-only.ts';
+import type { UpstreamRegistrations } from './upstream-registration.ts';
 
 /** By the key of a version: milliseconds since 1970 UTC, undefined if the upstream does not tell it. */
 type PackageDates = ReadonlyMap<string, number | undefined>;
@@ -63,14 +64,8 @@ export async function statedOf(
 ): Promise<StatedVersion> {
   const owner = { upstream, silence: notAsked };
   const sha512 = await registrations.storedHash(owner, key, version);
-  const dateOf = async (settledBefore: number) => {
-    try {
-      return (await datesOf(packages, registrations, owner, key, settledBefore))?.get(version);
-    } catch (error) {
-      if (isUpstreamFailure(error)) return undefined;
-      throw error;
-    }
-  };
+  const dateOf = async (settledBefore: number) =>
+    (await unlessUpstreamFails(() => datesOf(packages, registrations, owner, key, settledBefore)))?.get(version);
   const publishedAt = await dateOf(-Infinity);
   return publishedAt === undefined ? { sha512, publishedBy: await dateOf(Infinity) } : { sha512, publishedAt };
 }

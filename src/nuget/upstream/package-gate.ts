@@ -1,7 +1,7 @@
-import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import type { Admission, KnownAdvisory, MirroredName, ReferenceFacts, Sibling } from '../../mirror/policy/admission.ts';
 import type { Sightings } from '../../mirror/store/sightings.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
+import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
 import { fixesAmong } from './fixes.ts';
 import type { Owner } from './package-mirror.ts';
 import type { WithdrawnVersions } from './withdrawn-versions.ts';
@@ -9,7 +9,7 @@ import type { WithdrawnVersions } from './withdrawn-versions.ts';
 /** What decides which versions an account gets. */
 export interface PackageGate {
   admission: Admission;
-  sightings: Sightings;
+  sightings: Pick<Sightings, 'firstSeen' | 'firstListed'>;
   accountId: number;
   /** As `datesOf` in `package-dates.ts`. */
   datesOf(
@@ -55,13 +55,4 @@ export function packageName(
       siblings: (fix, predecessor) => unlessUpstreamFails(() => gate.siblingsOf({ upstream }, key, fix, predecessor)),
     },
   };
-}
-
-async function unlessUpstreamFails<T>(work: () => Promise<T>): Promise<T | undefined> {
-  try {
-    return await work();
-  } catch (error) {
-    if (isUpstreamFailure(error)) return undefined;
-    throw error;
-  }
 }

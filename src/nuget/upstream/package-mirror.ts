@@ -3,12 +3,14 @@ import type { Transaction } from '../../database/database.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import type { DomainError } from '../../runtime/errors.ts';
 import { fetchFrom, unusable } from '../../mirror/fetch/fetch.ts';
-import { isUpstreamFailure, type MirrorEntry, type Mirror, type ServedOutcome } from '../../mirror/mirror.ts';
+import { isUpstreamFailure, type MirrorEntry, type ServedOutcome } from '../../mirror/mirror.ts';
 import type { MirroredName } from '../../mirror/policy/admission.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
+import type { MirrorReader } from '../../mirror/stored-only.ts';
 import { resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
+import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
 import { urlBelow, withoutUser } from '../../upstream/url.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { nupkgEntry, sidecarEntry, type SidecarKind, type StatedVersion } from './upstream-files.ts';
@@ -48,17 +50,17 @@ export interface Owner {
   silence?: Error;
 }
 
-const flatContainer = ['PackageBaseAddress/3.0.0'];
+export const flatContainer = ['PackageBaseAddress/3.0.0'];
 
 /** Packages of the upstream feeds that serve an account, through the mirror. Ids and versions are keys: lower case, normalised. */
 export class PackageMirror {
-  readonly #mirror: Mirror;
+  readonly #mirror: MirrorReader;
   readonly #origin: UpstreamPolicy;
   readonly #gate: PackageGate;
   readonly #limits: Config['limits'];
   readonly withdrawn: WithdrawnVersions;
 
-  constructor(mirror: Mirror, origin: UpstreamPolicy, gate: PackageGate, limits: Config['limits']) {
+  constructor(mirror: MirrorReader, origin: UpstreamPolicy, gate: PackageGate, limits: Config['limits']) {
     this.#mirror = mirror;
     this.#origin = origin;
     this.#gate = gate;
@@ -356,16 +358,13 @@ export class PackageMirror {
   }
 
   /** Whether an upstream answers "not found" for a version itself; undefined if it does not answer. */
-  async #isGone(upstream: Upstream, key: string, version: string): Promise<boolean | undefined> {
-    try {
+  #isGone(upstream: Upstream, key: string, version: string): Promise<boolean | undefined> {
+    return unlessUpstreamFails(async () => {
       const url = await this.nupkgUrl(upstream, key, version);
       const { status, body } = await upstream.send({ method: 'HEAD', url, subject: packageSubject(key) });
       discard(body);
       return status === 404 || status === 410;
-    } catch (error) {
-      if (isUpstreamFailure(error)) return undefined;
-      throw error;
-    }
+    });
   }
 
   /** A package as policies see it. */

@@ -1,8 +1,9 @@
 import { pause } from '../../runtime/event-loop.ts';
 import { unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
-import { UpstreamError } from '../../upstream/upstream-error.ts';
+import { notAsked } from '../../mirror/stored-only.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
+import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
 import { urlBelow } from '../../upstream/url.ts';
 import {
   fitIndex,
@@ -35,13 +36,14 @@ const hives = {
   semVer2: ['RegistrationsBaseUrl/3.6.0', 'RegistrationsBaseUrl/Versioned', 'RegistrationsBaseUrl/3.4.0'],
   semVer1: ['RegistrationsBaseUrl/3.4.0'],
 };
+/** Those without SemVer 2 versions that every server has. */
 const plain = ['RegistrationsBaseUrl/3.0.0-rc', 'RegistrationsBaseUrl/3.0.0-beta', 'RegistrationsBaseUrl'];
+
+/** The types of hives with SemVer 2 versions, then the others. */
+export const hiveTypes = [...hives.semVer2, ...plain];
 
 /** Most pages that are fetched from an upstream for one answer; each is its own document. */
 const maxTouched = 32;
-
-/** Used to read only stored documents: what they say of a nupkg is not worth a request to the upstream. */
-export const notAsked = new UpstreamError('UpstreamUnavailable', 'No upstream was asked.');
 
 /**
  * Registrations of upstream packages, converted to the feed's own form, so that documents contain no address of the
@@ -172,7 +174,7 @@ export class UpstreamRegistrations {
   /** Whether an upstream has registrations at all. */
   async areOffered(upstream: Upstream): Promise<boolean> {
     const resources = await this.#packages.resources(upstream);
-    return [...hives.semVer2, ...plain].some((type) => resources.has(type));
+    return hiveTypes.some((type) => resources.has(type));
   }
 
   /** The pages of an id as the upstream has them, with versions that lists do not show. */
@@ -213,13 +215,8 @@ export class UpstreamRegistrations {
 
   /** Whether the upstream shows a version in lists; undefined if no stored registration says it. The upstream is not asked. */
   async isListed({ upstream }: Owner, key: string, version: string): Promise<boolean | undefined> {
-    try {
-      const found = await this.unfiltered({ upstream, silence: notAsked }, key, version);
-      return found && registeredOf(found).listed;
-    } catch (error) {
-      if (isUpstreamFailure(error)) return undefined;
-      throw error;
-    }
+    const found = await unlessUpstreamFails(() => this.unfiltered({ upstream, silence: notAsked }, key, version));
+    return found && registeredOf(found).listed;
   }
 
   /** The versions of a page that lists show. */
@@ -244,7 +241,7 @@ export class UpstreamRegistrations {
   }
 
   async #hive({ upstream }: Owner, semVer2: boolean): Promise<string> {
-    const types = semVer2 ? [...hives.semVer2, ...plain] : [...hives.semVer1, ...plain, ...hives.semVer2];
+    const types = semVer2 ? hiveTypes : [...hives.semVer1, ...plain, ...hives.semVer2];
     return this.#packages.resource(upstream, types);
   }
 }

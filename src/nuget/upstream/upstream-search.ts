@@ -1,5 +1,7 @@
 import type { Logger } from 'pino';
+import { pause } from '../../runtime/event-loop.ts';
 import { inTime } from '../../runtime/in-time.ts';
+import { joinInTurns, splitInTurns } from '../../runtime/long-texts.ts';
 import type { Cache } from '../../cache/cache.ts';
 import { fetchBytes, unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
@@ -29,14 +31,15 @@ interface Answer {
 /** Reads the bytes of an answer, and makes a text that can be kept. Throws with the reason for other bytes. */
 type Reader = (upstream: Upstream, bytes: Buffer) => Promise<string>;
 
-const readVersions: Reader = async (_upstream, bytes) => (await read('version-list', bytes, {})).join('\n');
-const searchTypes = [
+const readVersions: Reader = async (_upstream, bytes) => joinInTurns(await read('version-list', bytes, {}));
+/** The types of a search and of an autocompletion in a service index; the first one that there is, is used. */
+export const searchTypes = [
   'SearchQueryService/3.5.0',
   'SearchQueryService/3.0.0-rc',
   'SearchQueryService/3.0.0-beta',
   'SearchQueryService',
 ];
-const autocompleteTypes = [
+export const autocompleteTypes = [
   'SearchAutocompleteService/3.5.0',
   'SearchAutocompleteService/3.0.0-rc',
   'SearchAutocompleteService/3.0.0-beta',
@@ -44,6 +47,8 @@ const autocompleteTypes = [
 ];
 /** Milliseconds after which a search leaves out a slow upstream, because a person waits for the answer. */
 const maxWait = 3000;
+/** Hits that are compared with what lists show at the same time. */
+const atATime = 50;
 
 /** Searches the upstreams. The results of an upstream are cached for its `freshFor`. */
 export class UpstreamSearch {
@@ -70,8 +75,13 @@ export class UpstreamSearch {
     };
     const results = await this.#results<SearchHit>(searchTypes, parameters, reader);
     const shown = results.map(async ({ data, ...rest }) => {
-      const hits = await Promise.all(data.map((hit) => this.#shown(rest.upstream, hit)));
-      return { ...rest, data: hits.filter((hit) => hit !== undefined) };
+      const hits: SearchHit[] = [];
+      for (let start = 0; start < data.length; start += atATime) {
+        await pause();
+        const some = data.slice(start, start + atATime).map((hit) => this.#shown(rest.upstream, hit));
+        hits.push(...(await Promise.all(some)).filter((hit) => hit !== undefined));
+      }
+      return { ...rest, data: hits };
     });
     return Promise.all(shown);
   }
@@ -87,13 +97,13 @@ export class UpstreamSearch {
   async versions(
     upstream: Upstream,
     parameters: URLSearchParams,
-  ): Promise<{ served: Answer['served']; value: string[] } | undefined> {
+  ): Promise<{ served: Answer['served']; value: readonly string[] } | undefined> {
     const answer = await this.#askInTime(upstream, autocompleteTypes, parameters, readVersions);
     if (!answer) return undefined;
-    const versions = answer.text === '' ? [] : answer.text.split('\n');
+    const versions = await splitInTurns(answer.text);
     const key = packageKey(parameters.get('id')!);
     const shown = await this.#packages.listed(upstream, key, versions, (each) => keyOfVersion(each)!);
-    return { served: answer.served, value: [...shown] };
+    return { served: answer.served, value: shown };
   }
 
   /** A hit with the versions that lists show, under the newest of them if its own is hidden; undefined without one. */

@@ -34,17 +34,17 @@ const vulnerabilityIndex: DocumentReading<readonly IndexEntry[], 'short'> = {
   },
 };
 
-/** The ids of a page as written, each with the JSON of its list. */
-export type KnownVulnerabilities = ReadonlyMap<string, string>;
+/** The ids of a page as written, each with the JSON of its list. A Map of so many would be made anew in long turns as it grows. */
+export type KnownVulnerabilities = readonly (readonly [id: string, list: string])[];
 
 const vulnerabilityPage: DocumentReading<KnownVulnerabilities, 'vulnerabilities'> = {
   kind: 'vulnerabilities',
   options: () => ({}),
   make: async (lines) => {
-    const lists = new Map<string, string>();
+    const lists: [string, string][] = [];
     for (let line = 0; line < lines.length; line += 2) {
       if (line % 1000 === 0) await pause();
-      lists.set(JSON.parse(lines[line]!) as string, lines[line + 1]!);
+      lists.push([JSON.parse(lines[line]!) as string, lines[line + 1]!]);
     }
     return { value: lists, items: lines.length };
   },

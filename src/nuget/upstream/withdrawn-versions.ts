@@ -4,7 +4,7 @@ import { pause } from '../../runtime/event-loop.ts';
 import { pagesOf } from '../../runtime/pages.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import type { WithdrawnSubject } from '../../mirror/withdrawals.ts';
-import type { Mirror } from '../../mirror/mirror.ts';
+import type { MirrorReader } from '../../mirror/stored-only.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { bytesOfMetadata, metadataOf } from '../format/metadata.ts';
 import { readIdentity } from '../format/nupkg.ts';
@@ -32,14 +32,14 @@ const keptBytes = 8 * 2 ** 20;
  * list is served, and are put back into all documents.
  */
 export class WithdrawnVersions {
-  readonly #mirror: Mirror;
+  readonly #mirror: MirrorReader;
   /** By the digest of the nupkg. */
   readonly #read = new LRUCache<string, KeptVersion>({
     maxSize: keptBytes,
     sizeCalculation: ({ json }) => 500 + 2 * json.length,
   });
 
-  constructor(mirror: Mirror) {
+  constructor(mirror: MirrorReader) {
     this.#mirror = mirror;
   }
 

@@ -41,6 +41,8 @@ interface SourceManifest {
   digest: Digest;
   mediaType: string;
   content: Content;
+  /** When a mirrored manifest was stored here first; milliseconds since 1970 UTC. */
+  firstSeenAt?: number | undefined;
   /** The name of the repository in lists and in usage. */
   repository: string;
 }
@@ -102,11 +104,16 @@ export class ImageSource {
     });
     if (!entry) throw manifestUnknown(reference);
     const metadata = entry.metadata ?? (await entry.complete);
+    const firstSeenAt = await mirror.firstSeenAt(place, metadata.digest).catch((error: unknown) => {
+      entry.content.close();
+      throw error;
+    });
     return {
       served: entry.outcome,
       digest: metadata.digest,
       mediaType: manifestTypeOf(metadata),
       content: entry.content,
+      firstSeenAt,
       repository: listedName(place),
     };
   }
@@ -202,6 +209,14 @@ export class ImageSource {
   /** Whether no upstream may get a request for a repository, because one of its names is claimed or not allowed. */
   async isClaimed(accountId: number, name: string): Promise<boolean> {
     return (await this.locate({ accountId, name, ns: undefined, mayPush: false })).place === undefined;
+  }
+
+  /** The upstream that a first push takes the name over from; undefined if nothing of it is mirrored, or if it is claimed. */
+  async mirroredFrom(accountId: number, name: string): Promise<string | undefined> {
+    const mirror = await this.#parts.mirrors.of(accountId);
+    const { place } = mirror.names.locate(name, undefined);
+    const isFirst = place !== undefined && !(await this.isClaimed(accountId, name));
+    return isFirst && (await mirror.isMirrored(place)) ? place.upstream.name : undefined;
   }
 
   /** Whether a first push to the repository is in progress and nothing of it was mirrored. */

@@ -61,8 +61,7 @@ export class Pushes {
     const mirror = await this.#parts.mirrors.of(accountId);
     const { place } = mirror.names.locate(name, undefined);
     // The transaction of the push may not wait for this.
-    const isFirst = place !== undefined && !(await this.#parts.source.isClaimed(accountId, name));
-    const upstream = isFirst && (await mirror.isMirrored(place)) ? place.upstream.name : undefined;
+    const upstream = await this.#parts.source.mirroredFrom(accountId, name);
     const pushed = await this.#push({ accountId, name, mirror, place, mirroredFrom: upstream }, sent);
     if (!pushed.claimed || upstream === undefined) return { ...pushed, warning: undefined };
     this.#parts.log.warn({ account: accountId, name, upstream }, 'a hosted image now replaces a mirrored one');

@@ -103,11 +103,13 @@ export function verifyDigest(bytes: Buffer, digest: Digest): void {
 
 /**
  * Checks a manifest (image-spec "manifest" and "image-index", Docker "Image Manifest V 2, Schema 2"). `contentType` is the
- * header of the request; without it the document's `mediaType` is used. Throws `ManifestInvalid`, also for more than `most`
- * layers or entries.
+ * header of the request; without it the document's `mediaType` is used. Throws `ManifestInvalid`.
  */
-export function parseManifest(bytes: Buffer, contentType: string | undefined, most = Infinity): Manifest {
-  const document = parseObject(bytes);
+export function parseManifest(bytes: Buffer, contentType: string | undefined): Manifest {
+  return manifestOf(parseObject(textOf(bytes)), contentType, Infinity);
+}
+
+function manifestOf(document: Record<string, unknown>, contentType: string | undefined, most: number): Manifest {
   const declared = document['mediaType'] ?? undefined;
   if (declared !== undefined && typeof declared !== 'string') throw invalid('"mediaType" has to be a string');
   const announced = contentType?.split(';', 1)[0]!.trim().toLowerCase();
@@ -151,21 +153,33 @@ export async function parsePushedManifest(bytes: Buffer, contentType: string | u
   await pause();
   if (hasMoreValues(bytes, maxValues)) throw invalid(`it has more than ${maxValues} values`);
   await pause();
-  const manifest = parseManifest(bytes, contentType, maxDescriptors);
+  const text = textOf(bytes);
   await pause();
-  const key = ambiguousKey(bytes.toString());
+  const document = parseObject(text);
+  await pause();
+  const manifest = manifestOf(document, contentType, maxDescriptors);
+  await pause();
+  const key = ambiguousKey(text);
   if (key === undefined) return manifest;
   throw invalid(
     `its key ${quoted(key)} is there twice or in the wrong letter case. Clients read such a manifest in different ways`,
   );
 }
 
-function parseObject(bytes: Buffer): Record<string, unknown> {
+function textOf(bytes: Buffer): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw noJson();
+  }
+}
+
+function parseObject(text: string): Record<string, unknown> {
   let document: unknown;
   try {
-    document = JSON.parse(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes));
+    document = JSON.parse(text);
   } catch {
-    throw invalid('it is not JSON in UTF-8');
+    throw noJson();
   }
   return asObject(document, 'it');
 }
@@ -236,6 +250,10 @@ function quoted(text: string): string {
 
 function distinct(descriptors: readonly Descriptor[]): Descriptor[] {
   return [...new Map(descriptors.map((each) => [each.digest, each])).values()];
+}
+
+function noJson(): DomainError {
+  return invalid('it is not JSON in UTF-8');
 }
 
 function invalid(what: string): DomainError {

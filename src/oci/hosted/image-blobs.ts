@@ -186,6 +186,17 @@ export class ImageBlobs {
   }
 }
 
+/** Adds a stored blob to a repository, if it is still stored. */
+export async function linkBlob(
+  tx: Transaction,
+  accountId: number,
+  name: string,
+  digest: Digest,
+  now: number,
+): Promise<void> {
+  await link(tx, await ensureRepository(tx, accountId, name, now), digest, now);
+}
+
 /** Adds a stored blob to the repository; resolves to whether there is such a blob. */
 async function link(tx: Transaction, repositoryId: number, digest: Digest, now: number): Promise<boolean> {
   if (!(await keepLive(tx, digest, now))) return false;

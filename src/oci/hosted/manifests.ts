@@ -11,7 +11,8 @@ import { parsePushedManifest, verifyDigest, type ContentCheck, type Manifest } f
 import type { Reference } from '../format/reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
 import { addRepositoryCounts, isLinked } from './repository-counts.ts';
-import { deleteTag, deleteTags, noteUntagged, tagOwner, writeTags } from './tags.ts';
+import { deleteManifest, resizeParents, tagsInEvent } from './manifest-deletion.ts';
+import { deleteTag, noteUntagged, writeTags } from './tags.ts';
 
 /** A manifest to serve. */
 interface StoredManifest {
@@ -29,6 +30,16 @@ export interface SentManifest {
   digest: Digest | undefined;
   bytes: Buffer;
   contentType: string | undefined;
+  /** When another registry got the tags, milliseconds since 1970 UTC; undefined for a push. */
+  pushedAt?: number | undefined;
+}
+
+/** A manifest that was read and is ready to be written. */
+interface ReadManifest extends Pick<SentManifest, 'tags' | 'pushedAt'> {
+  manifest: Manifest;
+  digest: Digest;
+  /** Bytes of the manifest itself. */
+  size: number;
 }
 
 interface PushOptions {
@@ -55,11 +66,6 @@ interface ManifestRow {
   media_type: string;
   size_bytes: number;
 }
-
-/** The most tags in the details of an event. */
-const tagsInEvent = 50;
-/** Rows that one statement of a deletion reads or changes: other requests run between two statements. */
-const pageOfRows = 200;
 
 /** The manifests and tags of repositories. */
 export class Manifests {
@@ -103,42 +109,63 @@ export class Manifests {
   ): Promise<PushedManifest> {
     const { tags, digest, bytes, contentType } = sent;
     if (digest) verifyDigest(bytes, digest);
-    const manifest = await parsePushedManifest(bytes, contentType);
-    await this.#examine(name, [digest ?? digestOf(bytes), ...manifest.references.map((each) => each.digest)]);
+    const manifest = await this.read(name, digest ?? digestOf(bytes), bytes, contentType);
     const arrival = await this.#blobs.stageBytes(bytes, digest && algorithmOf(digest));
-    const now = this.#now();
-    const claimed = await this.#blobs.commit([arrival], async (tx) => {
-      const repositoryId = await ensureRepository(tx, accountId, name, now);
-      await lockRepository(tx, repositoryId, now);
-      const isRepeated = await hasAlready(tx, repositoryId, arrival.digest, tags);
-      const children = await childSizes(tx, repositoryId, manifest, isWhole);
-      await this.#write(tx, repositoryId, manifest, arrival.digest, bytes.length, children);
-      await noteUntagged(tx, repositoryId, tags, now);
-      await writeTags(tx, repositoryId, tags, arrival.digest, now);
-      const content = { mediaType: manifest.mediaType, size: bytes.length };
-      await record(
-        tx,
-        { accountId, upstream: '', name },
-        [
-          { kind: 'manifest', reference: arrival.digest, digest: arrival.digest },
-          ...tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest: arrival.digest, content })),
-        ],
-        now,
-      );
-      const claim = 'UPDATE repositories SET claimed_at = ? WHERE id = ? AND claimed_at IS NULL';
-      const isClaim = (await tx.run(claim, [now, repositoryId])) > 0;
-      const subject = { kind: 'container', name, reference: tags[0] ?? arrival.digest } as const;
-      const details = {
-        digest: arrival.digest,
-        media_type: manifest.mediaType,
-        ...tagsOf(tags),
-        ...(isClaim && mirroredFrom !== undefined && { taken_over_from: mirroredFrom }),
-      };
-      // Otherwise a client could fill the record with pushes that change nothing.
-      if (!isRepeated || isClaim) await recordEvent(tx, { type: 'image.pushed', accountId, subject, details }, now);
-      return isClaim;
+    const claimed = await this.#blobs.commit([arrival], (tx) => {
+      const stored = { manifest, digest: arrival.digest, size: bytes.length, tags, pushedAt: sent.pushedAt };
+      return this.write(tx, accountId, name, stored, { isWhole, mirroredFrom });
     });
     return { digest: arrival.digest, subject: manifest.subject, claimed };
+  }
+
+  /** Reads a manifest as a push does. Throws `ManifestInvalid`, and `Denied` for content that is refused. */
+  async read(name: string, digest: Digest, bytes: Buffer, mediaType: string | undefined): Promise<Manifest> {
+    const manifest = await parsePushedManifest(bytes, mediaType);
+    await this.#examine(name, [digest, ...manifest.references.map((each) => each.digest)]);
+    return manifest;
+  }
+
+  /**
+   * Adds a manifest to a repository and points its tags to it. Its bytes are stored in the same transaction, or are held until it
+   * ends. Resolves to whether this claimed the repository. Throws `ManifestBlobUnknown` as `push` does.
+   */
+  async write(
+    tx: Transaction,
+    accountId: number,
+    name: string,
+    { manifest, digest, size, tags, pushedAt }: ReadManifest,
+    { isWhole = false, mirroredFrom }: PushOptions,
+  ): Promise<boolean> {
+    const now = this.#now();
+    const repositoryId = await ensureRepository(tx, accountId, name, now);
+    await lockRepository(tx, repositoryId, now);
+    const isRepeated = await hasAlready(tx, repositoryId, digest, tags);
+    const children = await childSizes(tx, repositoryId, manifest, isWhole);
+    await this.#write(tx, repositoryId, manifest, digest, size, children);
+    await noteUntagged(tx, repositoryId, tags, now);
+    await writeTags(tx, repositoryId, tags, digest, Math.min(pushedAt ?? now, now));
+    const content = { mediaType: manifest.mediaType, size };
+    await record(
+      tx,
+      { accountId, upstream: '', name },
+      [
+        { kind: 'manifest', reference: digest, digest },
+        ...tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest, content })),
+      ],
+      now,
+    );
+    const claim = 'UPDATE repositories SET claimed_at = ? WHERE id = ? AND claimed_at IS NULL';
+    const isClaim = (await tx.run(claim, [now, repositoryId])) > 0;
+    const subject = { kind: 'container', name, reference: tags[0] ?? digest } as const;
+    const details = {
+      digest,
+      media_type: manifest.mediaType,
+      ...tagsOf(tags),
+      ...(isClaim && mirroredFrom !== undefined && { taken_over_from: mirroredFrom }),
+    };
+    // Otherwise a client could fill the record with pushes that change nothing.
+    if (!isRepeated || isClaim) await recordEvent(tx, { type: 'image.pushed', accountId, subject, details }, now);
+    return isClaim;
   }
 
   /** What the repository lacks: blobs that an image needs, anything that an index refers to. */
@@ -272,85 +299,6 @@ async function sizesOf(
     }
   }
   return sizes;
-}
-
-/** Adds `bytes` to the size of each index that lists the manifest, because its images may come and go after it. */
-async function resizeParents(tx: Transaction, repositoryId: number, digest: Digest, bytes: number): Promise<void> {
-  if (bytes === 0) return;
-  // First, because an UPDATE with a subquery would read all manifests of the repository.
-  const parents = await tx.select<{ id: number }>(
-    `SELECT p.id FROM manifest_references f CROSS JOIN manifests p ON p.id = f.manifest_id
-     WHERE f.digest = ? AND p.repository_id = ?`,
-    [digest, repositoryId],
-  );
-  for (const part of batches(parents)) {
-    const sql = `UPDATE manifests SET image_bytes = image_bytes + ? WHERE id IN (${placeholders(part)})`;
-    await tx.run(sql, [bytes, ...part.map(({ id }) => id)]);
-  }
-}
-
-/**
- * Deletes a manifest with its tags; the caller has locked the repository. Resolves to 0 if there is no such manifest, else
- * to 1. Its blobs count as unused since `now`, its children and referrers since `since`, unless something else uses them.
- */
-export async function deleteManifest(
-  tx: Transaction,
-  repositoryId: number,
-  digest: Digest,
-  now: number,
-  since = now,
-): Promise<number> {
-  const key = [repositoryId, digest];
-  const row = await tx.get<{ id: number; image_bytes: number; size_bytes: number }>(
-    'SELECT id, image_bytes, size_bytes FROM manifests WHERE repository_id = ? AND digest = ?',
-    key,
-  );
-  if (!row) return 0;
-  const { account_id: accountId, name } = await tagOwner(tx, repositoryId);
-  await resizeParents(tx, repositoryId, digest, -row.image_bytes);
-  const held = await tx.select<{ digest: Digest }>('SELECT digest FROM manifest_references WHERE manifest_id = ?', [
-    row.id,
-  ]);
-  const later = `UPDATE manifests SET untagged_at = CASE WHEN COALESCE(untagged_at, pushed_at) > ?
-                 THEN COALESCE(untagged_at, pushed_at) ELSE ? END WHERE repository_id = ?`;
-  for (const part of batches(held)) {
-    const digests = part.map((each) => each.digest);
-    const among = `digest IN (${placeholders(digests)})`;
-    await tx.run(`UPDATE repository_blobs SET linked_at = ? WHERE repository_id = ? AND ${among}`, [
-      now,
-      repositoryId,
-      ...digests,
-    ]);
-    await tx.run(`${later} AND ${among}`, [since, since, repositoryId, ...digests]);
-  }
-  for (let after = ''; ;) {
-    const rows = await tx.select<{ digest: Digest }>(
-      `SELECT digest FROM manifests WHERE repository_id = ? AND subject = ? AND digest > ? ORDER BY digest LIMIT ${pageOfRows}`,
-      [...key, after],
-    );
-    if (rows.length === 0) break;
-    const referrers = rows.map((each) => each.digest);
-    await tx.run(`${later} AND digest IN (${placeholders(referrers)})`, [since, since, repositoryId, ...referrers]);
-    after = referrers.at(-1)!;
-  }
-  await tx.run('DELETE FROM manifest_references WHERE manifest_id = ?', [row.id]);
-  const deleted = { tags: [] as string[], tag_count: 0 };
-  for (;;) {
-    const rows = await tx.select<{ name: string }>(
-      `SELECT name FROM tags WHERE repository_id = ? AND digest = ? ORDER BY name LIMIT ${pageOfRows}`,
-      key,
-    );
-    if (rows.length === 0) break;
-    const names = rows.map(({ name: tag }) => tag);
-    await deleteTags(tx, repositoryId, names, now);
-    deleted.tags.push(...names.slice(0, tagsInEvent - deleted.tags.length));
-    deleted.tag_count += names.length;
-  }
-  const subject = { kind: 'container', name, reference: digest } as const;
-  await recordEvent(tx, { type: 'manifest.deleted', accountId, subject, details: deleted }, now);
-  const bytes = (await isLinked(tx, repositoryId, digest)) ? 0 : row.size_bytes;
-  await addRepositoryCounts(tx, repositoryId, { manifests: -1, bytes: -bytes });
-  return tx.run('DELETE FROM manifests WHERE id = ?', [row.id]);
 }
 
 /** Tags for the details of an event; those above the limit are only counted. */

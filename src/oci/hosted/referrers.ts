@@ -83,7 +83,9 @@ export class Referrers {
     for await (const rows of pagesOf(last, rowsAtATime, read, ({ digest }) => digest)) {
       for (const row of rows) {
         const isLong = (row.annotation_bytes ?? 0) > shortAnnotations;
-        yield toDescriptor(isLong ? { ...row, ...(await this.#annotationsOf(row)) } : row);
+        const whole = isLong ? { ...row, ...(await this.#annotationsOf(row)) } : row;
+        await pause();
+        yield toDescriptor(whole);
       }
     }
   }

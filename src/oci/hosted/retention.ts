@@ -1,7 +1,7 @@
 import type { Database } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import { Pace } from '../../storage/upkeep/pace.ts';
-import { deleteManifest } from './manifests.ts';
+import { deleteManifest } from './manifest-deletion.ts';
 import { lockRepository } from './repositories.ts';
 
 interface ImageRetention {

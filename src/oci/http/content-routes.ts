@@ -4,6 +4,7 @@ import { parseDigest } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { readBody } from '../../http/body.ts';
 import { cacheStatus } from '../../http/cache-status.ts';
+import { sendLongJson } from '../../http/json-pieces.ts';
 import { sendContent, sendJson } from '../../http/send.ts';
 import { nextLink, pageSize, sendEmpty, type RegistryCall } from './call.ts';
 import { isIndex, mediaTypes } from '../format/manifest.ts';
@@ -43,7 +44,7 @@ export async function getBlob(call: RegistryCall): Promise<void> {
 export async function getManifest(call: RegistryCall): Promise<void> {
   const { request, response, repository, item, readable } = call;
   const manifest = await readable.openManifest(repository, existingReference(item), request.method === 'HEAD');
-  const { served, digest, mediaType, content } = manifest;
+  const { served, digest, mediaType, content, firstSeenAt } = manifest;
   const context = contextOf(response);
   context.subject = manifest.repository;
   // An index alone is not a pull: the client then gets an image manifest.
@@ -53,7 +54,13 @@ export async function getManifest(call: RegistryCall): Promise<void> {
     context.version = digest;
   }
   await sendContent(request, response, content, {
-    headers: { ...cacheStatus(served), 'Content-Type': mediaType, 'Docker-Content-Digest': digest },
+    headers: {
+      ...cacheStatus(served),
+      'Content-Type': mediaType,
+      'Docker-Content-Digest': digest,
+      // Programs that update images wait until they are some days old by this date.
+      ...(firstSeenAt !== undefined && { 'Last-Modified': new Date(firstSeenAt).toUTCString() }),
+    },
     etag: `"${digest}"`,
   });
 }
@@ -145,7 +152,7 @@ export async function listReferrers(call: RegistryCall): Promise<void> {
   if (page.descriptors.length === 0) contextOf(response).subject = '';
   const n = query.has('n') ? limit : undefined;
   const body = { schemaVersion: 2, mediaType: mediaTypes.index, manifests: page.descriptors };
-  sendJson(request, response, 200, body, {
+  await sendLongJson(request, response, body, {
     ...cacheStatus(page.served),
     'Content-Type': mediaTypes.index,
     ...(artifactType && { 'OCI-Filters-Applied': 'artifactType' }),

@@ -1,8 +1,12 @@
 import { isDigest, type Digest } from '../../runtime/digest.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { parseDocument } from '../../mirror/document.ts';
-import type { MirrorResource } from '../../mirror/fetch/resource.ts';
-import type { EntryMetadata } from '../../mirror/store/entries.ts';
+import type { DescribedEntry, MirrorResource } from '../../mirror/fetch/resource.ts';
+import type { EntryKey, EntryMetadata } from '../../mirror/store/entries.ts';
+import type { Config } from '../../config/schema.ts';
+import type { Upstream } from '../../upstream/upstream.ts';
+import { isRepositoryName, isTag } from '../format/reference.ts';
+import { listLimit } from './upstream-lists.ts';
 import type { ListedKinds } from '../../mirror/store/entry-kinds.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { hasMoreValues } from '../format/json-values.ts';
@@ -85,4 +89,19 @@ export function manifestTypeOf({ type, attributes }: Pick<EntryMetadata, 'type' 
 /** The size of a manifest and of everything that it refers to, as stated in it; bytes. */
 export function imageBytesOf({ size, attributes }: Pick<EntryMetadata, 'size' | 'attributes'>): number {
   return Number(attributes['imageBytes'] ?? size);
+}
+
+/** As `describePackageEntry`, of a registry. */
+export function describeImageEntry(
+  upstream: Upstream,
+  { kind, name, reference }: Omit<EntryKey, 'upstream'>,
+  limits: Config['limits'],
+): DescribedEntry | undefined {
+  if (!isRepositoryName(name)) return undefined;
+  const place = { upstream, name };
+  if (kind === 'manifest' && (isDigest(reference) || isTag(reference)))
+    return manifestEntry(place, reference, limits.manifest);
+  if (!isDigest(reference)) return undefined;
+  if (kind === 'blob') return blobEntry(place, reference, limits.blob);
+  return kind === 'referrers' ? { ...resource(place, kind, reference), limit: listLimit } : undefined;
 }

@@ -1,22 +1,30 @@
 import type { Config } from '../../config/schema.ts';
 import type { Transaction } from '../../database/database.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
-import { DomainError } from '../../runtime/errors.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import { fetchFrom } from '../../mirror/fetch/fetch.ts';
-import { isUpstreamFailure, type MirrorEntry, type Mirror, type ServedOutcome } from '../../mirror/mirror.ts';
-import { isHidden, type Admission, type MirroredName, type ReferenceFacts } from '../../mirror/policy/admission.ts';
+import { isUpstreamFailure, type MirrorEntry, type ServedOutcome } from '../../mirror/mirror.ts';
+import type { MirrorReader } from '../../mirror/stored-only.ts';
+import {
+  isHidden,
+  isServed,
+  type Admission,
+  type MirroredName,
+  type ReferenceFacts,
+  type Verdict,
+} from '../../mirror/policy/admission.ts';
 import type { Sightings } from '../../mirror/store/sightings.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import type { Descriptor } from '../format/manifest.ts';
+import { isBlobServed } from './blob-admission.ts';
 import { blobEntry, manifestEntry, manifestTypes } from './image-entries.ts';
 import { pastName } from './past-name.ts';
 import { RepositoryNames } from './repository-names.ts';
-import { namingSearched, StoredManifests } from './stored-manifests.ts';
-import { listedName, pullScope, resource, urlOf, type UpstreamRepository } from './upstream-repository.ts';
+import { StoredManifests } from './stored-manifests.ts';
+import { pullScope, resource, urlOf, type UpstreamRepository } from './upstream-repository.ts';
 import { fallbackTag } from '../format/reference.ts';
 import { readParsedList, referrerLists, tagLists, type ListKind } from './parsed-lists.ts';
 import { pageOfNames, type NamePage } from '../hosted/repositories.ts';
@@ -40,14 +48,14 @@ const digestsSearched = 100;
 /** Images of the upstream registries that serve an account, through the mirror. */
 export class ImageMirror {
   readonly names: RepositoryNames;
-  readonly #mirror: Mirror;
+  readonly #mirror: MirrorReader;
   readonly #policy: UpstreamPolicy;
   readonly #admission: Admission;
   readonly #manifests: StoredManifests;
   readonly #limits: Config['limits'];
 
   constructor(
-    mirror: Mirror,
+    mirror: MirrorReader,
     policy: UpstreamPolicy,
     { admission, sightings, accountId }: { admission: Admission; sightings: Sightings; accountId: number },
     limits: Config['limits'],
@@ -70,38 +78,43 @@ export class ImageMirror {
    * If it has moved, the new manifest is opened by its digest, so that a stored one is not fetched again.
    */
   async openManifest(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
-    const isLimited = await this.#admission.isLimited(this.#manifests.nameOf(place));
-    return isLimited ? this.#openAdmitted(place, reference) : this.#openManifest(place, reference);
+    const name = this.#manifests.nameOf(place);
+    const before = await this.#admission.decided(name, [reference]);
+    return before ? this.#openDecided(place, name, reference, before[0]!) : this.#openManifest(place, reference);
   }
 
   /**
    * The manifest of a name that a policy limits. What is held is fetched all the same: its age counts from then on, and the
    * upstream may delete it. A tag that moved to a digest that is held answers its latest digest that is not.
    */
-  async #openAdmitted(place: UpstreamRepository, reference: string): Promise<MirrorEntry | undefined> {
-    const name = this.#manifests.nameOf(place);
-    const [before] = await this.#admission.verdicts(name, [reference]);
-    if (before !== 'allow' && !isHidden(before!)) return (await this.#admission.serves(name, reference), undefined);
+  async #openDecided(
+    place: UpstreamRepository,
+    name: MirroredName,
+    reference: string,
+    before: Verdict,
+  ): Promise<MirrorEntry | undefined> {
+    if (before !== 'allow' && !isHidden(before)) return (await this.#admission.serves(name, reference), undefined);
     const entry = await this.#openManifest(place, reference);
     if (!entry) return undefined;
+    let isOpen = false;
     try {
       const { digest } = entry.metadata ?? (await entry.complete);
-      const verdicts = await this.#admission.verdicts(name, [reference, digest]);
-      if (verdicts.every((each) => each === 'allow')) return entry;
-      if (!isDigest(reference) && verdicts.some(isHidden)) {
-        const earlier = await this.#earlierDigest(place, reference);
-        if (earlier !== undefined) {
-          entry.content.close();
-          return await this.#openManifest(place, earlier);
-        }
-      }
-      await this.#admission.serves(name, reference, digest);
-    } catch (error) {
-      entry.content.close();
-      throw error;
+      const verdicts = (await this.#admission.decided(name, [reference, digest], 'request')) ?? [];
+      isOpen = verdicts.every((each) => each === 'allow');
+      if (isOpen) return entry;
+      const mayBeEarlier = !isDigest(reference) && verdicts.some(isHidden);
+      const earlier = mayBeEarlier ? await this.#earlierDigest(place, reference) : undefined;
+      if (earlier !== undefined) return await this.#openManifest(place, earlier);
+      isServed(verdicts);
+      return undefined;
+    } finally {
+      if (!isOpen) entry.content.close();
     }
-    entry.content.close();
-    return undefined;
+  }
+
+  /** When a manifest was stored here first; milliseconds since 1970 UTC. */
+  firstSeenAt(place: UpstreamRepository, digest: Digest): Promise<number | undefined> {
+    return this.#manifests.firstSeenAt(place, digest);
   }
 
   /** The latest digest of a tag that clients get. */
@@ -109,7 +122,7 @@ export class ImageMirror {
     const digests = await this.#manifests.digestsOf(place, tag, digestsSearched);
     const [found] = await this.listed(place, digests, String);
     if (found === undefined) return undefined;
-    const [verdict] = await this.#admission.verdicts(this.#manifests.nameOf(place), [found]);
+    const [verdict = 'allow'] = (await this.#admission.decided(this.#manifests.nameOf(place), [found])) ?? [];
     return verdict === 'allow' ? (found as Digest) : undefined;
   }
 
@@ -164,7 +177,7 @@ export class ImageMirror {
 
   /** A blob. Once stored, it is never requested again. Its size is limited to the one in a stored manifest, if any. */
   async openBlob(place: UpstreamRepository, digest: Digest): Promise<MirrorEntry | undefined> {
-    if (!(await this.#servesBlob(place, digest))) return undefined;
+    if (!(await isBlobServed(this.#admission, this.#manifests, place, digest))) return undefined;
     const blob = blobEntry(place, digest, this.#limits.blob);
     const stored = await this.#mirror.openStored(blob);
     if (stored) return stored;
@@ -177,28 +190,6 @@ export class ImageMirror {
         return fetchFrom(place.upstream, { url, subject: place.name, scope: pullScope(place), signal, plain: true });
       },
     });
-  }
-
-  /** Whether a policy lets a blob be served: an image that names it is open. Throws `Denied`. */
-  async #servesBlob(place: UpstreamRepository, digest: Digest): Promise<boolean> {
-    const blob: MirroredName = { ...this.#manifests.nameOf(place), kind: 'blob' };
-    if ((await this.#admission.isLimited(blob)) && !(await this.#admission.serves(blob, digest))) return false;
-    const name = this.#manifests.nameOf(place);
-    if (!(await this.#admission.isLimited(name))) return true;
-    const naming: Digest[] = [];
-    for await (const [manifest, { blobs, children }] of this.#manifests.latestContent(
-      place,
-      namingSearched,
-      Infinity,
-    )) {
-      if (![...blobs, ...children].some((each) => each.digest === digest)) continue;
-      const [verdict] = await this.#admission.verdicts(name, [manifest]);
-      if (verdict === 'allow') return true;
-      naming.push(manifest);
-    }
-    if (naming.length > 0) return this.#admission.serves(name, naming[0]!);
-    const message = `No image of ${listedName(place)} that the policy allows has the blob ${digest}. Pull the image by its tag or digest.`;
-    throw new DomainError('Denied', message);
   }
 
   /** The size of a blob in the repository's stored manifests, of which the most recently used are searched. */

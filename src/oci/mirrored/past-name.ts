@@ -9,5 +9,5 @@ export function pastName(name: MirroredName, digests: ReadonlyMap<string, string
       references.flatMap((each) => (facts.has(digestOf(each)) ? [[each, facts.get(digestOf(each))!]] : [])),
     );
   };
-  return { ...name, facts: { ...name.facts, of } };
+  return { ...name, facts: { ...name.facts, of }, isPast: true };
 }

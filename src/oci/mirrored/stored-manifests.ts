@@ -1,5 +1,5 @@
 import type { Config } from '../../config/schema.ts';
-import type { Mirror } from '../../mirror/mirror.ts';
+import type { MirrorReader } from '../../mirror/stored-only.ts';
 import type { MirroredName, ReferenceFacts, WithdrawnTimes } from '../../mirror/policy/admission.ts';
 import type { Sightings } from '../../mirror/store/sightings.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
@@ -14,12 +14,12 @@ export const namingSearched = 1000;
 /** What is stored of repositories, and what is known of it, as policies see it. */
 export class StoredManifests {
   readonly withdrawn: WithdrawnTags;
-  readonly #mirror: Mirror;
+  readonly #mirror: MirrorReader;
   readonly #sightings: Sightings;
   readonly #accountId: number;
   readonly #limit: number;
 
-  constructor(mirror: Mirror, sightings: Sightings, accountId: number, limits: Config['limits']) {
+  constructor(mirror: MirrorReader, sightings: Sightings, accountId: number, limits: Config['limits']) {
     this.#mirror = mirror;
     this.withdrawn = new WithdrawnTags(mirror);
     this.#sightings = sightings;
@@ -128,6 +128,11 @@ export class StoredManifests {
       for (const each of found) for (const naming of namedBy.get(each) ?? []) found.add(naming);
       return found;
     };
+  }
+
+  /** When a manifest was stored here first; milliseconds since 1970 UTC. */
+  firstSeenAt({ upstream, name }: UpstreamRepository, digest: Digest): Promise<number | undefined> {
+    return this.#sightings.manifestSeenAt({ upstream: upstream.id, name }, digest);
   }
 
   /** Up to `limit` digests that a tag has had here, the latest first. */

@@ -9,9 +9,17 @@ export interface UpstreamRepository {
   name: string;
 }
 
+/** Other names of Docker Hub. */
+const hubHosts = ['index.docker.io', 'registry-1.docker.io'];
+
 /** The names by which clients use an upstream. */
-export function spellingsOf({ name }: Upstream): string[] {
-  return name === 'docker.io' ? [name, 'index.docker.io', 'registry-1.docker.io'] : [name];
+export function spellingsOf(upstream: Upstream): string[] {
+  return isHub(upstream) ? [upstream.name, ...hubHosts] : [upstream.name];
+}
+
+/** The name of the upstream that the host of a registry means. */
+export function upstreamNamed(registry: string): string {
+  return hubHosts.includes(registry) ? 'docker.io' : registry;
 }
 
 /** The part of a name before its first slash; empty if it has none. */

@@ -1,5 +1,6 @@
 import { unusable } from '../../mirror/fetch/fetch.ts';
-import { isUpstreamFailure, type Mirror } from '../../mirror/mirror.ts';
+import { isUpstreamFailure } from '../../mirror/mirror.ts';
+import type { MirrorReader } from '../../mirror/stored-only.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import { pagesOf } from '../../runtime/pages.ts';
 import { discard } from '../../upstream/body.ts';
@@ -15,9 +16,9 @@ const referencesAtATime = 500;
 
 /** Stored tags that their upstream does not offer any more. They are noticed when it answers for the tag, or lists its tags. */
 export class WithdrawnTags {
-  readonly #mirror: Mirror;
+  readonly #mirror: MirrorReader;
 
-  constructor(mirror: Mirror) {
+  constructor(mirror: MirrorReader) {
     this.#mirror = mirror;
   }
 

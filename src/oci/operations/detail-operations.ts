@@ -4,9 +4,12 @@ import { allow } from '../../accounts/allow.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { cursorOf, pageQuery, readCursor, readPage } from '../../api/framework/paging.ts';
 import { containerDetails, manifestDetails, manifestList, tagList } from '../../api/content/content-schemas.ts';
+import { dailyQuery } from '../../api/framework/sorted.ts';
 import { originFields } from '../../api/framework/schemas.ts';
+import type { Database } from '../../database/database.ts';
 import { parseDigest } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
+import { dailyDownloads } from '../../usage/daily.ts';
 import { describeManifest } from '../catalog/manifest-details.ts';
 import { nameUnknown } from '../hosted/repositories.ts';
 import type { StoredImages } from '../catalog/stored-images.ts';
@@ -33,7 +36,10 @@ const tagQuery = pageQuery.extend({
 });
 
 /** `/containers/<name>`: the tags and manifests of one image. They answer from what is stored, and fetch nothing. */
-export function imageOperations(stored: StoredImages): Operation[] {
+export function imageOperations(
+  stored: StoredImages,
+  { database, now }: { database: Database; now: () => number },
+): Operation[] {
   return [
     operation({
       method: 'get',
@@ -148,14 +154,18 @@ export function imageOperations(stored: StoredImages): Operation[] {
       action: 'read',
       params: { name },
       subject,
+      query: dailyQuery,
       status: 200,
       answer: containerDetails,
-      run: async ({ principal, params }) => {
+      run: async ({ principal, params, query }) => {
         const at = await stored.locate(principal, params['name']!);
         const found = await at.summary();
         if (!found) throw nameUnknown(params['name']!);
         const { tags: _tags, upstream, ...summary } = found;
-        return { ...jsonItem(summary), ...originFields(upstream) };
+        const names = query.daily === '1' ? [found.name] : [];
+        const dailyOf = await dailyDownloads(database, principal.accountId, 'container', names, now());
+        const daily = query.daily === '1' && { daily_pulls: dailyOf(found.name) };
+        return { ...jsonItem(summary), ...originFields(upstream), ...daily };
       },
     }),
   ];

@@ -2,18 +2,20 @@ import type { Config } from '../../config/schema.ts';
 import type { Database } from '../../database/database.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
 import { parseDocument } from '../../mirror/document.ts';
-import type { Mirror } from '../../mirror/mirror.ts';
+import type { MirrorReader } from '../../mirror/stored-only.ts';
 import { matcher } from '../../mirror/policy/upstream-policy.ts';
 import { claimsAmong } from '../hosted/repositories.ts';
 import type { AccountViews } from '../../mirror/policy/account-views.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
-import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
+import { upstreamNamed, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
+import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { contentsOf, selectPlatforms, type Item } from './image-contents.ts';
+import { isOwnHost } from './item-meaning.ts';
 import type { ImageName } from './image-name.ts';
 import { platformText, type Platform } from '../../prefetch/platform.ts';
-import { inUseLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
-import { usedTags } from '../../mirror/store/listing.ts';
+import { inUseLocation, storedLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
+import { usedEntries } from '../../mirror/store/listing.ts';
 import { isImage } from './image-item.ts';
 import type { PrefetchRun } from '../../prefetch/run.ts';
 import type { ItemLocation } from '../../prefetch/item.ts';
@@ -26,7 +28,7 @@ const deepest = 2;
 interface ImageParts {
   config: Config;
   database: Database;
-  mirror: Mirror;
+  mirror: MirrorReader;
   mirrors: AccountViews<ImageMirror>;
 }
 
@@ -50,14 +52,15 @@ export async function prefetchImages(parts: ImageParts, run: PrefetchRun, option
   for (const { image, platforms, location } of options.items.filter(isImage).toReversed()) {
     images.image(image, platforms, location);
   }
+  if (options.stored)
+    for await (const { upstream: id, name, reference } of usedEntries(parts.database, 'manifest', 0)) {
+      const upstream = imageMirror.upstreams.find((each) => each.id === id);
+      if (upstream) images.tag({ upstream, name }, reference, storedLocation);
+    }
   if (!options.inUse) return;
-  for await (const { upstream: id, name: repository, tag } of usedTags(
-    parts.database,
-    'manifest',
-    options.inUse.since,
-  )) {
+  for await (const { upstream: id, name, reference } of usedEntries(parts.database, 'manifest', options.inUse.since)) {
     const upstream = imageMirror.upstreams.find((each) => each.id === id);
-    if (upstream) images.tag({ upstream, name: repository }, tag, inUseLocation);
+    if (upstream && !isDigest(reference)) images.tag({ upstream, name }, reference, inUseLocation);
   }
 }
 
@@ -108,8 +111,9 @@ class WantedImages {
     const isUpstream = (known: string) => this.#parts.imageMirror.upstreams.some(({ name }) => name === known);
     // Docker takes a name without a registry from Docker Hub, also if that is not the default upstream here.
     const hub = registry === undefined && isUpstream('docker.io') ? `docker.io/${repository}` : undefined;
-    if (registry === undefined || this.#isHere(registry)) return this.#open(repository, text, location, hub);
-    const known = ['index.docker.io', 'registry-1.docker.io'].includes(registry) ? 'docker.io' : registry;
+    if (registry === undefined || isOwnHost(registry, this.#parts.config.server))
+      return this.#open(repository, text, location, hub);
+    const known = upstreamNamed(registry);
     if (isUpstream(known)) return this.#open(`${known}/${repository}`, text, location);
     this.#run.missing(text, `no upstream is named ${known}`, location);
     return undefined;
@@ -132,13 +136,6 @@ class WantedImages {
     return undefined;
   }
 
-  /** Whether a name's host is this service itself: the rest is then a name as its clients ask for it. */
-  #isHere(host: string): boolean {
-    const { baseUrl, registryUrl, host: listening, port } = this.#parts.config.server;
-    const own = [baseUrl, registryUrl].filter((each) => each !== undefined).map((each) => new URL(each).host);
-    return [...own, `${listening}:${port}`, `localhost:${port}`, `127.0.0.1:${port}`].includes(host);
-  }
-
   #manifest(wanted: WantedManifest, reference: string, what = `${wanted.image}: manifest ${reference}`): void {
     const { place, location, platforms, depth } = wanted;
     const key = `manifest ${place.upstream.name} ${place.name} ${reference} ${platforms.map(platformText).join()}`;
@@ -150,12 +147,13 @@ class WantedImages {
         return;
       }
       const bytes = await readAll(entry.content, this.#parts.config.limits.manifest);
-      const { digest } = await entry.complete;
+      const metadata = await entry.complete;
+      this.#run.needed(keyOf(place, 'manifest', reference), metadata);
       if (entry.outcome === 'stale')
         this.#run.missing(what, 'the upstream failed; the stored manifest may be out of date', location);
       this.#run.found('manifest', entry.outcome === 'miss' ? 'fetched' : 'present', bytes.length);
       this.#contents(wanted, bytes, what);
-      if (this.#options.referrers && depth < deepest) this.#referrers(wanted, digest);
+      if (this.#options.referrers && depth < deepest) this.#referrers(wanted, metadata.digest);
     });
   }
 
@@ -173,7 +171,8 @@ class WantedImages {
         location,
       );
     }
-    for (const { digest } of chosen) this.#manifest(wanted, digest);
+    // Every stored manifest is an item by itself.
+    if (!this.#isOnlyStored(location)) for (const { digest } of chosen) this.#manifest(wanted, digest);
     for (const blob of blobs) this.#blob(place, blob, image, location);
   }
 
@@ -182,18 +181,26 @@ class WantedImages {
     this.#run.once(`blob ${place.upstream.name} ${place.name} ${digest}`, what, location, async () => {
       const stored = await this.#parts.mirror.openStored({ key: keyOf(place, 'blob', digest), lifetime: 'immutable' });
       stored?.content.close();
+      if (stored?.metadata) this.#run.needed(keyOf(place, 'blob', digest), stored.metadata);
       if (stored) return this.#run.found('blob', 'present', stored.size ?? 0);
+      if (this.#isOnlyStored(location)) return undefined;
       if (this.#run.dryRun) return this.#run.found('blob', 'fetched', size);
       await this.#run.gate.pass(place.upstream, false);
       const entry = await this.#parts.imageMirror.openBlob(place, digest);
       if (!entry) return this.#run.missing(what, `${place.upstream.name} does not have this blob`, location);
       try {
-        const { size: stored } = await entry.complete;
-        return this.#run.found('blob', entry.outcome === 'miss' ? 'fetched' : 'present', stored);
+        const metadata = await entry.complete;
+        this.#run.needed(keyOf(place, 'blob', digest), metadata);
+        return this.#run.found('blob', entry.outcome === 'miss' ? 'fetched' : 'present', metadata.size);
       } finally {
         entry.content.close();
       }
     });
+  }
+
+  /** Whether an item is there because it is stored, so that nothing is fetched for it. */
+  #isOnlyStored(location: ItemLocation): boolean {
+    return location === storedLocation;
   }
 
   /** Adds the referrers of a manifest, from the referrers API and from cosign's tags. */
@@ -202,10 +209,14 @@ class WantedImages {
     const key = `referrers ${place.upstream.name} ${place.name} ${digest}`;
     this.#run.once(key, `${image}: referrers of ${digest}`, location, async () => {
       if (!(await this.#isCurrent(place, digest, 'referrers'))) await this.#run.gate.pass(place.upstream);
-      const list = await this.#parts.imageMirror.listReferrers(place, digest);
+      const listed = () => this.#parts.imageMirror.listReferrers(place, digest);
+      const list = await (this.#options.isOffline ? unlessUpstreamFails(listed) : listed());
+      const document = await this.#parts.mirror.stored(keyOf(place, 'referrers', digest));
+      if (document) this.#run.needed(keyOf(place, 'referrers', digest), document);
       const found = { ...wanted, platforms: [], depth: depth + 1 };
       for (const each of list?.items ?? []) this.#manifest(found, each.digest);
-      const tags = await this.#tagsOf(place);
+      const named = () => this.#tagsOf(place);
+      const tags = (this.#options.isOffline ? await unlessUpstreamFails(named) : await named()) ?? new Set();
       for (const suffix of cosignSuffixes) {
         const tag = `${digest.replace(':', '-')}.${suffix}`;
         if (tags.has(tag)) this.#manifest(found, tag);

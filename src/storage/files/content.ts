@@ -1,5 +1,7 @@
-import type { Digest } from '../../runtime/digest.ts';
+import { digestSoFar, startHash, type Digest, type DigestAlgorithm } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
+import { pause } from '../../runtime/event-loop.ts';
+import { concatInTurns } from '../../runtime/long-texts.ts';
 
 /**
  * Bytes that can be read at any position: a stored blob, bytes in memory, or a file that is still being filled. Its
@@ -62,7 +64,35 @@ export async function readAll(content: Content, limit: number): Promise<Buffer> 
     content.close();
   }
   if (length > limit) throw new RangeError(`content is larger than ${limit} bytes`);
-  return pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces);
+  return pieces.length === 1 ? pieces[0]! : concatInTurns(pieces);
+}
+
+/** Bytes of a piece of `piecesOf`. */
+const piece = 256 * 1024;
+
+/** The bytes of `content` in pieces; closes it at the end. */
+export async function* piecesOf(content: Content): AsyncGenerator<Buffer> {
+  try {
+    for (let position = 0; ;) {
+      const bytes = Buffer.allocUnsafe(piece);
+      const read = await content.read(bytes, position);
+      if (read === 0) return;
+      position += read;
+      yield bytes.subarray(0, read);
+    }
+  } finally {
+    content.close();
+  }
+}
+
+/** The digest of all bytes of `content`; closes it. */
+export async function digestOfContent(content: Content, algorithm: DigestAlgorithm = 'sha256'): Promise<Digest> {
+  const hash = startHash(algorithm);
+  for await (const piece of piecesOf(content)) {
+    hash.update(piece);
+    await pause();
+  }
+  return digestSoFar(hash, algorithm);
 }
 
 /** Memory of one kept Buffer beside its bytes: its objects and its place in a map, as measured. */

@@ -10,6 +10,7 @@ import { join } from 'node:path';
  *       blobs/identity                 the identity that this storage shares with its database (`storage/upkeep/identity.ts`)
  *       staging/<uuid>                 bytes that are being received: pushes, upload sessions, mirror fills
  *       cache/sha256-ab12…             local copies of content that is stored in S3 (`BlobCache`)
+ *       bundles/<uuid>/0001.tar        segments of bundles that were sent here, or are to be downloaded (`BundleRunFiles`)
  *       quarantine/sha256-ab12…        corrupt content that a scrub has found
  *       folder-id                      the identity of this folder, for instances that share it (`instances/folder.ts`)
  *       secret-key                     the key that encrypts stored secrets, unless a setting names another file
@@ -23,6 +24,7 @@ export class Paths {
   readonly staging: string;
   readonly quarantine: string;
   readonly cache: string;
+  readonly bundles: string;
   readonly unwritten: string;
   readonly secretKey: string;
   readonly folderId: string;
@@ -34,6 +36,7 @@ export class Paths {
     this.staging = join(data, 'staging');
     this.quarantine = join(data, 'quarantine');
     this.cache = join(data, 'cache');
+    this.bundles = join(data, 'bundles');
     this.unwritten = join(data, 'unwritten');
     this.secretKey = join(data, 'secret-key');
     this.folderId = join(data, 'folder-id');

@@ -276,15 +276,15 @@ test('an upstream that fails does not take the vulnerability data of the others 
   server.clock.now = Date.now();
   const feed = new TestFeed(server);
   const names = async () => {
-    const index = (await feed.json('/vulnerabilities/index.json')) as unknown as { '@name': string }[];
-    return index.map((each) => each['@name']);
+    const index = (await feed.json('/vulnerabilities/index.json')) as unknown as { '@id': string }[];
+    return index.map((each) => each['@id'].split('/vulnerabilities/')[1]);
   };
   const stateOf = async (id: string) =>
     (await (await server.fetch(`/v1/upstreams/${id}`)).json()) as Record<string, unknown>;
   t.like(await stateOf('down.test'), { state: 'unused', last_failure: null, failures: 0 });
 
   down.upstream.on('/index.json', answer(401));
-  t.deepEqual(await names(), ['base', 'up.test-base']);
+  t.deepEqual(await names(), ['base.json', 'up.test/base.json']);
   t.like(await stateOf('up.test'), { state: 'working', failures: 0, audits_without_data: 0 });
   t.like(await stateOf('down.test'), {
     state: 'refused',
@@ -302,12 +302,12 @@ test('an upstream that fails does not take the vulnerability data of the others 
   t.is(metrics.value('entrepot_upstream_audits_without_data_total', { upstream: 'up.test' }), 0);
 
   down.announce();
-  t.deepEqual(await names(), ['base', 'up.test-base', 'down.test-base']);
+  t.deepEqual(await names(), ['base.json', 'up.test/base.json', 'down.test/base.json']);
   t.like(await stateOf('down.test'), { state: 'working', failures: 0 });
   down.upstream.on('/index.json', answer(401));
   down.upstream.on('/vulnerabilities/index.json', answer(401));
   server.clock.now += 30 * 60_000;
-  t.deepEqual(await names(), ['base', 'up.test-base', 'down.test-base'], 'as long as staleFor says');
+  t.deepEqual(await names(), ['base.json', 'up.test/base.json', 'down.test/base.json'], 'as long as staleFor says');
   t.like(await stateOf('down.test'), { audits_without_data: 1 });
   server.clock.now += 60 * 60_000;
   const late = await feed.fetch('/vulnerabilities/index.json');

@@ -7,7 +7,7 @@ import { folderUntilEnd } from '../../support/folder.ts';
 import { redisUrl } from '../../support/processes/services.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../../support/upstreams/upstream-feed.ts';
 import { tokenOf } from '../../support/inside.ts';
-import { until, within } from '../../support/until.ts';
+import { eventually, until, within } from '../../support/until.ts';
 
 // Searches and advisories that combine hosted and upstream data, also while an upstream is slow or fails.
 
@@ -64,14 +64,19 @@ for (const take of [1, 4, 10, 20, 1000]) {
 test('the result of an upstream search is cached for freshFor', async (t) => {
   const { up, feed } = await mirrored(t, { freshFor: '1m' });
   await up.offer({ id: 'First', versions: [{ version: '1.0.0' }] });
-  const hits = async () => (await feed.json('/search?q=first')).data.map((hit: any) => hit.version);
-  t.deepEqual(await hits(), ['1.0.0']);
+  const hits = async () => (await feed.json('/search?q=first')).data.map((hit: any) => hit.version as string);
+  // A search leaves out an upstream that has not answered in three seconds, which happens on a busy machine.
+  const asked = async () => eventually(hits, (versions) => versions.length > 0);
+  const queries = () => up.asked.filter((path) => path === '/query').length;
+  t.deepEqual(await asked(), ['1.0.0']);
+  const before = queries();
   await up.offer({ id: 'First', versions: [{ version: '1.0.0' }, { version: '2.0.0' }] });
   feed.server.clock.now! += 59_000;
   t.deepEqual(await hits(), ['1.0.0']);
+  t.is(queries(), before);
   feed.server.clock.now! += 2000;
-  t.deepEqual(await hits(), ['2.0.0']);
-  t.is(up.asked.filter((path) => path === '/query').length, 2);
+  t.deepEqual(await asked(), ['2.0.0']);
+  t.true(queries() > before);
 });
 
 for (const [what, stall] of [
@@ -167,7 +172,10 @@ test('search results that an older release has put into a shared cache are not u
   const get = cache.get.bind(cache);
   const older: unknown = { totalHits: 0, data: [] };
   cache.get = async <T>(key: string) => (key.startsWith('search:') ? (older as T) : get<T>(key));
-  t.is((await new TestFeed(server).json('/search?q=shared')).data[0].version, '1.0.0');
+  const search = () => new TestFeed(server).json('/search?q=shared');
+  // As above: the first search can leave out the upstream.
+  const found = await eventually(search, ({ data }) => data.length > 0);
+  t.is(found.data[0].version, '1.0.0');
 });
 
 const advisory = [{ severity: 2, url: 'https://advisories.example/1', versions: '(, 2.0.0)' }];
@@ -239,11 +247,11 @@ test('advisories come through the mirror, page by page', async (t) => {
   const { up, feed } = await advised(t);
   const index = await feed.json('/vulnerabilities/index.json');
   t.deepEqual(
-    index.map((page: any) => [page['@name'], page['@updated']]),
+    index.map((page: any) => [page['@id'].split('/vulnerabilities/')[1], page['@updated']]),
     [
-      ['base', '2024-01-01T00:00:00.0000000Z'],
-      ['up.test-base', '2024-01-01T00:00:00.1234567Z'],
-      ['up.test-update', '2024-02-01T00:00:00Z'],
+      ['base.json', '2024-01-01T00:00:00.0000000Z'],
+      ['up.test/base.json', '2024-01-01T00:00:00.1234567Z'],
+      ['up.test/update.json', '2024-02-01T00:00:00Z'],
     ],
   );
   const pages = await Promise.all(index.map((page: any) => feed.json(page['@id'])));
@@ -271,7 +279,7 @@ test('advisories come through the mirror, page by page', async (t) => {
   t.deepEqual(await feed.json('/vulnerabilities/up.test/update.json'), { c: advisory });
 });
 
-test('names of pages have at most 32 characters, as NuGet requires, and differ', async (t) => {
+test('names of pages are short and without dots, as NuGet requires, and differ', async (t) => {
   const up = await UpstreamFeed.start(t);
   const names = ['base', 'update', 'page-of-a-feed.with-a-long-name'];
   const page = (name: string) => ({
@@ -285,11 +293,10 @@ test('names of pages have at most 32 characters, as NuGet requires, and differ',
   const index = await feed.json('/vulnerabilities/index.json');
   const found: string[] = index.map((each: any) => each['@name']);
   t.true(
-    found.every((name) => name.length <= 32),
+    found.every((name) => /^[0-9A-Za-z-]{1,32}$/.test(name)),
     found.join(),
   );
   t.is(new Set(found).size, 4);
-  t.is(found[1], 'packages.of-a-team.example-base');
   t.deepEqual(await feed.json(index[3]['@id']), { [names[2]!]: advisory });
 });
 

@@ -55,6 +55,29 @@ test('a cold pull sends each request once, and a warm pull sends none', async (t
   t.is(upstream.asked.length, warm);
 });
 
+test('Last-Modified says when a mirrored manifest was stored here first, also after it was dropped', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const { manifest } = upstream.image('team/app', 'v1');
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
+  const app = new TestRepository(server, 'up.test/team/app');
+  const hosted = new TestRepository(server, 'team/own');
+  const first = Date.parse('2026-11-20T10:00:00Z');
+  server.clock.now = first;
+  const seen = async (reference: string, method = 'GET') =>
+    (await app.fetch(`manifests/${reference}`, { method })).headers.get('last-modified');
+  t.is(await seen('v1'), 'Fri, 20 Nov 2026 10:00:00 GMT');
+  server.clock.now = first + 100 * hour;
+  t.is(await seen('v1', 'HEAD'), 'Fri, 20 Nov 2026 10:00:00 GMT');
+  for (const each of ['v1', manifest.digest])
+    t.is((await server.fetch(`/v1/containers/up.test%2Fteam%2Fapp/${each}`, { method: 'DELETE' })).status, 204);
+  t.is(await seen(manifest.digest), 'Fri, 20 Nov 2026 10:00:00 GMT');
+  upstream.image('team/app', 'v1');
+  t.is(await seen('v1'), 'Tue, 24 Nov 2026 14:00:00 GMT', 'the tag has other content');
+
+  await hosted.image('v1');
+  t.is((await hosted.fetch('manifests/v1')).headers.get('last-modified'), null);
+});
+
 test('a tag is revalidated by HEAD, and new content is fetched only if it is not stored', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const one = upstream.image('team/app', 'v1');

@@ -49,6 +49,13 @@ export class CommandLine {
     return ended(this.#start(words, {}));
   }
 
+  /** Starts a command that the test ends. */
+  begin(...words: string[]): { child: ChildProcess; end: Promise<Ended> } {
+    const child = this.#start(words, {});
+    endWithThisProcess(child);
+    return { child, end: ended(child) };
+  }
+
   /** Starts `serve` of `program` on a free port; resolves when it is ready, rejects if it exits before. */
   async serve(settings: Record<string, string> = {}, program = main): Promise<Serving> {
     const startedAt = performance.now();

@@ -49,6 +49,10 @@ export async function startSwift(copies = 1): Promise<Swift | undefined> {
     child.stderr.pipe(log, { end: false });
     children.push(child);
   };
+  const answering = (name: string, port: number) =>
+    until(() => answers(`http://127.0.0.1:${port}/healthcheck`)).catch(async (error: unknown) => {
+      throw new Error(await readFile(join(folder, `${name}.log`), 'utf8'), { cause: error });
+    });
   const stop = async () => {
     for (const child of children) {
       if (child.exitCode !== null || child.signalCode !== null) continue;
@@ -87,12 +91,16 @@ devices = ${join(folder, 'node')}
 mount_check = false
 fallocate_reserve = 0
 [pipeline:main]
-pipeline = ${kind}-server
+pipeline = healthcheck ${kind}-server
+[filter:healthcheck]
+use = egg:swift#healthcheck
 [app:${kind}-server]
 use = egg:swift#${kind}
 `,
       );
-      run(`swift-${kind}-server`, [file, '-v']);
+      const name = `swift-${kind}-server`;
+      run(name, [file, '-v']);
+      await answering(name, port);
     };
     await Promise.all(kinds.map(startNode));
     const memory = await freePort();
@@ -112,6 +120,10 @@ pipeline = catch_errors gatekeeper healthcheck proxy-logging cache listing_forma
 [app:proxy-server]
 use = egg:swift#proxy
 account_autocreate = true
+# After ten errors within a minute, the proxy would refuse all requests for a minute: there is no other node.
+error_suppression_interval = 0
+# A node that is only busy takes longer than the default of half a second to accept a connection.
+conn_timeout = 10
 [filter:catch_errors]
 use = egg:swift#catch_errors
 [filter:gatekeeper]
@@ -145,11 +157,15 @@ use = egg:swift#symlink
 `,
     );
     run('swift-proxy-server', [file, '-v']);
-    const endpoint = `http://127.0.0.1:${port}`;
-    await until(() => answers(`${endpoint}/healthcheck`), 30_000).catch(async (error: unknown) => {
-      throw new Error(await readFile(join(folder, 'swift-proxy-server.log'), 'utf8'), { cause: error });
-    });
-    return { endpoint, region: 'us-east-1', accessKeyId: 'test:tester', secretAccessKey: 'testing', devices, stop };
+    await answering('swift-proxy-server', port);
+    return {
+      endpoint: `http://127.0.0.1:${port}`,
+      region: 'us-east-1',
+      accessKeyId: 'test:tester',
+      secretAccessKey: 'testing',
+      devices,
+      stop,
+    };
   } catch (error) {
     await stop();
     throw error;

@@ -112,15 +112,25 @@ export function workflowOf(
   if (kind === 'github') {
     return {
       file: '.github/workflows/publish.yml',
-      text: `permissions:
+      text: `name: publish
+on:
+  push:
+    tags: ['v*']
+permissions:
+  contents: read
   id-token: write
-steps:
-  - run: |
-      ID_TOKEN=$(curl --silent -H "Authorization: Bearer $ACTIONS_ID_TOKEN_REQUEST_TOKEN" \\
-        "$ACTIONS_ID_TOKEN_REQUEST_URL&audience=${audience}" | jq -r .value)
-      ${exchange('$ID_TOKEN', '      ')}
-      echo "::add-mask::$TOKEN"
-      ${use('      ')}`,
+jobs:
+  publish:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      # Build the packages or the image here.
+      - run: |
+          ID_TOKEN=$(curl --silent -H "Authorization: Bearer $ACTIONS_ID_TOKEN_REQUEST_TOKEN" \\
+            "$ACTIONS_ID_TOKEN_REQUEST_URL&audience=${audience}" | jq -r .value)
+          ${exchange('$ID_TOKEN', '          ')}
+          echo "::add-mask::$TOKEN"
+          ${use('          ')}`,
     };
   }
   if (kind === 'gitlab') {

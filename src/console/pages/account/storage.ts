@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { storageSchema } from '../../../api/account/storage.ts';
 import { jobPreview } from '../../../api/server/job-schemas.ts';
 import { isDomainError } from '../../../runtime/errors.ts';
-import { ago, bytesText, sizeHtml } from '../../framework/format.ts';
+import { ago, bytesText, counted, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { imagePath, packagePath } from '../../framework/links.ts';
@@ -50,6 +50,13 @@ async function storageView(call: PageCall, figures?: Record<string, string>): Pr
     <section>
       <h2>Not downloaded and not changed for 90 days</h2>
       ${names(storage.unused, now, 'Each of the largest was used or changed in the last 90 days.')}
+      ${
+        storage.unused.length > 0 &&
+        html`<p>
+          These ${counted(storage.unused.length, 'name')} can free up to
+          ${sizeHtml(storage.unused.reduce((sum, each) => sum + each.size_bytes, 0))}; bytes that others share stay.
+        </p>`
+      }
       <p class="hint">Open one to delete or unlist its versions or tags.</p>
     </section>
     ${may(principal, 'operate') && cleanUpSection(figures)}`;

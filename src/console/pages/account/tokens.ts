@@ -49,7 +49,7 @@ export const tokensPage: Page = {
             'State',
           ],
           items.map((each) => tokenRow(each, selection, call.now)),
-          { empty: emptyText(address, 'There are no tokens.'), list: address },
+          { empty: emptyText(address, 'There are no tokens.'), list: { ...address, isForm: true } },
         ),
         next,
         selection,

@@ -126,7 +126,7 @@ const day = 86_400_000;
 const weeks = 53;
 
 /** The dates from `start` to before `end`, every `step` days. */
-function datesFrom(start: number, end: number, step = 1): string[] {
+export function datesFrom(start: number, end: number, step = 1): string[] {
   const dates: string[] = [];
   for (let at = start; at < end; at += step * day) dates.push(new Date(at).toISOString().slice(0, 10));
   return dates;

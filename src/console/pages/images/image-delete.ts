@@ -28,8 +28,9 @@ export const imageDeletePage: Page = {
     const { form, api, params } = call;
     const asked = { tags: form.getAll('tag'), digests: form.getAll('digest') };
     const { tags, digests } = firstOfBoth(asked);
-    if (tags.length + digests.length === 0 || form.get('confirmed') !== 'yes') return preview(call, asked);
     const name = params['name']!;
+    if (tags.length + digests.length === 0) return { to: imagePath(name), done: 'nothing-selected' };
+    if (form.get('confirmed') !== 'yes') return preview(call, asked);
     for (const tag of tags) await api.do('deleteTag', { params: { name, tag } }).catch(undefinedIfGone);
     for (const digest of digests) {
       await api.do('deleteManifest', { params: { name, digest } }).catch(undefinedIfGone);

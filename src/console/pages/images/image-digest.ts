@@ -5,7 +5,6 @@ import {
   copyable,
   countText,
   counted,
-  lines,
   originOf,
   short,
   sizeHtml,
@@ -16,8 +15,9 @@ import { may } from '../../framework/layout.ts';
 import { imagePath, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
 import { facts, type Cells, table } from '../../framework/table.ts';
+import { explainMissing, policySection } from '../mirror/explain.ts';
 import { deletionText, digestLink, shownDigest } from './image.ts';
-import { kindHtml, pullLine } from './image-kinds.ts';
+import { kindHtml, pullLines } from './image-kinds.ts';
 
 type Details = z.input<typeof manifestDetails>;
 
@@ -30,9 +30,12 @@ export const imageDigestPage: Page = {
   path: '/images/:name/:digest',
   section: 'images',
   action: 'read',
-  show: async ({ api, params, urls, now, principal }) => {
+  show: async (call) => {
+    const { api, params, urls, now, principal } = call;
     const { name, digest } = params as { name: string; digest: string };
-    const found = await api.call('getManifest', manifestDetails, { params: { name, reference: digest } });
+    const found = await api
+      .call('getManifest', manifestDetails, { params: { name, reference: digest } })
+      .catch(explainMissing('container', name, digest));
     const { config, layers, children } = found;
     const mayDelete = may(principal, 'delete') && (found.origin === 'hosted' || may(principal, 'operate'));
     const body = html`<p><a href="${imagePath(found.name)}">${short(found.name, 255)}</a> ${originOf(found)}</p>
@@ -54,8 +57,9 @@ export const imageDigestPage: Page = {
         config?.author && ['Author', short(config.author, 200)],
         ...runFacts(config),
       )}
-      ${lines(pullLine(urls.registry, found.name, `@${found.digest}`, found), 'the line that pulls this digest')}
+      ${pullLines(urls.registry, found.name, `@${found.digest}`, found)}
       ${mayDelete && html`<p><a href="${withQuery(`${imagePath(found.name)}/delete`, { digest: found.digest })}">${deletionText(found.origin)}</a></p>`}
+      ${await policySection(call, 'container', { ...found, reference: found.digest })}
       ${children.length > 0 && childSection(found)} ${layers.length > 0 && layerSection(found)} ${historySection(found)}
       ${referrerSection(found)} ${pairSection('Annotations', found.annotations)}
       ${pairSection('Labels', config?.labels ?? [])}`;

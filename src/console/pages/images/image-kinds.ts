@@ -1,5 +1,5 @@
-import { exact, short } from '../../framework/format.ts';
-import type { Html } from '../../framework/html.ts';
+import { exact, lines, short } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
 
 // What media types and artifact types mean to people, and by which tool each is pulled.
 
@@ -37,19 +37,27 @@ interface Pulled {
 }
 
 /** The line that pulls a tag (`:tag`) or a digest (`@digest`), with the tool for its kind. */
-export function pullLine(
+export function pullLines(
   registry: string,
   name: string,
   reference: string,
   { artifact_type: type, config }: Pulled,
-): string {
-  const host = new URL(registry).host;
+): Html {
+  const { host, protocol } = new URL(registry);
   const configType = config?.media_type ?? '';
+  const label = 'the line that pulls it';
   if (configType.startsWith('application/vnd.cncf.helm.')) {
     const version = reference.startsWith(':') ? ` --version ${reference.slice(1)}` : '';
-    return `helm pull oci://${host}/${name}${version}`;
+    return lines(`helm pull oci://${host}/${name}${version}`, label);
   }
   const isImage =
     config === null || /^application\/vnd\.(?:oci\.image\.config|docker\.container\.image)\./.test(configType);
-  return `${isImage && type === null ? 'docker' : 'oras'} pull ${host}/${name}${reference}`;
+  const target = `${host}/${name}${reference}`;
+  if (!isImage || type !== null) return lines(`oras pull ${target}`, label);
+  const insecure = protocol === 'http:' ? '--tls-verify=false ' : '';
+  return html`${lines(`docker pull ${target}`, label)}
+    <details>
+      <summary>With podman</summary>
+      ${lines(`podman pull ${insecure}${target}`, 'the line for podman')}
+    </details>`;
 }

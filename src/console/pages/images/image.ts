@@ -8,17 +8,27 @@ import {
   type tagSchema,
 } from '../../../api/content/content-schemas.ts';
 import { historySchema } from '../../../api/framework/history-schema.ts';
-import { ago, countText, counted, lines, originOf, short, sizeHtml, withdrawnState } from '../../framework/format.ts';
+import {
+  ago,
+  breakable,
+  countText,
+  counted,
+  originOf,
+  short,
+  sizeHtml,
+  withdrawnState,
+} from '../../framework/format.ts';
 import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { given, imagePath, tabLinks, withQuery, pageLinks } from '../../framework/links.ts';
 import { emptyText, filterForm, orderAddress, refusalOf, textField, type ListAddress } from '../../framework/list.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
+import { sparkline } from '../../framework/plot.ts';
 import { list, Selection } from '../../framework/selection.ts';
 import { table } from '../../framework/table.ts';
 import { userSection } from '../account/token.ts';
 import { undefinedIfGone } from '../packages/package-delete.ts';
-import { kindHtml, pullLine } from './image-kinds.ts';
+import { kindHtml, pullLines } from './image-kinds.ts';
 import { explainMissing } from '../mirror/explain.ts';
 
 /** Most characters of a filter of tags; `/v1` refuses more. */
@@ -35,7 +45,7 @@ export const imagePage: Page = {
     const { api, params, query: asked } = call;
     const name = params['name']!;
     const found = await api
-      .call('getContainer', containerDetails, { params: { name } })
+      .call('getContainer', containerDetails, { params: { name }, query: { daily: '1' } })
       .catch(explainMissing('container', name));
     const path = imagePath(found.name);
     const show = Object.hasOwn(parts, asked['show'] ?? '') ? (asked['show'] ?? '') : '';
@@ -46,6 +56,7 @@ export const imagePage: Page = {
           ${counted(found.tag_count, 'tag')}, ${sizeHtml(found.size_bytes)}, ${counted(found.pull_count, 'pull')}, last
           pull ${ago(found.last_pulled_at, call.now)}
         </span>
+        ${sparkline(found.daily_pulls, 'pull')}
       </p>
       ${tabLinks(path, parts, show)} ${await partOf(show as keyof typeof parts, call, found, mayDelete)}`;
     const json = `/v1/containers/${encodeURIComponent(found.name)}/${show === 'untagged' ? 'manifests' : 'tags'}`;
@@ -85,7 +96,7 @@ async function tags(call: PageCall, found: Found, mayDelete: boolean): Promise<H
   const digest = latest.items.find((each) => each.name === newest)?.digest;
   const params = { name, reference: digest ?? '' };
   const pulled = digest && (await api.call('getManifest', manifestDetails, { params }).catch(undefinedIfGone));
-  return html`${pulled && lines(pullLine(urls.registry, name, `:${newest}`, pulled), 'the line that pulls this image')}
+  return html`${pulled && pullLines(urls.registry, name, `:${newest}`, pulled)}
   ${
     typeof all === 'string'
       ? html`${filterForm(address, filter)}
@@ -138,7 +149,7 @@ function tagTable(
     ],
     items.map((each) => [
       selection?.box(each.name, each.name),
-      html`<a href="${imagePath(name, each.digest)}">${each.name}</a> ${withdrawnState(each.withdrawn_at)}
+      html`<a href="${imagePath(name, each.digest)}">${breakable(each.name)}</a> ${withdrawnState(each.withdrawn_at)}
         ${each.attached.map((kind) => html`<span class="state good">${attachedTexts[kind]}</span> `)}
         ${each.aliases.length > 0 && html`<br /><span class="quiet">same as ${short(each.aliases.join(', '), 200)}</span>`}`,
       digestLink(name, each.digest),
@@ -150,7 +161,7 @@ function tagTable(
     ]),
     {
       empty: emptyText(address, 'No tags. Its manifests can be pulled by digest: see the untagged manifests.'),
-      list: address,
+      list: { ...address, isForm: selection !== undefined },
     },
   );
 }

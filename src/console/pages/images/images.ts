@@ -1,5 +1,5 @@
 import { containerList } from '../../../api/framework/schemas.ts';
-import { ago, countText, originOf, short, sizeHtml } from '../../framework/format.ts';
+import { ago, breakable, countText, originOf, sizeHtml } from '../../framework/format.ts';
 import { html, type HtmlPart } from '../../framework/html.ts';
 import { given, imagePath, originChoice, withQuery } from '../../framework/links.ts';
 import {
@@ -40,7 +40,7 @@ export const imagesPage: Page = {
         { text: 'Last pull', sort: 'used' },
       ],
       items.map((each) => [
-        html`<a href="${imagePath(each.name)}">${short(each.name, 255)}</a>`,
+        html`<a href="${imagePath(each.name)}">${breakable(each.name)}</a>`,
         originOf(each),
         countText(each.tag_count),
         sizeHtml(each.size_bytes),

@@ -3,10 +3,11 @@ import { nameExplanation } from '../../../api/upstreams/explain.ts';
 import { protocolWords } from '../../../config/protocols.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
-import { ago, counted } from '../../framework/format.ts';
+import { ago, counted, short } from '../../framework/format.ts';
 import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { given, withQuery } from '../../framework/links.ts';
-import type { Page, PageView } from '../../framework/page.ts';
+import { may } from '../../framework/layout.ts';
+import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { facts, table } from '../../framework/table.ts';
 import { addressOf, stateMark } from './mirror.ts';
 
@@ -14,10 +15,12 @@ type Explanation = z.input<typeof nameExplanation>;
 type AskedUpstream = Explanation['origin']['upstreams'][number];
 
 const path = '/console/explain';
+/** Tags of a digest that a page leads to. */
+const maxTags = 10;
 
-/** The address of the page that explains a name. */
-export function explainPath(kind: string, name: string): string {
-  return withQuery(path, { kind, name });
+/** The address of the page that explains a name, or a version, tag or digest of it. */
+export function explainPath(kind: string, name: string, reference?: string): string {
+  return withQuery(path, { kind, name, reference });
 }
 
 /** From where clients get a package or an image, and why not. */
@@ -106,6 +109,29 @@ function decided(
   );
 }
 
+/** What the policy decides of a version or digest of mirrored content, for visitors who may see that. */
+export async function policySection(
+  { api, principal, now }: PageCall,
+  kind: string,
+  { name, origin, reference, tags = [] }: { name: string; origin: string; reference: string; tags?: readonly string[] },
+): Promise<Html | false> {
+  if (origin !== 'mirrored' || !may(principal, 'operate')) return false;
+  const known = await api
+    .call('explainName', nameExplanation, { query: { kind, name, reference } })
+    .catch((error: unknown) => {
+      if (error instanceof DomainError) return error.message;
+      throw error;
+    });
+  const { word } = protocolWords.find((each) => each.kind === kind)!;
+  const links = [reference, ...tags.slice(0, maxTags)];
+  return html`<section>
+    <h2>Policy</h2>
+    ${typeof known === 'string' ? html`<p class="hint">It cannot be decided now: ${known}</p>` : decided(known, now)}
+    ${typeof known !== 'string' && known.verdict !== 'allow' && waiverLink(known, word, reference)}
+    <p>Explain ${links.map((each) => html`<a href="${explainPath(kind, name, each)}">${short(each, 60)}</a> `)}</p>
+  </section>`;
+}
+
 function conclusionOf({ name, origin }: Explanation, word: string): string {
   const { hosted, reserved_by: pattern, missing_registry: missing, upstreams } = origin;
   if (missing !== null)
@@ -144,15 +170,23 @@ function lastAnswer(
   return confirmed === null ? html`<span class="quiet">nothing yet</span>` : html`content, ${ago(confirmed, now)}`;
 }
 
-/** Replaces "not found" of a name, which can have many reasons, in the words of `kind`. */
-export function explainMissing(kind: string, name: string): (error: unknown) => never {
+/**
+ * Replaces "not found" of a name, which can have many reasons, in the words of `kind`; with `reference`, of a version or digest of a
+ * name that is here.
+ */
+export function explainMissing(kind: string, name: string, reference?: string): (error: unknown) => never {
   return (error) => {
-    if (!(error instanceof DomainError) || !['NotFound', 'NameUnknown'].includes(error.name)) throw error;
+    if (!(error instanceof DomainError) || !missing.has(error.name)) throw error;
     const { word } = protocolWords.find((each) => each.kind === kind)!;
+    const [shown, of] = [short(name, 255), error.name !== 'NameUnknown' && reference && short(reference, 140)];
     throw new DomainError(
       'NotFound',
-      `${name.slice(0, 255)} is not stored here. The ${word} of an upstream has a page after its first download, unless the settings keep its name from upstreams.`,
-      { detail: { explain: { kind, name: name.slice(0, 255) } } },
+      of
+        ? `The ${word} ${shown} is here, but ${of} is not. It may be deleted, written wrong, hidden by a policy, or not downloaded yet.`
+        : `${shown} is not stored here. The ${word} of an upstream has a page after its first download, unless the settings keep its name from upstreams.`,
+      { detail: { explain: { kind, name: name.slice(0, 255), ...(of && { reference: of }) } } },
     );
   };
 }
+
+const missing = new Set(['NotFound', 'NameUnknown', 'ManifestUnknown']);

@@ -6,7 +6,8 @@ import { fieldErrors, Form } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { withQuery } from '../../framework/links.ts';
-import type { FormCall, Page, PageCall, PageView, Redirect } from '../../framework/page.ts';
+import { heldTable } from './held.ts';
+import type { FormCall, Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 
 const path = '/console/policy';
 
@@ -20,16 +21,18 @@ export const policyPage: Page = {
   action: 'account',
   show: async (call) => {
     const layer = layerOf(call);
+    if (call.refused) return policyView(call, layer, call.refused);
     const { text } = await call.api.call('getPolicy', policyItem, { query: { layer } });
     return policyView(call, layer, new Form({ text: text ?? '' }));
   },
-  send: async (call): Promise<PageView | Redirect> => {
+  send: async (call): Promise<PageView | Redirect | RefusedForm> => {
     const layer = layerOf(call);
     try {
       return await apply(call, layer);
     } catch (error) {
       const errors = fieldErrors(error);
-      return policyView(call, layer, new Form(call.form, { text: errors['text'] ?? Object.values(errors).join(' ') }));
+      const text = errors['text'] ?? Object.values(errors).join(' ');
+      return { refused: new Form(call.form, { text }), at: withQuery(path, { layer }) };
     }
   },
 };
@@ -59,7 +62,8 @@ async function policyView(call: PageCall, layer: Layer, form: Form, checked?: st
     </p>
     ${may(principal, 'operate') && layerLinks(layer)} ${stateOf(stored, now)}
     ${checked !== undefined && html`<p class="notice" role="status">${checked}</p>`}
-    ${!isTooLong(stored) && policyForm(form, layer, mayChange)}`;
+    ${!isTooLong(stored) && policyForm(form, layer, mayChange)}
+    ${may(principal, 'operate') && (await heldTable(call, path, { layer }))}`;
   return form.view('Policy', body, withQuery('/v1/policy', { layer }));
 }
 

@@ -1,10 +1,10 @@
 import type { z } from 'zod';
 import { prefetchList, prefetchRun } from '../../../api/prefetch/prefetch-schemas.ts';
-import { DomainError } from '../../../runtime/errors.ts';
-import { Form } from '../../framework/form.ts';
+import type { Form } from '../../framework/form.ts';
 import { ago, countText, counted, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
+import { refusedSelection, selectionForm, selectionInputs } from './selection-form.ts';
 import { facts, table } from '../../framework/table.ts';
 
 type Run = z.input<typeof prefetchRun>;
@@ -24,20 +24,14 @@ export const prefetchPage: Page = {
       const { id } = await call.receive('startPrefetch', prefetchRun);
       return { to: `/console/prefetch/${id}` };
     } catch (error) {
-      if (!(error instanceof DomainError) || !shown.has(error.name)) throw error;
-      const { detail, message } = error;
-      const list = (detail?.['errors'] ?? [{ field: 'file', message }]) as { field: string; message: string }[];
-      const errors = Object.fromEntries(list.map((each) => [each.field, each.message]));
-      return { refused: new Form((detail?.['fields'] ?? {}) as Record<string, string>, errors) };
+      return refusedSelection(error, shown);
     }
   },
 };
 
 async function prefetchView({ api, now, refused }: PageCall): Promise<PageView> {
   const list = await api.call('listPrefetches', prefetchList);
-  const { platforms, frameworks, referrers } = list.defaults;
-  const given = { platforms: platforms.join(', '), frameworks: frameworks.join(', '), referrers: String(referrers) };
-  const form = new Form({ ...given, ...Object.fromEntries(refused?.values ?? []) }, refused?.errors);
+  const form = selectionForm(list.defaults, refused);
   const body = html`<p>
       Drop the lock files, compose files or Dockerfiles of your builds here: what they list is fetched and stored, so
       that the builds also work while an upstream does not.
@@ -52,14 +46,7 @@ async function prefetchView({ api, now, refused }: PageCall): Promise<PageView> 
 
 function prefetchForm(form: Form, kinds: List['kinds']): Html {
   return html`<form method="post" enctype="multipart/form-data" class="panel narrow">
-    ${form.input('platforms', 'Platforms of images', {
-      attributes: html`maxlength="1000"`,
-      hint: html`Such as <code>linux/amd64, linux/arm64</code>. Leave it empty for all.`,
-    })}
-    ${form.input('frameworks', 'Target frameworks of packages', {
-      attributes: html`maxlength="1000"`,
-      hint: html`Such as <code>net8.0</code>. Leave it empty for those of the files.`,
-    })}
+    ${selectionInputs(form)}
     ${form.select('referrers', 'Signatures and other referrers of images', [
       ['true', 'fetch them'],
       ['false', 'do not fetch them'],
@@ -108,7 +95,7 @@ export const prefetchRunPage: Page = {
   show: async ({ api, params, now }) => {
     const run = await api.call('getPrefetch', prefetchRun, { params });
     const files = short(run.files.join(', '), 60);
-    const title = `${run.dry_run ? 'What a prefetch would fetch' : 'Prefetch'} of ${files}`;
+    const title = `${run.dry_run ? 'What a prefetch would fetch' : 'Prefetch'} of ${files}, ${run.created_at.slice(0, 19).replace('T', ' ')} UTC`;
     const body = html`${facts(
         ['State', html`${stateOf(run)} ${run.error}`],
         ['Files', run.files.join(', ')],

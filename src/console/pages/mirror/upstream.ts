@@ -257,7 +257,7 @@ function entryTable(
       { text: 'Stored', sort: 'stored' },
     ],
     entries.map((each) => entryRow(each, selection, now)),
-    { empty: emptyText(address, nothing), list: address },
+    { empty: emptyText(address, nothing), list: { ...address, isForm: selection !== undefined } },
   );
 }
 

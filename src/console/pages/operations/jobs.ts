@@ -90,6 +90,12 @@ async function jobView(api: FormCall['api'], name: string, now: number, preview?
       ${canPreview && html`<button name="act" value="preview">Preview</button>`}
       ${isRunning ? html`<p role="status" data-refresh="2000" data-version="${runs[0]!.id}">It is running.</p>` : html`<button name="act" value="run">Run now</button>`}
     </form>
+    ${
+      canPreview &&
+      !preview &&
+      (runs[0]?.counts['missing'] ?? 0) > 0 &&
+      html`<p class="hint">The preview names what a run would not find now, with the file, the line and the reason.</p>`
+    }
     ${preview}
     <h2>Runs</h2>
     ${runRows(runs, now)}`;

@@ -3,14 +3,18 @@ import { newWebhook, webhookList, type webhook } from '../../../api/webhooks/web
 import { DomainError } from '../../../runtime/errors.ts';
 import { eventTexts, eventTypes } from '../../../events/event.ts';
 import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
-import { ago, copyable } from '../../framework/format.ts';
+import { ago, copyable, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import type { Page, PageCall, PageView } from '../../framework/page.ts';
-import { given, pageLinks } from '../../framework/links.ts';
+import { choice, given } from '../../framework/links.ts';
+import { emptyText, filterForm, furtherPages, textField, type ListAddress } from '../../framework/list.ts';
 import { table } from '../../framework/table.ts';
 
 export type ShownWebhook = z.input<typeof webhook>;
+
+const path = '/console/webhooks';
+const stateChoices = { '': 'All', enabled: 'Enabled', failing: 'Failing', disabled: 'Disabled' };
 
 /** The webhooks of the account. */
 export const webhooksPage: Page = {
@@ -18,27 +22,35 @@ export const webhooksPage: Page = {
   section: 'webhooks',
   action: 'admin',
   show: async (call) => {
-    const list = await call.api.call('listWebhooks', webhookList, { query: given(call.query, 'cursor') });
+    const query = given(call.query, 'q', 'state', 'event', 'sort', 'cursor');
+    const list = { path, query };
+    const found = await call.api.call('listWebhooks', webhookList, { query: { ...query, total: '1' } });
+    const fields = html`${textField(list, 'Name or address contains')}
+    ${choice('state', 'State', stateChoices, query['state'])}
+    ${choice('event', 'Gets', { '': 'Any event', ...eventTexts }, query['event'])}`;
+    const count = found.total?.count ?? 0;
     const body = html`<p>
         A webhook sends events of the account to an address. Each request is signed (Standard Webhooks).
       </p>
-      <p><a class="button" href="/console/webhooks/new">Create a webhook</a></p>
-      ${webhookTable(list.items, call.now)} ${pageLinks('/console/webhooks', call.query, list.next_cursor)}`;
+      <p><a class="button" href="${path}/new">Create a webhook</a></p>
+      ${filterForm(list, fields)} ${count > 0 && html`<p class="quiet">${counted(count, 'webhook')}</p>`}
+      ${webhookTable(found.items, list, call.now)} ${furtherPages(list, found.next_cursor)}`;
     return { title: 'Webhooks', body, json: '/v1/webhooks' };
   },
 };
 
-function webhookTable(items: readonly ShownWebhook[], now: number): Html {
+function webhookTable(items: readonly ShownWebhook[], list: ListAddress, now: number): Html {
+  const none = 'There are no webhooks. Create one to send events to a chat, a build or a catalog.';
   return table(
-    [{ name: 'Name' }, 'Address', 'Events', 'State', 'Created'],
+    [{ name: 'Name', sort: 'name' }, 'Address', 'Events', 'State', { text: 'Created', sort: 'created', reverse: '' }],
     items.map((each) => [
-      html`<a href="/console/webhooks/${each.id}">${webhookName(each)}</a>`,
+      html`<a href="${path}/${each.id}">${webhookName(each)}</a>`,
       each.url,
       each.events.join(', '),
       webhookState(each, now),
       ago(each.created_at, now),
     ]),
-    { empty: 'There are no webhooks. Create one to send events to a chat, a build or a catalog.' },
+    { empty: emptyText(list, none), list },
   );
 }
 

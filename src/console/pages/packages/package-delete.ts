@@ -28,8 +28,9 @@ export const packageDeletePage: Page = {
   show: async (call) => preview(call, await allOf(call, call.values('version'), call.query['range'])),
   send: async (call): Promise<PageView | Redirect> => {
     const versions = await sentVersions(call);
-    if (versions.length === 0 || call.form.get('confirmed') !== 'yes') return preview(call, versions);
     const id = call.params['id']!;
+    if (versions.length === 0) return { to: versionsPath(id), done: 'nothing-selected' };
+    if (call.form.get('confirmed') !== 'yes') return preview(call, versions);
     for (const version of versions) await unlessGone(call.api.do('deletePackageVersion', { params: { id, version } }));
     const left = await call.api.call('getPackage', packageDetails, { params: { id } }).catch(undefinedIfGone);
     return { to: left ? packagePath(id) : '/console/packages', done: 'deleted' };

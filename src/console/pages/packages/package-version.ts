@@ -6,7 +6,7 @@ import { packagePath } from '../../framework/links.ts';
 import type { PageCall } from '../../framework/page.ts';
 import { facts } from '../../framework/table.ts';
 import { readmeHtml } from '../../framework/readme.ts';
-import { nugetConfig } from '../connect.ts';
+import { nugetConfigPart } from '../connect.ts';
 
 type Details = z.input<typeof packageVersionDetails>;
 
@@ -48,7 +48,7 @@ export function warnings(details: Details): Html {
   }
   ${
     vulnerabilities.length > 0 &&
-    html`<div class="warning">
+    html`<div class="warning ${vulnerabilities.some(({ severity }) => isSevere(severity)) && 'severe'}">
       <strong>${counted(vulnerabilities.length, 'known vulnerability', 'known vulnerabilities')}:</strong>
       <ul>
         ${vulnerabilities.map(
@@ -66,6 +66,10 @@ export function warnings(details: Details): Html {
   }`;
 }
 
+function isSevere(severity: string): boolean {
+  return severity === 'high' || severity === 'critical';
+}
+
 /** A link to another site; only the text if the address is no web address. */
 export function external(address: string | null, text: string): Html | string {
   const target = webAddress(address);
@@ -73,7 +77,7 @@ export function external(address: string | null, text: string): Html | string {
 }
 
 /** The lines that install a version, for each client. */
-export function installLines(details: Details, { urls }: PageCall): Html {
+export function installLines(details: Details, { urls, principal }: PageCall): Html {
   const { id, version } = details;
   const isTool = details.package_types.includes('DotnetTool');
   const isTemplate = details.package_types.includes('Template');
@@ -86,10 +90,7 @@ export function installLines(details: Details, { urls }: PageCall): Html {
     <h2>Install</h2>
     ${lines(line, 'the line that installs this version')}
     ${!isTool && !isTemplate && lines(`<PackageReference Include="${id}" Version="${version}" />`, 'the reference for a project file')}
-    <details>
-      <summary>nuget.config with this feed</summary>
-      ${lines(nugetConfig(`${urls.feed}/v3/index.json`), 'the file nuget.config')}
-    </details>
+    ${nugetConfigPart(`${urls.feed}/v3/index.json`, 'nuget.config with this feed', principal.kind !== 'anonymous')}
     ${
       !isTool &&
       !isTemplate &&

@@ -6,13 +6,14 @@ import { ago, countText, counted, originOf, short, sizeHtml, withdrawnState } fr
 import { Form } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
-import { given, packagePath, tabLinks, withQuery } from '../../framework/links.ts';
+import { given, packagePath, pageLinks, tabLinks, withQuery } from '../../framework/links.ts';
 import { emptyText, textField, type ListAddress } from '../../framework/list.ts';
 import type { Page, PageCall, PageView } from '../../framework/page.ts';
+import { sparkline } from '../../framework/plot.ts';
 import { list, Selection } from '../../framework/selection.ts';
 import { table } from '../../framework/table.ts';
 import { userSection } from '../account/token.ts';
-import { explainMissing } from '../mirror/explain.ts';
+import { explainMissing, policySection } from '../mirror/explain.ts';
 import { eventRows } from '../operations/event-rows.ts';
 import { deprecationPath } from './deprecation.ts';
 import { marksOf } from './findings.ts';
@@ -56,9 +57,13 @@ const tabs = {
 async function packageView(call: PageCall, asked: string | undefined): Promise<PageView> {
   const { api, params } = call;
   const id = params['id']!;
-  const found = await api.call('getPackage', packageDetails, { params: { id } }).catch(explainMissing('package', id));
+  const found = await api
+    .call('getPackage', packageDetails, { params: { id }, query: { daily: '1' } })
+    .catch(explainMissing('package', id));
   const version = asked ?? found.latest_version ?? found.versions[0]!.version;
-  const details = await api.call('getPackageVersion', packageVersionDetails, { params: { id, version } });
+  const details = await api
+    .call('getPackageVersion', packageVersionDetails, { params: { id, version } })
+    .catch(explainMissing('package', id, version));
   const path = packagePath(found.id, asked === undefined ? undefined : version);
   const show = Object.hasOwn(tabs, call.query['show'] ?? '') ? (call.query['show'] ?? '') : '';
   const icon = `${packagePath(found.id, details.version)}/icon`;
@@ -69,6 +74,7 @@ async function packageView(call: PageCall, asked: string | undefined): Promise<P
         >${counted(found.version_count, 'version')}, ${sizeHtml(found.size_bytes)},
         ${counted(found.download_count, 'download')}</span
       >
+      ${sparkline(found.daily_downloads, 'download')}
     </p>
     ${warnings(details)} ${tabLinks(path, tabs, show)} ${await partOf(show as keyof typeof tabs, call, found, details)}`;
   const json = `/v1/packages/${encodeURIComponent(found.id)}/${encodeURIComponent(version)}`;
@@ -112,6 +118,11 @@ async function firstPart(call: PageCall, found: Found, details: Details): Promis
     <section>
       <h2>About ${short(details.version, 64)}</h2>
       ${versionFacts(details, call)}
+      ${
+        // Otherwise the upstream does not answer, and the page would wait for it again.
+        details.is_advice_known &&
+        (await policySection(call, 'package', { name: found.id, origin: details.origin, reference: details.version }))
+      }
     </section>
   </div>`;
 }
@@ -136,10 +147,11 @@ async function versionsPart(call: PageCall, found: Found): Promise<Html> {
   });
 }
 
-async function dependentSection({ api }: PageCall, id: string): Promise<Html> {
+async function dependentSection({ api, query: asked }: PageCall, id: string): Promise<Html> {
+  const query = given(asked, 'cursor');
   const { items, next_cursor: next } = await api.call('listDependents', dependentList, {
     params: { id },
-    query: { limit: '50' },
+    query: { ...query, limit: '50' },
   });
   return html`<section>
     <h2>Packages that depend on it</h2>
@@ -153,7 +165,7 @@ async function dependentSection({ api }: PageCall, id: string): Promise<Html> {
       ]),
       { empty: 'No package of this account.' },
     )}
-    ${next !== null && html`<p class="hint">There are more: <code>GET /v1/packages/${id}/dependents</code></p>`}
+    ${pageLinks(packagePath(id), { ...query, show: 'used' }, next)}
   </section>`;
 }
 
@@ -184,7 +196,7 @@ function versionTable(
       sizeHtml(each.size_bytes),
       countText(each.download_count),
     ]),
-    address && { empty: emptyText(address, 'No versions.'), list: address },
+    address && { empty: emptyText(address, 'No versions.'), list: { ...address, isForm: selection !== undefined } },
   );
 }
 

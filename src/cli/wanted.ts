@@ -1,0 +1,47 @@
+import { writeFile } from 'node:fs/promises';
+import type { Command } from 'commander';
+import type { Environment } from '../config/load.ts';
+import { parseDuration } from '../config/units.ts';
+import { DomainError } from '../runtime/errors.ts';
+import type { Installation } from '../server/server.ts';
+import { shown } from './printed.ts';
+import { withInstallation, type Terminal } from './with-installation.ts';
+
+/** `entrepot wanted` */
+export function addWanted(program: Command, environment: Environment, terminal: Terminal): void {
+  program
+    .command('wanted')
+    .description(
+      'write what clients asked for in vain, because an upstream is set to offline, as a list for "bundle create"',
+    )
+    .requiredOption('--to <file>', 'the file of the list')
+    .option('--since <duration>', 'only what was asked for within this time', '60d')
+    .action(async ({ to, since }: { to: string; since: string }) => {
+      const time = parseDuration(since);
+      if (!time) throw new DomainError('Invalid', '--since: expected a duration such as 7d.');
+      await withInstallation(environment, async (installation) => {
+        const lines = await wantedLines(installation, installation.core.now() - time);
+        const head = `# What clients asked for in vain, until ${new Date(installation.core.now()).toISOString()}`;
+        await writeFile(to, `${[head, ...lines].join('\n')}\n`);
+        terminal.stdout.write(`${shown(to)}: ${lines.length} wanted\n`);
+      });
+    });
+}
+
+/** A line for each version, tag or digest that is not stored, and for each name of which nothing else is known. */
+async function wantedLines({ core, protocols }: Installation, since: number): Promise<string[]> {
+  const wanted = await core.failures.wanted(since);
+  const withReference = new Set(wanted.filter(({ reference }) => reference !== '').map(keyOf));
+  const lines = new Set<string>();
+  for (const each of wanted) {
+    if (each.reference === '' && withReference.has(keyOf(each))) continue;
+    const protocol = protocols.find(({ kind }) => kind === each.kind);
+    const line = await protocol?.wantedLine?.(each.accountId, each.name, each.reference);
+    if (line !== undefined) lines.add(line);
+  }
+  return [...lines];
+}
+
+function keyOf({ kind, name }: { kind: string; name: string }): string {
+  return `${kind} ${name}`;
+}

@@ -1,0 +1,80 @@
+import { recordPast, type PastLine } from '../../history/history.ts';
+import { placeholders, type Transaction } from '../../database/database.ts';
+import { entryId, nameOwner, rowOf, type EntryKey, type EntryMetadata } from './entries.ts';
+import { addWords } from './words.ts';
+
+/** An entry that another installation has fetched. Times are in milliseconds since 1970 UTC. */
+export interface ImportedEntry {
+  key: EntryKey;
+  metadata: EntryMetadata;
+  /** Whether its content never changes. */
+  isImmutable: boolean;
+  /** The history of what it shows. */
+  seen: readonly PastLine[];
+  /** Since when the upstream does not offer it, as in `Withdrawals`. */
+  withdrawn?: { missingAt: number; withdrawnAt: number | null } | undefined;
+}
+
+/** Entries in one statement. */
+const batch = 200;
+
+/**
+ * Writes entries with the times at which another installation has seen them. An entry that is here stays if it is immutable, or if
+ * an upstream has confirmed it later. Resolves to the entries that were written.
+ */
+export async function writeImported(
+  tx: Transaction,
+  entries: readonly ImportedEntry[],
+  now: number,
+): Promise<ImportedEntry[]> {
+  const written: ImportedEntry[] = [];
+  for (let start = 0; start < entries.length; start += batch) {
+    const some = entries.slice(start, start + batch);
+    const ids = some.map(({ key }) => entryId(key));
+    const rows = await tx.select<{ id: string; validatedAt: number }>(
+      `SELECT id, validated_at AS validatedAt FROM mirror_entries WHERE id IN (${placeholders(ids)})`,
+      ids,
+    );
+    const known = new Map(rows.map(({ id, validatedAt }) => [id, validatedAt]));
+    const news = some.filter(({ isImmutable, metadata }, at) => {
+      const before = known.get(ids[at]!);
+      return before === undefined || (!isImmutable && before < metadata.validatedAt);
+    });
+    if (news.length > 0) {
+      const columns = news.map(({ key, metadata }) => rowOf(key, metadata, now));
+      const changed = Object.keys(columns[0]!).filter((column) => column !== 'id' && column !== 'used_at');
+      const update = changed.map((column) => `${column} = new.${column}`).join(', ');
+      await tx.upsert('mirror_entries', ['id'], columns, update);
+    }
+    await writeWithdrawn(tx, news);
+    for (const each of some) {
+      if (each.seen.length === 0) continue;
+      await recordPast(tx, nameOwner(each.key), each.seen);
+      await addWords(tx, each.key);
+    }
+    for (const each of news) written.push(each);
+  }
+  return written;
+}
+
+async function writeWithdrawn(tx: Transaction, entries: readonly ImportedEntry[]): Promise<void> {
+  if (entries.length === 0) return;
+  const ids = entries.map(({ key }) => entryId(key));
+  await tx.run(`DELETE FROM mirror_withdrawn WHERE id IN (${placeholders(ids)})`, ids);
+  const rows = entries.flatMap(({ key: { upstream, kind, name, reference }, withdrawn }, at) =>
+    withdrawn
+      ? [
+          {
+            id: ids[at]!,
+            upstream,
+            kind,
+            name,
+            reference,
+            missing_at: withdrawn.missingAt,
+            withdrawn_at: withdrawn.withdrawnAt,
+          },
+        ]
+      : [],
+  );
+  if (rows.length > 0) await tx.insertNew('mirror_withdrawn', rows);
+}

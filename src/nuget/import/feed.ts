@@ -1,0 +1,159 @@
+import type { ImportGroup, ImportItem, ImportOptions, ImportSource } from '../../import/item.ts';
+import { DomainError } from '../../runtime/errors.ts';
+import { pause } from '../../runtime/event-loop.ts';
+import { discard } from '../../upstream/body.ts';
+import { urlBelow } from '../../upstream/url.ts';
+import { parseDeprecation, type HostedDeprecation } from '../format/deprecation.ts';
+import type { Deprecation } from '../format/metadata.ts';
+import { isPackageId } from '../format/nuspec.ts';
+import { keyOfVersion, packageKey } from '../hosted/packages.ts';
+import { flatIndex, type DocumentReading } from '../upstream/documents.ts';
+import { addressIn, flatContainer } from '../upstream/package-mirror.ts';
+import {
+  pagesIn,
+  registeredOf,
+  versionsIn,
+  type ListedPage,
+  type ListedVersion,
+} from '../upstream/registration-pages.ts';
+import { hiveTypes } from '../upstream/upstream-registration.ts';
+import type { PackageImport } from './packages.ts';
+import { SourceFeed, type SourceId } from './source-feed.ts';
+
+type Remote = Extract<ImportSource, { type: 'server' }>;
+
+/** Milliseconds in which something of a package's file must come. */
+const silence = 60_000;
+/** Most pages of a registration. */
+const maxPages = 2000;
+
+/** What a registration says about a version. */
+type Registered = Pick<Parameters<PackageImport['version']>[0], 'sha512' | 'publishedAt' | 'listed' | 'deprecation'>;
+
+/** The packages of a feed. */
+export async function* packagesInFeed(
+  into: PackageImport,
+  { remote, from }: Remote,
+  options: ImportOptions,
+  limit: number,
+): AsyncGenerator<ImportGroup> {
+  const feed = new SourceFeed(remote, options.signal);
+  for await (const source of options.names ? feed.named(options.names) : feed.ids(options.warn)) {
+    const { id } = source;
+    if (!isPackageId(id) || !options.isWanted(id)) continue;
+    yield { name: id, items: () => versionsOf({ into, feed, remote, from, options, limit }, source) };
+  }
+}
+
+interface Parts extends Pick<Remote, 'remote' | 'from'> {
+  into: PackageImport;
+  feed: SourceFeed;
+  options: ImportOptions;
+  limit: number;
+}
+
+async function* versionsOf(
+  { into, feed, remote, from, options, limit }: Parts,
+  { id: name, downloads }: SourceId,
+): AsyncGenerator<ImportItem> {
+  const id = packageKey(name);
+  const flat = await feed.place(flatContainer);
+  const registered = await registrationOf(feed, remote, id);
+  const keys = new Set(await feed.document(urlBelow(flat, id, 'index.json'), id, flatIndex));
+  for (const key of registered.keys()) keys.add(key);
+  if (keys.size === 0) throw new DomainError('NotFound', 'The source lists this package and has no version of it.');
+  const place = await into.decide(id, [...keys]);
+  for (const version of keys) {
+    const { publishedAt, listed = true, deprecation, sha512 } = registered.get(version) ?? {};
+    if (options.since !== undefined && publishedAt !== undefined && publishedAt < options.since) continue;
+    const url = urlBelow(flat, id, version, `${id}.${version}.nupkg`);
+    const ask = async (method: 'GET' | 'HEAD', signal = options.signal) => {
+      const answer = await remote.send({ method, url, subject: id, signal });
+      if (answer.status === 200) return answer;
+      discard(answer.body);
+      throw new DomainError('NotFound', 'The source lists this version and does not have its file.');
+    };
+    const offered: Parameters<PackageImport['version']>[0] = {
+      from,
+      id,
+      version,
+      sha512,
+      publishedAt,
+      listed,
+      downloads: downloads.get(version) ?? 0,
+      deprecation,
+      measure: async () => {
+        const { headers, body } = await ask('HEAD');
+        discard(body);
+        const size = Number(headers['content-length'] ?? Number.NaN);
+        return Number.isSafeInteger(size) ? size : undefined;
+      },
+      fill: async (staged) => {
+        const { body, headers, decoded } = await ask('GET');
+        const size = Number(headers['content-length'] ?? 0);
+        if (size > limit) {
+          body.destroy();
+          throw new DomainError('TooLarge', `The package is larger than the ${limit} bytes allowed here.`);
+        }
+        await staged.append(body, { limit, idle: silence }).catch((error: unknown) => {
+          // Otherwise the source would go on sending.
+          body.destroy();
+          throw error;
+        });
+        // A body without a length that ends early looks whole.
+        if (!decoded && size > 0 && staged.size !== size) throw new DomainError('Aborted', 'The file came incomplete.');
+      },
+    };
+    yield { name, reference: version, run: () => into.version(offered, place) };
+    await pause();
+  }
+}
+
+/** What the registration says about each version, by its key; nothing if the source has none of this package. */
+async function registrationOf(
+  feed: SourceFeed,
+  remote: Remote['remote'],
+  id: string,
+): Promise<Map<string, Registered>> {
+  const found = new Map<string, Registered>();
+  const base = await feed.resource(hiveTypes);
+  if (!base) return found;
+  const flat = await feed.place(flatContainer);
+  const reading = <T>(index: boolean, make: DocumentReading<T>['make']): DocumentReading<T> => ({
+    kind: 'registration',
+    options: () => ({ index, key: id, semVer2: true, base: remote.base.href, flat: flat.href }),
+    make,
+  });
+  const pages = await feed.document(
+    urlBelow(base, id, 'index.json'),
+    id,
+    reading<readonly ListedPage[]>(true, pagesIn),
+  );
+  if (pages && pages.length > maxPages)
+    throw new DomainError('TooLarge', 'The source has too many pages of this package.');
+  for (const page of pages ?? []) {
+    const versions =
+      page.versions ??
+      (await feed.document(addressIn(remote, page.address), id, reading<readonly ListedVersion[]>(false, versionsIn)));
+    if (!versions) throw new DomainError('NotFound', 'The source lacks a page that its registration names.');
+    for (const each of versions) {
+      const { sha512, listed, metadata } = registeredOf(each);
+      const key = keyOfVersion(each.version);
+      const deprecation = deprecationFrom(id, metadata.deprecation);
+      if (key !== undefined) found.set(key, { sha512, listed, publishedAt: each.publishedAt, deprecation });
+      await pause();
+    }
+  }
+  return found;
+}
+
+/** A deprecation that another server has; undefined if it would not be accepted here. */
+function deprecationFrom(id: string, deprecation: Deprecation | undefined): HostedDeprecation | undefined {
+  if (!deprecation) return undefined;
+  const { reasons, message, alternatePackage } = deprecation;
+  try {
+    return parseDeprecation(id, { reasons: [...new Set(reasons)], message, alternative: alternatePackage });
+  } catch {
+    return undefined;
+  }
+}

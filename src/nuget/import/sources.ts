@@ -1,0 +1,18 @@
+import type { ImportGroup, ImportOptions, ImportSource } from '../../import/item.ts';
+import type { FeedContext } from '../hosted/feed-context.ts';
+import type { FeedViews } from '../upstream/feed-view.ts';
+import { packagesInFeed } from './feed.ts';
+import { packagesInFolder } from './folder.ts';
+import { PackageImport } from './packages.ts';
+
+/** The packages of a source, to be brought in as hosted content. */
+export function importPackages(
+  { feed, views }: { feed: FeedContext; views: FeedViews },
+  source: ImportSource,
+  options: ImportOptions,
+): readonly AsyncIterable<ImportGroup>[] {
+  const into = new PackageImport(feed, views, options);
+  const { nupkg: limit } = feed.limits;
+  if (source.type === 'folder') return packagesInFolder(into, source, options, limit);
+  return source.remote.config.kind === 'nuget' ? [packagesInFeed(into, source, options, limit)] : [];
+}

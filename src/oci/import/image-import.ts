@@ -1,0 +1,280 @@
+import type { ImportGroup, ImportItem, ImportOptions, ImportResult } from '../../import/item.ts';
+import type { AccountViews } from '../../mirror/policy/account-views.ts';
+import { isUpstreamFailure } from '../../mirror/mirror.ts';
+import { algorithmOf, type Digest } from '../../runtime/digest.ts';
+import { DomainError, isDomainError } from '../../runtime/errors.ts';
+import { parseDocument } from '../../mirror/document.ts';
+import type { BlobStore } from '../../storage/blobs/blob-store.ts';
+import { UpstreamError } from '../../upstream/upstream-error.ts';
+import type { ImageSource } from '../catalog/image-source.ts';
+import type { Images } from '../catalog/images.ts';
+import type { Pushes } from '../catalog/pushes.ts';
+import { hasMoreValues } from '../format/json-values.ts';
+import { manifestTypeIn, maxValues, parseManifest } from '../format/manifest.ts';
+import { isRepositoryName } from '../format/reference.ts';
+import type { ImageMirror } from '../mirrored/image-mirror.ts';
+import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
+import { contentsOf } from '../prefetch/image-contents.ts';
+import type { ImageOrigin, OriginManifest, OriginTag } from './image-origin.ts';
+import { otherContent } from './registry-origin.ts';
+
+/** Most manifests of one image with all that belongs to it. */
+const maxManifests = 10_000;
+
+export interface ImageImportParts {
+  images: Images;
+  source: ImageSource;
+  mirrors: AccountViews<ImageMirror>;
+  pushes: Pushes;
+  blobs: BlobStore;
+  /** Most bytes of a blob. */
+  blobLimit: number;
+}
+
+/** One image of the source on its way. */
+interface Way {
+  /** The name of the repository at the source, and here. */
+  name: string;
+  here: string;
+  /** Manifests that were looked at. */
+  seen: Set<Digest>;
+  bytes: number;
+  notes: string[];
+}
+
+/** The images of an origin, brought in as hosted content: blobs, then manifests, then the tag. */
+export class ImageImport {
+  readonly #parts: ImageImportParts;
+  readonly #origin: ImageOrigin;
+  readonly #options: ImportOptions;
+  /** The end of the work that adds a blob to a repository, so that two images do not fetch it at the same time. */
+  readonly #fetching = new Map<string, Promise<void>>();
+
+  constructor(parts: ImageImportParts, origin: ImageOrigin, options: ImportOptions) {
+    this.#parts = parts;
+    this.#origin = origin;
+    this.#options = options;
+  }
+
+  async *groups(): AsyncGenerator<ImportGroup> {
+    const { names, isWanted, nameHere } = this.#options;
+    const listed = names && listOf(names);
+    for await (const name of listed ?? this.#origin.repositories()) {
+      if (!isWanted(name)) continue;
+      const here = nameHere(name);
+      yield { name, items: () => this.#tags(name, here) };
+    }
+  }
+
+  async *#tags(name: string, here: string): AsyncGenerator<ImportItem> {
+    const { accountId, since, permit } = this.#options;
+    if (!isRepositoryName(name) || !isRepositoryName(here))
+      throw new DomainError('NameInvalid', `${here.slice(0, 300)} is not a name of images.`);
+    permit(here);
+    const mirror = await this.#parts.mirrors.of(accountId);
+    const tags: OriginTag[] = [];
+    for await (const each of this.#origin.tags(name)) tags.push(each);
+    const mirrored = await this.#mirroredFrom(mirror, name, here, tags);
+    for (const { tag, pushedAt } of tags) {
+      if (since !== undefined && pushedAt !== undefined && pushedAt < since) continue;
+      const note = mirrored && `${mirrored} has the same image`;
+      const run = mirrored
+        ? () => Promise.resolve({ outcome: 'mirrored' as const, bytes: 0, note, alsoAt: mirrored })
+        : () => this.#image(name, here, tag, pushedAt);
+      yield { name: here, reference: tag, run };
+    }
+  }
+
+  /**
+   * The upstream from which clients get all images of a repository under its name here; undefined if it lacks one of them. A
+   * repository with a hosted image is served from here only.
+   */
+  async #mirroredFrom(mirror: ImageMirror, name: string, here: string, tags: readonly OriginTag[]) {
+    const { accountId, allHosted, signal } = this.#options;
+    const { place } = mirror.names.locate(here, undefined);
+    if (allHosted || !place || tags.length === 0 || (await this.#parts.source.isClaimed(accountId, here)))
+      return undefined;
+    for (const { tag } of tags) {
+      if (signal.aborted) return undefined;
+      const digest = await this.#digestThere(name, tag);
+      if (digest === undefined || !(await isAtUpstream(mirror, place, digest))) return undefined;
+    }
+    return place.upstream.name;
+  }
+
+  /** The digest of a tag of the source; undefined if it cannot be read. Throws if the source fails. */
+  async #digestThere(name: string, tag: string): Promise<Digest | undefined> {
+    try {
+      return (await this.#origin.digestOf(name, tag)) ?? (await this.#origin.manifest(name, tag))?.digest;
+    } catch (error) {
+      if (error instanceof UpstreamError) throw error;
+      return undefined;
+    }
+  }
+
+  async #image(name: string, here: string, tag: string, pushedAt: number | undefined): Promise<ImportResult> {
+    const { accountId, dryRun, moveTags } = this.#options;
+    const told = await this.#origin.digestOf(name, tag);
+    const before = await this.#digestHere(here, tag);
+    const way: Way = { name, here, seen: new Set(), bytes: 0, notes: [] };
+    if (told !== undefined && told === before) return this.#repeated(way, told);
+    const manifest = await this.#origin.manifest(name, tag);
+    if (!manifest) throw new DomainError('NotFound', 'The source lists this tag and does not have its image.');
+    if (manifest.digest === before) return this.#repeated(way, manifest.digest);
+    if (before !== undefined && !(moveTags && (await this.#origin.manifest(name, before)))) {
+      const note = moveTags
+        ? 'the tag here points to an image that the source does not have'
+        : 'the tag here points to another image; --move-tags moves it if the source has that image, too';
+      return { outcome: 'conflict', bytes: 0, note };
+    }
+    await this.#bring(way, manifest, [tag], pushedAt);
+    await this.#referrers(way, manifest.digest);
+    const [note] = way.notes;
+    if (dryRun) return { outcome: 'imported', bytes: way.bytes, note };
+    const digest = await this.#digestHere(here, tag);
+    if (digest !== manifest.digest)
+      throw new DomainError('Aborted', `The tag was moved meanwhile in account ${accountId}.`);
+    return { outcome: 'imported', bytes: way.bytes, note };
+  }
+
+  /** An image that is here may have new signatures and other referrers. */
+  async #repeated(way: Way, digest: Digest): Promise<ImportResult> {
+    await this.#referrers(way, digest);
+    return way.bytes > 0
+      ? { outcome: 'imported', bytes: way.bytes, note: 'the image was here, its referrers were not' }
+      : { outcome: 'present', bytes: 0 };
+  }
+
+  async #digestHere(here: string, reference: string): Promise<Digest | undefined> {
+    const { accountId } = this.#options;
+    const found = await this.#parts.images.manifests
+      .open(accountId, here, { tag: reference })
+      .catch((error: unknown) => {
+        if (isDomainError(error, 'NameUnknown') || isDomainError(error, 'ManifestUnknown')) return undefined;
+        throw error;
+      });
+    found?.content.close();
+    return found?.digest;
+  }
+
+  /** Brings a manifest in, after all that it needs. */
+  async #bring(
+    way: Way,
+    { digest, bytes, mediaType }: OriginManifest,
+    tags: readonly string[],
+    pushedAt?: number,
+  ): Promise<void> {
+    const { accountId, dryRun } = this.#options;
+    if (way.seen.size >= maxManifests)
+      throw new DomainError('TooLarge', `The image has more than ${maxManifests} manifests.`);
+    way.seen.add(digest);
+    if (hasMoreValues(bytes, maxValues)) throw new DomainError('ManifestInvalid', 'Its manifest has too many values.');
+    const document = parseDocument(bytes);
+    const type = document && manifestTypeIn(document);
+    if (!document || type === undefined)
+      throw new DomainError(
+        'Unsupported',
+        `Its manifest is of the type ${(mediaType ?? 'unknown').slice(0, 100)}, which is not stored here.`,
+      );
+    const manifest = parseManifest(bytes, type);
+    const lacking = new Set(await this.#parts.images.manifests.missing(accountId, way.here, manifest));
+    const { manifests, blobs } = contentsOf(document);
+    for (const child of manifests) {
+      if (!lacking.has(child.digest) || way.seen.has(child.digest)) continue;
+      const found = await this.#origin.manifest(way.name, child.digest);
+      // An index may lack some of its images, there and here.
+      if (found) await this.#bring(way, found, []);
+    }
+    for (const blob of blobs) if (lacking.has(blob.digest)) await this.#blob(way, blob.digest, blob.size);
+    way.bytes += bytes.length;
+    if (dryRun) return;
+    const pushed = await this.#parts.pushes.push(accountId, way.here, {
+      tags,
+      digest,
+      bytes,
+      contentType: type,
+      pushedAt,
+    });
+    if (pushed.warning !== undefined) way.notes.push(pushed.warning);
+  }
+
+  /** Brings the signatures and other manifests in that refer to a manifest; those under fallback tags come as tags. */
+  async #referrers(way: Way, subject: Digest): Promise<void> {
+    for (const digest of await this.#origin.referrers(way.name, subject)) {
+      if (way.seen.has(digest) || (await this.#hasManifest(way.here, digest))) continue;
+      const found = await this.#origin.manifest(way.name, digest);
+      if (!found) continue;
+      await this.#bring(way, found, []);
+      await this.#referrers(way, digest);
+    }
+  }
+
+  async #hasManifest(here: string, digest: Digest): Promise<boolean> {
+    const { accountId } = this.#options;
+    const found = await this.#parts.images.manifests.open(accountId, here, { digest }).catch((error: unknown) => {
+      if (isDomainError(error, 'NameUnknown') || isDomainError(error, 'ManifestUnknown')) return undefined;
+      throw error;
+    });
+    found?.content.close();
+    return found !== undefined;
+  }
+
+  /** Adds a blob to the repository: from another one of the account, else from the source. */
+  async #blob(way: Way, digest: Digest, size: number): Promise<void> {
+    const { accountId, dryRun } = this.#options;
+    if (dryRun) {
+      way.bytes += size;
+      return;
+    }
+    const key = `${way.here} ${digest}`;
+    const other = this.#fetching.get(key);
+    if (other) return other;
+    const work = (async () => {
+      if (await this.#parts.images.blobs.mount(accountId, way.here, digest, undefined)) return;
+      await this.#fetch(way, digest, size);
+    })().finally(() => this.#fetching.delete(key));
+    this.#fetching.set(key, work);
+    return work;
+  }
+
+  async #fetch(way: Way, digest: Digest, size: number): Promise<void> {
+    const { blobs, images, blobLimit } = this.#parts;
+    const { accountId, admit } = this.#options;
+    await admit(size);
+    const staged = await blobs.stageHosted(size, [algorithmOf(digest)]);
+    try {
+      await this.#origin.fill(way.name, digest, staged, size > 0 ? Math.min(size, blobLimit) : blobLimit);
+      if ((await staged.digest(algorithmOf(digest))) !== digest) throw otherContent(digest);
+    } catch (error) {
+      await staged.discard();
+      throw error;
+    }
+    way.bytes += staged.size;
+    await images.blobs.add(accountId, way.here, staged, digest);
+  }
+}
+
+/** Whether the upstream has an image with this digest. One that refuses access has not; one that fails is not an answer. */
+async function isAtUpstream(mirror: ImageMirror, place: UpstreamRepository, digest: Digest): Promise<boolean> {
+  try {
+    const entry = await mirror.openManifest(place, digest);
+    if (!entry) return false;
+    await entry.complete;
+    entry.content.close();
+    return true;
+  } catch (error) {
+    if (isDomainError(error, 'Denied')) return true;
+    if (!isUpstreamFailure(error)) throw error;
+    const isRefusal = error instanceof UpstreamError && (error.denied || /refused access/.test(error.message));
+    if (isRefusal) return false;
+    throw new DomainError(
+      'Invalid',
+      `It is not known whether ${place.upstream.name} has this image, too: ${(error as Error).message} Import it again later, or with --hosted.`,
+      { cause: error },
+    );
+  }
+}
+
+async function* listOf(names: readonly string[]): AsyncGenerator<string> {
+  for (const each of names) yield each;
+}

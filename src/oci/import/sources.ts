@@ -1,0 +1,30 @@
+import type { ImportGroup, ImportOptions, ImportSource } from '../../import/item.ts';
+import { layoutOrArchive, registryFolder } from './files-origin.ts';
+import { ImageImport, type ImageImportParts } from './image-import.ts';
+import { RegistryOrigin } from './registry-origin.ts';
+
+/** The images of a source, to be brought in as hosted content. */
+export function importImages(
+  parts: ImageImportParts & { manifestLimit: number },
+  source: ImportSource,
+  options: ImportOptions,
+): readonly AsyncIterable<ImportGroup>[] {
+  return [groupsOf(parts, source, options)];
+}
+
+async function* groupsOf(
+  parts: ImageImportParts & { manifestLimit: number },
+  source: ImportSource,
+  options: ImportOptions,
+): AsyncGenerator<ImportGroup> {
+  const { manifestLimit } = parts;
+  if (source.type === 'server') {
+    if (source.remote.config.kind !== 'registry') return;
+    yield* new ImageImport(parts, new RegistryOrigin(source.remote, manifestLimit, options.signal), options).groups();
+    return;
+  }
+  const origin =
+    (await registryFolder(source.files, manifestLimit)) ??
+    (await layoutOrArchive(source.files, options.name, manifestLimit));
+  if (origin) yield* new ImageImport(parts, origin, options).groups();
+}

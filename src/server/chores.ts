@@ -1,0 +1,43 @@
+import { ImportWatch } from '../bundle/import-watch.ts';
+import type { RepeatedWork } from '../jobs/repeated-work.ts';
+import type { ServerCertificate } from '../tls/certificate.ts';
+import type { Quota } from '../usage/quota.ts';
+import type { OpenWebhooks } from '../webhooks/open.ts';
+import type { Core } from './core.ts';
+import type { OpenProtocol } from './protocol.ts';
+
+interface ChoreParts {
+  core: Core;
+  protocols: readonly OpenProtocol[];
+  webhooks: OpenWebhooks;
+}
+
+/** The short work that each server repeats. */
+export function choresOf(
+  { core, protocols: opened, webhooks }: ChoreParts,
+  quota: Quota,
+  certificate: ServerCertificate | undefined,
+): RepeatedWork[] {
+  const { tokens, sessions, identity, usage, failures, uses, entries, repeatedEvents } = core;
+  const soon = 5000;
+  const imports = new ImportWatch(core.database, core.cache);
+  return [
+    { interval: soon, run: () => repeatedEvents.flush(), failure: 'repeated events were not written' },
+    { interval: soon, run: () => tokens.flush(), failure: 'the times of the last use of tokens were not written' },
+    { interval: soon, run: () => usage.flush(), failure: 'usage was not written; the next attempt includes it' },
+    { interval: soon, run: () => entries.flushUses(), failure: 'the last uses of mirrored content were not written' },
+    { interval: soon, run: () => failures.flush(), failure: 'failed requests were not written, and are lost' },
+    { interval: soon, run: () => uses.flush(), failure: 'the uses of tokens were not written, and are lost' },
+    { interval: 500, run: () => imports.run(), failure: 'what other processes imported is shown later' },
+    { interval: 600_000, run: () => uses.deleteOld(), failure: 'old uses of tokens were not deleted' },
+    { interval: 600_000, run: () => failures.deleteOld(), failure: 'old failed requests were not deleted' },
+    ...(certificate
+      ? [{ interval: 2000, run: () => certificate.refresh(), failure: 'the certificate files were not read' }]
+      : []),
+    { interval: 600_000, run: () => quota.review(), failure: 'the limits of accounts were not checked' },
+    { interval: 60_000, run: () => identity.exchange.deleteExpired(), failure: 'expired tokens were not deleted' },
+    { interval: 600_000, run: () => sessions.deleteEnded(), failure: 'ended sessions were not deleted' },
+    ...opened.flatMap((each) => each.chores ?? []),
+    ...webhooks.chores,
+  ];
+}

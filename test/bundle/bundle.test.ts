@@ -1,0 +1,45 @@
+import { readdir } from 'node:fs/promises';
+import test from 'ava';
+import { auditOf } from '../support/audit.ts';
+import { dialects } from '../support/databases.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
+import { startAirGap, trustedKey } from '../support/bundles.ts';
+
+// Bundles, from the near site to the far one (docs/airgap.md).
+
+for (const dialect of dialects)
+  test(`${dialect}: what a lock file and a list name is served at the far side, which reaches nothing`, async (t) => {
+    const gap = await startAirGap(t, {}, dialect);
+    const { feed, registry, near, far, file, path } = gap;
+    const key = await trustedKey(gap);
+    const bytes = await makeNupkg({ id: 'Lib.One', version: '1.0.0' });
+    await feed.offer({
+      id: 'Lib.One',
+      versions: [{ version: '1.0.0', nupkg: bytes, published: '2024-02-03T04:05:06Z' }, { version: '1.1.0' }],
+    });
+    const image = registry.image('library/redis', '7');
+    const lock = { version: 1, dependencies: { net8: { 'Lib.One': { type: 'Direct', resolved: '1.0.0' } } } };
+    const files = [await file('packages.lock.json', JSON.stringify(lock)), await file('images.txt', 'redis:7\n')];
+    const made = await near.ok('bundle', 'create', ...files, '--to', path('bundle'), '--key', key);
+    t.regex(made, /^packages: 1 \(/m);
+    t.regex(made, /1 segment with .* of content, signed by [0-9a-f]{16}; sha256:/);
+    t.deepEqual(await readdir(path('bundle')), ['0001.tar']);
+    t.regex(await far.ok('bundle', 'inspect', path('bundle')), /segments: 1, all here\npackages: 1 /);
+    const imported = await far.ok('bundle', 'import', path('bundle'));
+    t.regex(imported, /imported sha256:[0-9a-f]{64}: \d+ new entries/);
+
+    const server = await far.serve();
+    const index = await server.fetch('/v3/package/lib.one/index.json');
+    t.deepEqual(await index.json(), { versions: ['1.0.0', '1.1.0'] });
+    const nupkg = await server.fetch('/v3/package/lib.one/1.0.0/lib.one.1.0.0.nupkg');
+    t.deepEqual(Buffer.from(await nupkg.arrayBuffer()), bytes);
+    t.is((await server.fetch('/v3/package/lib.one/1.1.0/lib.one.1.1.0.nupkg')).status, 504);
+    const manifest = await server.fetch('/v2/redis/manifests/7');
+    t.is(await manifest.text(), image.manifest.bytes);
+    for (const digest of [image.config.digest, image.layer.digest])
+      t.is((await server.fetch(`/v2/redis/blobs/${digest}`)).status, 200);
+    t.is((await server.fetch('/v3/vulnerabilities/index.json')).status, 200);
+
+    t.regex(await far.ok('bundle', 'import', path('bundle')), /0 new entries, 0 B stored; it was imported before/);
+    t.is((await auditOf(server, 'type=bundle.imported')).length, 1, 'twice is nothing');
+  });

@@ -1,0 +1,221 @@
+import { mkdir, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import { startImporting, type Importing } from '../support/imports.ts';
+import { digestOf, ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
+import { startTestServer } from '../support/server.ts';
+import { answer, endless } from '../support/upstreams/faulty-upstream.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+
+const empty = 'application/vnd.oci.empty.v1+json';
+
+async function imageAt({ target }: Pick<Importing, 'target'>, name: string, reference: string) {
+  const response = await target.fetch(`/v2/${name}/manifests/${reference}`);
+  return { status: response.status, text: await response.text() };
+}
+
+test('a whole registry comes, with platforms, signatures and other referrers, renamed, and a second time nothing is fetched', async (t) => {
+  const old = await startTestServer(t);
+  const app = new TestRepository(old, 'old/app');
+  const [amd, arm] = [await app.image('amd64'), await app.image('arm64')];
+  const index = {
+    schemaVersion: 2,
+    mediaType: ociIndex,
+    manifests: [amd, arm].map(({ mediaType, digest: each, size }) => ({ mediaType, digest: each, size })),
+  };
+  t.is((await app.put('1.0', index as never, ociIndex)).status, 201);
+  const digest = digestOf(JSON.stringify(index));
+  const subject = { mediaType: ociIndex, digest, size: JSON.stringify(index).length };
+  const signed = await app.image(`${digest.replace(':', '-')}.sig`);
+  const sbom = await app.manifest({ artifactType: 'application/spdx+json', subject });
+  const sbomDigest = digestOf(JSON.stringify(sbom));
+  t.is((await app.put(sbomDigest, sbom)).status, 201);
+  // The same layers in another repository.
+  await new TestRepository(old, 'other').image('x');
+  const importing = await startImporting(t);
+  const { bring, file, target } = importing;
+  const words = [old.url, '--token-file', await file('token', old.token), '--map', 'old/*=team/*'];
+  const planned = await bring(...words, '--dry-run');
+  t.deepEqual([planned.code, planned.stderr], [0, '']);
+  t.regex(planned.stdout, /^to import: 5 \(/);
+  t.is((await imageAt(importing, 'team/app', '1.0')).status, 404);
+  const done = await bring(...words);
+  t.deepEqual([done.code, done.stderr], [0, '']);
+  t.regex(done.stdout, /^imported: 5 \(/);
+  t.is((await imageAt(importing, 'team/app', '1.0')).text, JSON.stringify(index));
+  t.is((await imageAt(importing, 'team/app', arm.digest)).text, arm.bytes);
+  t.is((await imageAt(importing, 'team/app', `${digest.replace(':', '-')}.sig`)).text, signed.bytes);
+  const referrers = (await (await target.fetch(`/v2/team/app/referrers/${digest}`)).json()) as any;
+  t.deepEqual(
+    referrers.manifests.map((each: { digest: string }) => each.digest),
+    [sbomDigest],
+  );
+  const [layer] = JSON.parse(arm.bytes).layers;
+  const blob = Buffer.from(await (await target.fetch(`/v2/team/app/blobs/${layer.digest}`)).arrayBuffer());
+  t.is(digestOf(blob), layer.digest);
+  t.is((await imageAt(importing, 'old/app', '1.0')).status, 404);
+  const again = await bring(...words);
+  t.regex(again.stdout, /^imported: 0\nhere already: 5\n/);
+  // A tag that moved at the source.
+  const moved = await app.image('1.0');
+  const conflict = await bring(...words);
+  t.is(conflict.code, 1);
+  t.regex(conflict.stderr, /^conflict: team\/app 1\.0: the tag here points to another image/m);
+  t.is((await imageAt(importing, 'team/app', '1.0')).text, JSON.stringify(index));
+  const followed = await bring(...words, '--move-tags');
+  t.is(followed.code, 0);
+  t.is((await imageAt(importing, 'team/app', '1.0')).text, moved.bytes);
+  // One that was pushed here stays.
+  const here = await new TestRepository(target, 'team/app').image('amd64');
+  const kept = await bring(...words, '--move-tags');
+  t.regex(kept.stderr, /^conflict: team\/app amd64: the tag here points to an image that the source does not have$/m);
+  t.is((await imageAt(importing, 'team/app', 'amd64')).text, here.bytes);
+});
+
+test('a hostile registry: nothing wrong comes in, and each refusal has its reason', async (t) => {
+  const source = await startUpstreamRegistry(t);
+  const good = source.image('good', '1');
+  const tagsOf = (name: string, ...tags: string[]) =>
+    source.on(`/v2/${name}/tags/list`, answer(200, {}, JSON.stringify({ name, tags })));
+  tagsOf('good', '1', '../../x', '');
+  const bad = source.image('wrong', '1');
+  source.on(`/v2/wrong/blobs/${bad.layer.digest}`, answer(200, {}, Buffer.alloc(bad.layer.size, 7)));
+  tagsOf('wrong', '1');
+  const long = source.image('long', '1');
+  const sent = { bytes: 0 };
+  source.on(`/v2/long/blobs/${long.layer.digest}`, endless(sent));
+  tagsOf('long', '1');
+  source.on('/v2/lying/manifests/1', answer(200, { 'docker-content-digest': good.manifest.digest }, 'no manifest'));
+  tagsOf('lying', '1');
+  // An index that names itself cannot have its own digest; one whose child has other content is refused.
+  const child = { mediaType: ociManifest, digest: digestOf('another'), size: 7 };
+  source.on(
+    `/v2/nested/manifests/${child.digest}`,
+    answer(200, { 'content-type': ociManifest }, '{"schemaVersion":2}'),
+  );
+  source.manifest('nested', { schemaVersion: 2, mediaType: ociIndex, manifests: [child] }, '1');
+  tagsOf('nested', '1');
+  // A list whose pages lead in a circle.
+  source.on(
+    '/v2/circle/tags/list',
+    answer(200, { link: '</v2/circle/tags/list?n=1000>; rel="next"' }, '{"tags":["1"]}'),
+  );
+  const repositories = ['good', 'wrong', 'long', 'lying', 'nested', 'circle', '../x', 'A/b', ''];
+  source.on('/v2/_catalog', answer(200, {}, JSON.stringify({ repositories })));
+  const importing = await startImporting(t);
+  const heard = await importing.bring(source.url.href);
+  t.is(heard.code, 1);
+  t.regex(heard.stdout, /^imported: 1 \(.*\nhere already: 0\nmirrored: 0\nconflicts: 0\nfailed: 5\n/);
+  for (const expected of [
+    /^failed: wrong 1: The source sent other content under sha256:/m,
+    /^failed: long 1: .*larger than/m,
+    /^failed: lying 1: Its manifest is of the type/m,
+    /^failed: nested 1: The source sent other content under sha256:/m,
+    /^failed: circle: The source sends a list without an end$/m,
+  ])
+    t.regex(heard.stderr, expected);
+  t.true(sent.bytes < 50 * 2 ** 20);
+  t.is((await imageAt(importing, 'good', '1')).text, good.manifest.bytes);
+  for (const name of ['wrong', 'long', 'lying', 'nested']) t.is((await imageAt(importing, name, '1')).status, 404);
+  const { repositories: shown } = (await (await importing.target.fetch('/v2/_catalog')).json()) as any;
+  t.deepEqual(shown, ['good']);
+});
+
+test('a repository whose images an upstream has is mirrored, and one with an image of its own is hosted', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const source = await startUpstreamRegistry(t);
+  const catalog = ['library/alpine', 'library/mixed'];
+  for (const name of catalog) {
+    const { manifest, config, layer } = upstream.image(name, '3');
+    source.blob(name, layer.bytes);
+    source.on(`/v2/${name}/blobs/${config.digest}`, answer(404));
+    source.manifest(name, manifest.bytes, '3');
+  }
+  const own = source.image('library/mixed', 'own');
+  source.on('/v2/library/alpine/tags/list', answer(200, {}, '{"tags":["3"]}'));
+  source.on('/v2/library/mixed/tags/list', answer(200, {}, '{"tags":["own"]}'));
+  source.on('/v2/_catalog', answer(200, {}, JSON.stringify({ repositories: catalog })));
+  const importing = await startImporting(t, [upstream.settings('docker.io', { default: true })]);
+  const done = await importing.bring(source.url.href);
+  t.deepEqual([done.code, done.stderr], [0, '']);
+  t.regex(done.stdout, /^imported: 1 \(.*\nhere already: 0\nmirrored: 1\n/);
+  const origins = async (name: string) =>
+    ((await (await importing.target.fetch(`/v1/containers/${encodeURIComponent(name)}`)).json()) as any).origin;
+  t.is(await origins('library/mixed'), 'hosted');
+  t.is((await imageAt(importing, 'library/mixed', 'own')).text, own.manifest.bytes);
+  t.is(await origins('docker.io/library/alpine'), 'mirrored');
+});
+
+test('an OCI image layout, an archive of docker save, and the folder of a docker-registry with the times of its tags', async (t) => {
+  const importing = await startImporting(t);
+  const { bring, folder } = importing;
+  const write = async (place: string, files: Record<string, Buffer | string>) => {
+    for (const [name, bytes] of Object.entries(files)) {
+      await mkdir(join(folder, place, name, '..'), { recursive: true });
+      await writeFile(join(folder, place, name), bytes);
+    }
+    return join(folder, place);
+  };
+  const one = made('one');
+  const annotations = { 'org.opencontainers.image.ref.name': '1.0' };
+  const layout = await write('layout', {
+    'oci-layout': '{"imageLayoutVersion":"1.0.0"}',
+    'index.json': JSON.stringify({ schemaVersion: 2, manifests: [{ ...one.described, annotations }] }),
+    ...Object.fromEntries(one.blobs.map((bytes) => [`blobs/sha256/${hex(bytes)}`, bytes])),
+  });
+  t.regex((await bring(layout)).stderr, /it has an image without a name: give it with --name/);
+  const named = await bring(layout, '--name', 'team/one');
+  t.deepEqual([named.code, named.stderr], [0, '']);
+  t.is((await imageAt(importing, 'team/one', '1.0')).text, one.manifest.toString());
+  const saved = await write('saved', {
+    'manifest.json': JSON.stringify([{ Config: 'config.json', Layers: ['a/layer.tar'], RepoTags: ['team/two:2'] }]),
+    'config.json': '{"architecture":"amd64","rootfs":{}}',
+    'a/layer.tar': 'a layer',
+  });
+  t.is((await bring(saved)).code, 0);
+  t.is((await imageAt(importing, 'team/two', '2')).status, 200);
+  const three = made('three');
+  const repository = 'docker/registry/v2/repositories/team/three/_manifests';
+  const link = digestOf(three.manifest);
+  const files = await write('registry', {
+    ...Object.fromEntries(
+      three.blobs.map((bytes) => [
+        `docker/registry/v2/blobs/sha256/${hex(bytes).slice(0, 2)}/${hex(bytes)}/data`,
+        bytes,
+      ]),
+    ),
+    [`${repository}/tags/v3/current/link`]: link,
+    [`${repository}/tags/broken/current/link`]: '../../../etc/passwd',
+    [`${repository}/revisions/sha256/${link.slice(7)}/link`]: link,
+  });
+  await utimes(join(files, `${repository}/tags/v3/current/link`), new Date('2020-01-02'), new Date('2020-01-02'));
+  const registry = await bring(files);
+  t.is(registry.code, 1);
+  t.regex(registry.stdout, /^imported: 1 \(/);
+  t.regex(registry.stderr, /^failed: team\/three broken: The link of this tag has no digest$/m);
+  t.is((await imageAt(importing, 'team/three', 'v3')).text, three.manifest.toString());
+  const shown = (await (await importing.target.fetch('/v1/containers/team%2Fthree/tags')).json()) as any;
+  t.regex(shown.items[0].updated_at, /^2020-01-02/);
+});
+
+/** An image with one layer. */
+const made = (text: string) => {
+  const [layer, config] = [Buffer.from(`layer of ${text}`), Buffer.from('{"architecture":"amd64"}')];
+  const manifest = Buffer.from(
+    JSON.stringify({
+      schemaVersion: 2,
+      mediaType: ociManifest,
+      config: described(config, empty),
+      layers: [described(layer, 'application/vnd.oci.image.layer.v1.tar')],
+    }),
+  );
+  return { manifest, blobs: [layer, config, manifest], described: described(manifest, ociManifest) };
+};
+
+const described = (bytes: Buffer, mediaType: string) => ({
+  mediaType,
+  digest: digestOf(bytes),
+  size: bytes.length,
+});
+
+const hex = (bytes: Buffer) => digestOf(bytes).slice(7);

@@ -1,0 +1,194 @@
+import { mkdir, readFile, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import test from 'ava';
+import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
+import { TestFeed } from '../support/feed.ts';
+import { startImporting } from '../support/imports.ts';
+import { flushUsage } from '../support/inside.ts';
+import { startTestServer } from '../support/server.ts';
+import type { Behaviour } from '../support/upstreams/faulty-upstream.ts';
+import { json, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+
+test('a whole feed comes, with dates, unlisted versions, deprecations and downloads, and a second time nothing is fetched', async (t) => {
+  const old = await startTestServer(t);
+  const from = new TestFeed(old);
+  const kept = await makeNupkg({ id: 'Contoso.Core', version: '1.0.0' });
+  t.is((await from.push(kept)).status, 201);
+  await from.publish({ id: 'Contoso.Core', version: '2.0.0-beta' }, { id: 'Fabrikam', version: '1.2.0' });
+  t.is((await from.fetch('/push/Fabrikam/1.2.0', { method: 'DELETE' })).status, 204);
+  const deprecation = { reasons: ['Legacy'], message: 'Use another one.' };
+  const deprecate = await old.fetch('/v1/packages/Contoso.Core/1.0.0/deprecation', {
+    method: 'PUT',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(deprecation),
+  });
+  t.is(deprecate.status, 204);
+  for (let time = 0; time < 3; time += 1)
+    await (await from.fetch('/package/contoso.core/1.0.0/contoso.core.1.0.0.nupkg')).arrayBuffer();
+  await flushUsage(old);
+  const { target, bring, file, folder } = await startImporting(t);
+  const token = await file('token', `${from.token}\n`);
+  const words = [`${old.url}/v3/index.json`, '--token-file', token];
+  const planned = await bring(...words, '--dry-run');
+  t.deepEqual([planned.code, planned.stderr], [0, '']);
+  t.regex(planned.stdout, /^to import: 2 \(/);
+  const into = new TestFeed(target);
+  t.is((await into.fetch('/package/contoso.core/index.json')).status, 404);
+  // An unlisted package is in no search.
+  const names = await file('names', '# all\nContoso.Core\nfabrikam\n');
+  const done = await bring(...words, '--names', names, '--report', join(folder, 'report'));
+  t.deepEqual([done.code, done.stderr], [0, '']);
+  t.regex(done.stdout, /^imported: 3 \(.*\nhere already: 0\nmirrored: 0\nconflicts: 0\nfailed: 0\n$/);
+  const lines = (await readFile(join(folder, 'report'), 'utf8')).trimEnd().split('\n');
+  t.is(lines.length, 3);
+  t.like(JSON.parse(lines.find((line) => line.includes('"1.0.0"'))!), { name: 'Contoso.Core', outcome: 'imported' });
+  const bytes = await (await into.fetch('/package/contoso.core/1.0.0/contoso.core.1.0.0.nupkg')).arrayBuffer();
+  t.deepEqual(Buffer.from(bytes), kept);
+  for (const id of ['contoso.core', 'fabrikam']) t.deepEqual(await versionsOf(into, id), await versionsOf(from, id));
+  t.is((await versionsOf(into, 'fabrikam'))[0].listed, false);
+  const detail = (await (await target.fetch('/v1/packages/Contoso.Core')).json()) as any;
+  t.is(detail.origin, 'hosted');
+  t.is(detail.download_count, 3);
+  t.is(detail.versions.find(({ version }: any) => version === '1.0.0').download_count, 3);
+  const events = ((await (await target.fetch('/v1/audit?type=package.published')).json()) as any).items;
+  t.is(events.length, 3);
+  t.is(events[0].details.imported_from, new URL(old.url).host);
+  const again = await bring(...words, '--names', names);
+  t.is(again.code, 0);
+  t.regex(again.stdout, /^imported: 0\nhere already: 3\n/);
+  await flushUsage(old);
+  const counted = (await (await old.fetch('/v1/packages/Contoso.Core')).json()) as any;
+  t.is(counted.versions.find(({ version }: any) => version === '1.0.0').download_count, 4);
+});
+
+test('a folder of packages with their symbols: other bytes are a conflict, and the file times are the dates', async (t) => {
+  const { target, bring, folder } = await startImporting(t);
+  const place = join(folder, 'packages/some/where');
+  await mkdir(place, { recursive: true });
+  const guid = Buffer.alloc(16, 7);
+  const symbols = await makeSnupkg({
+    id: 'Contoso.Core',
+    version: '1.0.0',
+    files: { 'lib/net8.0/Contoso.Core.pdb': makePdb(guid) },
+  });
+  // A symbols package that is read before its package.
+  await writeFile(join(place, 'a.snupkg'), symbols);
+  await writeFile(join(place, 'b.nupkg'), await makeNupkg({ id: 'Contoso.Core', version: '1.0.0' }));
+  await writeFile(join(place, 'c.nupkg'), await makeNupkg({ id: 'CONTOSO.core', version: '1.0' }));
+  await writeFile(join(place, 'd.nupkg'), 'no zip');
+  await writeFile(join(place, 'e.nupkg'), await makeNupkg({ id: 'Old', version: '1.0.0', authors: '' }));
+  await utimes(join(place, 'e.nupkg'), new Date('2020-01-02'), new Date('2020-01-02'));
+  const heard = await bring(join(folder, 'packages'));
+  t.is(heard.code, 1);
+  t.regex(heard.stdout, /^imported: 3 \(/);
+  t.regex(heard.stderr, /^conflict: contoso\.core 1\.0\.0: other content is here under this name$/im);
+  t.regex(heard.stderr, /^failed: some\/where\/d\.nupkg: .*zip/m);
+  t.regex(heard.stderr, /^entrepot: 2 did not come$/m);
+  const feed = new TestFeed(target);
+  const key = `${Buffer.alloc(16, 7).toString('hex')}ffffffff`;
+  t.is((await feed.fetch(`/symbols/contoso.core.pdb/${key}/contoso.core.pdb`)).status, 200);
+  const index = await feed.json('/registration-gz-semver2/old/index.json');
+  t.regex(index.items[0].items[0].catalogEntry.published, /^2020-01-02/);
+  const again = await bring(join(folder, 'packages'));
+  t.regex(again.stdout, /^imported: 0\nhere already: 3\n/);
+  const recent = await bring(join(folder, 'packages'), '--since', '2021-01-01', '--dry-run');
+  t.regex(recent.stdout, /^to import: 0\nhere already: 2\n/);
+});
+
+test('what an upstream has with the same content apart from its signature is mirrored, other content waits for a person', async (t) => {
+  const upstream = await UpstreamFeed.start(t);
+  const content = { 'lib/a.dll': Buffer.alloc(5000, 1) };
+  const plain = (id: string, files: Record<string, Buffer> = content) =>
+    makeNupkg({ id, version: '1.0.0', payloadBytes: 0, files });
+  const signed = (id: string) => plain(id, { ...content, '.signature.p7s': Buffer.from('signature') });
+  await upstream.offer({ id: 'Public', versions: [{ version: '1.0.0', nupkg: await signed('Public') }] });
+  await upstream.offer({ id: 'Forked', versions: [{ version: '1.0.0', nupkg: await signed('Forked') }] });
+  const { target, bring, folder } = await startImporting(t, [upstream.as('feed.test')]);
+  const place = join(folder, 'packages');
+  await mkdir(place);
+  await writeFile(join(place, 'public.nupkg'), await plain('Public'));
+  await writeFile(join(place, 'forked.nupkg'), await plain('Forked', { 'lib/a.dll': Buffer.alloc(5000, 2) }));
+  await writeFile(join(place, 'own.nupkg'), await plain('Own'));
+  const planned = await bring(place, '--dry-run');
+  t.regex(planned.stdout, /^to import: 3 \(/);
+  t.regex(planned.stdout, /^upstreams have it, too\tPublic\tfeed\.test$/m);
+  const done = await bring(place);
+  t.is(done.code, 1);
+  t.regex(done.stdout, /^imported: 1 \(.*\nhere already: 0\nmirrored: 1\nconflicts: 1\n/);
+  t.regex(done.stderr, /^conflict: Forked 1\.0\.0: feed\.test has other content under this name/);
+  const own = await bring(place, '--hosted', '--only', 'Fork*');
+  t.regex(own.stdout, /^imported: 1 \(/);
+  const originOf = async (id: string) => ((await (await target.fetch(`/v1/packages/${id}`)).json()) as any).origin;
+  t.deepEqual(await Promise.all(['Public', 'Forked', 'Own'].map(originOf)), ['mirrored', 'hosted', 'hosted']);
+});
+
+test('a feed that ends its lists early is asked by the first letters of its ids', async (t) => {
+  const source = await UpstreamFeed.start(t);
+  const nupkg = await makeNupkg({ id: 'Any' });
+  const ids = Array.from({ length: 900 }, (_, at) => `Lib.${'abc'[at % 3]}${'xyz'[Math.floor(at / 3) % 3]}.N${at}`);
+  for (const id of ids) await source.offer({ id, versions: [{ version: '1.0.0', nupkg }] });
+  // Ids that begin with the query, and no more than the first 150 of them.
+  const listed =
+    (of: (id: string) => unknown): Behaviour =>
+    (request, response) => {
+      const asked = new URL(request.url!, source.url).searchParams;
+      const found = ids.filter((id) => id.toLowerCase().startsWith(asked.get('q')!.toLowerCase()));
+      const data = Number(asked.get('skip')) > 0 ? [] : found.slice(0, 150).map(of);
+      json({ totalHits: found.length, data })(request, response);
+    };
+  source.upstream.on('/autocomplete', listed(String));
+  source.upstream.on(
+    '/query',
+    listed((id) => ({ id, version: '1.0.0', versions: [{ version: '1.0.0', downloads: 1 }] })),
+  );
+  const { bring } = await startImporting(t);
+  const planned = await bring(`${source.url}/index.json`, '--dry-run');
+  t.deepEqual([planned.code, planned.stderr], [0, '']);
+  t.regex(planned.stdout, /^to import: 900 \(/);
+});
+
+test('the folder of BaGetter with its database: dates, unlisted versions and downloads, and versions whose file is missing', async (t) => {
+  const { target, bring, folder } = await startImporting(t);
+  for (const version of ['1.0.0', '2.0.0']) {
+    const place = join(folder, 'bagetter/packages/contoso.core', version);
+    await mkdir(place, { recursive: true });
+    const nupkg = await makeNupkg({ id: 'Contoso.Core', version });
+    await writeFile(join(place, `contoso.core.${version}.nupkg`), nupkg);
+  }
+  const database = new DatabaseSync(join(folder, 'bagetter/bagetter.db'));
+  // The columns of BaGetter that are read, and some of the others.
+  database.exec(`CREATE TABLE "Packages" ("Key" INTEGER NOT NULL CONSTRAINT "PK_Packages" PRIMARY KEY AUTOINCREMENT,
+    "Id" TEXT COLLATE NOCASE NOT NULL, "Version" TEXT COLLATE NOCASE NOT NULL, "OriginalVersion" TEXT NULL, "Authors" TEXT NULL,
+    "Downloads" INTEGER NOT NULL, "Listed" INTEGER NOT NULL, "Published" TEXT NOT NULL, "SemVerLevel" INTEGER NOT NULL)`);
+  const add = database.prepare(
+    'INSERT INTO "Packages" ("Id", "Version", "Downloads", "Listed", "Published", "SemVerLevel") VALUES (?, ?, ?, ?, ?, 0)',
+  );
+  add.run('Contoso.Core', '1.0.0', 41, 1, '2020-02-03 04:05:06.7890123');
+  add.run('Contoso.Core', '2.0.0', 7, 0, '2021-02-03 04:05:06');
+  add.run('Contoso.Core', '3.0.0', 7, 1, '2022-02-03 04:05:06');
+  database.close();
+  const done = await bring(join(folder, 'bagetter'));
+  t.is(done.code, 1);
+  t.regex(done.stdout, /^imported: 2 \(/);
+  t.regex(done.stderr, /^failed: Contoso\.Core 3\.0\.0: The database lists this version, and its file is missing$/m);
+  const [first, second] = await versionsOf(new TestFeed(target), 'contoso.core');
+  t.like(first, { version: '1.0.0', listed: true, published: '2020-02-03T04:05:06.789+00:00' });
+  t.like(second, { version: '2.0.0', listed: false });
+  const detail = (await (await target.fetch('/v1/packages/Contoso.Core')).json()) as any;
+  t.is(detail.download_count, 48);
+  await writeFile(join(folder, 'bagetter/bagetter.db'), 'no database');
+  const broken = await bring(join(folder, 'bagetter'));
+  t.regex(broken.stderr, /bagetter\.db cannot be read as the database of BaGetter/);
+});
+
+/** What a registration says. */
+const versionsOf = async (feed: TestFeed, id: string) =>
+  (await feed.json(`/registration-gz-semver2/${id}/index.json`)).items
+    .flatMap(({ items }: any) => items)
+    .map(({ catalogEntry: { version, listed, published, deprecation: each } }: any) => ({
+      version,
+      listed,
+      published,
+      each,
+    }));
