@@ -4,6 +4,7 @@ import { parseArgs } from 'node:util';
 import { ensureCommands } from '../packages.ts';
 import { Bench } from './bench.ts';
 import { blobs } from './parts/blobs.ts';
+import { bundles } from './parts/bundles.ts';
 import { cluster } from './parts/cluster.ts';
 import { consolePages } from './parts/console.ts';
 import { growth } from './parts/growth.ts';
@@ -41,6 +42,7 @@ const parts = {
   growth,
   restore,
   policy,
+  bundles,
   cluster,
   trips,
   s3,

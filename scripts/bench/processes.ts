@@ -1,4 +1,5 @@
 import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -62,6 +63,22 @@ export async function startPeer(
       clearTimeout(timer);
     },
   };
+}
+
+/** Waits for the end of a process; resolves to its peak resident bytes, with its children, and to what it wrote to its error output. */
+export async function peakWhile(child: ChildProcess): Promise<{ peak: number; errors: string }> {
+  let peak = 0;
+  let errors = '';
+  child.stderr!.setEncoding('utf8').on('data', (text: string) => (errors += text));
+  const timer = setInterval(() => {
+    peak = Math.max(
+      peak,
+      processesOf(child).reduce((sum, pid) => sum + peakOf(pid), 0),
+    );
+  }, 20);
+  await once(child, 'close');
+  clearInterval(timer);
+  return { peak, errors };
 }
 
 export const mebibyte = 2 ** 20;
