@@ -11,7 +11,12 @@ export const hostile = [
 
 /** The parts of a page by which a hostile text could act; empty for a safe page. */
 export function dangers(page: string): string[] {
-  const tags = [...page.matchAll(/<([a-z][a-z0-9]*)((?:\s+[\w-]+(?:="[^"]*")?)*)\s*\/?>/gi)];
+  // A plot of downloads, which appears once they are counted.
+  const withoutPlots = page.replaceAll(
+    /<svg class="spark" role="img" viewBox="0 0 \d+ \d+">|<path d="(?:M\d+ \d+v-\d+)+" \/>/g,
+    '',
+  );
+  const tags = [...withoutPlots.matchAll(/<([a-z][a-z0-9]*)((?:\s+[\w-]+(?:="[^"]*")?)*)\s*\/?>/gi)];
   const allowed =
     /^(?:html|head|meta|title|link|script|body|a|header|form|label|input|button|nav|ul|ol|li|main|h[1-6]|p|div|section|span|strong|code|pre|br|table|thead|tbody|tr|th|td|dl|dt|dd|details|summary|select|option|time|footer|em|blockquote|s|hr|fieldset|legend)$/i;
   const found = tags.flatMap(([tag, name = '', attributes = '']) => [
