@@ -38,7 +38,7 @@ test('the disk, staged bytes, stored bytes and answers with 507 are shown', asyn
 test('reads, transactions, commands of Redis and its failures are counted', async (t) => {
   const redis = await ownRedis(t);
   await redis.start();
-  const server = await startTestServer(t, { redis: { url: redis.url } });
+  const server = await startTestServer(t, { redis: { url: redis.url } }, { redisTimeout: 5000 });
   const before = await scrape(server);
   for (let count = 0; count < 5; count += 1) await databaseOf(server).select('SELECT 1');
   await databaseOf(server).transaction(async (tx) => void (await tx.get('SELECT 1')));

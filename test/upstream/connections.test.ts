@@ -192,7 +192,7 @@ test('every request releases its connection, however it ends', async (t) => {
 });
 
 test('a slow token realm does not delay requests without a token, nor the end of cancelled ones', async (t) => {
-  const { server, upstream, get } = await setUp(t, 8, '2s');
+  const { server, upstream, get } = await setUp(t, 8);
   const challenge = `Bearer realm="${new URL('/token', server.url).href}",service="s"`;
   server.on('/token', () => undefined);
   server.on('/other/1', answer(200, {}, 'there'));
