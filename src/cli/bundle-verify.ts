@@ -16,6 +16,7 @@ import { withPauses } from '../runtime/event-loop.ts';
 import { DomainError, isDomainError } from '../runtime/errors.ts';
 import { version } from '../runtime/package.ts';
 import type { Installation } from '../server/server.ts';
+import { flagOfNew } from './new-file.ts';
 import { shown } from './printed.ts';
 import { printMissing } from './prefetch.ts';
 import { binaryBytes, ProgressBar } from './progress.ts';
@@ -37,7 +38,7 @@ export function addBundleVerify(bundle: Command, environment: Environment, termi
       '--for <files...>',
       'instead of the bytes: whether all that these files list would be here after the import',
     )
-    .option('--sbom <file>', 'write the packages and images of the bundle to a file, as CycloneDX')
+    .option('--sbom <file>', 'write the packages and images of the bundle to a new file, as CycloneDX')
     .option('--unsigned', 'also a bundle without a signature');
   withMeaning(command).action((paths: string[], flags: VerifyFlags) => verify(environment, paths, flags, terminal));
 }
@@ -58,7 +59,8 @@ async function verify(
       throw new DomainError('Denied', 'The bundle is not signed. --unsigned checks the rest of it.');
     print(`bundle ${id}, ${key ? `signed by ${shown(key.name)}` : 'not signed'}`);
     if (flags.sbom !== undefined) {
-      await writeFile(flags.sbom, `${JSON.stringify(sbomOf(id, list, version), undefined, 2)}\n`);
+      const flag = await flagOfNew(flags.sbom);
+      await writeFile(flags.sbom, `${JSON.stringify(sbomOf(id, list, version), undefined, 2)}\n`, { flag });
       print(`${shown(flags.sbom)}: the bill of materials`);
     }
     const lacking = await opened.lacking(list.blobs);

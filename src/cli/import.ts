@@ -7,25 +7,27 @@ import { readSecretFile, type Environment } from '../config/load.ts';
 import { runImport } from '../import/import.ts';
 import type { ImportOptions, ImportOutcome, ImportSource } from '../import/item.ts';
 import { type ImportLine, type ImportReport } from '../import/report.ts';
-import { openRemote } from '../import/source.ts';
+import { parseNameRule, renamed, type NameRule } from '../import/name-rules.ts';
+import { openServer, serverKinds } from '../import/source.ts';
 import { matcher } from '../mirror/policy/upstream-policy.ts';
 import { openPlainSource } from '../prefetch/plain.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { openQuota } from '../server/quota.ts';
 import type { Installation } from '../server/server.ts';
 import { timeOption } from './audit.ts';
+import { flagOfNew } from './new-file.ts';
 import { row, shown } from './printed.ts';
 import { binaryBytes, ProgressBar } from './progress.ts';
 import { rate, wholeNumber } from './selection.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 interface ImportFlags {
-  into: string;
+  account: string;
   dryRun?: boolean;
   since?: string;
   names?: string;
   only?: string[];
-  map?: NameRule[];
+  rename?: NameRule[];
   name?: string;
   moveTags?: boolean;
   hosted?: boolean;
@@ -38,23 +40,28 @@ interface ImportFlags {
   caFile?: string;
 }
 
+/** What a source can be. */
+const kinds = [...serverKinds, 'folder', 'bagetter', 'docker-registry', 'oci', 'docker-archive'];
 /** Most bytes of a file with names. */
 const namesLimit = 16 * 2 ** 20;
 
 /** `entrepot import` */
 export function addImport(program: Command, environment: Environment, terminal: Terminal): void {
   program
-    .command('import <source>')
+    .command('import')
+    .usage('[options] [kind] <source>')
     .description(
-      'bring the packages and images of another server, or of its files, in as hosted content: from the address of the index of a feed, of a registry, a folder of packages, the folder of a docker-registry, an OCI image layout, or an archive of "docker save"',
+      'bring the packages and images of another server, or of its files, in as hosted content: from the address of a server, a folder, or an archive',
     )
-    .option('--into <account>', 'the account that gets the content', 'default')
+    .argument('<kind>', `what the source is: ${kinds.join(', ')}; may be left out, except of a Harbor and a Nexus`)
+    .argument('[source]', 'its address, folder or archive')
+    .option('--into, --account <account>', 'the account that gets the content', 'default')
     .option('--dry-run', 'only show what would come, what cannot come and why, and what upstreams have, too')
     .option('--since <time>', 'only what was published since then: a date, or a duration such as 7d')
     .option('--names <file>', 'only the names in this file, one a line; the source is not asked for a list')
     .option('--only <patterns>', 'only names that match, such as Contoso.*,Fabrikam', (text) => text.split(','))
     .option(
-      '--map <rule>',
+      '--map, --rename <rule>',
       'rename images, such as old/*=team/*; the first rule that matches counts (repeatable)',
       nameRule,
     )
@@ -63,17 +70,45 @@ export function addImport(program: Command, environment: Environment, terminal: 
     .option('--hosted', 'everything is hosted content: ask no upstream whether it has the same')
     .option('--concurrency <n>', 'versions that are brought in at the same time', wholeNumber(1, 64), 8)
     .option('--rate <bytes>', 'most bytes per second from the source, such as 20MiB/s', rate)
-    .option('--report <file>', 'write what became of each version to this file, one JSON object a line')
+    .option('--report <file>', 'write what became of each version to this new file, one JSON object a line')
     .option('--user <name>', 'the user of the source; without it, the secret is a bearer token')
     .option('--token-file <file>', 'the file with the password or token of the source; "-" is standard input')
     .option('--token-env <name>', 'the environment variable with the password or token of the source')
     .option('--ca-file <file>', 'certificate authorities of the source, PEM')
-    .action((source: string, flags: ImportFlags) => importFrom(environment, source, flags, terminal));
+    .action((kind: string, source: string | undefined, flags: ImportFlags) =>
+      importFrom(environment, placeOf(kind, source), flags, terminal),
+    );
+}
+
+/** Where the content is, and what is there if the command says it. */
+interface Place {
+  kind: string | undefined;
+  place: string;
+}
+
+/** The words of a command, of which the first may be left out. */
+function placeOf(first: string, second: string | undefined): Place {
+  const kind = kinds.find((each) => each === first);
+  if (second === undefined && kind === undefined) return { kind, place: first };
+  if (second === undefined) throw new DomainError('Invalid', `name the address, folder or archive after "${first}"`);
+  if (kind === undefined)
+    throw new DomainError('Invalid', `"${first}" is no kind of source; use one of ${kinds.join(', ')}`);
+  const isServer = serverKinds.includes(kind);
+  if (isServer !== isAddress(second))
+    throw new DomainError(
+      'Invalid',
+      `${kind} needs ${isServer ? 'an address with http or https' : 'a folder or a file'}`,
+    );
+  return { kind, place: second };
+}
+
+function isAddress(place: string): boolean {
+  return /^https?:\/\//i.test(place);
 }
 
 async function importFrom(
   environment: Environment,
-  place: string,
+  { kind, place }: Place,
   flags: ImportFlags,
   terminal: Terminal,
 ): Promise<void> {
@@ -86,18 +121,30 @@ async function importFrom(
     environment,
     async (installation) => {
       const { core, protocols } = installation;
-      const account = await accountId(core, flags.into);
+      const account = await accountId(core, flags.account);
       const fixed = await fixedOptions(installation, account, flags);
       await using stack = new AsyncDisposableStack();
-      const source = await sourceOf(place, flags, { secret, environment, installation }, stack);
-      const lines = flags.report === undefined ? undefined : createWriteStream(flags.report);
+      const parts = { secret, environment, installation, signal: controller.signal };
+      const sources = await sourcesAt({ kind, place }, flags, parts, stack);
+      if (sources.length > 1 && flags.names !== undefined)
+        throw new DomainError(
+          'Invalid',
+          '--names: name the address of one repository, because this source has several',
+        );
+      const lines =
+        flags.report === undefined
+          ? undefined
+          : createWriteStream(flags.report, { flags: await flagOfNew(flags.report) });
       if (lines) await once(lines, 'open');
       const written = lines && finished(lines);
       // An import ends when its report cannot be written, on a full disk for example.
       written?.catch(() => controller.abort());
       const bar = new ProgressBar(terminal.screen);
       const report = await runImport(
-        (signal, warn) => protocols.flatMap((each) => each.importFrom?.(source, { ...fixed, signal, warn }) ?? []),
+        (signal, warn) =>
+          sources.flatMap((source) =>
+            protocols.flatMap((each) => each.importFrom?.(source, { ...fixed, signal, warn }) ?? []),
+          ),
         {
           concurrency: flags.concurrency,
           rate: flags.rate,
@@ -108,7 +155,7 @@ async function importFrom(
       ).finally(() => bar.clear());
       lines?.end();
       await written;
-      if (source.type === 'folder' && report.ended === 0 && flags.since === undefined)
+      if (sources[0]?.type === 'folder' && report.ended === 0 && flags.since === undefined)
         throw new DomainError('Invalid', `${place} has nothing that can be imported`);
       print(report, dryRun, terminal);
     },
@@ -123,14 +170,14 @@ async function fixedOptions(
   flags: ImportFlags,
 ): Promise<Omit<ImportOptions, 'signal' | 'warn'>> {
   const quota = openQuota(installation);
-  const owner = { accountId: account, accountName: flags.into };
+  const owner = { accountId: account, accountName: flags.account };
   return {
     accountId: account,
     dryRun: flags.dryRun === true,
     since: timeOption(flags.since, '--since'),
     names: flags.names === undefined ? undefined : await namesIn(flags.names),
     isWanted: flags.only ? matcher(flags.only.map((each) => each.trim())) : () => true,
-    nameHere: (name) => mapped(name, flags.map ?? []),
+    nameHere: (name) => renamed(name, flags.rename ?? []),
     name: flags.name,
     allHosted: flags.hosted === true,
     moveTags: flags.moveTags === true,
@@ -144,20 +191,26 @@ interface SourceParts {
   secret: string | undefined;
   environment: Environment;
   installation: Installation;
+  signal: AbortSignal;
 }
 
-async function sourceOf(
-  place: string,
+async function sourcesAt(
+  { kind, place }: Place,
   { user, caFile }: ImportFlags,
-  { secret, environment, installation }: SourceParts,
+  { secret, environment, installation, signal }: SourceParts,
   stack: AsyncDisposableStack,
-): Promise<ImportSource> {
+): Promise<ImportSource[]> {
   const { core } = installation;
-  if (!/^https?:\/\//i.test(place)) return { type: 'folder', files: await openPlainSource(place, stack), from: place };
+  if (!isAddress(place)) return [{ type: 'folder', files: await openPlainSource(place, stack), from: place }];
   const ca = caFile === undefined ? undefined : readSecretFile(caFile, '--ca-file');
-  const remote = openRemote(place, { secret, user, ca }, { ...core, proxy: environment, offline: core.config.offline });
-  stack.defer(() => remote.close());
-  return { type: 'server', remote, from: remote.name };
+  const parts = { ...core, proxy: environment, offline: core.config.offline, signal };
+  return openServer(
+    serverKinds.find((each) => each === kind),
+    place,
+    { secret, user, ca },
+    parts,
+    stack,
+  );
 }
 
 /** The secret of the source, which is on no command line: other users of the machine could read it there. */
@@ -188,33 +241,12 @@ async function namesIn(file: string): Promise<string[]> {
   return lines.filter((line) => line !== '' && !line.startsWith('#'));
 }
 
-/** Names with a beginning and an end, and those that they get. */
-interface NameRule {
-  from: [string, string?];
-  to: [string, string?];
-}
-
 function nameRule(text: string, before: readonly NameRule[] = []): NameRule[] {
-  const [from = [], to = [], ...more] = text.split('=').map((each) => each.split('*'));
-  const isWhole = more.length === 0 && from.length === to.length && (from.length === 1 || from.length === 2);
-  if (!isWhole || from.join('') === '' || (to.length === 1 && to[0] === ''))
-    throw new InvalidArgumentError('Use a rule such as old/*=team/* or old/app=team/app.');
-  return [...before, { from: from as NameRule['from'], to: to as NameRule['to'] }];
-}
-
-function mapped(name: string, rules: readonly NameRule[]): string {
-  for (const {
-    from: [start, end],
-    to,
-  } of rules) {
-    if (
-      end === undefined
-        ? name === start
-        : name.length >= start.length + end.length && name.startsWith(start) && name.endsWith(end)
-    )
-      return end === undefined ? to[0] : `${to[0]}${name.slice(start.length, name.length - end.length)}${to[1]}`;
+  try {
+    return [...before, parseNameRule(text)];
+  } catch (error) {
+    throw new InvalidArgumentError((error as DomainError).message);
   }
-  return name;
 }
 
 /** A line of the report in a file. */

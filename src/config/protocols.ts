@@ -16,6 +16,10 @@ interface ProtocolWords {
   readonly upstream: string;
   /** Whether such a server is named by the address of its index, and not by its host. */
   readonly hasIndex: boolean;
+  /** What people call a server that speaks it. */
+  readonly server: string;
+  /** What Nexus calls the format of a repository that speaks it. */
+  readonly nexusFormat: string;
 }
 
 /** The protocols of this server, in the order of lists. */
@@ -28,6 +32,8 @@ export const protocolWords: readonly ProtocolWords[] = [
     hasSlashes: false,
     upstream: 'nuget',
     hasIndex: true,
+    server: 'feed',
+    nexusFormat: 'nuget',
   },
   {
     kind: 'container',
@@ -37,6 +43,8 @@ export const protocolWords: readonly ProtocolWords[] = [
     hasSlashes: true,
     upstream: 'registry',
     hasIndex: false,
+    server: 'registry',
+    nexusFormat: 'docker',
   },
 ].map((words) => ({ ...words, plural: pluralOf(words.kind) }));
 

@@ -37,7 +37,13 @@ export interface ImportGroup {
 
 /** Where content comes from. `from` names it in events, without a secret. */
 export type ImportSource = { from: string } & (
-  | { type: 'server'; remote: Upstream }
+  | {
+      type: 'server';
+      /** Its base is the address of an index, or that below which the paths of a registry are. */
+      remote: Upstream;
+      /** Harbor's own interface at the same server. */
+      harbor?: Upstream | undefined;
+    }
   | { type: 'folder'; files: PlainSource }
 );
 

@@ -1,6 +1,6 @@
 import type { Logger } from 'pino';
 import type { Cache } from '../cache/cache.ts';
-import { upstreamKindAt } from '../config/protocols.ts';
+import { protocolWords, upstreamKindAt } from '../config/protocols.ts';
 import { publicUpstreams } from '../config/upstreams.ts';
 import type { UpstreamConfig } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
@@ -8,7 +8,8 @@ import type { ProxyEnvironment } from '../upstream/addresses.ts';
 import { readProxies } from '../upstream/configured.ts';
 import { fixedCredentials } from '../upstream/credential-source.ts';
 import { Upstream } from '../upstream/upstream.ts';
-import { sourceId } from './item.ts';
+import { sourceId, type ImportSource } from './item.ts';
+import { nexusRepositories } from './nexus.ts';
 
 /** Longest time of each step of a request to a source; milliseconds. */
 const sourceTimeout = 30_000;
@@ -29,18 +30,64 @@ interface RemoteOptions {
   ca?: string | undefined;
 }
 
+/** What a server can be, by which it is read. */
+export const serverKinds: readonly string[] = [...protocolWords.map(({ server }) => server), 'harbor', 'nexus'];
+
 /**
- * The server at an address, reached as an upstream is: with time limits, retries and checked addresses. Its own host may be in a
- * private network, because the operator named it; hosts to which it leads may not. Only its own host gets the secret. Throws
- * `Invalid` for an address that cannot be used.
+ * The sources at an address; a Nexus has several. Without a kind, an address with a path is that of the index of a feed, and one
+ * without that of a registry. `stack` closes them. Throws `Invalid` for an address that cannot be used.
  */
-export function openRemote(address: string, { secret, user, ca }: RemoteOptions, parts: RemoteParts): Upstream {
+export async function openServer(
+  kind: string | undefined,
+  address: string,
+  options: RemoteOptions,
+  parts: RemoteParts & { signal: AbortSignal },
+  stack: AsyncDisposableStack,
+): Promise<ImportSource[]> {
+  const url = urlOfSource(address);
+  const open = (upstreamKind: string, at = url, sendsFirst = false) => {
+    const remote = openRemote(upstreamKind, at, options, { ...parts, sendsFirst });
+    stack.defer(() => remote.close());
+    return remote;
+  };
+  const registry = protocolWords.find(({ hasIndex }) => !hasIndex)!.upstream;
+  if (kind === 'nexus') {
+    const api = open(registry, url, true);
+    const found = await nexusRepositories(api, parts.signal);
+    return found.map((each) => sourceOf(open(each.kind, each.address)));
+  }
+  if (kind === 'harbor') {
+    if (url.pathname !== '/')
+      throw new DomainError('Invalid', 'The address of Harbor is that of its host, without a path.');
+    return [{ type: 'server', from: url.host, remote: open(registry), harbor: open(registry, url, true) }];
+  }
+  const named = protocolWords.find(({ server }) => server === kind);
+  return [sourceOf(open(named?.upstream ?? upstreamKindAt(url)))];
+}
+
+function sourceOf(remote: Upstream): ImportSource {
+  return { type: 'server', remote, from: remote.name };
+}
+
+function urlOfSource(address: string): URL {
   const url = URL.parse(address);
   if (!url || !/^https?:$/.test(url.protocol))
     throw new DomainError('Invalid', 'The source needs an address with http or https.');
   if (url.username !== '' || url.password !== '')
     throw new DomainError('Invalid', 'The address of a source cannot have a password. Give it with --token-file.');
-  const kind = upstreamKindAt(url);
+  return url;
+}
+
+/**
+ * The server at an address, reached as an upstream is: with time limits, retries and checked addresses. Its own host may be in a
+ * private network, because the operator named it; hosts to which it leads may not. Only its own host gets the secret.
+ */
+function openRemote(
+  kind: string,
+  url: URL,
+  { secret, user, ca }: RemoteOptions,
+  parts: RemoteParts & { sendsFirst: boolean },
+): Upstream {
   const config: UpstreamConfig = {
     ...publicUpstreams.find((each) => each.kind === kind)!,
     name: url.host,

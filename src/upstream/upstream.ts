@@ -50,6 +50,8 @@ export interface UpstreamParts {
   onChange?: (id: string, ...change: Parameters<OnBreakerChange>) => void;
   /** The one host that may be in a private network, if the settings allow none. */
   privateHost?: string;
+  /** Whether it gets the credentials with the first request, as an index does, and not only after a challenge. */
+  sendsFirst?: boolean;
   /** Connections in use at the same time, to each host. */
   maxConnections?: number;
 }
@@ -105,7 +107,7 @@ export class Upstream {
     const ask = (url: URL, headers: Record<string, string>) => this.#once({ url, headers, group: 'token' });
     this.#tokens = new RegistryTokens({ cache, id, base, credentials: this.credentials, timeout, now, ask });
     // A package feed gets the credentials with the first request; a registry says first which kind it needs.
-    if (source && (config.kind === 'nuget' || source.isBearer)) this.#challenge = 'configured';
+    if (source && (parts.sendsFirst || config.kind === 'nuget' || source.isBearer)) this.#challenge = 'configured';
   }
 
   /** The name by which clients use it. Two accounts may have different upstreams with one name. */

@@ -1,7 +1,6 @@
-import { retrying } from '../../import/import.ts';
+import { readDocument } from '../../import/document.ts';
 import { digestOf } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
-import { discard, readUpstreamBody } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import { urlBelow } from '../../upstream/url.ts';
@@ -13,9 +12,8 @@ import { serviceResources, type Resources } from '../upstream/service-index.ts';
 import type { SearchHit } from '../format/search-hit.ts';
 import { autocompleteTypes, searchTypes } from '../upstream/upstream-search.ts';
 
-/** Most bytes of a document of a source, and milliseconds in which it must be there. */
+/** Most bytes of a document of a source. */
 const documentLimit = 16 * 2 ** 20;
-const documentTime = 60_000;
 /** Ids on a page of a search, pages without a new id after which a list has ended, and most ids of a source. */
 const pageSize = 200;
 const emptyPages = 5;
@@ -50,25 +48,13 @@ export class SourceFeed {
     reading: DocumentReading<T>,
     signal = this.#signal,
   ): Promise<T | undefined> {
-    return retrying(async () => {
-      const answer = await this.#remote.send({ url, subject, isDocument: true, signal });
-      if (answer.status !== 200) {
-        discard(answer.body);
-        return undefined;
-      }
-      const bytes = await readUpstreamBody(answer.body, documentLimit, documentTime).catch((error: unknown) => {
-        throw this.#remote.bodyFailed(error, { subject });
+    const found = await readDocument(this.#remote, { url, subject, signal }, documentLimit);
+    if (!found) return undefined;
+    return readBytes(digestOf(found.bytes), found.bytes, reading).catch((error: unknown) => {
+      throw new DomainError('Invalid', `The source sent a document that cannot be read: ${(error as Error).message}.`, {
+        cause: error,
       });
-      return readBytes(digestOf(bytes), bytes, reading).catch((error: unknown) => {
-        throw new DomainError(
-          'Invalid',
-          `The source sent a document that cannot be read: ${(error as Error).message}.`,
-          {
-            cause: error,
-          },
-        );
-      });
-    }, signal);
+    });
   }
 
   /** The address of the first of `types` that the source has; undefined if it has none. */

@@ -12,7 +12,7 @@ import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import { attachedKinds } from './attached.ts';
 import type { ImageSource, LocatedRepository } from './image-source.ts';
 import type { HostedImages } from './hosted-images.ts';
-import { hasMoreValues } from '../format/json-values.ts';
+import { hasMoreValues } from '../../runtime/json-values.ts';
 import { isIndex, maxValues } from '../format/manifest.ts';
 import type { MirroredImages } from './mirrored-images.ts';
 import { manifestUnknown } from '../hosted/manifests.ts';

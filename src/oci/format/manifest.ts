@@ -1,7 +1,7 @@
 import { algorithmOf, digestOf, isDigest, type Digest } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/event-loop.ts';
-import { hasMoreValues } from './json-values.ts';
+import { hasMoreValues } from '../../runtime/json-values.ts';
 import { ambiguousKey } from './manifest-keys.ts';
 
 /** The accepted media types. None is ever converted into another. */

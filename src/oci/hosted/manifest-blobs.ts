@@ -4,7 +4,7 @@ import { pause } from '../../runtime/event-loop.ts';
 import { parseDocument } from '../../mirror/document.ts';
 import type { MirrorEntry } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
-import { hasMoreValues } from '../format/json-values.ts';
+import { hasMoreValues } from '../../runtime/json-values.ts';
 import { maxValues } from '../format/manifest.ts';
 
 /** A config or layer as a manifest states it. */

@@ -5,7 +5,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { fillFrom } from '../../import/fill.ts';
-import { hasMoreValues } from '../format/json-values.ts';
+import { hasMoreValues } from '../../runtime/json-values.ts';
 import { maxValues } from '../format/manifest.ts';
 import { isRepositoryName, isTag } from '../format/reference.ts';
 import { parseImageName } from '../prefetch/image-name.ts';

@@ -9,7 +9,7 @@ import { UpstreamError } from '../../upstream/upstream-error.ts';
 import type { ImageSource } from '../catalog/image-source.ts';
 import type { Images } from '../catalog/images.ts';
 import type { Pushes } from '../catalog/pushes.ts';
-import { hasMoreValues } from '../format/json-values.ts';
+import { hasMoreValues } from '../../runtime/json-values.ts';
 import { manifestTypeIn, maxValues, parseManifest } from '../format/manifest.ts';
 import { isRepositoryName } from '../format/reference.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';

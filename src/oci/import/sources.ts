@@ -1,5 +1,6 @@
 import type { ImportGroup, ImportOptions, ImportSource } from '../../import/item.ts';
 import { layoutOrArchive, registryFolder } from './files-origin.ts';
+import { HarborOrigin } from './harbor-origin.ts';
 import { ImageImport, type ImageImportParts } from './image-import.ts';
 import { RegistryOrigin } from './registry-origin.ts';
 
@@ -20,7 +21,10 @@ async function* groupsOf(
   const { manifestLimit } = parts;
   if (source.type === 'server') {
     if (source.remote.config.kind !== 'registry') return;
-    yield* new ImageImport(parts, new RegistryOrigin(source.remote, manifestLimit, options.signal), options).groups();
+    const { signal, warn } = options;
+    const registry = new RegistryOrigin(source.remote, manifestLimit, signal);
+    const origin = source.harbor ? new HarborOrigin({ api: source.harbor, registry, signal, warn }) : registry;
+    yield* new ImageImport(parts, origin, options).groups();
     return;
   }
   const origin =

@@ -9,7 +9,7 @@ import { isRepositoryName, isTag } from '../format/reference.ts';
 import { listLimit } from './upstream-lists.ts';
 import type { ListedKinds } from '../../mirror/store/entry-kinds.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
-import { hasMoreValues } from '../format/json-values.ts';
+import { hasMoreValues } from '../../runtime/json-values.ts';
 import { manifestTypeIn, maxValues, mediaTypes } from '../format/manifest.ts';
 import { resource, type UpstreamRepository } from './upstream-repository.ts';
 

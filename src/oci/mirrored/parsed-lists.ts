@@ -3,7 +3,7 @@ import type { MirrorEntry } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import { inOrder } from '../format/in-order.ts';
-import { itemsIn } from '../format/json-items.ts';
+import { itemsIn } from '../../runtime/json-items.ts';
 import { overheadOf, type Descriptor } from '../format/manifest.ts';
 import { listLimit, readDescriptors, readTags } from './upstream-lists.ts';
 

@@ -5,7 +5,7 @@ import { fetchBytes, notJson, unusable } from '../../mirror/fetch/fetch.ts';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
 import type { MirrorEntry } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
-import { itemsIn } from '../format/json-items.ts';
+import { itemsIn } from '../../runtime/json-items.ts';
 import { mediaTypes, type Descriptor } from '../format/manifest.ts';
 import { pullScope, urlOf, type UpstreamRepository } from './upstream-repository.ts';
 import { isTag } from '../format/reference.ts';

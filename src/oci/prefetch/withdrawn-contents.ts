@@ -5,7 +5,7 @@ import type { EntryKey } from '../../mirror/store/entries.ts';
 import type { Mirror } from '../../mirror/mirror.ts';
 import { parseDocument } from '../../mirror/document.ts';
 import { readAll } from '../../storage/files/content.ts';
-import { hasMoreValues } from '../format/json-values.ts';
+import { hasMoreValues } from '../../runtime/json-values.ts';
 import { maxValues } from '../format/manifest.ts';
 import { readParsedList, referrerLists } from '../mirrored/parsed-lists.ts';
 import { contentsOf } from './image-contents.ts';

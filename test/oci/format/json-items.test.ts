@@ -1,8 +1,8 @@
 import test from 'ava';
 import * as fc from 'fast-check';
 import { inOrder } from '../../../src/oci/format/in-order.ts';
-import { itemsIn } from '../../../src/oci/format/json-items.ts';
-import { hasMoreValues } from '../../../src/oci/format/json-values.ts';
+import { itemsIn } from '../../../src/runtime/json-items.ts';
+import { hasMoreValues } from '../../../src/runtime/json-values.ts';
 
 async function itemsOf(text: string, field?: string): Promise<unknown[]> {
   const items: unknown[] = [];

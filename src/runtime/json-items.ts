@@ -1,4 +1,4 @@
-import { pause } from '../../runtime/event-loop.ts';
+import { pause } from './event-loop.ts';
 import { hasMoreValues } from './json-values.ts';
 
 /** Bytes that are parsed at once, and that are read between two pauses. */

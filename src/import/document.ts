@@ -1,0 +1,73 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { DomainError } from '../runtime/errors.ts';
+import { itemsIn } from '../runtime/json-items.ts';
+import type { UpstreamRequest } from '../upstream/answer.ts';
+import { discard, readUpstreamBody } from '../upstream/body.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import { retrying } from './import.ts';
+
+/** Most bytes of a page of a list, and milliseconds in which a document must be there. */
+const pageLimit = 16 * 2 ** 20;
+const documentTime = 60_000;
+/** Most pages of a list, and most items of it. */
+const maxPages = 10_000;
+const maxItems = 1_000_000;
+
+type ListRequest = Pick<UpstreamRequest, 'subject' | 'scope'> & { signal: AbortSignal };
+
+/** The source has no such list. */
+export class ListMissing extends DomainError {}
+
+/** The bytes of a small document of a source; undefined if there is none. Throws as `Upstream.send`, after further attempts. */
+export function readDocument(
+  remote: Upstream,
+  request: UpstreamRequest & { signal: AbortSignal },
+  limit: number,
+): Promise<{ bytes: Buffer; headers: IncomingHttpHeaders } | undefined> {
+  return retrying(async () => {
+    const answer = await remote.send({ ...request, isDocument: true });
+    if (answer.status !== 200) {
+      discard(answer.body);
+      return undefined;
+    }
+    const bytes = await readUpstreamBody(answer.body, limit, documentTime).catch((error: unknown) => {
+      throw remote.bodyFailed(error, request);
+    });
+    return { bytes, headers: answer.headers };
+  }, request.signal);
+}
+
+/**
+ * The items in `field` of a JSON object, or of a JSON array without `field`; a list may have pages (`Link`, RFC 8288), on the host of the
+ * first one. Throws `ListMissing` if there is no such list, `Invalid` if it cannot be read, and `TooLarge` if it has no end.
+ */
+export async function* itemsOfList(
+  remote: Upstream,
+  first: URL,
+  { field, ...of }: ListRequest & { field?: string },
+): AsyncGenerator {
+  const what = field ?? of.subject;
+  const seen = new Set<string>();
+  let items = 0;
+  for (let url: URL | undefined = first; url;) {
+    if (seen.size >= maxPages || seen.has(url.href))
+      throw new DomainError('TooLarge', 'The source sends a list without an end.');
+    seen.add(url.href);
+    const page = await readDocument(remote, { ...of, url, headers: { accept: 'application/json' } }, pageLimit);
+    if (!page) throw new ListMissing('NotFound', `The source has no list of ${what}.`);
+    try {
+      for await (const some of itemsIn(page.bytes, field)) {
+        items += some.length;
+        if (items > maxItems) throw new DomainError('TooLarge', `The source lists more than ${maxItems} ${what}.`);
+        yield* some;
+      }
+    } catch (error) {
+      throw error instanceof SyntaxError
+        ? new DomainError('Invalid', 'The source sent a list that cannot be read.')
+        : error;
+    }
+    const next = /<([^>]+)>\s*;[^,]*rel="?next"?/.exec(String(page.headers.link ?? ''))?.[1];
+    const following: URL | null = next === undefined ? null : URL.parse(next, url.href);
+    url = following?.origin === url.origin ? following : undefined;
+  }
+}
