@@ -177,25 +177,51 @@ test('an OCI image layout, an archive of docker save, and the folder of a docker
   const three = made('three');
   const repository = 'docker/registry/v2/repositories/team/three/_manifests';
   const link = digestOf(three.manifest);
+  const [first, second] = [made('the first one'), made('the second one')];
+  const past = (of: string) => `${repository}/tags/v3/index/sha256/${of.slice(7)}/link`;
+  const links = [first, second].map(({ manifest }) => digestOf(manifest));
+  const lost = digestOf('a manifest that is not there any more');
   const files = await write('registry', {
     ...Object.fromEntries(
-      three.blobs.map((bytes) => [
+      [...three.blobs, ...first.blobs, ...second.blobs].map((bytes) => [
         `docker/registry/v2/blobs/sha256/${hex(bytes).slice(0, 2)}/${hex(bytes)}/data`,
         bytes,
       ]),
     ),
     [`${repository}/tags/v3/current/link`]: link,
+    ...Object.fromEntries([...links, link, lost].map((each) => [past(each), each])),
+    ...Object.fromEntries(links.map((each) => [`${repository}/revisions/sha256/${each.slice(7)}/link`, each])),
+    [`${repository}/tags/deleted/index/sha256/${link.slice(7)}/link`]: link,
     [`${repository}/tags/broken/current/link`]: '../../../etc/passwd',
     [`${repository}/revisions/sha256/${link.slice(7)}/link`]: link,
   });
   await utimes(join(files, `${repository}/tags/v3/current/link`), new Date('2020-01-02'), new Date('2020-01-02'));
-  const registry = await bring(files);
+  for (const [each, time] of [
+    [links[0]!, '2018-05-06'],
+    [links[1]!, '2019-05-06'],
+    [lost, '2017-01-01'],
+    [link, '2020-01-02'],
+  ])
+    await utimes(join(files, past(each!)), new Date(time!), new Date(time!));
+  const registry = await bring('docker-registry', files);
   t.is(registry.code, 1);
   t.regex(registry.stdout, /^imported: 1 \(/);
   t.regex(registry.stderr, /^failed: team\/three broken: The link of this tag has no digest$/m);
   t.is((await imageAt(importing, 'team/three', 'v3')).text, three.manifest.toString());
   const shown = (await (await importing.target.fetch('/v1/containers/team%2Fthree/tags')).json()) as any;
   t.regex(shown.items[0].updated_at, /^2020-01-02/);
+  const history = (await (await importing.target.fetch('/v2/team/three/_oci/tag-history/v3')).json()) as any;
+  const time = 'org.opencontainers.distribution.tag.timestamp';
+  t.deepEqual(
+    history.manifests.map(({ digest, size, annotations }: any) => [digest, size > 100, annotations[time].slice(0, 10)]),
+    [
+      [link, true, '2020-01-02'],
+      [links[1], true, '2019-05-06'],
+      [links[0], true, '2018-05-06'],
+    ],
+  );
+  const dated = await importing.target.fetch('/v2/as-of/2020-01-01/team/three/manifests/v3');
+  t.is(dated.status, 404);
 });
 
 /** An image with one layer. */

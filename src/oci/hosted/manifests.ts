@@ -2,7 +2,7 @@ import { placeholders, type Database, type Queryable, type Transaction } from '.
 import { algorithmOf, digestOf, type Digest } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { recordEvent } from '../../events/record.ts';
-import { record } from '../../history/history.ts';
+import { record, recordPast } from '../../history/history.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import type { Content } from '../../storage/files/content.ts';
 import { sizeOf } from '../../storage/blobs/sizes.ts';
@@ -32,10 +32,19 @@ export interface SentManifest {
   contentType: string | undefined;
   /** When another registry got the tags, milliseconds since 1970 UTC; undefined for a push. */
   pushedAt?: number | undefined;
+  /** To what the tags pointed there before, the earliest first. */
+  past?: readonly PastManifest[] | undefined;
+}
+
+/** A manifest to which a tag pointed from a time on, milliseconds since 1970 UTC. */
+export interface PastManifest {
+  digest: Digest;
+  seenAt: number;
+  content: { mediaType: string; size: number };
 }
 
 /** A manifest that was read and is ready to be written. */
-interface ReadManifest extends Pick<SentManifest, 'tags' | 'pushedAt'> {
+interface ReadManifest extends Pick<SentManifest, 'tags' | 'pushedAt' | 'past'> {
   manifest: Manifest;
   digest: Digest;
   /** Bytes of the manifest itself. */
@@ -112,7 +121,8 @@ export class Manifests {
     const manifest = await this.read(name, digest ?? digestOf(bytes), bytes, contentType);
     const arrival = await this.#blobs.stageBytes(bytes, digest && algorithmOf(digest));
     const claimed = await this.#blobs.commit([arrival], (tx) => {
-      const stored = { manifest, digest: arrival.digest, size: bytes.length, tags, pushedAt: sent.pushedAt };
+      const { pushedAt, past } = sent;
+      const stored = { manifest, digest: arrival.digest, size: bytes.length, tags, pushedAt, past };
       return this.write(tx, accountId, name, stored, { isWhole, mirroredFrom });
     });
     return { digest: arrival.digest, subject: manifest.subject, claimed };
@@ -133,7 +143,7 @@ export class Manifests {
     tx: Transaction,
     accountId: number,
     name: string,
-    { manifest, digest, size, tags, pushedAt }: ReadManifest,
+    { manifest, digest, size, tags, pushedAt, past = [] }: ReadManifest,
     { isWhole = false, mirroredFrom }: PushOptions,
   ): Promise<boolean> {
     const now = this.#now();
@@ -145,9 +155,21 @@ export class Manifests {
     await noteUntagged(tx, repositoryId, tags, now);
     await writeTags(tx, repositoryId, tags, digest, Math.min(pushedAt ?? now, now));
     const content = { mediaType: manifest.mediaType, size };
+    const owner = { accountId, upstream: '', name };
+    if (pushedAt !== undefined) {
+      const lines = [...past, { digest, seenAt: pushedAt, content }].map((line) => ({
+        ...line,
+        seenAt: Math.min(line.seenAt, now),
+      }));
+      await recordPast(
+        tx,
+        owner,
+        tags.flatMap((reference) => lines.map((line) => ({ kind: 'tag' as const, reference, ...line }))),
+      );
+    }
     await record(
       tx,
-      { accountId, upstream: '', name },
+      owner,
       [
         { kind: 'manifest', reference: digest, digest },
         ...tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest, content })),

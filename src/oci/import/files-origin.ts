@@ -6,7 +6,8 @@ import { pause } from '../../runtime/event-loop.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { fillFrom } from '../../import/fill.ts';
 import { hasMoreValues } from '../../runtime/json-values.ts';
-import { maxValues } from '../format/manifest.ts';
+import { manifestTypeIn, maxValues } from '../format/manifest.ts';
+import type { PastManifest } from '../hosted/manifests.ts';
 import { isRepositoryName, isTag } from '../format/reference.ts';
 import { parseImageName } from '../prefetch/image-name.ts';
 import {
@@ -23,11 +24,15 @@ import { otherContent } from './registry-origin.ts';
 
 /** Most bytes of a link in the files of a registry. */
 const linkLimit = 1024;
+/** Most earlier manifests of a tag; the latest are kept. */
+const maxPast = 200;
 
 /** A tag in files: its digest is known, or in a link. */
 interface FileTag {
   digest?: Digest;
   link?: PlainFile;
+  /** When it was last pointed to each digest that it ever had, milliseconds since 1970 UTC. */
+  times?: Map<Digest, number>;
 }
 
 interface FileRepository {
@@ -92,6 +97,23 @@ class FilesOrigin implements ImageOrigin {
     return (await this.#referrers.found).get(digest) ?? [];
   }
 
+  async past(name: string, tag: string): Promise<readonly PastManifest[]> {
+    const { link, times = new Map<Digest, number>() } = this.#repositories.get(name)?.tags.get(tag) ?? {};
+    const current = await this.digestOf(name, tag);
+    const earlier = [...times].filter(([digest, at]) => digest !== current && at <= (link?.changedAt ?? Infinity));
+    const found: PastManifest[] = [];
+    for (const [digest, seenAt] of earlier.toSorted(([, one], [, other]) => one - other).slice(-maxPast)) {
+      await pause();
+      // Of a manifest that was deleted, or is damaged, nothing can be told.
+      const bytes = (await this.manifest(name, digest).catch(() => undefined))?.bytes;
+      if (!bytes || hasMoreValues(bytes, maxValues)) continue;
+      const document = parseDocument(bytes);
+      const mediaType = document && manifestTypeIn(document);
+      if (mediaType !== undefined) found.push({ digest, seenAt, content: { mediaType, size: bytes.length } });
+    }
+    return found;
+  }
+
   async fill(_name: string, digest: Digest, staged: Parameters<ImageOrigin['fill']>[2], limit: number): Promise<void> {
     const file = this.#content(digest);
     if (!file) throw new DomainError('NotFound', `The source does not have ${digest}, which the image needs.`);
@@ -115,6 +137,7 @@ class FilesOrigin implements ImageOrigin {
 }
 
 const tagLink = /^(.*?)repositories\/(.+)\/_manifests\/tags\/([^/]+)\/current\/link$/;
+const pastLink = /^.*?repositories\/(.+)\/_manifests\/tags\/([^/]+)\/index\/(sha256|sha512)\/([0-9a-f]+)\/link$/;
 const revisionLink = /^(.*?)repositories\/(.+)\/_manifests\/revisions\/(sha256|sha512)\/([0-9a-f]+)\/link$/;
 
 /** The images in the folder of a docker-registry (distribution, "filesystem layout"); undefined if it is none. */
@@ -125,13 +148,25 @@ export async function registryFolder({ files }: PlainSource, manifestLimit: numb
     repositories.set(name, found);
     return found;
   };
+  const tagged = (name: string, tag: string) => {
+    const { tags } = named(name);
+    const found = tags.get(tag) ?? { times: new Map<Digest, number>() };
+    tags.set(tag, found);
+    return found;
+  };
   let root: string | undefined;
   for (const [path, file] of files) {
     await pause();
     const [, start, name = '', tag = ''] = tagLink.exec(path) ?? [];
     if (start !== undefined && isRepositoryName(name) && isTag(tag)) {
       root ??= start;
-      named(name).tags.set(tag, { link: file });
+      tagged(name, tag).link = file;
+      continue;
+    }
+    const [, of = '', past = '', kind, hash] = pastLink.exec(path) ?? [];
+    const before = `${kind}:${hash}`;
+    if (isRepositoryName(of) && isTag(past) && isDigest(before) && file.changedAt !== undefined) {
+      tagged(of, past).times!.set(before, file.changedAt);
       continue;
     }
     const [, , owner = '', algorithm, hex] = revisionLink.exec(path) ?? [];
@@ -139,6 +174,8 @@ export async function registryFolder({ files }: PlainSource, manifestLimit: numb
     if (isRepositoryName(owner) && isDigest(digest)) named(owner).manifests!.add(digest);
   }
   if (root === undefined) return undefined;
+  // A tag that was deleted may have left its past.
+  for (const { tags } of repositories.values()) for (const [tag, { link }] of tags) if (!link) tags.delete(tag);
   const content = (digest: Digest) =>
     files.get(`${root}blobs/${algorithmOf(digest)}/${hexOf(digest).slice(0, 2)}/${hexOf(digest)}/data`);
   return new FilesOrigin(repositories, content, manifestLimit);

@@ -12,6 +12,7 @@ import type { Pushes } from '../catalog/pushes.ts';
 import { hasMoreValues } from '../../runtime/json-values.ts';
 import { manifestTypeIn, maxValues, parseManifest } from '../format/manifest.ts';
 import { isRepositoryName } from '../format/reference.ts';
+import type { SentManifest } from '../hosted/manifests.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
 import { contentsOf } from '../prefetch/image-contents.ts';
@@ -127,7 +128,8 @@ export class ImageImport {
         : 'the tag here points to another image; --move-tags moves it if the source has that image, too';
       return { outcome: 'conflict', bytes: 0, note };
     }
-    await this.#bring(way, manifest, [tag], pushedAt);
+    const past = dryRun || pushedAt === undefined ? undefined : await this.#origin.past?.(name, tag);
+    await this.#bring(way, manifest, { tags: [tag], pushedAt, past });
     await this.#referrers(way, manifest.digest);
     const [note] = way.notes;
     if (dryRun) return { outcome: 'imported', bytes: way.bytes, note };
@@ -161,8 +163,7 @@ export class ImageImport {
   async #bring(
     way: Way,
     { digest, bytes, mediaType }: OriginManifest,
-    tags: readonly string[],
-    pushedAt?: number,
+    tagged: Pick<SentManifest, 'tags' | 'pushedAt' | 'past'> = { tags: [] },
   ): Promise<void> {
     const { accountId, dryRun } = this.#options;
     if (way.seen.size >= maxManifests)
@@ -183,17 +184,16 @@ export class ImageImport {
       if (!lacking.has(child.digest) || way.seen.has(child.digest)) continue;
       const found = await this.#origin.manifest(way.name, child.digest);
       // An index may lack some of its images, there and here.
-      if (found) await this.#bring(way, found, []);
+      if (found) await this.#bring(way, found);
     }
     for (const blob of blobs) if (lacking.has(blob.digest)) await this.#blob(way, blob.digest, blob.size);
     way.bytes += bytes.length;
     if (dryRun) return;
     const pushed = await this.#parts.pushes.push(accountId, way.here, {
-      tags,
+      ...tagged,
       digest,
       bytes,
       contentType: type,
-      pushedAt,
     });
     if (pushed.warning !== undefined) way.notes.push(pushed.warning);
   }
@@ -204,7 +204,7 @@ export class ImageImport {
       if (way.seen.has(digest) || (await this.#hasManifest(way.here, digest))) continue;
       const found = await this.#origin.manifest(way.name, digest);
       if (!found) continue;
-      await this.#bring(way, found, []);
+      await this.#bring(way, found);
       await this.#referrers(way, digest);
     }
   }

@@ -1,5 +1,6 @@
 import type { Digest } from '../../runtime/digest.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
+import type { PastManifest } from '../hosted/manifests.ts';
 
 /** A manifest of a source, as it sent it. Its digest is checked, its content is not. */
 export interface OriginManifest {
@@ -26,6 +27,8 @@ export interface ImageOrigin {
   manifest(name: string, reference: string): Promise<OriginManifest | undefined>;
   /** The digests of manifests whose subject is `digest`. */
   referrers(name: string, digest: Digest): Promise<readonly Digest[]>;
+  /** To what a tag pointed before, the earliest first, as far as the source knows it. */
+  past?(name: string, tag: string): Promise<readonly PastManifest[]>;
   /** Writes a blob. Throws `NotFound` if the source does not have it. */
   fill(name: string, digest: Digest, staged: StagedFile, limit: number): Promise<void>;
 }
