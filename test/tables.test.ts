@@ -30,6 +30,7 @@ const owners: Record<string, string> = {
   package_dependencies: 'nuget',
   package_symbols: 'nuget',
   package_advisories: 'nuget',
+  package_comparisons: 'nuget',
   advisory_changes: 'nuget',
   repositories: 'oci',
   repository_words: 'oci',

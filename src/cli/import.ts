@@ -264,6 +264,7 @@ function lineOf({ name, reference, outcome, bytes, note, alsoAt }: ImportLine): 
 const words: Record<ImportOutcome, [done: string, planned: string]> = {
   imported: ['imported', 'to import'],
   present: ['here already', 'here already'],
+  updated: ['updated', 'to update'],
   mirrored: ['mirrored', 'mirrored'],
   conflict: ['conflicts', 'conflicts'],
   failed: ['failed', 'cannot come'],
@@ -274,6 +275,7 @@ function print(report: ImportReport, dryRun: boolean, terminal: Terminal): void 
   const { counts, warnings, alsoAt, problems, problemCount, stopped } = report;
   for (const [outcome, [done, planned]] of Object.entries(words)) {
     const { count: number, bytes } = counts[outcome as ImportOutcome];
+    if (outcome === 'updated' && number === 0) continue;
     const size = bytes > 0 ? ` (${binaryBytes(bytes)})` : '';
     terminal.stdout.write(`${dryRun ? planned : done}: ${number}${size}\n`);
   }

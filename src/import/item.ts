@@ -4,10 +4,10 @@ import type { Upstream } from '../upstream/upstream.ts';
 // What an import is made of. A protocol finds the content of a source, and brings one version or image of it in at a time.
 
 /**
- * `present`: the same content is here; `mirrored`: an upstream has the same content, so it is not hosted; `conflict`: other content
+ * `present`: the same content is here; `updated`: it is, and what the source tells of it has changed; `mirrored`: an upstream has the same content, so it is not hosted; `conflict`: other content
  * is here under this name, which is kept.
  */
-export const importOutcomes = ['imported', 'present', 'mirrored', 'conflict', 'failed'] as const;
+export const importOutcomes = ['imported', 'present', 'updated', 'mirrored', 'conflict', 'failed'] as const;
 export type ImportOutcome = (typeof importOutcomes)[number];
 
 /** What became of an item; in an assessment, what would become of it. */

@@ -1,4 +1,4 @@
-import { mkdir, readFile, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import test from 'ava';
@@ -6,7 +6,7 @@ import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
 import { startImporting } from '../support/imports.ts';
 import { flushUsage } from '../support/inside.ts';
-import { startTestServer } from '../support/server.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
 import type { Behaviour } from '../support/upstreams/faulty-upstream.ts';
 import { json, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
@@ -60,6 +60,59 @@ test('a whole feed comes, with dates, unlisted versions, deprecations and downlo
   await flushUsage(old);
   const counted = (await (await old.fetch('/v1/packages/Contoso.Core')).json()) as any;
   t.is(counted.versions.find(({ version }: any) => version === '1.0.0').download_count, 4);
+});
+
+test('a further run follows what has changed at the source: listed, unlisted, deprecated; not what was changed or pushed here', async (t) => {
+  const old = await startTestServer(t);
+  const from = new TestFeed(old);
+  const versions = ['1.0.0', '2.0.0', '3.0.0', '4.0.0'];
+  const files = await Promise.all(versions.map((version) => makeNupkg({ id: 'Contoso', version })));
+  for (const each of files) t.is((await from.push(each)).status, 201);
+  const { target, bring, file } = await startImporting(t);
+  const into = new TestFeed(target);
+  // One that was pushed here, and is the same.
+  t.is((await into.push(files[3]!)).status, 201);
+  const words = ['feed', `${old.url}/v3/index.json`, '--token-file', await file('token', from.token), '--hosted'];
+  t.regex((await bring(...words)).stdout, /^imported: 3 \(.*\nhere already: 1\n/);
+  const change = async (of: TestServer, version: string, reasons: string[] | undefined) => {
+    const { status } = await of.fetch(`/v1/packages/Contoso/${version}/deprecation`, {
+      method: reasons ? 'PUT' : 'DELETE',
+      headers: { 'content-type': 'application/json' },
+      ...(reasons && { body: JSON.stringify({ reasons }) }),
+    });
+    t.is(status, 204);
+  };
+  const unlist = async (feed: TestFeed, version: string) =>
+    t.is((await feed.fetch(`/push/Contoso/${version}`, { method: 'DELETE' })).status, 204);
+  for (const version of ['1.0.0', '4.0.0']) await unlist(from, version);
+  await change(old, '2.0.0', ['Legacy']);
+  // Here a person has done something else, which stays.
+  await unlist(into, '2.0.0');
+  await unlist(into, '3.0.0');
+  const planned = await bring(...words, '--dry-run');
+  t.regex(planned.stdout, /^to import: 0\nhere already: 2\nto update: 2\n/);
+  const followed = await bring(...words);
+  t.deepEqual([followed.code, followed.stderr], [0, '']);
+  t.regex(followed.stdout, /^imported: 0\nhere already: 2\nupdated: 2\n/);
+  const states = async () =>
+    (await versionsOf(into, 'contoso')).map(({ listed, each }: any) => [listed, each?.reasons?.[0]]);
+  const expected = [
+    [false, undefined],
+    [false, 'Legacy'],
+    [false, undefined],
+    [true, undefined],
+  ];
+  t.deepEqual(await states(), expected);
+  t.regex((await bring(...words)).stdout, /^imported: 0\nhere already: 4\nmirrored/);
+  // Back again; a server with another address does not change what this one brought.
+  await change(old, '2.0.0', undefined);
+  t.is((await from.fetch('/push/Contoso/1.0.0', { method: 'POST' })).status, 200);
+  const other = [words[0]!, words[1]!.replace('127.0.0.1', 'localhost'), ...words.slice(2)];
+  t.regex((await bring(...other)).stdout, /^imported: 0\nhere already: 4\nmirrored/);
+  t.regex((await bring(...words)).stdout, /^imported: 0\nhere already: 2\nupdated: 2\n/);
+  t.deepEqual(await states(), [[true, undefined], [false, undefined], ...expected.slice(2)]);
+  const events = ((await (await target.fetch('/v1/audit?type=package.relisted')).json()) as any).items;
+  t.is(events.length, 1);
 });
 
 test('a folder of packages with their symbols: other bytes are a conflict, and the file times are the dates', async (t) => {
@@ -117,6 +170,17 @@ test('what an upstream has with the same content apart from its signature is mir
   t.is(done.code, 1);
   t.regex(done.stdout, /^imported: 1 \(.*\nhere already: 0\nmirrored: 1\nconflicts: 1\n/);
   t.regex(done.stderr, /^conflict: Forked 1\.0\.0: feed\.test has other content under this name/);
+  // What was the same is remembered: neither the upstream nor the file is asked again, as long as the file is the same.
+  const asked = upstream.upstream.asked.length;
+  const again = await bring(place, '--only', 'Public');
+  t.regex(again.stdout, /^imported: 0\nhere already: 0\nmirrored: 1\n/);
+  t.is(upstream.upstream.asked.length, asked);
+  await writeFile(join(place, 'public.nupkg'), await plain('Public', { 'lib/a.dll': Buffer.alloc(5000, 3) }));
+  t.regex((await bring(place, '--only', 'Public')).stderr, /^conflict: Public 1\.0\.0: feed\.test has other content/m);
+  await writeFile(join(place, 'second.nupkg'), await makeNupkg({ id: 'Public', version: '2.0.0' }));
+  const newer = await bring(place, '--only', 'Public', '--dry-run');
+  t.regex(newer.stdout, /^to import: 2 \(/);
+  await rm(join(place, 'second.nupkg'));
   const own = await bring(place, '--hosted', '--only', 'Fork*');
   t.regex(own.stdout, /^imported: 1 \(/);
   const originOf = async (id: string) => ((await (await target.fetch(`/v1/packages/${id}`)).json()) as any).origin;

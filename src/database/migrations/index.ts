@@ -51,6 +51,7 @@ import { waiverMigrations } from './054-waivers.ts';
 import { bundleMigrations } from './055-bundles.ts';
 import { bundleRuns } from './056-bundle-runs.ts';
 import { bundleRevocations } from './057-bundle-revocations.ts';
+import { importMigrations } from './058-imports.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -106,4 +107,5 @@ export const migrations: readonly Migration[] = [
   ...bundleMigrations,
   ...bundleRuns,
   ...bundleRevocations,
+  ...importMigrations,
 ];

@@ -8,6 +8,7 @@ import type { FeedContext } from './feed-context.ts';
 import type { HostedDeprecation } from '../format/deprecation.ts';
 import { bytesOfMetadata, metadataOf, type VersionMetadata } from '../format/metadata.ts';
 import { readNupkg, type Nupkg } from '../format/nupkg.ts';
+import { importedText } from './imported.ts';
 import { keyOfVersion, lockPackage, lockVersion, packageKey, refreshPackage } from './packages.ts';
 import { bytesOfSymbols } from './symbol-packages.ts';
 import { lowestStanding, standingOf } from '../format/terms.ts';
@@ -211,6 +212,7 @@ async function insertVersion(
     published_at: Math.min(earlier?.publishedAt ?? now, now),
     download_count: earlier?.downloads ?? 0,
     deprecation: deprecationText(earlier),
+    imported: earlier ? importedText(earlier) : null,
     size_bytes: size,
     sha512: Buffer.from(hexOf(digests.sha512), 'hex').toString('base64'),
     nupkg_digest: digests.nupkg,

@@ -77,6 +77,7 @@ async function* versionsOf(
       from,
       id,
       version,
+      tellsState: registered.has(version),
       sha512,
       publishedAt,
       listed,

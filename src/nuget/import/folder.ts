@@ -49,7 +49,7 @@ export function packagesInFolder(
       if (isOld(publishedAt, options)) continue;
       const { listed = true, downloads = 0 } = told ?? {};
       const earlier = { publishedAt, listed, downloads, deprecation: undefined };
-      const offered = { from, id, version, ...earlier, ...contentOf(file) };
+      const offered = { from, id, version, tellsState: told !== undefined, ...earlier, ...contentOf(file) };
       yield { name, reference: version, run: () => into.version(offered, place) };
     }
   });

@@ -5,7 +5,9 @@ import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { claimedAmong } from '../hosted/claims.ts';
+import { comparisonsOf, noteComparison, type Comparison } from '../hosted/comparisons.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
+import { followSource, hasChangedAtSource } from '../hosted/imported.ts';
 import { publish, type EarlierVersion } from '../hosted/publish.ts';
 import { publishSymbols } from '../hosted/symbol-packages.ts';
 import type { FeedView, FeedViews } from '../upstream/feed-view.ts';
@@ -14,6 +16,8 @@ import { haveSameContent } from './same-content.ts';
 
 /** A version that a source has. What is undefined the source does not say. */
 interface OfferedVersion extends EarlierVersion {
+  /** Whether the source tells if the version is listed and deprecated. */
+  tellsState: boolean;
   /** Of its file, in Base64. */
   sha512?: string | undefined;
   size?: number | undefined;
@@ -31,13 +35,18 @@ interface PackagePlace {
   upstream: Upstream | undefined;
   /** Whether the version is mirrored if the upstream has the same content. */
   isMirrored: (version: string) => boolean;
+  /** What was found to be the same before, by version. */
+  compared: ReadonlyMap<string, Comparison>;
 }
+
+const onlyHosted: PackagePlace = { upstream: undefined, isMirrored: () => false, compared: new Map() };
 
 interface HostedFile {
   sha512: string;
   size: number;
   digest: Digest;
   symbols: Digest | null;
+  imported: string | null;
 }
 
 /** Brings versions of packages in as hosted content. */
@@ -58,25 +67,33 @@ export class PackageImport {
    */
   async decide(id: string, versions: readonly string[]): Promise<PackagePlace> {
     const { accountId, allHosted } = this.#options;
-    if (allHosted) return { upstream: undefined, isMirrored: () => false };
+    if (allHosted) return onlyHosted;
     const { mirror } = await this.#views.of(accountId);
     const isMerged = mirror.origin.isMerged(id);
-    if (!isMerged && (await claimedAmong(this.#feed.database, accountId, [id])).size > 0)
-      return { upstream: undefined, isMirrored: () => false };
+    if (!isMerged && (await claimedAmong(this.#feed.database, accountId, [id])).size > 0) return onlyHosted;
+    const compared = await comparisonsOf(this.#feed.database, accountId, id, this.#feed.now());
+    const [known] = compared.values();
+    const upstream = mirror.origin.candidates(id).find((each) => each.id === known?.upstream);
+    // Nothing new is at the source, so the upstream need not be asked.
+    if (upstream && versions.every((each) => compared.get(each)?.upstream === upstream.id))
+      return { upstream, isMirrored: () => true, compared };
     const found = await versionsAt(mirror, id);
-    if (!found) return { upstream: undefined, isMirrored: () => false };
+    if (!found) return onlyHosted;
     const there = new Set(found.versions);
     const isWhole = versions.every((each) => there.has(each));
-    return { upstream: found.upstream, isMirrored: (version) => (isMerged ? there.has(version) : isWhole) };
+    return { upstream: found.upstream, isMirrored: (version) => (isMerged ? there.has(version) : isWhole), compared };
   }
 
   /** Brings one version in, or says what would become of it. */
   async version(offered: OfferedVersion, place: PackagePlace): Promise<ImportResult> {
     const { id, version } = offered;
     const here = await this.#hosted(id, version);
-    if (here) return compared(here, offered);
+    if (here) return this.#repeated(here, offered);
     const alsoAt = place.upstream?.name;
     const mayBeMirrored = place.isMirrored(version);
+    const before = mayBeMirrored ? place.compared.get(version) : undefined;
+    if (before?.upstream === place.upstream?.id && before && (await compared(before, offered)).outcome === 'present')
+      return { outcome: 'mirrored', bytes: 0, note: `${alsoAt} had the same content before`, alsoAt };
     const size = offered.size ?? (this.#options.dryRun ? await offered.measure?.() : undefined) ?? 0;
     if (this.#options.dryRun) {
       const note = mayBeMirrored ? `${alsoAt} has this version, too; an import compares the content` : undefined;
@@ -87,7 +104,7 @@ export class PackageImport {
     const view = await this.#views.of(this.#options.accountId);
     const staged = await this.#stage(offered, size);
     if (mayBeMirrored) {
-      const isSame = await isMirroredAs(view, id, version, staged).finally(() => staged.discard());
+      const isSame = await this.#isMirrored(view, offered, staged, place.upstream!).finally(() => staged.discard());
       if (isSame) return { outcome: 'mirrored', bytes: 0, note: `${alsoAt} has the same content`, alsoAt };
       const note = `${alsoAt} has other content under this name; to serve that of the source, import it with --hosted`;
       return { outcome: 'conflict', bytes: 0, note, alsoAt };
@@ -108,6 +125,27 @@ export class PackageImport {
       if (!first) throw error;
       return compared(first, { digest: () => Promise.resolve(digest) });
     }
+  }
+
+  /** A version that is here: other content, or what has changed at its source meanwhile. */
+  async #repeated(here: HostedFile, offered: OfferedVersion): Promise<ImportResult> {
+    const result = await compared(here, offered);
+    if (result.outcome !== 'present' || !offered.tellsState || !hasChangedAtSource(here.imported, offered))
+      return result;
+    if (this.#options.dryRun) return { ...result, outcome: 'updated', note: 'its state at the source has changed' };
+    this.#options.permit(offered.id);
+    const changes = await followSource(this.#feed, this.#options.accountId, offered);
+    return changes.length > 0 ? { ...result, outcome: 'updated', note: `now ${changes.join(' and ')}` } : result;
+  }
+
+  /** Whether an upstream has the same content, which is remembered. */
+  async #isMirrored(view: FeedView, { id, version }: OfferedVersion, staged: StagedFile, { id: upstream }: Upstream) {
+    if (!(await isMirroredAs(view, id, version, staged))) return false;
+    const { database, now } = this.#feed;
+    const [sha512, digest] = [base64Of(await staged.digest('sha512')), await staged.digest('sha256')];
+    const place = { accountId: this.#options.accountId, id, version };
+    await noteComparison(database, place, { upstream, sha512, digest, size: staged.size }, now());
+    return true;
   }
 
   /** Brings the symbols package of a hosted version in. */
@@ -137,7 +175,7 @@ export class PackageImport {
     const staged = await blobs.stageHosted(size, ['sha256', 'sha512']);
     try {
       await fill(staged);
-      const received = Buffer.from(hexOf(await staged.digest('sha512')), 'hex').toString('base64');
+      const received = base64Of(await staged.digest('sha512'));
       if (sha512 !== undefined && received !== sha512)
         throw new DomainError('DigestMismatch', 'The source sent content with another hash than it tells.');
       return staged;
@@ -149,7 +187,7 @@ export class PackageImport {
 
   #hosted(id: string, version: string): Promise<HostedFile | undefined> {
     return this.#feed.database.get<HostedFile & { [column: string]: never }>(
-      `SELECT v.sha512, v.size_bytes AS size, v.nupkg_digest AS digest, v.snupkg_digest AS symbols
+      `SELECT v.sha512, v.size_bytes AS size, v.nupkg_digest AS digest, v.snupkg_digest AS symbols, v.imported
        FROM packages p JOIN package_versions v ON v.package_row = p.id AND v.version_key = ?
        WHERE p.account_id = ? AND p.package_key = ?`,
       [version, this.#options.accountId, id],
@@ -159,7 +197,7 @@ export class PackageImport {
 
 /** Whether the source has what is here, by the best that it tells: a hash, else the size. */
 async function compared(
-  here: HostedFile,
+  here: Pick<HostedFile, 'sha512' | 'size' | 'digest'>,
   offered: Pick<OfferedVersion, 'sha512' | 'size' | 'digest' | 'measure'>,
 ): Promise<ImportResult> {
   const present: ImportResult = { outcome: 'present', bytes: 0 };
@@ -169,6 +207,10 @@ async function compared(
   const size = offered.size ?? (await offered.measure?.());
   if (size === undefined) return { ...present, note: 'the source tells neither a hash nor a size' };
   return size === here.size ? { ...present, note: 'compared by the size: the source tells no hash' } : conflict;
+}
+
+function base64Of(digest: Digest): string {
+  return Buffer.from(hexOf(digest), 'hex').toString('base64');
 }
 
 /** The first upstream that has the id, and its versions. Throws if one cannot be asked now. */
