@@ -316,6 +316,7 @@ test('the names of the protocols are spelled in one file', (t) => {
     'bundle/sbom.ts': 1,
     'cli/named-kind.ts': 1,
     'cli/prefetch.ts': 1,
+    'config/aliases.ts': 1,
     'config/upstreams.ts': 8,
     'events/event.ts': 1,
     'known-bad/entry.ts': 1,

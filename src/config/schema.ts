@@ -1,7 +1,8 @@
+import { aliases } from './aliases.ts';
 import { byPlural, capital } from './protocols.ts';
-import { isIP } from 'node:net';
 import proxyAddress from 'proxy-addr';
 import { z } from 'zod';
+import { isHostName, isReceiver } from './hosts.ts';
 import { oidc, publishers, trustedIssuers } from './identity.ts';
 import { internal } from './internal.ts';
 import { limits } from './limits.ts';
@@ -75,18 +76,6 @@ const tokenTime = duration.pipe(
 );
 const file = z.string().min(1);
 const patterns = z.array(z.string().min(1));
-
-/** Whether `text` is a host name or an IP address. */
-function isHostName(text: string): boolean {
-  return isIP(text) !== 0 || /^(?!\d+(?:\.\d+)*$)[a-z0-9_](?:[a-z0-9._-]{0,252}[a-z0-9])?$/i.test(text);
-}
-
-/** Whether `text` is a host name, an IP address or a network in CIDR notation. */
-function isReceiver(text: string): boolean {
-  const [address = '', prefix] = text.split(/\/(?=\d{1,3}$)/);
-  if (prefix === undefined) return isHostName(text);
-  return isIP(address) !== 0 && Number(prefix) <= (isIP(address) === 6 ? 128 : 32);
-}
 
 /**
  * Every setting with its type, default and description. The environment name follows from the path
@@ -203,6 +192,9 @@ export const schema = z.strictObject({
   upstreams: upstreams
     .default(() => publicUpstreams)
     .describe('Upstream feeds and registries, in order; public ones by default'),
+  aliases: aliases
+    .default([])
+    .describe('Addresses and hosts of servers that this one replaces, at which it answers, too'),
   reserved: z
     .strictObject(
       byPlural(({ names }) =>

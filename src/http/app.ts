@@ -9,6 +9,7 @@ import type { Limits } from '../limits/limits.ts';
 import type { FailedRequests } from '../usage/failed-requests.ts';
 import type { TokenUses } from '../usage/token-uses.ts';
 import type { UsageRecord } from '../usage/record.ts';
+import type { Aliases } from './aliases.ts';
 import { writeAccess, type AccessLine } from './access-log.ts';
 import { drain } from './drain.ts';
 import { refuse, type Refusals } from './edge.ts';
@@ -32,6 +33,7 @@ export type Mount = {
 } & ({ answer: HttpHandler } | { router: Router });
 
 interface Observers {
+  aliases: Aliases;
   log: Logger;
   observe: Probes;
   usage: UsageRecord;
@@ -56,14 +58,16 @@ export function createApp(
   observers: Observers,
 ): (request: IncomingMessage, response: AppResponse) => void {
   const proxies = new Proxies(config.server.trustProxy);
-  const hosts = new Hosts(config.server);
+  const { aliases } = observers;
+  const hosts = new Hosts(config.server, aliases);
   // The readers of bodies notice silence before, and their refusal can say so.
   const slowest = { rate: config.limits.uploadRate, period: 2 * config.limits.uploadIdle };
   const direct = mounts.filter((each) => 'answer' in each);
   const router = Router({ caseSensitive: true });
   for (const each of mounts) if ('router' in each) router.use(each.path, each.router);
 
-  const dispatch = (request: IncomingMessage, response: AppResponse, target: string): void => {
+  const dispatch = (request: IncomingMessage, response: AppResponse, asked: string): void => {
+    let target = asked;
     const fail = (error: unknown) => answerFailure(observers.log, request, response, error);
     const host = proxies.hostOf(request);
     if (!isHost(request, host)) {
@@ -79,6 +83,12 @@ export function createApp(
       if (refusing) refusing.refuseOtherSite!(request, response, otherSite);
       else problem(request, response, 403, 'OtherSite', otherSite);
       return;
+    }
+    const aliased = aliases.find(request.method!, host!, target);
+    if (aliased) {
+      request.url = target = aliased.target;
+      response.renamed = aliased.renamed;
+      response.onlyAccount = aliased.account;
     }
     const mount = direct.find(({ path }) => isUnder(target, path));
     if (mount) {

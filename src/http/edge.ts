@@ -1,13 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
-import { allow, type Action } from '../accounts/allow.ts';
+import { allow, credentialMissing, type Action } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
-import type { DomainError } from '../runtime/errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { SubjectKind } from '../usage/counters.ts';
 import type { Quota } from '../usage/quota.ts';
 import { limitCost, limitRequest, setLimitFields, type Cost } from './limit.ts';
 import { oneLine } from './reason.ts';
-import { contextOf } from './request-context.ts';
+import { contextOf, onlyAccountOf } from './request-context.ts';
 import { admit } from './quota.ts';
 import { asDomainError, noteUnavailable } from './unavailable.ts';
 
@@ -86,8 +86,16 @@ export function answerOrRefuse<Target>(refusals: Refusals<Target>, answer: Edge<
     answer(target, request, response).catch((error: unknown) => refuse(refusals, target, request, response, error));
 }
 
-/** Records who sends the request, and counts it. Throws `TooManyRequests`. */
+/**
+ * Records who sends the request, and counts it. Throws `TooManyRequests`; at an alias of an account `Denied` for the credentials of
+ * another one, and `Unauthorized` without credentials.
+ */
 export function identify(response: ServerResponse, principal: Principal | undefined): Promise<void> | undefined {
+  const only = onlyAccountOf(response);
+  if (principal && only !== undefined && principal.accountName !== only) {
+    if (principal.kind === 'anonymous') throw credentialMissing();
+    throw new DomainError('Denied', 'This address is for another account. Use the address of this server itself.');
+  }
   contextOf(response).principal = principal;
   return principal && limitRequest(response, principal);
 }

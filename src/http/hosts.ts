@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import type { Config } from '../config/schema.ts';
+import type { Aliases } from './aliases.ts';
 import { Proxies } from './proxies.ts';
 import { splitTarget } from './target.ts';
 
@@ -17,7 +18,10 @@ export class Hosts {
   /** The host that was served last: most requests have the same. */
   #lastServed: string | undefined;
 
-  constructor({ baseUrl, feedUrl, registryUrl, hosts, trustProxy }: Config['server']) {
+  readonly #aliases: Aliases;
+
+  constructor({ baseUrl, feedUrl, registryUrl, hosts, trustProxy }: Config['server'], aliases: Aliases) {
+    this.#aliases = aliases;
     this.#proxies = new Proxies(trustProxy);
     const urls = [baseUrl, feedUrl, registryUrl].filter((each) => each !== undefined).map((each) => new URL(each));
     this.#public = new Set(urls.map(({ host }) => host));
@@ -31,7 +35,8 @@ export class Hosts {
   serves(host: string, target: string): boolean {
     if (this.#names === undefined || host === this.#lastServed) return true;
     const { hostname } = new URL(`http://${host}`);
-    if (!this.#names.has(hostname) && !isLoopback(hostname)) return operations.has(splitTarget(target).path);
+    const isOurs = this.#names.has(hostname) || isLoopback(hostname) || this.#aliases.isHost(host);
+    if (!isOurs) return operations.has(splitTarget(target).path);
     this.#lastServed = host;
     return true;
   }

@@ -86,6 +86,10 @@ export class AppResponse extends ServerResponse implements Caller {
   sending: Sending | undefined = undefined;
   /** Whether the connection must close after the answer. Asked when the answer begins: a long upload may begin earlier. */
   mustClose = never;
+  /** For a request at an alias: how its addresses below `/v2/` begin here, and at the alias. */
+  renamed: readonly [own: string, old: string] | undefined = undefined;
+  /** For a request at an alias: the account whose credentials are taken there. */
+  onlyAccount: string | undefined = undefined;
   #listeners: Set<() => void> | undefined;
   /** Headers of every answer to this request. Node is faster with one `writeHead` than with headers set one by one. */
   readonly always: OutgoingHttpHeaders = {
@@ -133,6 +137,7 @@ export class AppResponse extends ServerResponse implements Caller {
   /** Takes headers as an object, and no reason phrase. */
   override writeHead(status: number, ...rest: unknown[]): this {
     const headers = { ...this.always, ...(rest[0] as OutgoingHttpHeaders | undefined) };
+    if (this.renamed) this.#rename(headers, this.renamed);
     // So that the client sends its next request to another instance.
     if (this.mustClose()) headers['Connection'] = 'close';
     this.context.cache = headers['Cache-Status'] as string | undefined;
@@ -141,6 +146,17 @@ export class AppResponse extends ServerResponse implements Caller {
     this.setTimeout(this.idle);
     if (!this.req.complete) closeAfterBody(this.req);
     return super.writeHead(status, headers);
+  }
+
+  /** Addresses that the client asks for next are those of the alias. */
+  #rename(headers: OutgoingHttpHeaders, [own, old]: readonly [string, string]): void {
+    for (const name of ['Location', 'Link']) {
+      const value = headers[name] ?? this.getHeader(name);
+      if (typeof value !== 'string') continue;
+      const bracket = value.startsWith('<') ? '<' : '';
+      if (value.startsWith(bracket + own))
+        headers[name] = `${bracket}${old}${value.slice(bracket.length + own.length)}`;
+    }
   }
 }
 
@@ -166,6 +182,11 @@ export function currentResponse(): AppResponse | undefined {
 /** The record of the request that `response` answers. */
 export function contextOf(response: ServerResponse): RequestContext {
   return responseOf(response).context;
+}
+
+/** The account whose credentials are taken at the address of the request; undefined for all. */
+export function onlyAccountOf(response: ServerResponse): string | undefined {
+  return responseOf(response).onlyAccount;
 }
 
 /** What the answer shares with the others of its installation. */

@@ -13,6 +13,7 @@ import { certificateCheck, checksOf, keyCheck } from './checks.ts';
 import { openCore, type Core, type Surroundings } from './core.ts';
 import { named } from './place.ts';
 import { adminHostAdvice, adminHostOf } from './admin-host.ts';
+import { Aliases } from '../http/aliases.ts';
 import { answerUnhandled, createApp, type Mount } from '../http/app.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { connectionLimits } from '../http/limit.ts';
@@ -168,7 +169,9 @@ export async function startServer(
   installation.webhooks.observe(operations);
   addMetrics(operations, { ...installation, certificate }, stack);
   const authenticator = authenticatorOf(core);
+  const aliases = new Aliases(config.aliases);
   const observers = {
+    aliases,
     log,
     observe: operations,
     usage: core.usage,
@@ -204,7 +207,13 @@ export async function startServer(
   stack.defer(closing.part('the prefetches', () => prefetches.runs.close()));
   const bundles = openBundleRuns({ ...installation, inputs, folder: new Paths(config.data).bundles });
   stack.defer(closing.part('the bundles', () => bundles.runs.close()));
-  const mounts = mountAll(installation, authenticator, quota, { overview, prefetches, bundles, relay: others.relay });
+  const mounts = mountAll(installation, authenticator, quota, {
+    overview,
+    prefetches,
+    bundles,
+    relay: others.relay,
+    aliases,
+  });
   const forOperators = (seesAccounts: SeesAccounts): Mount[] => [
     { path: '/', router: operations.router(seesAccounts) },
   ];
@@ -274,16 +283,18 @@ function mountAll(
     prefetches,
     bundles,
     relay,
+    aliases,
   }: {
     overview: MirrorOverview;
     prefetches: PrefetchOperationParts;
     bundles: OpenBundles;
     relay: Web['relay'];
+    aliases: Aliases;
   },
 ): Mount[] {
   const { config, database, accounts, cookies, sessions, identity, log, now } = core;
   const { limits: clients } = core;
-  const web = { authenticator, quota, urls: new Urls(config.server), relay };
+  const web = { authenticator, quota, urls: new Urls(config.server, aliases), relay };
   const { limits } = config;
   const operations = createOperations({
     ...core,

@@ -113,6 +113,8 @@ test('every setting can come from the environment', (t) => {
     'limits.headerTimeout': '10s',
     'limits.headerSize': '32KiB',
     upstreams: '[{"name":"ghcr.io","kind":"registry"}]',
+    aliases:
+      '[{"path":"/nuget/feed/v3/index.json","to":"feed"},{"host":"old.example:5000","to":"registry","prefix":"team"}]',
     'reserved.packages': '["Contoso.*"]',
     'reserved.containers': '["team/*"]',
     'merge.packages': '["Fabrikam"]',

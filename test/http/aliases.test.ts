@@ -1,0 +1,118 @@
+import test from 'ava';
+import { schema } from '../../src/config/schema.ts';
+import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
+import { packageForm } from '../support/feed.ts';
+import { tokenOf } from '../support/inside.ts';
+import { digestOf, TestRepository } from '../support/registry.ts';
+import { startTestServer } from '../support/server.ts';
+
+test('old addresses of a feed: the index, pushes with and without a slash, symbols, unlisting and relisting', async (t) => {
+  const aliases = [
+    { path: '/repository/nuget-hosted/index.json', to: 'feed' },
+    { path: '/nuget/feed', to: 'feed' },
+    { path: '/api/v2/package', to: 'feed' },
+    { path: '/api/v2/symbol', to: 'feed' },
+  ];
+  const server = await startTestServer(t, { aliases });
+  const own = (await (await server.fetch('/v3/index.json')).json()) as { resources: unknown[] };
+  t.true(own.resources.length > 3);
+  for (const path of ['/repository/nuget-hosted/index.json', '/nuget/feed/v3/index.json', '/nuget/feed/index.json?x=1'])
+    t.deepEqual(await (await server.fetch(path)).json(), own, path);
+  const push = async (path: string, bytes: Buffer) => {
+    const { body, type } = packageForm(bytes);
+    const headers = { 'content-type': type, 'x-nuget-apikey': server.token };
+    return (await server.fetch(path, { method: 'PUT', token: null, headers, body: new Uint8Array(body) })).status;
+  };
+  const places = ['/api/v2/package', '/api/v2/package/', '/repository/nuget-hosted/', '/nuget/feed/package'];
+  for (const [at, place] of places.entries())
+    t.is(await push(place, await makeNupkg({ id: 'A', version: `${at + 1}.0.0` })), 201, place);
+  const files = { 'lib/net8.0/A.pdb': makePdb(Buffer.alloc(16, 3)) };
+  t.is(await push('/api/v2/symbol', await makeSnupkg({ id: 'A', version: '1.0.0', files })), 201);
+  t.is(await push('/nuget/feed/symbols', await makeSnupkg({ id: 'A', version: '2.0.0', files })), 201);
+  const listed = async () => {
+    const index = (await (await server.fetch('/v3/registration-gz-semver2/a/index.json')).json()) as any;
+    return index.items[0].items.map((each: any) => each.catalogEntry.listed);
+  };
+  t.is((await server.fetch('/repository/nuget-hosted/A/1.0.0', { method: 'DELETE' })).status, 204);
+  t.is((await server.fetch('/api/v2/package/A/2.0.0', { method: 'DELETE' })).status, 204);
+  t.is((await server.fetch('/api/v2/package/A/2.0.0', { method: 'POST' })).status, 200);
+  t.deepEqual(await listed(), [false, true, true, true]);
+  const other = ['/repository/nuget-hosted', '/repository/nuget-hosted2/index.json', '/nuget/other/v3/index.json'];
+  for (const path of [...other, '/repository/nuget-hosted/v1/tokens'])
+    t.is((await server.fetch(path)).status, 404, path);
+  t.is((await server.fetch('/nuget/feed/v3/index.json', { token: null })).status, 401);
+});
+
+test('old names of images: push, pull, mount and lists, with addresses at the alias', async (t) => {
+  const aliases = [
+    { host: 'localhost', to: 'registry', prefix: 'team' },
+    { path: '/docker-hosted', to: 'registry' },
+  ];
+  const server = await startTestServer(t, { aliases, server: { baseUrl: 'https://new.example' } });
+  const at = (url: string) => ({
+    ...server,
+    fetch: (path: string, init: RequestInit = {}) =>
+      fetch(url + path, {
+        ...init,
+        redirect: 'manual',
+        headers: { ...(init.headers as Record<string, string>), authorization: `Bearer ${server.token}` },
+      }),
+  });
+  const old = at(server.url.replace('127.0.0.1', 'localhost'));
+  for (const [where, name, here] of [
+    [old, 'app', 'team/app'],
+    [server, 'docker-hosted/deep/app', 'deep/app'],
+  ] as const) {
+    const repository = new TestRepository(where, name);
+    const session = await repository.start();
+    t.true(session.startsWith(`/v2/${name}/blobs/uploads/`), session);
+    const bytes = `of ${name}`;
+    const ended = await repository.fetch(`${session}?digest=${digestOf(bytes)}`, { method: 'PUT', body: bytes });
+    t.is(ended.status, 201);
+    t.is(ended.headers.get('location'), `/v2/${name}/blobs/${digestOf(bytes)}`);
+    const image = await repository.image('1.0');
+    await repository.image('2.0');
+    t.is((await server.fetch(`/v2/${here}/manifests/1.0`)).headers.get('docker-content-digest'), image.digest);
+    const list = await repository.fetch('tags/list?n=1');
+    t.is(list.headers.get('link'), `</v2/${name}/tags/list?n=1&last=1.0>; rel="next"`);
+    const to = new TestRepository(where, `${name}-2`);
+    const mount = await to.fetch(`blobs/uploads/?mount=${digestOf(bytes)}&from=${name}`, { method: 'POST' });
+    t.is(mount.status, 201);
+  }
+  const repositories = async (path: string) => ((await (await server.fetch(path)).json()) as any).repositories;
+  t.deepEqual(await repositories('/v2/_catalog'), ['deep/app', 'team/app']);
+  // Only the old host has addresses of its own.
+  const addressAt = async (where: typeof old) =>
+    ((await (await where.fetch('/v3/index.json')).json()) as any).resources[0]['@id'];
+  t.is(await addressAt(old), `${server.url.replace('127.0.0.1', 'localhost')}/v3/package`);
+  t.is(await addressAt(at(server.url)), 'https://new.example/v3/package');
+  t.is((await old.fetch('/v2/')).status, 200);
+});
+
+test('an alias of an account takes only its credentials', async (t) => {
+  const aliases = [{ path: '/nuget/team', to: 'feed', account: 'team' }];
+  const server = await startTestServer(t, { aliases, anonymousRead: 'all' });
+  const token = await tokenOf(server, ['read'], 'team');
+  const statusOf = async (who: string | null) =>
+    (await server.fetch('/nuget/team/v3/index.json', { token: who })).status;
+  t.deepEqual([await statusOf(token), await statusOf(server.token), await statusOf(null)], [200, 403, 401]);
+  t.is((await server.fetch('/v3/index.json')).status, 200);
+});
+
+test('an alias that cannot be meant is refused', (t) => {
+  for (const [alias, expected] of [
+    [{ to: 'feed' }, 'an alias needs a path, a host or both'],
+    [{ path: '/v3/index.json', to: 'feed' }, 'is one of this server already, so it needs no alias'],
+    [{ path: '/v1', to: 'feed' }, 'is one of this server already, so it needs no alias'],
+    [{ path: '/a/../v1', to: 'feed' }, 'a path here has no . or .. in it'],
+    [{ path: 'nuget', to: 'feed' }, 'expected a path such as /repository/nuget-hosted/index.json'],
+    [
+      { host: 'Old.example/x', to: 'registry' },
+      'expected a host in lower case, such as old.example or old.example:5000',
+    ],
+    [{ path: '/nuget', to: 'feed', prefix: 'a' }, 'is only for "to: registry": package IDs have none'],
+  ] as const) {
+    const parsed = schema.safeParse({ aliases: [alias] });
+    t.is(parsed.error?.issues[0]?.message, expected);
+  }
+});
