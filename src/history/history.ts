@@ -2,6 +2,8 @@ import { placeholders, type Database, type Queryable, type Transaction } from '.
 
 /** References in one statement. */
 const batch = 500;
+/** References in one statement that reads many lines of each. */
+const longBatch = 20;
 /** The most lines of one reference. */
 const maxLines = 1000;
 
@@ -202,19 +204,31 @@ export async function firstSeen(
   return found;
 }
 
-/** Up to `limit` digests that a tag of a name has had, the latest first. */
+/** Up to `limit` digests that each of `tags` of a name has had, the latest first. */
 export async function digestsOf(
   database: Queryable,
   { accountId, upstream, name }: NameOwner,
-  tag: string,
+  tags: readonly string[],
   limit: number,
-): Promise<string[]> {
-  const rows = await database.select<{ digest: string }>(
-    `SELECT digest FROM history WHERE account_id = ? AND upstream = ? AND name = ? AND kind = 'tag' AND reference = ?
-     ORDER BY id DESC LIMIT ?`,
-    [accountId, upstream, name, tag, limit],
-  );
-  return rows.map(({ digest }) => digest).filter((digest) => digest !== '');
+): Promise<Map<string, string[]>> {
+  const found = new Map<string, string[]>();
+  for (let start = 0; start < tags.length; start += longBatch) {
+    const some = tags.slice(start, start + longBatch);
+    const rows = await database.select<{ reference: string; digest: string }>(
+      `SELECT reference, digest FROM (
+         SELECT id, reference, digest, ROW_NUMBER() OVER (PARTITION BY reference ORDER BY id DESC) AS place FROM history
+         WHERE account_id = ? AND upstream = ? AND name = ? AND kind = 'tag' AND reference IN (${placeholders(some)})
+       ) AS latest WHERE place <= ? ORDER BY id DESC`,
+      [accountId, upstream, name, ...some, limit],
+    );
+    for (const { reference, digest } of rows) {
+      if (digest === '') continue;
+      const known = found.get(reference);
+      if (known) known.push(digest);
+      else found.set(reference, [digest]);
+    }
+  }
+  return found;
 }
 
 /** The digest that each of `tags` of a name had last. */

@@ -6,12 +6,18 @@ import { createToken, flushEvents } from '../support/inside.ts';
 import { TestFeed } from '../support/feed.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
+import type { TestServer } from '../support/server.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
 
 // Policies from outside: what clients of both protocols get under a minimum age and under rules.
 
 const dayOf = (days: number) => ago(days).slice(0, 10);
 const manifestPath = (reference: string) => `/v2/registry.test/team/app/manifests/${reference}`;
 const download = (id: string, version: string) => `/v3/package/${id}/${version}/${id}.${version}.nupkg`;
+
+async function tagsOf(server: TestServer): Promise<string[]> {
+  return ((await (await server.fetch('/v2/registry.test/team/app/tags/list')).json()) as { tags: string[] }).tags;
+}
 
 for (const dialect of dialects) {
   test(`${dialect}: a young version is hidden until it is old enough`, async (t) => {
@@ -78,7 +84,20 @@ for (const dialect of dialects) {
     t.is(await digestOf('latest'), first.manifest.digest);
     t.is((await pull(second.manifest.digest)).status, 403);
     t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${second.layer.digest}`)).status, 403);
-    server.clock.now += 2 * day - 1;
+    registry.image('team/app', 'new');
+    t.is((await pull('new')).status, 403);
+    const list = JSON.stringify({ name: 'team/app', tags: ['latest', 'new', 'other'] });
+    registry.on('/v2/team/app/tags/list', (_, response) => void response.end(list));
+    for (let time = 0; time < 2; time += 1)
+      t.deepEqual(
+        await tagsOf(server),
+        ['latest', 'other'],
+        'a moved tag is shown, because clients get its last digest',
+      );
+    registry.on('/v2/team/app/tags/list', answer(503));
+    server.clock.now += 1000;
+    t.deepEqual(await tagsOf(server), ['latest', 'other'], 'the stored list');
+    server.clock.now += 2 * day - 1001;
     t.is(await digestOf('latest'), first.manifest.digest);
     server.clock.now += 1;
     t.is(await digestOf('latest'), second.manifest.digest);
@@ -154,6 +173,27 @@ test('what was stored before a policy stays, and what is denied is refused at on
   }
   await putPolicy(server, {});
   t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0', '2.0.0']);
+});
+
+test('a tag is denied by the digest that it has now at its upstream, and one that is denied by its name is not asked for', async (t) => {
+  const { registry, server } = await startMirrors(t);
+  const bad = registry.image('team/app', 'latest').manifest.digest;
+  const statusOf = async (reference: string) => (await server.fetch(manifestPath(reference))).status;
+  for (const each of ['latest', bad]) t.is(await statusOf(each), 200);
+  await putPolicy(server, { rules: [{ name: 'bad', digests: [bad], verdict: 'deny' }] });
+  for (const each of ['latest', bad]) t.is(await statusOf(each), 403, each);
+  const next = registry.image('team/app', 'latest').manifest.digest;
+  server.clock.now = now + 2000;
+  const moved = await server.fetch(manifestPath('latest'));
+  t.deepEqual([moved.status, moved.headers.get('docker-content-digest')], [200, next]);
+  t.is(await statusOf(bad), 403);
+
+  await putPolicy(server, { rules: [{ name: 'named', images: ['*'], tags: ['latest'], verdict: 'deny' }] });
+  const asked = registry.requests().length;
+  server.clock.now += 2000;
+  t.is(await statusOf('latest'), 403);
+  t.is(registry.requests().length, asked, 'no digest would open it');
+  t.is(await statusOf(next), 200);
 });
 
 test('each pull that a policy refuses, or would refuse, counts once', async (t) => {

@@ -209,5 +209,8 @@ for (const dialect of dialects) {
       'v3 has the digest of v2',
     );
     t.is(await statusOf(blob, 'blobs'), 403);
+    registry.image('team/app', 'v1');
+    server.clock.now! += hour;
+    t.is(await statusOf('v1'), 200, 'it is offered again');
   });
 }

@@ -52,9 +52,9 @@ export class Sightings {
     return latestDigests(this.#database, ownerOf(name), tags);
   }
 
-  /** Up to `limit` digests that a tag has had, the latest first. */
-  digestsOf({ reference, ...name }: Name & { reference: string }, limit: number): Promise<string[]> {
-    return digestsOf(this.#database, ownerOf(name), reference, limit);
+  /** Up to `limit` digests that each of `tags` of a name has had, the latest first. */
+  digestsOf(name: Name, tags: readonly string[], limit: number): Promise<ReadonlyMap<string, readonly string[]>> {
+    return digestsOf(this.#database, ownerOf(name), tags, limit);
   }
 }
 

@@ -20,6 +20,7 @@ import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import type { Descriptor } from '../format/manifest.ts';
 import { isBlobServed } from './blob-admission.ts';
+import { EarlierDigests } from './earlier-digests.ts';
 import { blobEntry, manifestEntry, manifestTypes } from './image-entries.ts';
 import { pastName } from './past-name.ts';
 import { RepositoryNames } from './repository-names.ts';
@@ -42,8 +43,6 @@ const referencesAtATime = 500;
 /** The most manifests that are searched for blobs, and the most bytes of them together. */
 const manifestsSearched = 50;
 const manifestBytesSearched = 8 * 2 ** 20;
-/** The most digests of a tag that are searched for one that is old enough. */
-const digestsSearched = 100;
 
 /** Images of the upstream registries that serve an account, through the mirror. */
 export class ImageMirror {
@@ -52,6 +51,7 @@ export class ImageMirror {
   readonly #policy: UpstreamPolicy;
   readonly #admission: Admission;
   readonly #manifests: StoredManifests;
+  readonly #earlier: EarlierDigests;
   readonly #limits: Config['limits'];
 
   constructor(
@@ -64,6 +64,7 @@ export class ImageMirror {
     this.#policy = policy;
     this.#admission = admission;
     this.#manifests = new StoredManifests(mirror, sightings, accountId, limits);
+    this.#earlier = new EarlierDigests(admission, this.#manifests);
     this.#limits = limits;
     this.names = new RepositoryNames(policy);
   }
@@ -85,7 +86,8 @@ export class ImageMirror {
 
   /**
    * The manifest of a name that a policy limits. What is held is fetched all the same: its age counts from then on, and the
-   * upstream may delete it. A tag that moved to a digest that is held answers its latest digest that is not.
+   * upstream may delete it. A tag that moved to a digest that is held answers its latest digest that is not. A tag that is denied
+   * for the digest that it has here may have moved: its upstream is asked.
    */
   async #openDecided(
     place: UpstreamRepository,
@@ -93,7 +95,9 @@ export class ImageMirror {
     reference: string,
     before: Verdict,
   ): Promise<MirrorEntry | undefined> {
-    if (before !== 'allow' && !isHidden(before)) return (await this.#admission.serves(name, reference), undefined);
+    const isDenied = before !== 'allow' && !isHidden(before);
+    if (isDenied && (isDigest(reference) || (await this.#earlier.isRefusedAnyway(name, reference))))
+      return (await this.#admission.serves(name, reference), undefined);
     const entry = await this.#openManifest(place, reference);
     if (!entry) return undefined;
     let isOpen = false;
@@ -103,7 +107,7 @@ export class ImageMirror {
       isOpen = verdicts.every((each) => each === 'allow');
       if (isOpen) return entry;
       const mayBeEarlier = !isDigest(reference) && verdicts.some(isHidden);
-      const earlier = mayBeEarlier ? await this.#earlierDigest(place, reference) : undefined;
+      const earlier = mayBeEarlier ? (await this.#earlier.of(place, [reference])).get(reference) : undefined;
       if (earlier !== undefined) return await this.#openManifest(place, earlier);
       isServed(verdicts);
       return undefined;
@@ -115,15 +119,6 @@ export class ImageMirror {
   /** When a manifest was stored here first; milliseconds since 1970 UTC. */
   firstSeenAt(place: UpstreamRepository, digest: Digest): Promise<number | undefined> {
     return this.#manifests.firstSeenAt(place, digest);
-  }
-
-  /** The latest digest of a tag that clients get. */
-  async #earlierDigest(place: UpstreamRepository, tag: string): Promise<Digest | undefined> {
-    const digests = await this.#manifests.digestsOf(place, tag, digestsSearched);
-    const [found] = await this.listed(place, digests, String);
-    if (found === undefined) return undefined;
-    const [verdict = 'allow'] = (await this.#admission.decided(this.#manifests.nameOf(place), [found])) ?? [];
-    return verdict === 'allow' ? (found as Digest) : undefined;
   }
 
   /** The digest that a tag has now, also of one that a policy refuses; undefined if the upstream has no such tag. */
@@ -300,7 +295,7 @@ export class ImageMirror {
           : await this.#manifests.withdrawn.tags(place);
       if (!list && kept.length === 0) return undefined;
       const items = kept.length === 0 ? list!.items : await inOrder([...(list?.items ?? []), ...kept], String);
-      const shown = await this.listed(place, items, String);
+      const shown = await this.#earlier.listed(place, items);
       const start = positionAfter(shown, last);
       return {
         served: list?.served ?? 'withdrawn',
@@ -334,7 +329,7 @@ export class ImageMirror {
     const tags: string[] = [];
     for (let after = last; tags.length < limit;) {
       const references = await this.#mirror.references(resource(place, 'manifest', '').key, referencesAtATime, after);
-      tags.push(...(await this.listed(place, readTags(references), String)));
+      tags.push(...(await this.#earlier.listed(place, readTags(references))));
       if (references.length < referencesAtATime) break;
       after = references.at(-1)!;
     }

@@ -135,8 +135,12 @@ export class StoredManifests {
     return this.#sightings.manifestSeenAt({ upstream: upstream.id, name }, digest);
   }
 
-  /** Up to `limit` digests that a tag has had here, the latest first. */
-  digestsOf({ upstream, name }: UpstreamRepository, tag: string, limit: number): Promise<string[]> {
-    return this.#sightings.digestsOf({ upstream: upstream.id, name, reference: tag }, limit);
+  /** Up to `limit` digests that each of `tags` has had here, the latest first. */
+  digestsOf(
+    { upstream, name }: UpstreamRepository,
+    tags: readonly string[],
+    limit: number,
+  ): Promise<ReadonlyMap<string, readonly string[]>> {
+    return this.#sightings.digestsOf({ upstream: upstream.id, name }, tags, limit);
   }
 }
