@@ -7,7 +7,7 @@ import { parse } from 'yaml';
 import { findCommand } from '../scripts/packages.ts';
 import { scopes, scopeTexts } from '../src/accounts/principal.ts';
 import { schema, settings, type Setting } from '../src/config/schema.ts';
-import { hostsToml } from '../src/console/pages/connect.ts';
+import { clientKinds, clientText } from '../src/clients/client.ts';
 import { allCommands } from './support/all-commands.ts';
 import { execute } from './support/clients/clients.ts';
 import { entrepot } from './support/in-process.ts';
@@ -189,7 +189,7 @@ test('where a source is added to NuGet, the public one is removed', async (t) =>
     'README.md',
     'docs/as-of.md',
     'docs/clients.md',
-    'src/console/pages/connect.ts',
+    'src/clients/nuget.ts',
     'src/runtime/source-lines.ts',
   ];
   t.deepEqual([...new Set(found)].sort(), places);
@@ -230,9 +230,23 @@ test('the bounds in SECURITY.md name existing settings and tests', async (t) => 
   for (const [, path] of text.matchAll(/`((?:limits|mirror|storage)\.\w+)`/g)) t.true(paths.has(path!), path);
 });
 
-test('docs/clients.md shows the hosts.toml of the console, which is tested with containerd', async (t) => {
-  const [, file] = /^```toml\n(server = [^]*?)\n```$/m.exec(await read('docs/clients.md'))!;
-  t.is(file, hostsToml('https://hub.example.com').replaceAll('TOKEN', 'ent_…'));
+test('docs/clients.md shows each configuration as the server writes it', async (t) => {
+  const text = (await read('docs/clients.md')).replaceAll('ent_…', 'TOKEN');
+  const options = {
+    feed: 'https://hub.example.com',
+    registry: 'https://hub.example.com',
+    registries: ['docker.io'],
+    form: 'mirror',
+    fallback: false,
+    credentials: true,
+  } as const;
+  for (const kind of clientKinds) {
+    const { files, steps } = clientText(kind, options);
+    const shown = [...files.map(({ content }) => content.trimEnd()), ...steps.map(({ lines }) => lines)];
+    for (const each of shown) t.true(text.includes(each), `${kind}: ${each}`);
+    for (const { path } of files) t.true(text.includes(path), `${kind}: ${path}`);
+    t.true(text.includes(`entrepot client ${kind}`), kind);
+  }
 });
 
 /** The rows of a table, as pairs of its first two cells, for which `pattern` matches the first. */
@@ -262,6 +276,7 @@ test('the text of the scope admin has everything that needs it', async (t) => {
     webhooks: /\bwebhooks\b/,
     sessions: /\bsessions\b/,
     claims: /\bclaims\b/,
+    'client-checks': /\bcheck whether clients use this server\b/,
     uses: /\bwhich token uses what\b/,
     held: /\bwhose requests policies refuse\b/,
   };

@@ -13,7 +13,7 @@ const src = join(import.meta.dirname, '../src');
  */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'policy bundle import server/server.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config',
+  cli: 'clients policy bundle import server/server.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config',
   'server/server.ts':
     'policy bundle/runs server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config',
   'server/quota.ts': 'server/protocol.ts server/core.ts usage',
@@ -68,11 +68,12 @@ const rooms: Record<string, string> = {
   backup: 'storage/upkeep storage/blobs storage/drivers storage/files database',
   console: 'console/pages console/framework api api/framework http limits identity accounts config',
   'console/pages':
-    'console/framework api/account api/bundles api/content api/policy api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework events config',
+    'console/framework clients api/clients api/account api/bundles api/content api/policy api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework events config',
   'console/framework': 'api api/framework http limits accounts config',
-  api: 'policy api/account api/bundles api/policy api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config',
+  api: 'policy api/clients api/account api/bundles api/policy api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config',
   'api/account': 'api/framework usage accounts history database config',
   'api/bundles': 'api/prefetch api/framework bundle bundle/runs jobs prefetch http config storage/files',
+  'api/clients': 'api/framework policy http usage accounts clients config',
   'api/content': 'api/framework mirror/policy accounts config',
   'api/policy': 'api/upstreams api/framework policy mirror/policy usage accounts config',
   'api/prefetch': 'api/framework jobs prefetch http',
@@ -92,7 +93,7 @@ const rooms: Record<string, string> = {
   http: 'limits usage accounts storage/blobs storage/files tls metrics config',
   limits: 'events cache config',
   identity: 'accounts events database upstream config',
-  policy: 'known-bad mirror mirror/policy mirror/store accounts events database upstream config',
+  policy: 'known-bad usage clients mirror mirror/policy mirror/store accounts events database upstream config',
   'known-bad': 'accounts events storage/files database upstream config',
   mirror: 'mirror/fetch mirror/store events storage/files database upstream metrics',
   'mirror/policy': 'accounts upstream',
@@ -111,6 +112,7 @@ const rooms: Record<string, string> = {
   upstream: 'cache metrics config',
   cache: 'metrics',
   metrics: '',
+  clients: '',
   config: '',
   runtime: '',
 };

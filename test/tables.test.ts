@@ -58,6 +58,8 @@ const owners: Record<string, string> = {
   storage_samples: 'usage',
   failed_requests: 'usage',
   token_uses: 'usage',
+  client_checks: 'usage',
+  client_check_requests: 'usage',
   mirrored_downloads: 'usage',
   history: 'history',
   events: 'events',

@@ -15,6 +15,7 @@ import type { Quota } from '../usage/quota.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 import { accountOperations, type AccountParts } from './account/account.ts';
 import { auditOperations, type AuditParts } from './server/audit.ts';
+import { clientOperations, type ClientParts } from './clients/clients.ts';
 import { claimOperations, type ReleasableClaims } from './content/claims.ts';
 import type { AnsweredFile } from '../http/send-file.ts';
 import { check, requireForm, type Operation, type Receiving } from './framework/operation.ts';
@@ -45,6 +46,7 @@ interface OperationParts
     AccountParts,
     AuditParts,
     StorageParts,
+    Pick<ClientParts, 'checks' | 'urlsNow' | 'config'>,
     Pick<ExplainParts, 'isAbsent' | 'gate'>,
     Pick<WaiverOperationParts, 'waivers'> {
   protocols: StorageParts['protocols'] & ExplainParts['protocols'];
@@ -100,6 +102,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...bundleOperations({ ...parts.bundles, prefetches: parts.prefetches }),
     ...policyOperations(parts.policies, () => parts.jobs.launch('known-bad'), parts.now),
     ...heldOperations(parts.held, parts.failures, parts.tokens),
+    ...clientOperations(parts),
     ...waiverOperations({ ...parts, accountName: (id) => parts.accounts.nameOf(id) }),
   ];
 }

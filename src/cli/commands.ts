@@ -8,6 +8,7 @@ import { addCert } from './cert.ts';
 import { addAudit } from './audit.ts';
 import { addBundle } from './bundle.ts';
 import { addClaim } from './claim.ts';
+import { addClient } from './client.ts';
 import { addAdvisory, addDeprecate } from './deprecate.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
@@ -53,6 +54,7 @@ export function run(words: readonly string[], environment: Environment, outside:
     addPrefetch(program, environment, terminal);
     addBundle(program, environment, terminal);
     addImport(program, environment, terminal);
+    addClient(program, environment, terminal);
     addWanted(program, environment, terminal);
     addPolicy(program, environment, terminal);
     addWaiver(program, environment, terminal);

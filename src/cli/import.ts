@@ -18,6 +18,7 @@ import { timeOption } from './audit.ts';
 import { flagOfNew } from './new-file.ts';
 import { row, shown } from './printed.ts';
 import { binaryBytes, ProgressBar } from './progress.ts';
+import { readSecret } from './secret.ts';
 import { rate, wholeNumber } from './selection.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
@@ -115,7 +116,7 @@ async function importFrom(
   const controller = new AbortController();
   terminal.once('SIGINT', () => controller.abort());
   terminal.once('SIGTERM', () => controller.abort());
-  const secret = await secretOf(flags, environment, terminal);
+  const secret = await readSecret(flags, environment, terminal);
   const dryRun = flags.dryRun === true;
   await withInstallation(
     environment,
@@ -211,28 +212,6 @@ async function sourcesAt(
     parts,
     stack,
   );
-}
-
-/** The secret of the source, which is on no command line: other users of the machine could read it there. */
-async function secretOf(
-  { tokenFile, tokenEnv }: ImportFlags,
-  environment: Environment,
-  terminal: Terminal,
-): Promise<string | undefined> {
-  if (tokenEnv !== undefined) {
-    const secret = environment[tokenEnv];
-    if (!secret) throw new DomainError('Invalid', `--token-env: the environment has no ${tokenEnv}`);
-    return secret;
-  }
-  if (tokenFile !== '-') return tokenFile === undefined ? undefined : readSecretFile(tokenFile, '--token-file');
-  let text = '';
-  for await (const piece of terminal.stdin ?? []) {
-    text += typeof piece === 'string' ? piece : Buffer.from(piece).toString('utf8');
-    if (text.includes('\n') || text.length > 65_536) break;
-  }
-  const [secret = ''] = text.trim().split('\n', 1);
-  if (secret === '') throw new DomainError('Invalid', '--token-file: standard input has no token');
-  return secret.trim();
 }
 
 async function namesIn(file: string): Promise<string[]> {

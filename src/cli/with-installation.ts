@@ -18,7 +18,8 @@ interface Output {
 /** The parts of the process that commands use. */
 export interface Terminal {
   pid?: number;
-  stdin?: AsyncIterable<Uint8Array | string>;
+  /** `setRawMode` only if it is a terminal. */
+  stdin?: AsyncIterable<Uint8Array | string> & { isTTY?: boolean; setRawMode?(isRaw: boolean): unknown };
   stdout: Output;
   /** `columns` only if it is a terminal. */
   stderr: Output & { isTTY?: boolean; columns?: number };

@@ -1,4 +1,4 @@
-import { upstreamKinds } from './protocols.ts';
+import { protocolWords, upstreamKinds } from './protocols.ts';
 import { z } from 'zod';
 import { duration } from './units.ts';
 
@@ -111,3 +111,10 @@ export const publicUpstreams = upstreams.parse([
   { name: 'mcr.microsoft.com', kind: 'registry' },
   { name: 'registry.k8s.io', kind: 'registry' },
 ]);
+
+/** The names of the registries that serve an account, as images begin with them. */
+export function registriesOf(list: z.output<typeof upstreams>, account: string): string[] {
+  const kinds = new Set(protocolWords.filter(({ hasIndex }) => !hasIndex).map((each) => each.upstream));
+  const served = list.filter(({ kind, accounts }) => kinds.has(kind) && (accounts?.includes(account) ?? true));
+  return served.map(({ name }) => name);
+}

@@ -6,11 +6,13 @@ import type { Config } from '../config/schema.ts';
 import type { ErrorName } from '../runtime/errors.ts';
 import { isBillable } from '../usage/counters.ts';
 import type { Limits } from '../limits/limits.ts';
+import type { ClientChecks } from '../usage/client-checks.ts';
 import type { FailedRequests } from '../usage/failed-requests.ts';
 import type { TokenUses } from '../usage/token-uses.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import type { Aliases } from './aliases.ts';
 import { writeAccess, type AccessLine } from './access-log.ts';
+import { authorizationOf } from './authenticate.ts';
 import { drain } from './drain.ts';
 import { refuse, type Refusals } from './edge.ts';
 import { currentResponse, runInContext, type AppResponse, type RequestContext } from './request-context.ts';
@@ -39,6 +41,7 @@ interface Observers {
   usage: UsageRecord;
   failures: FailedRequests;
   uses: TokenUses;
+  checks: ClientChecks;
   limits: Limits;
   sending: Sending;
   now: () => number;
@@ -114,7 +117,7 @@ export function createApp(
     response.on('close', () => {
       const seconds = (performance.now() - context.startedAt) / 1000;
       try {
-        record(observers, request, response, { path: splitTarget(target).path, seconds });
+        record(observers, request, response, { path: splitTarget(target).path, target, seconds });
       } catch (error) {
         observers.log.error({ err: error, request: context.id }, 'a request could not be recorded');
       }
@@ -133,12 +136,13 @@ function isUnder(target: string, prefix: string): boolean {
 /** Fields of the access log that are not in the request context. */
 interface RequestFacts {
   path: string;
+  target: string;
   seconds: number;
 }
 
 /** Counts a finished request and writes one JSON line. It contains no `Authorization` header, so never a token. */
 function record(
-  { log, observe, usage, failures, uses, now }: Observers,
+  { log, observe, usage, failures, uses, checks, now }: Observers,
   request: IncomingMessage,
   response: AppResponse,
   facts: RequestFacts,
@@ -154,6 +158,7 @@ function record(
     uses.note(accountId, publisherId ?? tokenId, line, `${line.remote} ${line.agent ?? ''}`);
   }
   noteFailure(failures, line, context);
+  noteCheck(checks, facts.target, request, line, context);
   const isProbe = line.method === 'GET' && line.status === 200 && probes.has(line.path);
   if (!isProbe || log.isLevelEnabled('debug')) writeAccess(log, line);
   if (context.fetching === 0) return;
@@ -180,6 +185,28 @@ function noteFailure(
   const { accountId } = principal;
   const reference = asked?.reference ?? '';
   failures.note({ accountId, kind, name, reference, tokenId: token ?? null, status, ...failure, requestId });
+}
+
+/** Notes a request for which a check of clients waits. */
+function noteCheck(
+  checks: ClientChecks,
+  target: string,
+  { headers }: IncomingMessage,
+  { status, kind, remote, agent, token }: AccessLine,
+  { principal, asked, failure }: RequestContext,
+): void {
+  const accountId = principal?.accountId ?? null;
+  checks.note(target, asked && accountId !== null ? { accountId, kind, ...asked } : undefined, () => ({
+    status,
+    reason: failure?.reason ?? null,
+    hasCredential: authorizationOf({ headers }) !== undefined || headers['x-nuget-apikey'] !== undefined,
+    agent: agent ?? '',
+    address: remote ?? '',
+    host: headers.host ?? '',
+    path: target,
+    accountId,
+    tokenId: token ?? null,
+  }));
 }
 
 /** `entrepot usage reconcile` computes usage from these lines. */

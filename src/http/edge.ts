@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import { allow, credentialMissing, type Action } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import { DomainError } from '../runtime/errors.ts';
+import { checkIn } from '../usage/client-checks.ts';
 import type { SubjectKind } from '../usage/counters.ts';
 import type { Quota } from '../usage/quota.ts';
 import { limitCost, limitRequest, setLimitFields, type Cost } from './limit.ts';
@@ -64,6 +65,10 @@ export interface WireProtocol<Target, Call> extends Refusals<Target> {
 /** Answers a request. What `createEdge` and `answerOrRefuse` make never rejects. */
 export type Edge<Target> = (target: Target, request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
+/** Sent where there would be content: no upstream is asked for a name that only a check has. */
+const checkedName =
+  'This name is that of a check of clients. The request has arrived here, and there is nothing to send.';
+
 /** The steps of a request in every protocol: authenticate, find the operation, allow, check limits, run, or refuse. */
 export function createEdge<Target, Call>(protocol: WireProtocol<Target, Call>): Edge<Target> {
   return answerOrRefuse(protocol, async (target, request, response) => {
@@ -74,6 +79,8 @@ export function createEdge<Target, Call>(protocol: WireProtocol<Target, Call>): 
     const operation = protocol.find(target, request, response);
     allow(principal, operation.action);
     const call = await protocol.open({ request, response, target, principal, operation });
+    if (operation.action === 'read' && protocol.kind !== 'other' && checkIn(request.url!) !== undefined)
+      throw new DomainError('NotFound', checkedName);
     if (operation.stores) await admit(protocol.quota, request, response, principal);
     if (operation.stores || operation.cost) await limitCost(response, operation.cost, operation.stores);
     await operation.run(call);

@@ -18,7 +18,7 @@ export function choresOf(
   quota: Quota,
   certificate: ServerCertificate | undefined,
 ): RepeatedWork[] {
-  const { tokens, sessions, identity, usage, failures, uses, entries, repeatedEvents } = core;
+  const { tokens, sessions, identity, usage, failures, uses, checks, entries, repeatedEvents } = core;
   const soon = 5000;
   const imports = new ImportWatch(core.database, core.cache);
   return [
@@ -28,8 +28,10 @@ export function choresOf(
     { interval: soon, run: () => entries.flushUses(), failure: 'the last uses of mirrored content were not written' },
     { interval: soon, run: () => failures.flush(), failure: 'failed requests were not written, and are lost' },
     { interval: soon, run: () => uses.flush(), failure: 'the uses of tokens were not written, and are lost' },
+    { interval: 1000, run: () => checks.flush(), failure: 'requests that checks of clients wait for were not noted' },
     { interval: 500, run: () => imports.run(), failure: 'what other processes imported is shown later' },
     { interval: 600_000, run: () => uses.deleteOld(), failure: 'old uses of tokens were not deleted' },
+    { interval: 600_000, run: () => checks.deleteOld(), failure: 'old checks of clients were not deleted' },
     { interval: 600_000, run: () => failures.deleteOld(), failure: 'old failed requests were not deleted' },
     ...(certificate
       ? [{ interval: 2000, run: () => certificate.refresh(), failure: 'the certificate files were not read' }]

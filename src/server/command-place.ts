@@ -112,8 +112,8 @@ function foldersAbove(path: string): string[] {
   return parent === path ? [] : [parent, ...foldersAbove(parent)];
 }
 
-/** Undefined if it is not known. */
-function ownUser(): number | undefined {
+/** The number of the user of this process; undefined if it is not known. */
+export function ownUser(): number | undefined {
   try {
     const { uid } = userInfo();
     return uid < 0 ? undefined : uid;

@@ -57,6 +57,7 @@ import { Waivers } from '../policy/waivers.ts';
 import { openUpstreams, readProxies } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { SubjectKind } from '../usage/counters.ts';
+import { ClientChecks } from '../usage/client-checks.ts';
 import { FailedRequests } from '../usage/failed-requests.ts';
 import { TokenUses } from '../usage/token-uses.ts';
 import { UsageRecord, type AddDownloads } from '../usage/record.ts';
@@ -134,6 +135,7 @@ export interface Core {
   readonly usage: UsageRecord;
   readonly failures: FailedRequests;
   readonly uses: TokenUses;
+  readonly checks: ClientChecks;
   readonly unwritten: Unwritten;
   readonly entries: Entries;
   readonly mirror: Mirror;
@@ -189,6 +191,7 @@ export async function openCore(
   const usage = new UsageRecord(database, now, downloads);
   const failures = new FailedRequests(database, now, offlineIn(config));
   const uses = new TokenUses(database, now);
+  const checks = new ClientChecks(database, now);
   const unwritten = new Unwritten({ usage, tokens, folder: paths.unwritten, log });
   // The mirror is closed before this, because its fetches count their bytes when they end.
   stack.defer(closing.part('usage', (milliseconds) => unwritten.close(milliseconds)));
@@ -273,6 +276,7 @@ export async function openCore(
     usage,
     failures,
     uses,
+    checks,
     unwritten,
     entries,
     mirror,

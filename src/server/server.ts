@@ -19,6 +19,7 @@ import type { Authenticator } from '../http/authenticate.ts';
 import { connectionLimits } from '../http/limit.ts';
 import { Health } from '../http/health.ts';
 import { closeGracefully, listen, type AppServer, type ListenOptions } from '../http/listener.ts';
+import { currentResponse } from '../http/request-context.ts';
 import { Probes, type SeesAccounts } from '../http/probes.ts';
 import { Sending } from '../http/sending.ts';
 import { Urls } from '../http/urls.ts';
@@ -177,6 +178,7 @@ export async function startServer(
     usage: core.usage,
     failures: core.failures,
     uses: core.uses,
+    checks: core.checks,
     limits: core.limits,
     sending: new Sending(),
     now,
@@ -298,6 +300,7 @@ function mountAll(
   const { limits } = config;
   const operations = createOperations({
     ...core,
+    urlsNow: () => web.urls.of(currentResponse()!.req),
     operations: opened.flatMap((each) => each.operations),
     searches: opened.flatMap((each) => each.searches),
     claims: opened,

@@ -19,6 +19,7 @@ import { Visitor } from '../support/visitor.ts';
 const without = new Map([
   ['POST /me/tokens', 'no token may; console/person-sign-in'],
   ['DELETE /me/tokens/{id}', 'no token may; console/person-sign-in'],
+  ['POST /client-checks', 'waits for a request'],
   ['POST /tokens/find', 'only searches'],
   ['POST /policy/check', 'only reads a text'],
   ['POST /publishers/explain', 'shows what a rule would do'],

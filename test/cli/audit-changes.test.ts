@@ -27,6 +27,8 @@ const without = new Map([
   ['policy held', 'only reads'],
   ['policy seed', 'its events of waivers are tested with upstreams that answer'],
   ['health', 'only reads'],
+  ['client', 'writes files beside the installation'],
+  ['client check', 'waits for a request, and changes nothing that others see'],
   ['cert', 'writes a certificate beside the installation'],
   ['prefetch', 'downloads, as a pull does'],
   ['bundle inspect', 'only reads'],

@@ -3,7 +3,7 @@ import { entrepot } from './in-process.ts';
 // Every command, so that a new one is tested without being added to a list.
 
 /** Commands that use no data folder. */
-export const withoutFolder = ['health', 'bundle keygen', 'bundle revoke', 'bundle inspect'];
+export const withoutFolder = ['client', 'health', 'bundle keygen', 'bundle revoke', 'bundle inspect'];
 
 /** What commands need beside their names. A command that is not here needs nothing. `folder` has a `list.txt`. */
 export const needed = (folder: string): Record<string, string> => ({
@@ -35,6 +35,8 @@ export const needed = (folder: string): Record<string, string> => ({
   'waiver approve': '1 --layer all',
   'waiver reject': '1',
   'waiver end': '1',
+  client: 'containerd --url https://hub.example.com',
+  'client check': 'containerd --url https://hub.example.com --wait 1s',
   prefetch: `${folder}/list.txt`,
   wanted: `--to ${folder}/wanted.txt`,
   'bundle create': `${folder}/list.txt --to ${folder}/bundle`,

@@ -1,4 +1,8 @@
+import { clientList } from '../../api/clients/clients.ts';
 import { account, newToken } from '../../api/framework/schemas.ts';
+import { anyCertificate, clientKinds, clients, clientText, type ClientKind } from '../../clients/client.ts';
+import { nugetConfig } from '../../clients/nuget.ts';
+import { typed } from '../../runtime/command-name.ts';
 import { sourceLines, whyOnlySource } from '../../runtime/source-lines.ts';
 import { fieldErrors, Form } from '../framework/form.ts';
 import { lines } from '../framework/format.ts';
@@ -17,7 +21,7 @@ export const connectPage: Page = {
     const { principal, api } = call;
     const connected =
       principal.kind === 'anonymous' ? undefined : (await api.call('getAccount', account)).usage.is_used;
-    return { title, body: connectLines(call, connected), json: '/v1/account' };
+    return { title, body: await connectLines(call, connected), json: '/v1/clients' };
   },
   send: async (call) => {
     const { api, form, principal } = call;
@@ -25,7 +29,7 @@ export const connectPage: Page = {
     try {
       const operation = principal.kind === 'person' ? 'createOwnToken' : 'createToken';
       const { token } = await api.call(operation, newToken, { body });
-      return { title, body: connectLines(call, undefined, token), status: 201 };
+      return { title, body: await connectLines(call, undefined, token), status: 201 };
     } catch (error) {
       return { refused: new Form(form, fieldErrors(error)) };
     }
@@ -69,20 +73,21 @@ function tokenForm({ principal, refused }: PageCall): Html {
 }
 
 /** The parts of the page, by their anchors. */
-const clients = {
+const parts = {
   dotnet: 'dotnet and NuGet',
   ide: 'Visual Studio and Rider',
   docker: 'docker',
   podman: 'podman, buildah, skopeo',
   github: 'GitHub Actions',
   gitlab: 'GitLab CI',
-  containerd: 'containerd and Kubernetes',
+  kubernetes: 'Kubernetes',
+  mirrors: 'As a mirror',
   debuggers: 'Debuggers',
   curl: 'curl',
 };
 
 /** The lines with `token`, or a form that makes one; and whether the first request of a client was seen; undefined for an anonymous visitor. */
-export function connectLines(call: PageCall, connected: boolean | undefined, token = 'TOKEN'): Html {
+export async function connectLines(call: PageCall, connected: boolean | undefined, token = 'TOKEN'): Promise<Html> {
   const { urls } = call;
   const { base, feed, registry } = urls;
   const host = new URL(registry).host;
@@ -98,7 +103,7 @@ export function connectLines(call: PageCall, connected: boolean | undefined, tok
           </p>`
     }
     <nav class="pages" aria-label="Clients">
-      ${Object.entries(clients).map(([id, text]) => html`<a href="#${id}">${text}</a>`)}
+      ${Object.entries(parts).map(([id, text]) => html`<a href="#${id}">${text}</a>`)}
     </nav>
     <p class="hint">The lines work in bash, PowerShell and cmd.</p>
     <section id="dotnet">
@@ -151,16 +156,9 @@ export function connectLines(call: PageCall, connected: boolean | undefined, tok
       <p>With a masked variable <code>ENTREPOT_TOKEN</code>, or with a rule for a CI as above:</p>
       ${lines(gitlabJob(index, host), 'a job of .gitlab-ci.yml')}
     </section>
-    <section id="containerd">
-      <h2>containerd and Kubernetes</h2>
-      <p>As a mirror of Docker Hub, in <code>/etc/containerd/certs.d/docker.io/hosts.toml</code>:</p>
-      ${lines(hostsToml(registry, token), 'the file hosts.toml')}
-      <p>
-        The same file in <code>/etc/containerd/certs.d/${host}/</code> is for images whose name begins with
-        <code>${host}/</code>. Set <code>config_path</code> of containerd to <code>/etc/containerd/certs.d</code>, and
-        protect the token: <code>chmod 600 hosts.toml</code>.
-      </p>
-      <p>Pull one image without these files:</p>
+    <section id="kubernetes">
+      <h2>Kubernetes</h2>
+      <p>Pull one image on a node:</p>
       ${lines(
         `ctr images pull ${isPlain ? '--plain-http ' : ''}--user api:${token} ${host}/team/app:1.0`,
         'the line that pulls an image',
@@ -171,6 +169,7 @@ export function connectLines(call: PageCall, connected: boolean | undefined, tok
         'the line that creates a pull secret',
       )}
     </section>
+    ${await mirrorPart(call, token)}
     <section id="debuggers">
       <h2>Debuggers</h2>
       <p>The address of the symbol server. It takes a token as the password of any user name:</p>
@@ -197,21 +196,56 @@ function seen(connected: boolean | undefined): Html | undefined {
   return html`<p class="notice" role="status"><strong>Seen.</strong> A client of this account has used the server.</p>`;
 }
 
-/**
- * A `hosts.toml` that makes containerd pull from `registry` only, with a token. containerd asks `server` last: without its
- * token, a missing image would be reported as 401. Versions before 2 ignore a file without a `host`.
- */
-export function hostsToml(registry: string, token = 'TOKEN'): string {
-  const authorization = `Authorization = "Bearer ${token}"`;
-  return `server = "${registry}"
+/** The files of clients that get public images through this server, as the visitor chooses. */
+async function mirrorPart({ api, urls, query, principal }: PageCall, token: string): Promise<Html> {
+  const { registries } = await api.call('listClients', clientList);
+  const form = query['form'] === 'prefix' || registries.length === 0 ? 'prefix' : 'mirror';
+  const options = {
+    ...urls,
+    registries,
+    form,
+    fallback: query['fallback'] === '1',
+    ca: query['ca'] === '1' ? anyCertificate : undefined,
+    credentials: principal.kind !== 'anonymous',
+    ...(token !== 'TOKEN' && { token }),
+  } as const;
+  const choice = (key: 'fallback' | 'ca', text: string) =>
+    html`<label
+      ><input type="checkbox" name="${key}" value="1" ${query[key] === '1' && html`checked`} /> ${text}</label
+    >`;
+  return html`<section id="mirrors">
+    <h2>As a mirror</h2>
+    <p>
+      Names of public images stay as they are, and the client asks this server. <code>${typed('client')}</code> prints
+      these files, too, writes them, and <code>${typed('client check')}</code> shows whether a client uses them.
+    </p>
+    <form method="get" action="/console/connect#mirrors" class="panel narrow">
+      <label
+        ><input type="checkbox" name="form" value="prefix" ${form === 'prefix' && html`checked`} /> names begin with
+        ${new URL(urls.registry).host} instead</label
+      >
+      ${choice('fallback', 'ask the other registry, if this server does not have an image')}
+      ${choice('ca', 'this server has a certificate of a private authority')}
+      <button>Show</button>
+    </form>
+    ${clientKinds.filter((kind) => !clients[kind].isFeed).map((kind) => clientPart(kind, clientText(kind, options)))}
+  </section>`;
+}
 
-[header]
-  ${authorization}
-
-[host."${registry}"]
-  capabilities = ["pull", "resolve"]
-  [host."${registry}".header]
-    ${authorization}`;
+function clientPart(kind: ClientKind, { files, steps }: ReturnType<typeof clientText>): Html {
+  return html`<details id="${kind}">
+    <summary>${clients[kind].title}</summary>
+    ${files.map(
+      ({ path, content, secret }) =>
+        html`<p><code>${path}</code>${secret && html`, which only its owner may read: <code>chmod 600</code>`}</p>
+          ${lines(content.trimEnd(), `the file ${path}`)}`,
+    )}
+    ${steps.map(
+      (step) =>
+        html`<p>${step.text}</p>
+          ${step.lines !== '' && lines(step.lines, step.text.slice(0, 100))}`,
+    )}
+  </details>`;
 }
 
 function actionsSteps(index: string, host: string): string {
@@ -233,7 +267,7 @@ function gitlabJob(index: string, host: string): string {
 export function nugetConfigPart(index: string, summary: string, withCredentials = true): Html {
   return html`<details>
     <summary>${summary}</summary>
-    ${lines(nugetConfig(index, withCredentials), 'the file nuget.config')}
+    ${lines(nugetConfig(index, withCredentials).trimEnd(), 'the file nuget.config')}
     ${
       withCredentials &&
       html`<p>
@@ -242,27 +276,4 @@ export function nugetConfigPart(index: string, summary: string, withCredentials 
       </p>`
     }
   </details>`;
-}
-
-/** A \`nuget.config\` with the feed at \`index\` only; with \`withCredentials\`, the token comes from the environment. */
-function nugetConfig(index: string, withCredentials: boolean): string {
-  const credentials = `
-  <packageSourceCredentials>
-    <entrepot>
-      <add key="Username" value="api" />
-      <add key="ClearTextPassword" value="%NUGET_TOKEN%" />
-    </entrepot>
-  </packageSourceCredentials>`;
-  const insecure = index.startsWith('http:') ? ' allowInsecureConnections="true"' : '';
-  return `<?xml version="1.0" encoding="utf-8"?>
-<configuration>
-  <packageSources>
-    <clear />
-    <add key="entrepot" value="${index}" protocolVersion="3"${insecure} />
-  </packageSources>
-  <auditSources>
-    <clear />
-    <add key="entrepot" value="${index}"${insecure} />
-  </auditSources>${withCredentials ? credentials : ''}
-</configuration>`;
 }

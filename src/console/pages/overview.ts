@@ -24,7 +24,7 @@ export const overviewPage: Page = {
     if (call.principal.kind === 'anonymous') return { ...page, body: anonymousBody };
     const own = await call.api.call('getAccount', account);
     if (own.usage.is_used) return { ...page, body: await accountBody(call, own) };
-    return { title: 'Connect your first client', body: connectLines(call, false), json: '/v1/account' };
+    return { title: 'Connect your first client', body: await connectLines(call, false), json: '/v1/account' };
   },
 };
 

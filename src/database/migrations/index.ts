@@ -52,6 +52,7 @@ import { bundleMigrations } from './055-bundles.ts';
 import { bundleRuns } from './056-bundle-runs.ts';
 import { bundleRevocations } from './057-bundle-revocations.ts';
 import { importMigrations } from './058-imports.ts';
+import { clientChecks } from './065-client-checks.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -108,4 +109,5 @@ export const migrations: readonly Migration[] = [
   ...bundleRuns,
   ...bundleRevocations,
   ...importMigrations,
+  ...clientChecks,
 ];

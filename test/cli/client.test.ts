@@ -1,0 +1,246 @@
+import { randomBytes } from 'node:crypto';
+import { chmod, chown, mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { run } from '../../src/cli/commands.ts';
+import { clientKinds, clients } from '../../src/clients/client.ts';
+import { createAuthority } from '../support/builders/certificates.ts';
+import { nobody, testAsRoot } from '../support/as-root.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { entrepot } from '../support/in-process.ts';
+import { startTestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
+
+const token = 'ent_0123456789abcdefghij';
+const url = ['--url', 'https://hub.example.com'];
+
+/** Runs `entrepot client` with a token in its environment. */
+const client = (...words: string[]) => entrepot({ HUB_TOKEN: token }, 'client', ...words, ...url);
+
+async function filesIn(folder: string): Promise<string[]> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+  return entries.filter((each) => each.isFile()).map((each) => join(each.parentPath, each.name));
+}
+
+test('every file with the token can be read by its owner only, and no token is printed', async (t) => {
+  for (const kind of clientKinds) {
+    for (const form of ['mirror', 'prefix']) {
+      const printed = await client(kind, '--form', form);
+      t.is(printed.code, 0, printed.stderr);
+      const folder = join(await folderUntilEnd(t), 'new');
+      const { holdsToken } = clients[kind];
+      const words = ['--form', form, '--write', folder, ...(holdsToken ? ['--token-env', 'HUB_TOKEN'] : [])];
+      const { code, stdout, stderr } = await client(kind, ...words);
+      t.is(code, 0, stderr);
+      const written = stdout.split('\n').filter((line) => line.startsWith('written: '));
+      // A client that signs in by itself may need no file.
+      const files = written.length === 0 ? [] : await filesIn(folder);
+      t.is(written.length, files.length, kind);
+      t.false((printed.stdout + stdout + stderr).includes(token), kind);
+      let secrets = 0;
+      for (const file of files) {
+        const text = await readFile(file, 'utf8');
+        const isSecret = text.includes(token) || text.includes(Buffer.from(`api:${token}`).toString('base64'));
+        t.is((await stat(file)).mode & 0o777, isSecret ? 0o600 : 0o644, file);
+        // What is printed is what is written, with a placeholder.
+        if (!isSecret) t.true(printed.stdout.includes(text), file);
+        else if (kind !== 'crio') t.true(printed.stdout.includes(text.replaceAll(token, 'TOKEN')), file);
+        secrets += isSecret ? 1 : 0;
+      }
+      t.is(secrets > 0, holdsToken, kind);
+      t.regex((await client(kind, ...words)).stdout, /^(?:unchanged: |[^w])/, `${kind} again`);
+    }
+  }
+});
+
+test('a different file is replaced only if that was said, and then no other is written before', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const names = ['--registries', 'docker.io,quay.io', '--no-credentials'];
+  const write = (...more: string[]) => client('containerd', ...names, '--write', folder, ...more);
+  const file = (name: string) => join(folder, 'etc/containerd/certs.d', name, 'hosts.toml');
+  await mkdir(join(file('quay.io'), '..'), { recursive: true });
+  await writeFile(file('quay.io'), 'server = "https://quay.io"\n');
+  const refused = await write();
+  t.is(refused.code, 1);
+  t.regex(refused.stderr, /quay\.io\/hosts\.toml: there is another file already.*--overwrite\. Nothing was written/);
+  t.deepEqual(await filesIn(folder), [file('quay.io')]);
+  t.is(await readFile(file('quay.io'), 'utf8'), 'server = "https://quay.io"\n');
+  t.is((await write('--overwrite')).code, 0);
+  t.deepEqual((await filesIn(folder)).sort(), [file('docker.io'), file('quay.io')]);
+  t.is(await readFile(file('quay.io'), 'utf8'), await readFile(file('docker.io'), 'utf8'));
+
+  // A link could lead anywhere.
+  const place = await folderUntilEnd(t);
+  await writeFile(join(place, 'other'), 'kept');
+  await symlink(join(place, 'other'), join(place, 'nuget.config'));
+  const linked = await client('dotnet', '--write', place, '--overwrite');
+  t.regex(linked.stderr, /nuget\.config is not a file/);
+  t.is(await readFile(join(place, 'other'), 'utf8'), 'kept');
+
+  // A file with a token that others can read is replaced, though it has the same content.
+  const secret = ['talos', '--token-env', 'HUB_TOKEN', '--write', place];
+  t.is((await client(...secret)).code, 0);
+  const talos = join(place, 'entrepot-registries.yaml');
+  await chmod(talos, 0o644);
+  t.is((await client(...secret)).code, 0);
+  t.is((await stat(talos)).mode & 0o777, 0o600);
+});
+
+testAsRoot('root writes nothing where another user could change it', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const [owned, shared] = [join(folder, 'owned'), join(folder, 'shared')];
+  for (const each of [owned, shared]) await mkdir(join(each, 'below'), { recursive: true });
+  await chown(owned, nobody, nobody);
+  await chmod(shared, 0o777);
+  await symlink(join(owned, 'below'), join(folder, 'link'));
+  for (const place of [owned, join(owned, 'below'), join(owned, 'new/folder'), join(folder, 'link')]) {
+    const { code, stderr } = await client('dotnet', '--write', place);
+    t.is(code, 1);
+    t.regex(stderr, /--write: \S+ belongs to the user 65534.* Type: sudo -u '#65534' .*client dotnet --write/);
+  }
+  t.regex((await client('dotnet', '--write', join(shared, 'below'))).stderr, /other users may change \S+\/shared/);
+  t.deepEqual(await filesIn(folder), []);
+});
+
+test('a wrong value is refused with what to do', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const refusals: [string[], RegExp][] = [
+    [['containerd', '--token-env', 'HUB_TOKEN'], /A token is for --write alone/],
+    [['dotnet', '--token-env', 'HUB_TOKEN', '--write', folder], /The files of dotnet have no token/],
+    [['k3s', '--write', folder], /These files need a token: --token-file FILE/],
+    [['talos', '--token-env', 'BAD', '--write', folder], /characters that no token has/],
+    [['talos', '--token-env', 'NONE', '--write', folder], /the environment has no NONE/],
+    [['dotnet', '--fallback'], /NuGet asks every source for every name/],
+    [['podman', '--registries', 'docker.io,a"]'], /is not the name of a registry/],
+    [['podman', '--ca-file', join(folder, 'none.crt')], /--ca-file: \S+ cannot be read/],
+    [['podman', '--ca-file', join(folder, 'key.pem')], /has no certificate in PEM/],
+    [['podman', '--ca-file', join(folder, 'large.pem')], /larger than 64 KiB/],
+  ];
+  await writeFile(join(folder, 'key.pem'), '-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n');
+  await writeFile(join(folder, 'large.pem'), randomBytes(70_000));
+  for (const [words, message] of refusals) {
+    const heard = await entrepot({ HUB_TOKEN: token, BAD: 'a"\nb' }, 'client', ...words, ...url);
+    t.is(heard.code, 1, words.join(' '));
+    t.regex(heard.stderr, message);
+  }
+  for (const address of ['https://hub.example.com/"x', 'ftp://hub', 'https://u:p@hub.example.com'])
+    t.regex(
+      (await entrepot({}, 'client', 'podman', '--url', address)).stderr,
+      /cannot be the address|Name the address/,
+    );
+  t.regex((await entrepot({}, 'client', 'podman')).stderr, /ENTREPOT_BASE_URL/);
+  t.deepEqual((await readdir(folder)).sort(), ['key.pem', 'large.pem']);
+});
+
+test('of a file of the authority, only the certificates are used', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const authority = createAuthority();
+  const file = join(folder, 'ca.pem');
+  await writeFile(file, `${authority.ca}\n-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n`);
+  for (const kind of clientKinds) {
+    const { code, stdout } = await client(kind, '--ca-file', file);
+    t.is(code, 0, kind);
+    t.regex(stdout, /BEGIN CERTIFICATE/, kind);
+    t.notRegex(stdout, /PRIVATE KEY/, kind);
+  }
+});
+
+/** Runs a command whose standard input is a terminal on which `typed` is typed. */
+async function atTerminal(t: ExecutionContext, typed: string[], ...words: string[]) {
+  const heard = { stdout: '', stderr: '', modes: [] as boolean[] };
+  const stdin = {
+    isTTY: true,
+    setRawMode: (isRaw: boolean) => heard.modes.push(isRaw),
+    async *[Symbol.asyncIterator]() {
+      yield* typed;
+      t.fail('the line has ended');
+    },
+  };
+  const code = await run(
+    words,
+    {},
+    {
+      stdin,
+      stdout: { write: (text: string) => (heard.stdout += text) },
+      stderr: { write: (text: string) => (heard.stderr += text) },
+      once: () => {},
+      on: () => {},
+      exit: () => {},
+    },
+  );
+  return { code, ...heard };
+}
+
+test('a terminal is asked for the token, and does not show it', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const words = ['client', 'talos', '--write', folder, '--token-file', '-', ...url];
+  const { code, stdout, stderr, modes } = await atTerminal(t, ['ent_0x\u007f12', '345\r'], ...words);
+  t.is(code, 0, stderr);
+  t.deepEqual(modes, [true, false]);
+  t.is(stderr, 'Token (it is not shown): \n');
+  t.notRegex(stdout, /ent_/);
+  t.regex(await readFile(join(folder, 'entrepot-registries.yaml'), 'utf8'), /password: "ent_012345"/);
+  const stopped = await atTerminal(t, ['ent_0', '\u0003'], ...words);
+  t.is(stopped.code, 1);
+  t.deepEqual(stopped.modes, [true, false]);
+});
+
+for (const dialect of dialects) {
+  test(`${dialect}: a check prints the line, waits for its request, and says what came`, async (t) => {
+    const data = await folderUntilEnd(t);
+    const database = await temporaryDatabase(t, dialect);
+    const upstreams = [{ name: 'docker.io', kind: 'registry', default: true, mode: 'offline' }];
+    const server = await startTestServer(t, { data, database: { url: database }, upstreams });
+    const environment = {
+      ENTREPOT_DATA: data,
+      ENTREPOT_DATABASE_URL: database,
+      ENTREPOT_BASE_URL: server.url,
+      ENTREPOT_UPSTREAMS: JSON.stringify(upstreams),
+    };
+    const heard = { stdout: '', stderr: '' };
+    const check = (...words: string[]) => {
+      heard.stdout = '';
+      heard.stderr = '';
+      return run(['client', 'check', ...words], environment, {
+        stdout: { write: (text: string) => (heard.stdout += text) },
+        stderr: { write: (text: string) => (heard.stderr += text) },
+        once: () => {},
+        on: () => {},
+        exit: () => {},
+      });
+    };
+    const nameFrom = async () => {
+      await until(() => /entrepot-check/.test(heard.stdout));
+      return /(?:[\w.:]+\/)+entrepot-check\/[0-9a-f]{32}/.exec(heard.stdout)![0];
+    };
+    const used = check('podman', '--form', 'prefix');
+    const name = await nameFrom();
+    const { host } = new URL(server.url);
+    t.true(name.startsWith(`${host}/docker.io/`), name);
+    await server.fetch(`/v2/${name.slice(host.length + 1)}/manifests/latest`, {
+      headers: { 'user-agent': 'podman/5' },
+    });
+    t.is(await used, 0, heard.stderr);
+    t.regex(
+      heard.stdout,
+      /404 127\.0\.0\.1:\d+\/v2\/docker\.io\/\S+ with the token "first token" of the account default, by podman\/5 at /,
+    );
+    t.regex(heard.stdout, /The client uses this server/);
+
+    const refused = check('docker');
+    await server.fetch(`/v2/${(await nameFrom()).slice('docker.io/'.length)}/manifests/latest?ns=docker.io`, {
+      token: 'ent_x',
+    });
+    t.is(await refused, 1);
+    t.regex(heard.stdout, /401 .* with a wrong credential/);
+    t.regex(heard.stderr, /was refused\. Its credential is wrong/);
+
+    t.is(await check('containerd', '--wait', '1s'), 1);
+    t.regex(heard.stderr, /No request has come/);
+    t.is(await check('containerd', '--wait', '1d'), 1);
+    t.regex(heard.stderr, /--wait: expected a time such as 5m, at most 15m/);
+    t.is(await check('podman', '--denied', 'docker.io/team/app:v1'), 1);
+    t.regex(heard.stderr, /No policy refuses docker\.io\/team\/app v1/);
+  });
+}
