@@ -41,6 +41,8 @@ function advise(error: Error): never {
 
 /** A larger difference between clocks can make tokens and certificates fail; milliseconds. */
 const clockTolerance = 60_000;
+/** Content in use that is named for each list of known bad content. */
+const maxUsed = 5;
 
 /** `entrepot doctor` */
 export function addDoctor(program: Command, environment: Environment, terminal: Terminal): void {
@@ -159,18 +161,31 @@ async function examineReserved({ protocols }: Installation): Promise<CheckResult
   };
 }
 
-/** Lists of known bad content that were not read for three times as long as they should be. */
+/** Lists of known bad content that were not read for three times as long as they should be, or that name content in use. */
 async function examineLists({ knownBad }: Core, now: number): Promise<CheckResult[]> {
-  return (await knownBad.states()).map(({ name, refresh, entries, refreshedAt, failures, failure }) => {
+  return (await knownBad.states(now)).map(({ name, refresh, entries, refreshedAt, failures, failure, inUse }) => {
     const subject = `list ${name}`;
     const reason = failures > 0 ? `; the last attempt failed, because it ${failure}` : '';
     const advice = `. Correct its source, then run "${typed('jobs run known-bad')}"`;
     if (refreshedAt === null)
       return { subject, ok: false, text: `it was never read, so it refuses nothing${reason}${advice}` };
     const state = `${entries} entries, last read at ${new Date(refreshedAt).toISOString()}`;
-    const isOld = now - refreshedAt > 3 * refresh;
-    return { subject, ok: !isOld, text: isOld ? `it is too old: ${state}${reason}${advice}` : `${state}${reason}` };
+    const used =
+      inUse.length === 0 ? '' : `. It names content that clients used in the last 30 days: ${usedText(inUse)}`;
+    if (now - refreshedAt > 3 * refresh)
+      return { subject, ok: false, text: `it is too old: ${state}${reason}${advice}${used}` };
+    return { subject, ok: true, ...(used !== '' && { isNote: true }), text: `${state}${reason}${used}` };
   });
+}
+
+/** The first content in use that a list names: packages with versions, images with digests. */
+function usedText(inUse: Awaited<ReturnType<Core['knownBad']['states']>>[number]['inUse']): string {
+  const texts = inUse.slice(0, maxUsed).map(({ id, kind, name, references, digests }) => {
+    const some = kind === 'package' ? references : digests;
+    return `${name} ${some.join(', ')} (${id})`;
+  });
+  const more = inUse.length - texts.length;
+  return `${texts.join('; ')}${more > 0 ? `; and ${more} more, in the events known_bad.in_use` : ''}`;
 }
 
 /** What upstreams do not offer any more stays here, also above the limit of the mirror. Undefined without such content. */

@@ -5,7 +5,7 @@ import { recordEvent } from '../events/record.ts';
 import { digestOf } from '../runtime/digest.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import { ListRefused, type ListLimits } from './entry.ts';
-import { recordHits, type Generations, type Hit } from './in-use.ts';
+import { hitsText, recordHits, type Generations, type Hits } from './in-use.ts';
 import type { ReadRecord } from './record.ts';
 import type { SourceState } from './source.ts';
 
@@ -86,14 +86,14 @@ export class Generation {
   }
 
   /**
-   * Shows these entries instead of the earlier ones; resolves to their number. Records an event if they differ, and one about each
-   * result of `hitsOf`, which says what is in use of that which is denied from now on. Throws `ListRefused` if there are too many of
-   * one name.
+   * Shows these entries instead of the earlier ones; resolves to their number. Records an event if they differ. `hitsOf` says what is
+   * in use of that which they name. Before it is denied, an event about each new hit is recorded: again, if the process ends between.
+   * Throws `ListRefused` if there are too many of one name.
    */
   async publish(
     sourceKey: string,
     { validator, etag }: SourceState,
-    hitsOf: (generations: Generations) => Promise<readonly Hit[]>,
+    hitsOf: (generations: Generations) => Promise<Hits>,
     now: number,
   ): Promise<number> {
     await this.#write();
@@ -104,18 +104,25 @@ export class Generation {
     );
     const hits =
       shown?.content === content
-        ? []
+        ? undefined
         : await hitsOf({ list: this.#list, next: this.#number, current: shown?.generation ?? 0 });
+    const added = hits?.added ?? [];
+    if (added.length > 0) {
+      const announce = async (tx: Transaction) => {
+        await this.#lock(tx);
+        await recordHits(tx, this.#list, added, now);
+      };
+      await this.#database.transaction(announce, { uncached: true });
+    }
     await this.#database.transaction(async (tx) => {
       const before = await this.#lock(tx);
       await tx.run(
         `UPDATE bad_lists SET generation = ?, entry_count = ?, content = ?, source_key = ?, validator = ?, etag = ?,
-           refreshed_at = ?, checked_at = ?, failures = 0 WHERE name = ?`,
-        [this.#number, count, content, sourceKey, validator, etag, now, now, this.#list],
+           refreshed_at = ?, checked_at = ?, failures = 0, in_use = COALESCE(?, in_use) WHERE name = ?`,
+        [this.#number, count, content, sourceKey, validator, etag, now, now, hits ? hitsText(hits) : null, this.#list],
       );
       if (before.content === content) return;
-      await recordHits(tx, this.#list, hits, now);
-      const details = { entries: count, entries_before: before.entry_count, in_use: hits.length };
+      const details = { entries: count, entries_before: before.entry_count, in_use: added.length };
       const subject = { kind: 'list', name: this.#list };
       await recordEvent(tx, { type: 'known_bad.refreshed', accountId: 0, subject, details }, now);
     });

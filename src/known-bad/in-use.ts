@@ -24,7 +24,7 @@ export interface ContentInUse {
   names(): AsyncIterable<string>;
 }
 
-/** The content under one name that a new entry names. */
+/** The content under one name that an entry names. */
 export interface Hit {
   id: string;
   kind: string;
@@ -32,6 +32,12 @@ export interface Hit {
   references: string[];
   digests: string[];
   usedAt: number;
+}
+
+/** The content in use that a list names: by entries that readers do not see yet, and by others. */
+export interface Hits {
+  added: Hit[];
+  known: Hit[];
 }
 
 interface EntryRow {
@@ -44,10 +50,12 @@ interface EntryRow {
 }
 
 /** Content counts as in use for this time after its last use; milliseconds. */
-const inUseFor = 30 * 86_400_000;
+export const inUseFor = 30 * 86_400_000;
 /** Hits that are told one by one, and references of each. */
 const maxHits = 100;
 const maxReferences = 20;
+/** References and digests of a hit that are stored. */
+const maxStored = 5;
 const pageRows = 500;
 
 /** A list, its new entries, and those that readers see now. */
@@ -66,11 +74,10 @@ interface HitParts {
   now: number;
 }
 
-/** The content in use that the next entries of a list name, and the current ones do not. Up to 100 hits. */
-export async function hitsOf(parts: HitParts, { list, next, current }: Generations): Promise<Hit[]> {
+/** The content in use that the next entries of a list name. Up to 100 hits of those that the current ones do not name, and of others. */
+export async function hitsOf(parts: HitParts, { list, next, current }: Generations): Promise<Hits> {
   const { database, isAffected, signal } = parts;
-  const hits = new Map<string, Hit>();
-  // Rows that readers see already are read, too: so each statement of SQLite is short, however few rows are new.
+  const [added, known] = [new Map<string, Hit>(), new Map<string, Hit>()];
   const read = (after: (string | number)[]) => {
     const { sql, values } = afterKey(database, ['kind', 'name_key', 'id', 'part'], after);
     return database.select<EntryRow>(
@@ -83,17 +90,14 @@ export async function hitsOf(parts: HitParts, { list, next, current }: Generatio
   };
   for await (const rows of pagesOf(['', '', '', 0], pageRows, read, keyOfRow)) {
     signal.throwIfAborted();
-    const added = Map.groupBy(
-      rows.filter((row) => row.is_seen === 0),
-      (row) => row.kind,
-    );
-    for (const [kind, some] of added) {
+    for (const [kind, some] of Map.groupBy(rows, (row) => row.kind)) {
       for (const [row, uses] of await usesOf(parts, kind, some)) {
+        const hits = row.is_seen === 0 ? added : known;
         const detail = await detailOf(database, { list, generation: next }, row);
         for await (const used of withPauses(uses)) {
           if (!isAffected(detail, used.reference)) continue;
           const key = JSON.stringify([row.id, used.name]);
-          if (hits.size >= maxHits && !hits.has(key)) return [...hits.values()];
+          if (hits.size >= maxHits && !hits.has(key)) continue;
           const { kind: ofName, name } = used;
           const hit = hits.get(key) ?? { id: row.id, kind: ofName, name, references: [], digests: [], usedAt: 0 };
           hits.set(key, hit);
@@ -104,11 +108,20 @@ export async function hitsOf(parts: HitParts, { list, next, current }: Generatio
       }
     }
   }
-  return [...hits.values()];
+  return { added: [...added.values()], known: [...known.values()] };
 }
 
 function keyOfRow({ kind, name_key: name, id, part }: EntryRow): (string | number)[] {
   return [kind, name, id, part];
+}
+
+/** What is stored of the hits of a list: the new ones first, with a few references and digests of each. */
+export function hitsText({ added, known }: Hits): string {
+  const hits = [...added, ...known].slice(0, maxHits);
+  const few = (texts: readonly string[]) => texts.slice(0, maxStored);
+  return JSON.stringify(
+    hits.map((each) => ({ ...each, references: few(each.references), digests: few(each.digests) })),
+  );
 }
 
 /** Records an event about each hit. */

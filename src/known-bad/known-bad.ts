@@ -2,6 +2,7 @@ import { NameSet } from '../accounts/names.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { BadDetail, BadEntry, BadKind } from './entry.ts';
+import { inUseFor, type Hit } from './in-use.ts';
 import type { ListSettings } from './list-settings.ts';
 import { recordsOf, type ListRecord } from './records.ts';
 
@@ -19,6 +20,8 @@ interface ListState {
   failures: number;
   failure: string | null;
   failedAt: number | null;
+  /** What it names of the content that clients had used in the 30 days before it was read; not more than 100. */
+  inUse: readonly Hit[];
 }
 
 interface EntryRow {
@@ -98,21 +101,22 @@ export class KnownBad {
     return found;
   }
 
-  /** The lists that the policy names, in their order. */
-  async states(): Promise<ListState[]> {
+  /** The lists that the policy names, in their order. `now` is in milliseconds since 1970 UTC. */
+  async states(now: number): Promise<ListState[]> {
     const lists = await this.lists();
     if (lists.length === 0) return [];
-    const rows = await this.#database.select<Omit<ListState, 'refresh'>>(
-      `SELECT name, entry_count AS entries, refreshed_at AS refreshedAt, checked_at AS checkedAt, failures, failure,
+    const rows = await this.#database.select<Omit<ListState, 'refresh' | 'inUse'> & { hits: string | null }>(
+      `SELECT name, in_use AS hits, entry_count AS entries, refreshed_at AS refreshedAt, checked_at AS checkedAt, failures, failure,
          failed_at AS failedAt FROM bad_lists`,
     );
     const none = { entries: 0, refreshedAt: null, checkedAt: null, failures: 0, failure: null, failedAt: null };
-    return lists.map(({ name, refresh }) => ({
-      ...none,
-      ...rows.find((row) => row.name === name),
-      name,
-      refresh,
-    }));
+    return lists.map(({ name, refresh, except }) => {
+      const { hits, ...row } = rows.find((each) => each.name === name) ?? { hits: null };
+      const inUse = (JSON.parse(hits ?? '[]') as Hit[]).filter(
+        ({ id, usedAt }) => usedAt >= now - inUseFor && !except.includes(id),
+      );
+      return { ...none, ...row, name, refresh, inUse };
+    });
   }
 
   /** The records of all lists that the policy names, as they were read last. Throws as `recordsOf`, and `NotFound` without a list. */

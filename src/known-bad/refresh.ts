@@ -10,7 +10,7 @@ import { defaultListLimits, ListRefused, type AffectedTest, type ListLimits } fr
 import { Generation, insertList, removeList, Superseded, sweepList } from './generation.ts';
 import type { ListSettings } from './list-settings.ts';
 import { readRecord } from './record.ts';
-import { hitsOf, type ContentInUse, type Generations } from './in-use.ts';
+import { hitsOf, type ContentInUse, type Generations, type Hits } from './in-use.ts';
 import { openSource, type SourceParts, type SourceState } from './source.ts';
 
 /** Changed when records are read in another way, so that each list is read again. */
@@ -133,8 +133,14 @@ export class ListRefresh {
         if (record) await generation.add(record);
       }
       const { isAffected } = this.#parts;
-      const inUse = (generations: Generations) =>
-        content ? hitsOf({ database, content, isAffected, signal, now: now() }, generations) : Promise.resolve([]);
+      const inUse = async (generations: Generations): Promise<Hits> => {
+        if (!content) return { added: [], known: [] };
+        const { added, known } = await hitsOf({ database, content, isAffected, signal, now: now() }, generations);
+        const [excepted = [], told = []] = [true, false].map((wanted) =>
+          added.filter(({ id }) => settings.except.includes(id) === wanted),
+        );
+        return { added: told, known: [...known, ...excepted] };
+      };
       return await generation.publish(sourceKey, source, inUse, now());
     } catch (error) {
       // If this fails too, the next run deletes it.

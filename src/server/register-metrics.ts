@@ -265,7 +265,7 @@ function addJobs(operations: Probes, { core, jobs }: Measured): void {
 function addKnownBad(operations: Probes, { knownBad, now }: Core, startedAt: number): void {
   let lists: Awaited<ReturnType<typeof knownBad.states>> = [];
   operations.samples.add(10_000, async () => {
-    lists = await knownBad.states();
+    lists = await knownBad.states(now());
   });
   const labels = ['list'] as const;
   const entries = 'Entries of a list of known bad content';
@@ -279,6 +279,10 @@ function addKnownBad(operations: Probes, { knownBad, now }: Core, startedAt: num
   const failures = 'Failed attempts to read a list since the last success';
   operations.gauge('entrepot_known_bad_list_failures', failures, labels, () =>
     lists.map(({ name: list, failures: count }) => [{ list }, count]),
+  );
+  const used = 'Packages and images that a list names and clients used in the last 30 days; counted up to 100';
+  operations.gauge('entrepot_known_bad_list_in_use', used, labels, () =>
+    lists.map(({ name: list, inUse }) => [{ list }, new Set(inUse.map(({ name }) => name)).size]),
   );
 }
 

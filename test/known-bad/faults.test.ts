@@ -85,12 +85,12 @@ for (const dialect of dialects) {
       await writeFile(file, linesOf(good));
       lists.clock.now += 6 * hour;
       await lists.refresh();
-      t.like((await lists.knownBad.states())[0], { failures: 0, entries: 1 });
+      t.like((await lists.knownBad.states(lists.clock.now))[0], { failures: 0, entries: 1 });
       lists.limits = limits;
       await writeFile(file, bytes);
       lists.clock.now += 6 * hour;
       t.deepEqual(await lists.refresh(), { lists_failed: 1 }, what);
-      t.regex((await lists.knownBad.states())[0]!.failure!, reason, what);
+      t.regex((await lists.knownBad.states(lists.clock.now))[0]!.failure!, reason, what);
       t.deepEqual(await lists.idsOf('kept'), ['MAL-0'], what);
       t.is((await lists.database.select('SELECT id FROM bad_entries')).length, 1, `${what}: nothing is left`);
     }
@@ -139,12 +139,15 @@ for (const dialect of dialects) {
       Object.entries(sources).map(([name, file]) => listOf({ name, file })),
     );
     t.deepEqual(await lists.refresh(), { lists_failed: 4 });
-    t.deepEqual(Object.fromEntries((await lists.knownBad.states()).map(({ name, failure }) => [name, failure])), {
-      fifo: 'is neither a file nor a folder',
-      device: 'is neither a file nor a folder',
-      empty: 'has no records; a list that is empty on purpose is the file []',
-      missing: 'cannot be read: there is no such file or folder',
-    });
+    t.deepEqual(
+      Object.fromEntries((await lists.knownBad.states(lists.clock.now)).map(({ name, failure }) => [name, failure])),
+      {
+        fifo: 'is neither a file nor a folder',
+        device: 'is neither a file nor a folder',
+        empty: 'has no records; a list that is empty on purpose is the file []',
+        missing: 'cannot be read: there is no such file or folder',
+      },
+    );
     t.deepEqual(await lists.idsOf('outside'), [], 'a link is not followed');
   });
 
@@ -202,14 +205,14 @@ for (const dialect of dialects) {
       upstream.answer = answer;
       lists.clock.now += 6 * hour;
       t.deepEqual(await lists.refresh(), { lists_failed: 1 }, what);
-      t.regex((await lists.knownBad.states())[0]!.failure!, reason, what);
+      t.regex((await lists.knownBad.states(lists.clock.now))[0]!.failure!, reason, what);
       t.deepEqual(await lists.idsOf('kept'), ['MAL-0'], what);
       t.deepEqual(await readdir(lists.staging), [], what);
     }
     t.is((await lists.events()).length, 2, 'one event for all failures');
     lists.lists = [listOf({ name: 'osv', url: `http://127.0.0.1:${await freePort()}` })];
     await lists.refresh();
-    t.is((await lists.knownBad.states())[0]!.failure, 'cannot be reached (ECONNREFUSED)');
+    t.is((await lists.knownBad.states(lists.clock.now))[0]!.failure, 'cannot be reached (ECONNREFUSED)');
   });
 
   test(`${dialect}: a URL at a private address needs a permission, and none is asked offline`, async (t) => {
@@ -217,7 +220,7 @@ for (const dialect of dialects) {
     const refused = listOf({ name: 'osv', url: upstream.url, allowPrivateNetwork: false });
     const lists = await openLists(t, dialect, [refused]);
     t.deepEqual(await lists.refresh(), { lists_failed: 1 });
-    t.regex((await lists.knownBad.states())[0]!.failure!, /127\.0\.0\.1 is a private address/);
+    t.regex((await lists.knownBad.states(lists.clock.now))[0]!.failure!, /127\.0\.0\.1 is a private address/);
     const offline = await openLists(t, dialect, [{ ...refused, allowPrivateNetwork: true }], { offline: true });
     t.deepEqual(await offline.refresh(), {});
     t.deepEqual(upstream.requests, []);

@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import test from 'ava';
 import { hitsOf, type ContentInUse } from '../../src/known-bad/in-use.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-import { linesOf, listOf, openLists, osv } from '../support/known-bad.ts';
+import { dialects, dyingDatabase } from '../support/databases.ts';
+import { hour, linesOf, listOf, openLists, osv } from '../support/known-bad.ts';
 import { longestAllowed, longestTurn } from '../support/longest-turn.ts';
 
 function isAffected({ versions }: { versions?: readonly string[] }, version: string): boolean {
@@ -35,12 +36,57 @@ test.serial(
     };
     const parts = { database, content, isAffected, signal: new AbortController().signal, now: clock.now };
     const generations = { list: 'osv', next: rows[0]!.generation, current: 0 };
-    const time = await longestTurn(async () => t.deepEqual(await hitsOf(parts, generations), []));
+    const time = await longestTurn(async () => t.deepEqual(await hitsOf(parts, generations), { added: [], known: [] }));
     t.true(time < longestAllowed, `${time.toFixed(0)} ms`);
-    t.deepEqual(
-      await hitsOf(parts, { ...generations, current: generations.next }),
-      [],
-      'what is seen already is no hit',
-    );
   },
 );
+
+for (const dialect of dialects) {
+  test(`${dialect}: what is in use is told before it is denied, wherever the process ends, and it is known until the list is read again`, async (t) => {
+    const file = join(await folderUntilEnd(t), 'list.jsonl');
+    const records = [osv('MAL-0', 'other')];
+    await writeFile(file, linesOf(records));
+    const lists = await openLists(t, dialect, [listOf({ name: 'osv', file })]);
+    const use = { kind: 'package', name: 'Lib', reference: '1.0.0', digest: 'sha256:1', usedAt: lists.clock.now };
+    lists.content = {
+      named: async (names) => [use].filter(({ name }) => names.includes(name.toLowerCase())),
+      withDigests: async () => [],
+      names: async function* () {},
+    };
+    await lists.refresh();
+    const inUse = async (later = 0) => {
+      const [state] = await lists.knownBad.states(lists.clock.now + later);
+      return state!.inUse.map(({ id, name, references }) => `${id} ${name} ${references.join()}`);
+    };
+    const told = async () => (await lists.events()).filter((each) => each.startsWith('known_bad.in_use')).length;
+    t.deepEqual([await inUse(), await told()], [[], 0]);
+    await writeFile(file, linesOf([...records, osv('MAL-1', 'lib')]));
+    lists.clock.now += 6 * hour;
+    let isToldBefore = false;
+    for (let transactions = 1, isDenied = false; !isDenied; transactions += 1) {
+      await lists.refresh(dyingDatabase(lists.database, transactions, true)).catch(() => undefined);
+      isDenied = (await lists.idsOf('lib')).length > 0;
+      if (isDenied) t.true((await told()) > 0);
+      else {
+        isToldBefore ||= (await told()) > 0;
+        // Only deletes what the last run has left.
+        await lists.refresh(dyingDatabase(lists.database, 2, true)).catch(() => undefined);
+      }
+    }
+    t.true(isToldBefore);
+    const before = await told();
+    t.deepEqual(await inUse(), ['MAL-1 Lib 1.0.0']);
+    await writeFile(file, linesOf([...records, osv('MAL-1', 'lib'), osv('MAL-2', 'third')]));
+    lists.clock.now += 6 * hour;
+    await lists.refresh();
+    t.deepEqual([await inUse(), await told()], [['MAL-1 Lib 1.0.0'], before], 'it is not told again');
+    t.deepEqual(await inUse(30 * 24 * hour), [], 'its last use is too long ago');
+    lists.lists = [listOf({ name: 'osv', file, except: ['MAL-1'] })];
+    t.deepEqual(await inUse(), []);
+    lists.lists = [listOf({ name: 'osv', file })];
+    await writeFile(file, linesOf(records));
+    lists.clock.now += 6 * hour;
+    await lists.refresh();
+    t.deepEqual(await inUse(), [], 'the list has taken it back');
+  });
+}

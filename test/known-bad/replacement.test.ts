@@ -8,7 +8,7 @@ import test, { type ExecutionContext } from 'ava';
 import type { Database } from '../../src/database/database.ts';
 import { Generation } from '../../src/known-bad/generation.ts';
 import { defaultListLimits } from '../../src/known-bad/entry.ts';
-import { changedDatabase, dialects } from '../support/databases.ts';
+import { changedDatabase, dialects, dyingDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { hour, linesOf, listOf, openLists, type TestLists } from '../support/known-bad.ts';
 
@@ -29,30 +29,11 @@ async function seen({ idsOf }: Pick<TestLists, 'idsOf'>): Promise<string> {
   return [...new Set(prefixes)].join(' and ');
 }
 
-function killed(): Promise<never> {
-  return Promise.reject(new Error('killed'));
-}
-
-/** A database that fails after so many transactions, as for a process that is killed then: before one, or after its commit. */
-function dying(real: Database, transactions: number, afterCommit: boolean): Database {
-  let left = transactions;
-  return changedDatabase(real, {
-    transaction: async (work, options) => {
-      left -= 1;
-      if (left < 0 || (left === 0 && !afterCommit)) return killed();
-      const result = await real.transaction(work, options);
-      return left === 0 ? killed() : result;
-    },
-    select: (sql, values) => (left <= 0 ? killed() : real.select(sql, values)),
-    get: (sql, values) => (left <= 0 ? killed() : real.get(sql, values)),
-  });
-}
-
 async function rowsIn(database: Database): Promise<number> {
   return (await database.get<{ entries: number }>('SELECT COUNT(*) AS entries FROM bad_entries'))!.entries;
 }
 
-const noHits = () => Promise.resolve([]);
+const noHits = () => Promise.resolve({ added: [], known: [] });
 
 for (const dialect of dialects) {
   test(`${dialect}: a process that ends at any step leaves the whole old list or the whole new one`, async (t) => {
@@ -66,7 +47,7 @@ for (const dialect of dialects) {
       for (let transactions = 1, done = false; !done; transactions += 1) {
         await writeFile(file, wholeList(next));
         lists.clock.now += 6 * hour;
-        done = await lists.refresh(dying(lists.database, transactions, afterCommit)).then(
+        done = await lists.refresh(dyingDatabase(lists.database, transactions, afterCommit)).then(
           () => true,
           () => false,
         );
@@ -93,7 +74,7 @@ for (const dialect of dialects) {
       lists.lists = [listOf({ name: 'osv', file })];
       await lists.refresh();
       lists.lists = [];
-      done = await lists.refresh(dying(lists.database, transactions, true)).then(
+      done = await lists.refresh(dyingDatabase(lists.database, transactions, true)).then(
         () => true,
         () => false,
       );
@@ -181,7 +162,7 @@ for (const dialect of dialects) {
     await t.throwsAsync(lists.refresh(ending, closing.signal), { message: 'the instance was closed' });
     t.is(await seen(lists), 'A');
     t.is(await rowsIn(lists.database), count);
-    t.like((await lists.knownBad.states())[0], { failures: 0, failure: null });
+    t.like((await lists.knownBad.states(lists.clock.now))[0], { failures: 0, failure: null });
   });
 
   test(`${dialect}: kill -9 leaves a whole list`, async (t) => {

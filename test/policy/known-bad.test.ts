@@ -1,14 +1,17 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { examine } from '../../src/cli/doctor.ts';
 import { auditOf } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { applyPolicy, createToken, runJob } from '../support/inside.ts';
 import { hour, linesOf, osv } from '../support/known-bad.ts';
+import { parseMetrics } from '../support/metrics.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { eventually } from '../support/until.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
@@ -161,6 +164,20 @@ for (const dialect of dialects) {
       `SEC-2 container registry.test/evil/one ${[evil.manifest.digest, evil.layer.digest].toSorted().join(' ')} v1`,
       `SEC-3 container registry.test/evil/one ${evil.layer.digest}`,
     ]);
+    const [running] = (await auditOf(server, 'type=known_bad.in_use')).filter(
+      ({ details }) => details['id'] === 'SEC-1',
+    );
+    t.deepEqual(running!.details['digests'], [image.manifest.digest]);
+    const doctor = await examine(server.installation, server.clock.time);
+    const { isNote, text } = doctor.find(({ subject }) => subject === 'list osv')!;
+    t.true(isNote);
+    t.regex(text, /It names content that clients used in the last 30 days: /);
+    for (const each of ['lib 2.1.0 (MAL-1)', `registry.test/team/app ${image.manifest.digest} (SEC-1)`])
+      t.true(text.includes(each), text);
+    const metrics = async () => parseMetrics(await (await server.fetch('/metrics')).text());
+    const gauge = 'entrepot_known_bad_list_in_use';
+    const shown = await eventually(metrics, (each) => (each.value(gauge, { list: 'osv' }) ?? 0) > 0);
+    t.is(shown.value(gauge, { list: 'osv' }), 3);
     await replace([...records, osv('MAL-2', 'unused')]);
     t.is((await found()).length, 4, 'not again');
     const refreshed = await auditOf(server, 'type=known_bad.refreshed');

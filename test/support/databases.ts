@@ -55,3 +55,22 @@ export function changedDatabase(real: Database, changes: Partial<Database>): Dat
     ...changes,
   };
 }
+
+function killed(): Promise<never> {
+  return Promise.reject(new Error('killed'));
+}
+
+/** A database that fails after so many transactions, as for a process that is killed then: before one, or after its commit. */
+export function dyingDatabase(real: Database, transactions: number, afterCommit: boolean): Database {
+  let left = transactions;
+  return changedDatabase(real, {
+    transaction: async (work, options) => {
+      left -= 1;
+      if (left < 0 || (left === 0 && !afterCommit)) return killed();
+      const result = await real.transaction(work, options);
+      return left === 0 ? killed() : result;
+    },
+    select: (sql, values) => (left <= 0 ? killed() : real.select(sql, values)),
+    get: (sql, values) => (left <= 0 ? killed() : real.get(sql, values)),
+  });
+}

@@ -7,6 +7,7 @@ import { pino } from 'pino';
 import type { Database, Dialect } from '../../src/database/database.ts';
 import { Events } from '../../src/events/events.ts';
 import type { ListLimits } from '../../src/known-bad/entry.ts';
+import type { ContentInUse } from '../../src/known-bad/in-use.ts';
 import { KnownBad } from '../../src/known-bad/known-bad.ts';
 import type { ListSettings } from '../../src/known-bad/list-settings.ts';
 import { ListRefresh } from '../../src/known-bad/refresh.ts';
@@ -52,6 +53,8 @@ export interface TestLists {
   limits: Partial<ListLimits>;
   /** Milliseconds since 1970. */
   clock: { now: number };
+  /** What clients use. */
+  content?: ContentInUse;
   /** Where downloads are staged. */
   staging: string;
   /** Runs the job once; resolves to its counts that are not 0. `database` stands for another process. */
@@ -97,7 +100,7 @@ export async function openLists(
         limits: opened.limits,
         isAffected: () => true,
       });
-      const counts = await refresh.run({ signal, say: () => undefined });
+      const counts = await refresh.run({ signal, say: () => undefined }, opened.content);
       return Object.fromEntries(Object.entries(counts).filter(([, count]) => count !== 0));
     },
     idsOf: async (name) => (await opened.knownBad.of('package', name)).map(({ id }) => id),
