@@ -139,15 +139,18 @@ export class Sessions {
 
   /**
    * The ID of the session of a cookie, and what it may do; undefined if it has ended, its token is revoked or expired, or no rule gives
-   * its person anything in its account.
+   * its person anything in its account. With `isUse`, it is not idle from now on.
    */
-  async find(value: string): Promise<{ id: string; principal: TokenPrincipal | PersonPrincipal } | undefined> {
+  async find(
+    value: string,
+    { isUse = true }: { isUse?: boolean } = {},
+  ): Promise<{ id: string; principal: TokenPrincipal | PersonPrincipal } | undefined> {
     const row = await this.#database.get<SessionRow>('SELECT * FROM sessions WHERE hash = ?', [hash('sha256', value)]);
     if (!row || !this.#isOpen(row)) return undefined;
     const principal = await this.#principalOf(row);
     if (!principal) return undefined;
     const now = this.#now();
-    if (now - row.used_at >= useInterval) {
+    if (isUse && now - row.used_at >= useInterval) {
       const sql = 'UPDATE sessions SET used_at = ? WHERE id = ?';
       await this.#database.transaction((tx) => tx.run(sql, [now, row.id]), { uncached: true });
     }

@@ -16,6 +16,7 @@ import type { Mount } from '../http/app.ts';
 import { readBody } from '../http/body.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { answerOrRefuse, type Refusals } from '../http/edge.ts';
+import { sendBytes } from '../http/send.ts';
 import { limitAttempt, limitCost } from '../http/limit.ts';
 import { alwaysSend, contextOf } from '../http/request-context.ts';
 import { splitTarget } from '../http/target.ts';
@@ -32,9 +33,10 @@ import { may } from './framework/layout.ts';
 import type { Page, PageCall, Redirect, RefusedForm, PageView } from './framework/page.ts';
 import { leadToRefused, refusedForm } from './framework/refused.ts';
 import { pages } from './pages/index.ts';
+import { overviewCounters, overviewPage } from './pages/overview.ts';
 import { pageFiles } from './pages/files.ts';
 import { localPath, signInView } from './pages/account/sign-in.ts';
-import { beginSession, findVisitor, sessionOf, type Visit } from './framework/visit.ts';
+import { beginSession, countersAddress, findVisitor, sessionOf, type Visit } from './framework/visit.ts';
 
 interface ConsoleParts {
   api: Api;
@@ -127,6 +129,7 @@ export function createConsole(parts: ConsoleParts): Mount[] {
     if (page.send) post(page.path, (visit) => send(parts, assets, page, visit));
     if (page.receive) post(page.path, (visit) => receive(parts, assets, page, visit));
   }
+  get(countersAddress.slice('/console'.length), (visit) => showCounters(parts, visit));
   for (const { path, operation } of pageFiles) get(path, (visit) => showFile(parts, operation, visit));
   router.use(
     handle(() => {
@@ -158,6 +161,14 @@ async function show(parts: ConsoleParts, assets: Assets, page: Page, visit: Visi
   if (!call.refused && queryOf(visit.request)['refused']) visit.notice = 'form-forgotten';
   // Only the form was refused, and not this request for its page.
   await respondCompressed(assets, visit, call.refused ? { ...view, status: 200 } : view, page);
+}
+
+async function showCounters(parts: ConsoleParts, visit: Visit): Promise<void> {
+  const counters = await overviewCounters(await callOf(parts, overviewPage, visit));
+  sendBytes(visit.request, visit.response, 200, Buffer.from(JSON.stringify(counters)), {
+    'Content-Type': 'application/json',
+    'Cache-Control': 'no-store',
+  });
 }
 
 async function showFile({ api }: ConsoleParts, id: string, { request, response, principal }: Visit): Promise<void> {

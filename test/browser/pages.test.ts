@@ -3,7 +3,10 @@ import { pages } from '../../src/console/pages/index.ts';
 import { browserCommand, browserIn, sharedIn, visit } from '../support/browser.ts';
 import { testWith } from '../support/clients/test-with.ts';
 import { startWithData } from '../support/console-data.ts';
-import { tokenOf } from '../support/inside.ts';
+import { TestFeed } from '../support/feed.ts';
+import { flushUsage, tokenOf } from '../support/inside.ts';
+import { ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
+import { until } from '../support/until.ts';
 import { Visitor } from '../support/visitor.ts';
 import { factsOf, violationsOf } from './in-page.ts';
 import { otherPages, pagesOfPeople, testedPages } from './pages.ts';
@@ -60,6 +63,64 @@ testInBrowser('on a phone the header leaves the page its place, and shows the se
       t.true(y < 210, `${path}: ${y} pixels`);
       const { x, width } = (await page.locator('.sections [aria-current]').boundingBox())!;
       t.true(x >= 0 && x + width <= 390, `${path}: ${x}`);
+    }
+  });
+});
+
+testInBrowser('the counters of the overview follow what clients do, without loading the page again', async (t) => {
+  const { server } = await data();
+  await visit(t, await browser(), server, {}, async ({ page }) => {
+    await page.clock.install();
+    await page.goto('/console/');
+    const counter = page.locator('[data-live="uploads"]');
+    const before = Number(await counter.textContent());
+    await page.evaluate(() => Object.assign(globalThis, { isSame: true }));
+    await new TestFeed(server).publish({ id: 'Counted.Live', version: '1.0.0' });
+    await flushUsage(server);
+    await until(async () => {
+      await page.clock.fastForward(5000);
+      return Number(await counter.textContent()) === before + 1;
+    });
+    t.true(await page.evaluate(() => 'isSame' in globalThis));
+  });
+});
+
+testInBrowser('the navigation marks the page within its section', async (t) => {
+  const { server, prefetchId } = await data();
+  await visit(t, await browser(), server, {}, async ({ page }) => {
+    for (const [path, ...marked] of [
+      [`/console/prefetch/${prefetchId}`, 'Mirror true', 'Prefetch page'],
+      ['/console/claims', 'Packages true', 'Claims page'],
+      ['/console/mirror', 'Mirror page'],
+    ]) {
+      await page.goto(path!);
+      const marks = await page
+        .locator('.sections [aria-current]')
+        .evaluateAll((all) => all.map((each) => `${each.textContent} ${each.getAttribute('aria-current')}`));
+      t.deepEqual(marks, marked, path);
+    }
+  });
+});
+
+testInBrowser('an attestation that many indexes list has links that are far enough from each other', async (t) => {
+  const { server } = await data();
+  const repository = new TestRepository(server, 'team/attested');
+  const config = await repository.blob('{}');
+  const attestation = { schemaVersion: 2, mediaType: ociManifest, config, layers: [] };
+  const pushed = await repository.put('attestation', JSON.stringify(attestation), ociManifest);
+  const digest = pushed.headers.get('docker-content-digest')!;
+  const size = JSON.stringify(attestation).length;
+  for (let number = 0; number < 24; number += 1) {
+    const manifests = [{ mediaType: ociManifest, digest, size, annotations: { number: String(number) } }];
+    const index = JSON.stringify({ schemaVersion: 2, mediaType: ociIndex, manifests });
+    t.is((await repository.put(`v${number}`, index, ociIndex)).status, 201);
+  }
+  await visit(t, await browser(), server, { viewport: { width: 1280, height: 800 } }, async ({ page }) => {
+    await page.goto(`/console/images/team%2Fattested/${encodeURIComponent(digest)}`);
+    t.is(await page.locator('.choices a').count(), 24);
+    for (const width of [1280, 320]) {
+      await page.setViewportSize({ width, height: 800 });
+      t.deepEqual(await violationsOf(page, ['target-size']), [], `${width} pixels`);
     }
   });
 });

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { allowLoopback, createWebhook } from '../support/receiver.ts';
 import { startTestServer } from '../support/server.ts';
 import { Visitor } from '../support/visitor.ts';
 
@@ -39,6 +40,19 @@ test('a page that another site lets the browser open, and an answer to a form, a
   t.is(made.status, 201);
   t.regex(await made.text(), /ent_\w{36}/);
   t.is(made.headers.get('content-encoding'), null);
+});
+
+test('a page that can show a secret, such as the address of a webhook, is never compressed', async (t) => {
+  const server = await startTestServer(t, allowLoopback);
+  const { id } = await createWebhook(server, 'http://127.0.0.1:9/hook?key=hunter2', ['*']);
+  const visitor = await Visitor.signedIn(server);
+  for (const address of ['', '/new', `/${id}`, `/${id}/secret`, `/${id}/delete`]) {
+    const response = await visitor.fetch(`/console/webhooks${address}`, {
+      headers: { 'accept-encoding': 'gzip', 'sec-fetch-site': 'same-origin' },
+    });
+    t.is(response.status, 200);
+    t.is(response.headers.get('content-encoding'), null, address);
+  }
 });
 
 function withoutTimes(text: string): string {

@@ -56,6 +56,52 @@ test('what a page that waits for the first client asks is read once for all its 
   t.regex(await other.page('/console/connect'), /Waiting for your first request/);
 });
 
+test('the counters of the overview are read once for all its viewers, and do not keep a session open', async (t) => {
+  const server = await startTestServer(t, { signIn: { session: { idle: '2h', absolute: '9h' } } });
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'My.Package', version: '1.0.0' });
+  await flushUsage(server);
+  const visitors = await Promise.all(Array.from({ length: 8 }, () => Visitor.signedIn(server)));
+  await until(async () => (await visitors[0]!.page('/console/')).includes('<h1>Overview</h1>'));
+  const counters = async (visitor: Visitor) =>
+    (await (await visitor.fetch('/console/counters')).json()) as Record<string, string>;
+  const page = await visitors[0]!.page('/console/');
+  const shown = Object.fromEntries(
+    [...page.matchAll(/data-live="(\w+)">([^<]*)</g)].map(([, name, text]) => [name, text]),
+  );
+  const { as_of: _asOf, ...first } = await counters(visitors[0]!);
+  t.like(shown, first);
+  t.is(first['uploads'], '1');
+  t.is(first['downloads'], '0');
+
+  const database = databaseOf(server);
+  let read = 0;
+  const select = database.select.bind(database);
+  database.select = <T extends object = Row>(sql: string, values?: readonly Value[]) => {
+    if (!/FROM sessions|FROM tokens/.test(sql)) read += 1;
+    return select<T>(sql, values);
+  };
+  await (await server.fetch('/v3/package/my.package/1.0.0/my.package.1.0.0.nupkg')).arrayBuffer();
+  await flushUsage(server);
+  await until(async () => (await counters(visitors[0]!))['downloads'] === '1');
+  read = 0;
+  const began = performance.now();
+  for (let time = 0; time < 5; time += 1) await Promise.all(visitors.map(counters));
+  const sets = 1 + Math.floor((performance.now() - began) / 2000);
+  t.true(read <= sets * 10, `${read} statements for 40 answers`);
+
+  const [idle, used] = visitors as [Visitor, Visitor];
+  const start = Date.now();
+  for (const hours of [1, 1.9]) {
+    server.clock.now = start + hours * 3_600_000;
+    t.is((await idle.fetch('/console/counters')).status, 200);
+    t.is((await used.fetch('/console/jobs')).status, 200);
+  }
+  server.clock.now = start + 2.1 * 3_600_000;
+  t.is((await idle.fetch('/console/counters')).status, 303, 'asking for counters is no use of the session');
+  t.is((await used.fetch('/console/counters')).status, 200);
+});
+
 test('the lines of the page Connect name the public addresses', async (t) => {
   const server = await startTestServer(t, {
     server: { baseUrl: 'https://hub.example', registryUrl: 'https://images.example:5000' },

@@ -35,6 +35,14 @@ test('a webhook is created, tested, changed, disabled, and deleted after a confi
   t.false(shown.includes('whsec_'), 'no page shows the secret again');
   t.true(shown.includes(`<title>Webhook ${new URL(receiver.url).host} ${path!.slice(-36, -28)} `));
   t.regex(shown, /name="event" value="package\.\*" checked/);
+  t.regex(shown, /all about packages\s*<span class="quiet">package\.\*<[^]*a tag was deleted\s*<span/);
+  const folds = [...shown.matchAll(/<details class="members"\s*(open)?[^>]*>\s*<summary>Only some about ([^<]*)</g)];
+  t.deepEqual(
+    folds.filter(([, isOpen]) => isOpen).map(([, , about]) => about),
+    ['tags'],
+    'only the group of which a member is chosen',
+  );
+  t.true(folds.length > 15);
   t.notRegex(shown, /name="event" value="\*" checked/);
 
   receiver.answer = (response) => response.writeHead(418).end('<b>no</b>');
@@ -91,6 +99,7 @@ test('deliveries show request, answer and timing, and are repeated one, selected
   const visitor = await Visitor.signedIn(server);
   const path = `/console/webhooks/${id}`;
   t.regex(await visitor.page(path), /Nothing was delivered yet/);
+  t.notRegex(await visitor.page(path), /data-refresh/);
   const feed = new TestFeed(server);
   for (const name of ['One', 'Two', 'Three']) await feed.publish({ id: name });
   await deliverUntil(server, async () => {
@@ -98,6 +107,8 @@ test('deliveries show request, answer and timing, and are repeated one, selected
     return items.length === 3 && items.every(({ state }) => state === 'delivered');
   });
   const page = await visitor.page(path);
+  t.regex(page, /a version was published\s*<span class="quiet">package\.published</);
+  t.notRegex(page, /data-refresh/);
   t.regex(page, /class="state good">delivered[^]*204 after/);
   const ids = [...page.matchAll(/name="delivery" value="([\w-]+)"/g)].map(([, each]) => each!);
   t.is(ids.length, 3);
@@ -112,6 +123,12 @@ test('deliveries show request, answer and timing, and are repeated one, selected
   t.is(details['request_body'], receiver.received[0]!.body);
 
   const again = `${path} (redelivered)`;
+  receiver.answer = (response) => response.writeHead(503).end();
+  t.is(leadsTo(await visitor.send(`${path}/deliveries/${ids[2]}`, {})), again);
+  await deliverUntil(server, () => receiver.received.length === 4);
+  t.regex(await visitor.page(path), /data-refresh="5000" data-version="1\/\d+">\s*1 delivery waits\./);
+  receiver.answer = (response) => response.writeHead(204).end();
+  receiver.received.pop();
   t.is(leadsTo(await visitor.send(`${path}/deliveries/${ids[2]}`, {})), again);
   await deliverUntil(server, () => receiver.received.length === 4);
   t.regex(await visitor.refused(path, { act: 'redeliver' }), /Select at least one delivery/);

@@ -7,6 +7,7 @@ import { totalsOf } from '../../usage/report.ts';
 import type { TokenUses } from '../../usage/token-uses.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { account, timeOf, timeOrNull } from '../framework/schemas.ts';
+import { countersOperation } from './counters.ts';
 import { usageOperation, type UsageParts } from './usage.ts';
 
 export interface AccountParts extends UsageParts {
@@ -17,7 +18,7 @@ export interface AccountParts extends UsageParts {
 
 /** `/account`: the account of the token, and its usage. */
 export function accountOperations(parts: AccountParts): Operation[] {
-  return [getAccount(parts), usageOperation(parts)];
+  return [getAccount(parts), usageOperation(parts), countersOperation(parts)];
 }
 
 /** How long the numbers of an account are used at least; milliseconds. Pages that wait for a first client ask every 3 seconds. */

@@ -8,9 +8,13 @@ for (const element of document.querySelectorAll('[data-refresh]')) {
   if (element instanceof HTMLElement) refreshWhenChanged(element);
 }
 
-// In a narrow window the navigation scrolls: the entry of this page is seen first.
-const current = document.querySelector('.sections [aria-current]');
-current?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+const counters = document.querySelectorAll('[data-live]');
+if (counters.length > 0) keepLive(counters);
+
+// In a narrow window the navigation scrolls: the entries of this page are seen first.
+for (const current of document.querySelectorAll('.sections [aria-current]')) {
+  current.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+}
 
 for (const area of document.querySelectorAll('[data-drop]')) {
   const input = area.querySelector('input[type="file"]');
@@ -125,8 +129,37 @@ function refreshWhenChanged(element) {
     const version = element.dataset['version'];
     const isNewer = version !== undefined && !text.includes(`data-version="${version}"`);
     if (response.redirected || isNewer || !text.includes('data-refresh=')) {
+      if (isEdited()) return;
       clearInterval(timer);
       location.reload();
     }
   }, interval);
+}
+
+/**
+ * Replaces the texts of counters by what the server counts now.
+ *
+ * @param {NodeListOf<Element>} elements
+ */
+function keepLive(elements) {
+  const timer = setInterval(async () => {
+    if (document.hidden) return;
+    const response = await fetch('/console/counters').catch(() => undefined);
+    if (response?.redirected) clearInterval(timer);
+    if (!response?.ok || response.redirected) return;
+    const texts = await response.json();
+    for (const element of elements) {
+      const text = texts[element.getAttribute('data-live') ?? ''];
+      if (typeof text === 'string' && text !== element.textContent) element.textContent = text;
+    }
+  }, 5000);
+}
+
+/** Whether a form has what is not sent yet, which loading the page again would lose. */
+function isEdited() {
+  return [...document.querySelectorAll('main :is(input, textarea)')].some((field) => {
+    if (field instanceof HTMLTextAreaElement) return field.value !== field.defaultValue;
+    if (!(field instanceof HTMLInputElement)) return false;
+    return field.value !== field.defaultValue || field.checked !== field.defaultChecked;
+  });
 }

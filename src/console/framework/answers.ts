@@ -30,11 +30,11 @@ export function respond(assets: Assets, visit: Visit, view: PageView, page?: Pag
 /**
  * As `respond`, compressed for a visitor who opens the page by its address or from the console. A page of another site could let
  * the browser open pages with guesses in their addresses, and learn from the lengths of compressed answers what else is on them
- * (BREACH). Not for answers to forms, which show new secrets.
+ * (BREACH). Not for answers to forms, which show new secrets, nor for pages that can show one at any time.
  */
 export async function respondCompressed(assets: Assets, visit: Visit, view: PageView, page: Page): Promise<void> {
   const { request, response } = visit;
-  if (!mayCompress(request)) {
+  if (page.hasSecrets || !mayCompress(request)) {
     respond(assets, visit, view, page);
     return;
   }
@@ -51,7 +51,7 @@ function mayCompress({ method, headers }: IncomingMessage): boolean {
 
 function frameOf(assets: Assets, { response, scheme, principal, notice }: Visit, page: Page | undefined): Frame {
   if (notice !== undefined) response.appendHeader('Set-Cookie', removeNotice(scheme));
-  return { assets: assets.addresses, principal, section: page?.section, notice };
+  return { assets: assets.addresses, principal, section: page?.section, path: page && `/console${page.path}`, notice };
 }
 
 export function sendPage(request: IncomingMessage, response: ServerResponse, view: PageView, frame: Frame): void {

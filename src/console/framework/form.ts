@@ -93,18 +93,19 @@ export class Form {
     options: readonly Option[],
     { errorOf = name, type = 'checkbox' }: { errorOf?: string; type?: 'checkbox' | 'radio' } = {},
   ): Html {
-    const chosen = new Set(this.values.getAll(name));
     return html`<fieldset>
       <legend>${legend}</legend>
-      ${options.map(([value, text, note]) => {
-        const checked = chosen.has(String(value)) && html`checked`;
-        return html`<label class="choice"
-          ><input type="${type}" name="${name}" value="${value}" ${checked} /> ${text}
-          ${note !== undefined && html`<span class="quiet">${note}</span>`}</label
-        >`;
-      })}
-      ${this.error(errorOf)}
+      ${options.map((each) => this.choice(name, each, type))} ${this.error(errorOf)}
     </fieldset>`;
+  }
+
+  /** One box of the field `name`. */
+  choice(name: string, [value, text, note]: Option, type: 'checkbox' | 'radio' = 'checkbox'): Html {
+    const checked = this.values.getAll(name).includes(String(value)) && html`checked`;
+    return html`<label class="choice"
+      ><input type="${type}" name="${name}" value="${value}" ${checked} /> ${text}
+      ${note !== undefined && html`<span class="quiet">${note}</span>`}</label
+    >`;
   }
 
   #field(name: string, label: string, { hint, errorOf = name }: Field, control: (marks: Html) => Html): Html {

@@ -111,7 +111,7 @@ export function originOf({ origin, upstream }: { origin: 'hosted' | 'mirrored'; 
 }
 
 /** One figure of a list with the class `figures`. */
-export function figure(term: string, value: Html | string, detail: string): Html {
+export function figure(term: string, value: Html | string, detail: Html | string): Html {
   return html`<div>
     <dt>${term}</dt>
     <dd>

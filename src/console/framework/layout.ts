@@ -54,12 +54,14 @@ export interface Frame {
   /** Undefined for a visitor without a session, unless the server allows anonymous readers. */
   principal: Principal | undefined;
   section?: Section | undefined;
+  /** The path of the page, with its parameters as `:name`. */
+  path?: string | undefined;
   /** A key of `notices`. */
   notice?: string | undefined;
 }
 
 /** A whole page. */
-export function layout({ title, body, json }: PageView, { assets, principal, section, notice }: Frame): Html {
+export function layout({ title, body, json }: PageView, { assets, principal, section, path, notice }: Frame): Html {
   const text = notice !== undefined && Object.hasOwn(notices, notice) ? notices[notice] : undefined;
   return html`<!doctype html>
     <html lang="en">
@@ -78,7 +80,7 @@ export function layout({ title, body, json }: PageView, { assets, principal, sec
           <a class="brand" href="/console/">Entrepot</a>
           ${principal && find} ${principal && who(principal)}
         </header>
-        ${principal && navigation(principal, section)}
+        ${principal && navigation(principal, section, path)}
         <main id="main" tabindex="-1">
           ${text && html`<p class="notice" role="status">${text}</p>`}
           <h1>${title}</h1>
@@ -126,18 +128,20 @@ function nameOf(principal: Exclude<Principal, { kind: 'anonymous' }>): string {
   return principal.kind === 'person' ? principal.personName : principal.tokenName;
 }
 
-function navigation(principal: Principal, current: Section | undefined): Html {
+function navigation(principal: Principal, current: Section | undefined, at = ''): Html {
   const isVisible = ({ actions }: { actions: readonly Action[] }) => actions.some((each) => may(principal, each));
   const open = sections.find(({ key }) => key === current);
   const pages = open && 'pages' in open ? open.pages.filter(isVisible) : [];
+  const isOpen = ({ path }: { path: string }) => at === path || at.startsWith(`${path}/`);
+  const mark = pages.some(isOpen) ? 'true' : 'page';
   return html`<nav class="sections" aria-label="Sections">
     <ul>
-      ${sections.filter(isVisible).map(({ key, title, path }) => entry(title, path, key === current ? 'page' : ''))}
+      ${sections.filter(isVisible).map(({ key, title, path }) => entry(title, path, key === current ? mark : ''))}
     </ul>
     ${
       pages.length > 0 &&
       html`<ul class="within">
-        ${pages.map(({ title, path }) => entry(title, path))}
+        ${pages.map((each) => entry(each.title, each.path, isOpen(each) ? 'page' : ''))}
       </ul>`
     }
   </nav>`;

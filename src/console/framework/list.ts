@@ -59,7 +59,7 @@ export function furtherPages({ path, kept, query }: ListAddress, next: string | 
   return pageLinks(path, { ...kept, ...query }, next);
 }
 
-/** How many names the list has on all pages, and their bytes; `uncounted` if that is not known. */
+/** How many names the list has on all pages, and their bytes; `uncounted` if that is not known yet, on a page that is then loaded again. */
 export function totalLine(
   total: { count: number; size_bytes: number } | null | undefined,
   one: string,
@@ -67,9 +67,9 @@ export function totalLine(
   uncounted: HtmlPart,
 ): Html | undefined {
   if (total === undefined || total?.count === 0) return undefined;
-  return html`<p class="quiet">
-    ${total ? html`${counted(total.count, one, many)}, ${sizeHtml(total.size_bytes)}` : uncounted}
-  </p>`;
+  return total
+    ? html`<p class="quiet">${counted(total.count, one, many)}, ${sizeHtml(total.size_bytes)}</p>`
+    : html`<p class="quiet" data-refresh="3000">${uncounted}</p>`;
 }
 
 /** Why a list of hosted and mirrored names has no total: only hosted names are in it, if it is sorted or filtered. */

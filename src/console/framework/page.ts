@@ -77,6 +77,8 @@ export interface Page {
   /** The entry of the navigation that it belongs to; undefined if it belongs to none. */
   section: Section | undefined;
   action: Action;
+  /** Whether it can show a secret, such as one in an address. It is never compressed then. */
+  hasSecrets?: true;
   show(call: PageCall): Promise<PageView>;
   /** Handles the form that is sent to the page's address. A `PageView` shows what no other page can, such as a new secret. */
   send?(call: FormCall): Promise<PageView | Redirect | RefusedForm>;

@@ -30,6 +30,9 @@ interface VisitParts {
   onRefused: () => void;
 }
 
+/** The address of the counters, which a page asks for by itself: that is no use of the session. */
+export const countersAddress = '/console/counters';
+
 /** Finds the session of the visitor, or treats the visitor as an anonymous reader. */
 export async function findVisitor(parts: VisitParts, visit: Visit): Promise<void> {
   const found = await sessionOf(parts, visit);
@@ -50,10 +53,11 @@ export async function sessionOf(
 /** A cookie without a session counts as a failed sign-in. One that is not signed counts before the database is asked. */
 async function findSession(
   { sessions, clients, onRefused }: VisitParts,
-  { response, scheme }: Pick<Visit, 'response' | 'scheme'>,
+  { request, response, scheme }: Pick<Visit, 'request' | 'response' | 'scheme'>,
   value: string,
 ): ReturnType<Sessions['find']> {
-  const find = () => limitLookUp(clients, () => sessions.find(value));
+  const isUse = request.originalUrl !== countersAddress;
+  const find = () => limitLookUp(clients, () => sessions.find(value, { isUse }));
   const isSigned = await sessions.isSigned(value);
   const found = isSigned ? await find() : await limitAttempt(clients, find, (each) => each !== undefined);
   if (found) return found;

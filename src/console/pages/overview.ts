@@ -1,8 +1,9 @@
 import type { z } from 'zod';
+import { countersSchema } from '../../api/account/counters.ts';
 import { findingList } from '../../api/content/content-schemas.ts';
 import { account, eventList, usageSchema } from '../../api/framework/schemas.ts';
 import { upstreamList } from '../../api/upstreams/upstream-schemas.ts';
-import { ago, bytesText, countText, counted, figure, ratio, sizeHtml } from '../framework/format.ts';
+import { agoText, bytesText, countText, counted, figure, ratio, sizeHtml } from '../framework/format.ts';
 import { html, type Html } from '../framework/html.ts';
 import { may } from '../framework/layout.ts';
 import type { Page, PageCall, PageView } from '../framework/page.ts';
@@ -13,6 +14,8 @@ import { datesFrom } from './account/usage.ts';
 import { connectLines } from './connect.ts';
 import { eventRows } from './operations/event-rows.ts';
 import { addressOf, isInTrouble, stateOf } from './mirror/mirror.ts';
+
+type Account = z.input<typeof account>;
 
 /** What the server holds and does. Until a first client is seen, the lines that connect one. */
 export const overviewPage: Page = {
@@ -33,28 +36,26 @@ const anonymousBody = html`<p>
   <a href="/console/sign-in">sign in</a> to see the usage of an account.
 </p>`;
 
-async function accountBody(
-  { api, now, principal }: PageCall,
-  { name, limits }: z.input<typeof account>,
-): Promise<Html> {
+async function accountBody(call: PageCall, own: Account): Promise<Html> {
+  const { api, now, principal } = call;
   const seesEvents = may(principal, 'admin') || may(principal, 'operate');
-  const [report, recent, upstreams, warned] = await Promise.all([
+  const [report, counters, recent, upstreams, warned] = await Promise.all([
     api.call('getUsage', usageSchema, { query: { granularity: 'day', limit: '62' } }),
+    overviewCounters(call),
     seesEvents ? api.call('listEvents', eventList, { query: { limit: '10' } }) : undefined,
     may(principal, 'operate') ? api.call('listUpstreams', upstreamList) : undefined,
     api.call('listFindings', findingList, { query: { limit: '1' } }),
   ]);
-  const { storage, bandwidth, requests, as_of: asOf } = report;
-  const asked = requests.cache_hits + requests.cache_misses;
+  const live = (name: keyof typeof counters) => html`<span data-live="${name}">${counters[name]}</span>`;
   const byDay = new Map(report.items.map(({ date, downloads }) => [date, downloads]));
   const daily = datesFrom(Date.parse(report.period.start), now).map((date) => byDay.get(date) ?? 0);
   return html`<dl class="figures">
-      ${storedFigure(storage)}
-      ${figure('Downloads this month', html`${countText(requests.downloads)} ${sparkline(daily, 'download')}`, `${bytesText(bandwidth.egress_bytes)} sent`)}
-      ${figure('Uploads this month', countText(requests.uploads), `${bytesText(bandwidth.ingress_bytes)} received`)}
-      ${figure('Answered without the upstream', ratio(requests.cache_hits, asked), `${countText(requests.cache_hits)} of ${countText(asked)} mirrored requests`)}
+      ${figure('Stored', live('stored'), live('stored_by_origin'))}
+      ${figure('Downloads this month', html`${live('downloads')} ${sparkline(daily, 'download')}`, html`${live('sent')} sent`)}
+      ${figure('Uploads this month', live('uploads'), html`${live('received')} received`)}
+      ${figure('Answered without the upstream', live('hit_rate'), html`${live('hits')} of ${live('mirrored')} mirrored requests`)}
     </dl>
-    <p class="quiet">Account ${name}, as of ${ago(asOf, now)}.</p>
+    <p class="quiet">Account ${own.name}, as of ${live('as_of')}.</p>
     ${upstreams && mirrorLine(upstreams.items)} ${findingsLine(warned)}
     ${
       recent &&
@@ -63,7 +64,7 @@ async function accountBody(
         ${eventRows(recent.items, now)}
       </section>`
     }
-    ${limitRows(limits)}`;
+    ${limitRows(own.limits)}`;
 }
 
 /** The health of the mirror in a sentence. */
@@ -92,14 +93,28 @@ function findingsLine({
   return html`<p><a href="/console/vulnerable">Vulnerable and deprecated</a>: ${state}</p>`;
 }
 
-function storedFigure({
-  as_of: asOf,
-  current_bytes: bytes,
-  by_origin: by,
-}: z.input<typeof usageSchema>['storage']): Html {
-  return asOf === null
-    ? figure('Stored', '…', 'it is being measured')
-    : figure('Stored', sizeHtml(bytes), `${bytesText(by.hosted)} hosted, ${bytesText(by.mirrored)} mirrored`);
+/** The counters of the page as text. */
+function textsOf({ storage_as_of: measured, ...usage }: z.input<typeof countersSchema>, now: number) {
+  const asked = usage.cache_hits + usage.cache_misses;
+  const { hosted_bytes: hosted, mirrored_bytes: mirrored } = usage;
+  return {
+    stored: measured === null ? '…' : bytesText(hosted + mirrored),
+    stored_by_origin:
+      measured === null ? 'it is being measured' : `${bytesText(hosted)} hosted, ${bytesText(mirrored)} mirrored`,
+    downloads: countText(usage.downloads),
+    sent: bytesText(usage.egress_bytes),
+    uploads: countText(usage.uploads),
+    received: bytesText(usage.ingress_bytes),
+    hit_rate: ratio(usage.cache_hits, asked),
+    hits: countText(usage.cache_hits),
+    mirrored: countText(asked),
+    as_of: agoText(usage.as_of, now),
+  };
+}
+
+/** The counters of the overview, which its page asks for while it is shown. */
+export async function overviewCounters({ api, now }: PageCall) {
+  return textsOf(await api.call('getCounters', countersSchema), now);
 }
 
 const limitNames: Readonly<Record<string, string>> = {

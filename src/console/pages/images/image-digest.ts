@@ -24,6 +24,8 @@ type Details = z.input<typeof manifestDetails>;
 /** Most characters of a command, and of the value of an annotation. */
 const maxCommandLength = 500;
 const maxValueLength = 300;
+/** Most indexes that list a manifest, on its page. */
+const shownIndexes = 30;
 
 /** One manifest of an image: layers and history, platforms, and what refers to it. */
 export const imageDigestPage: Page = {
@@ -51,7 +53,7 @@ export const imageDigestPage: Page = {
         ['Pulls', html`${countText(found.pull_count)}, the last ${ago(found.last_pulled_at, now)}`],
         [found.origin === 'hosted' ? 'Pushed' : 'Mirrored', ago(found.updated_at, now)],
         found.subject !== null && ['Refers to', digestLink(found.name, found.subject)],
-        found.indexes.length > 0 && ['Listed by', found.indexes.map((each) => html`${digestLink(found.name, each)} `)],
+        found.indexes.length > 0 && ['Listed by', indexLinks(found)],
         config?.platform && ['Platform', short(config.platform, 60)],
         config?.created && ['Created', timeText(config.created)],
         config?.author && ['Author', short(config.author, 200)],
@@ -67,6 +69,15 @@ export const imageDigestPage: Page = {
     return { title: `${short(found.name, 100)}@${found.digest.slice(0, shownDigest)}`, body, json };
   },
 };
+
+/** The indexes that list the manifest, far enough from each other to be pressed. */
+function indexLinks({ name, indexes }: Details): Html {
+  const more = indexes.length - shownIndexes;
+  return html`<div class="choices">
+    ${indexes.slice(0, shownIndexes).map((each) => digestLink(name, each))}
+    ${more > 0 && html`<span class="quiet">and ${countText(more)} more</span>`}
+  </div>`;
+}
 
 function wordsHtml(words: readonly string[]): Html | false {
   return words.length > 0 && html`<code>${short(words.join(' '), maxCommandLength)}</code>`;

@@ -12,7 +12,7 @@ const path = '/console/claims';
 /** Names without content that the account still keeps from upstreams. */
 export const claimsPage: Page = {
   path: '/claims',
-  section: undefined,
+  section: 'packages',
   action: 'admin',
   show: async ({ api, query: asked, now }) => {
     const query = given(asked, 'q', 'cursor');
@@ -43,7 +43,7 @@ export const claimsPage: Page = {
 /** Releases a claim, after a warning. */
 export const claimReleasePage: Page = {
   path: '/claims/release',
-  section: undefined,
+  section: 'packages',
   action: 'admin',
   show: (call) => Promise.resolve(warning(call)),
   send: async ({ api, form }) => {

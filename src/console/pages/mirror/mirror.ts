@@ -33,7 +33,7 @@ export const mirrorPage: Page = {
         ${figure('Fetched', sizeHtml(sum((week) => week.received_bytes)), 'in 7 days')}
         ${figure('Waiting saved', durationText(sum((week) => week.saved_seconds)), 'in 7 days, about')}
       </dl>
-      <p class="quiet">
+      <p class="quiet" ${items.some(({ cached }) => !cached) && html`data-refresh="5000"`}>
         Of all instances, added up once a minute. <a href="/console/prefetch">Prefetch from a file</a> fetches what
         builds will need.
       </p>

@@ -65,7 +65,7 @@ export const upstreamPage: Page = {
 
 function factsOf(upstream: UpstreamItem, now: number): Html {
   const { kind, name, url, accounts, breaker, requests, saved, cached, audits_without_data: audits } = upstream;
-  return html`<p class="quiet">
+  return html`<p class="quiet" ${!cached && html`data-refresh="5000"`}>
       Requests, answer times and savings count from the start of this instance ${ago(upstream.since, now)}, with all of
       its workers.
     </p>
@@ -224,7 +224,6 @@ async function entriesPart(call: PageCall, upstream: UpstreamItem): Promise<Html
     return html`${filterForm(address, filter)}
       <p class="field-error" role="alert">${found}</p>`;
   const selection = may(call.principal, 'delete') ? new Selection(call, 'entry') : undefined;
-  const uncounted = query['name'] ? 'More than 10,000 entries' : 'They are being counted; look again in a minute.';
   const entries = list({
     ...address,
     filter,
@@ -235,7 +234,13 @@ async function entriesPart(call: PageCall, upstream: UpstreamItem): Promise<Html
       <button class="danger" formaction="${address.path}/drop">Drop the selected entries…</button>
     </p>`,
   });
-  return html`${totalLine(found.total, 'entry', 'entries', uncounted)} ${entries}`;
+  const isUncountable = found.total === null && query['name'];
+  return html`${
+    isUncountable
+      ? html`<p class="quiet">More than 10,000 entries</p>`
+      : totalLine(found.total, 'entry', 'entries', 'They are being counted; look again in a minute.')
+  }
+  ${entries}`;
 }
 
 function entryTable(

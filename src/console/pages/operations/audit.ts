@@ -1,9 +1,10 @@
-import { eventTexts, eventTypes } from '../../../events/event.ts';
+import { eventTexts } from '../../../events/event.ts';
 import { eventList } from '../../../api/framework/schemas.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
 import { eventRows } from './event-rows.ts';
+import { eventGroups } from './event-words.ts';
 
 const filters = ['type', 'actor', 'subject', 'since', 'until'] as const;
 
@@ -28,10 +29,9 @@ export const auditPage: Page = {
 };
 
 function filterForm({ query }: PageCall): Html {
-  const groups = [...new Set(eventTypes.map((each) => `${each.split('.', 1)[0]!}.*`))];
-  const options: [type: string, text: string][] = [
+  const options: (readonly [type: string, text: string])[] = [
     ['', 'all'],
-    ...groups.map((each): [string, string] => [each, `all of ${each}`]),
+    ...eventGroups,
     ...Object.entries(eventTexts).map(([type, text]): [string, string] => [type, `${text} (${type})`]),
   ];
   return html`<form class="filter">

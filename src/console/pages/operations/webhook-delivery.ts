@@ -4,6 +4,7 @@ import { ago, copyable, countText, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { Page, Redirect } from '../../framework/page.ts';
 import { facts } from '../../framework/table.ts';
+import { eventsText } from './event-words.ts';
 
 type Attempt = Omit<z.input<typeof webhookTest>, 'id'>;
 
@@ -47,12 +48,13 @@ export const deliveryPage: Page = {
   path: '/webhooks/:id/deliveries/:delivery',
   section: 'webhooks',
   action: 'admin',
+  hasSecrets: true,
   show: async ({ api, params, now }) => {
     const found = await api.call('getWebhookDelivery', deliveryDetails, { params });
     const webhook = `/console/webhooks/${params['id']!}`;
     const { last_attempt: last } = found;
     const body = html`${facts(
-        ['Event', found.type],
+        ['Event', eventsText([found.type])],
         ['State', html`${deliveryState(found.state)} after ${counted(found.attempts, 'attempt')}`],
         ['Made', ago(found.created_at, now)],
         found.next_attempt_at !== null && ['Next attempt', ago(found.next_attempt_at, now)],

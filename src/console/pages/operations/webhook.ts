@@ -14,6 +14,7 @@ import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '
 import { given } from '../../framework/links.ts';
 import { firstOf, list, Selection } from '../../framework/selection.ts';
 import { facts, table } from '../../framework/table.ts';
+import { eventsText } from './event-words.ts';
 import { attemptFacts, deliveryState } from './webhook-delivery.ts';
 import {
   secretView,
@@ -33,6 +34,7 @@ export const webhookPage: Page = {
   path: '/webhooks/:id',
   section: 'webhooks',
   action: 'admin',
+  hasSecrets: true,
   show: (call) => webhookView(call),
   send: async (call): Promise<PageView | Redirect | RefusedForm> => {
     const act = call.form.get('act') ?? '';
@@ -119,7 +121,7 @@ async function webhookView(call: PageCall, result?: Html): Promise<PageView> {
   const body = html`${factsOf(found, call.now)} ${result}
     <section>
       <h2>Deliveries of the last 14 days</h2>
-      ${deliveries(call, latest, query, form)}
+      ${waitingLine(latest.items)} ${deliveries(call, latest, query, form)}
       ${
         latest.items.length > 0 &&
         html`<form method="post" class="filter" action="${path}">
@@ -144,7 +146,7 @@ function factsOf(found: ShownWebhook, now: number): Html {
   const path = `/console/webhooks/${found.id}`;
   return html`${facts(
       ['Address', copyable(found.url)],
-      ['Events', html`${found.events.join(', ')}${found.operate && ', also those that concern no account'}`],
+      ['Events', html`${eventsText(found.events)}${found.operate && 'Also those that concern no account'}`],
       ['State', webhookState(found, now)],
       ['Created', ago(found.created_at, now)],
     )}
@@ -158,6 +160,16 @@ function factsOf(found: ShownWebhook, now: number): Html {
       <a href="${path}/secret">Rotate the secret…</a>
       <a href="${path}/delete">Delete…</a>
     </form>`;
+}
+
+/** Says that deliveries wait, on a page that is loaded again when one was attempted. */
+function waitingLine(items: z.input<typeof deliveryList>['items']): Html | undefined {
+  const waiting = items.filter(({ state }) => state === 'pending');
+  if (waiting.length === 0) return undefined;
+  const attempts = items.reduce((sum, each) => sum + each.attempts, 0);
+  return html`<p class="waiting" role="status" data-refresh="5000" data-version="${waiting.length}/${attempts}">
+    ${counted(waiting.length, 'delivery waits', 'deliveries wait')}. <a href="">Look again</a>
+  </p>`;
 }
 
 function deliveries(
@@ -189,7 +201,7 @@ function deliveries(
       return [
         selection.box(id, `${each.type} of ${at}`),
         ago(at, call.now),
-        each.type,
+        eventsText([each.type]),
         deliveryState(each.state),
         each.attempts,
         answerOf(each.last_attempt),
@@ -214,6 +226,7 @@ export const secretPage: Page = {
   path: '/webhooks/:id/secret',
   section: 'webhooks',
   action: 'admin',
+  hasSecrets: true,
   show: async (call) => {
     const { id, url } = await call.api.call('getWebhook', webhook, { params: paramsOf(call) });
     const body = html`<p>
@@ -235,6 +248,7 @@ export const deleteWebhookPage: Page = {
   path: '/webhooks/:id/delete',
   section: 'webhooks',
   action: 'admin',
+  hasSecrets: true,
   show: async (call) => {
     const params = paramsOf(call);
     const { id, url, events } = await call.api.call('getWebhook', webhook, { params });

@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { newWebhook, webhookList, type webhook } from '../../../api/webhooks/webhook-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { eventTexts, eventTypes } from '../../../events/event.ts';
+import { eventTexts } from '../../../events/event.ts';
 import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { ago, copyable, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
@@ -10,6 +10,7 @@ import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { choice, given } from '../../framework/links.ts';
 import { emptyText, filterForm, furtherPages, textField, type ListAddress } from '../../framework/list.ts';
 import { table } from '../../framework/table.ts';
+import { eventFields, eventsText } from './event-words.ts';
 
 export type ShownWebhook = z.input<typeof webhook>;
 
@@ -21,6 +22,7 @@ export const webhooksPage: Page = {
   path: '/webhooks',
   section: 'webhooks',
   action: 'admin',
+  hasSecrets: true,
   show: async (call) => {
     const query = given(call.query, 'q', 'state', 'event', 'sort', 'cursor');
     const list = { path, query };
@@ -46,7 +48,7 @@ function webhookTable(items: readonly ShownWebhook[], list: ListAddress, now: nu
     items.map((each) => [
       html`<a href="${path}/${each.id}">${webhookName(each)}</a>`,
       each.url,
-      each.events.join(', '),
+      eventsText(each.events),
       webhookState(each, now),
       ago(each.created_at, now),
     ]),
@@ -77,6 +79,7 @@ export const newWebhookPage: Page = {
   path: '/webhooks/new',
   section: 'webhooks',
   action: 'admin',
+  hasSecrets: true,
   show: (call) => Promise.resolve(newView(call, call.refused ?? new Form({ event: '*' }))),
   send: async (call) => {
     const { form, api } = call;
@@ -98,15 +101,6 @@ function newView({ principal }: PageCall, form: Form): PageView {
   return form.view('Create a webhook', body);
 }
 
-/** Each group before its members. */
-const eventChoices = [
-  ['*', 'all events'],
-  ...[...Map.groupBy(eventTypes, (type) => `${type.split('.', 1)[0]}.*`)].flatMap(([group, types]) => [
-    [group, `all of ${group}`] as const,
-    ...types.map((type) => [type, eventTexts[type], type] as const),
-  ]),
-] as const;
-
 /** The values of the fields. */
 export function webhookBody(form: URLSearchParams) {
   return { name: form.get('name') ?? '', url: (form.get('url') ?? '').trim(), events: form.getAll('event') };
@@ -120,7 +114,7 @@ export function webhookFields(form: Form): Html {
   };
   const name = { attributes: html`maxlength="100"`, hint: 'What it is for, such as: chat of the team.' };
   return html`${form.error('form')} ${form.input('name', 'Name', name)} ${form.input('url', 'Address', address)}
-  ${form.choices('Events', 'event', eventChoices, { errorOf: 'events' })}`;
+  ${eventFields(form)}`;
 }
 
 /** The errors of the fields; other errors are thrown again. */
