@@ -53,7 +53,7 @@ import { bundleRuns } from './056-bundle-runs.ts';
 import { bundleRevocations } from './057-bundle-revocations.ts';
 import { importMigrations } from './058-imports.ts';
 import { clientChecks } from './065-client-checks.ts';
-import { knownBadInUse } from './065-known-bad-in-use.ts';
+import { knownBadInUse } from './066-known-bad-in-use.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
