@@ -95,7 +95,10 @@ test('a source that is down fails with its reason and a code', async (t) => {
   const { bring } = await startImporting(t);
   const { code, stderr } = await bring(`${source.url.href}v3/index.json`);
   t.is(code, 1);
-  t.regex(stderr, /^failed: the list of names: The source 127\.0\.0\.1:\d+ (?:failed a moment ago: it )?cannot be reached/m);
+  t.regex(
+    stderr,
+    /^failed: the list of names: The source 127\.0\.0\.1:\d+ (?:failed a moment ago: it )?cannot be reached/m,
+  );
 });
 
 test('killed at any instant, it goes on where it was, and nothing is half there', async (t) => {
