@@ -73,30 +73,27 @@ async function write({ path, content, secret, exists, isSame }: Planned): Promis
   }
 }
 
-/** Rejects if another user than root can change the folder, or would be its owner. */
+/** Rejects if another user than root can change the folder, a folder above it, or a link that leads there. */
 async function refuseSharedFolder(folder: string): Promise<void> {
-  let path = await deepest(folder);
-  for (;;) {
-    const { uid, mode } = await stat(path);
+  for (const path of [...foldersFrom(folder), ...foldersFrom(await deepest(folder))]) {
+    const found = await lstat(path).catch(ifMissing);
+    if (!found) continue;
+    const { uid, mode } = found;
     if (uid !== 0) {
-      throw new OtherOwner(
-        '--write',
-        path,
-        uid,
-        'root: its owner could not use the files, or could change what root wrote.',
-      );
+      const reason = 'root: its owner could not use the files, or could change what root wrote.';
+      throw new OtherOwner('--write', path, uid, reason);
     }
-    const isSticky = (mode & 0o1000) !== 0;
-    if ((mode & 0o022) !== 0 && !isSticky) {
-      throw new DomainError(
-        'Invalid',
-        `--write: other users may change ${path}, so root writes nothing there. Name another folder.`,
-      );
+    // In a folder with the sticky bit, such as /tmp, others cannot replace a file of root.
+    if (!found.isSymbolicLink() && (mode & 0o022) !== 0 && (mode & 0o1000) === 0) {
+      const message = `--write: other users may change ${path}, so root writes nothing there. Name another folder.`;
+      throw new DomainError('Invalid', message);
     }
-    const above = dirname(path);
-    if (above === path) return;
-    path = above;
   }
+}
+
+function foldersFrom(path: string): string[] {
+  const above = dirname(path);
+  return above === path ? [path] : [path, ...foldersFrom(above)];
 }
 
 /** The folder, or the one above it that exists, without links. */

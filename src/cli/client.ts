@@ -91,7 +91,8 @@ export function addClient(program: Command, environment: Environment, terminal: 
         client: kind as ClientKind,
         form: place.form,
         host: new URL(addressesOf(place.url, environment).registry).host,
-        registry: plain(registry ?? registriesOf(upstreams, account)[0] ?? 'docker.io', '--registry'),
+        registry: registry === undefined ? undefined : plain(registry, '--registry'),
+        registries: registriesOf(upstreams, account),
         denied: denied === undefined ? undefined : referenceIn(denied),
       };
       const check = await startClientCheck({ ...core, protocols }, wanted);

@@ -25,8 +25,9 @@ interface WantedCheck {
   form: ClientForm;
   /** The host of this server, for names that begin with it. */
   host: string;
-  /** The registry through which an image is asked for. */
-  registry: string;
+  /** The registries that the account gets through this server, and that of them through which an image is asked for. */
+  registries: readonly string[];
+  registry: string | undefined;
   /** A name that a policy refuses: the check then waits for a request for it. */
   denied: { name: string; reference: string } | undefined;
 }
@@ -35,14 +36,19 @@ interface WantedCheck {
 export const plainName = /^[a-z0-9][\w./:@+-]*$/i;
 
 /**
- * Starts a check. With `denied`, throws `Invalid` if no policy refuses that to the account now: the check would show nothing.
+ * Starts a check. Throws `Invalid` for a registry that is not mirrored; with `denied`, if no policy refuses that to the account now: the check would show nothing.
  */
 export async function startClientCheck(parts: ClientCheckParts, wanted: WantedCheck): Promise<ClientCheck> {
-  const { accountId, client, form, host, registry, denied } = wanted;
+  const { accountId, client, form, host, registries, denied } = wanted;
   const { isFeed } = clients[client];
   const { kind } = protocolWords.find(({ hasIndex }) => hasIndex === isFeed)!;
   const prefix = form === 'prefix' && !isFeed ? `${host}/` : '';
   if (!denied) {
+    const registry = wanted.registry ?? registries[0];
+    if (!isFeed && (registry === undefined || !registries.includes(registry))) {
+      const message = `This server mirrors no registry ${registry ?? ''} for this account. It mirrors: ${registries.join(', ') || 'none'}.`;
+      throw new DomainError('Invalid', message);
+    }
     const own = isFeed ? 'entrepot-check.' : `${registry}/entrepot-check/`;
     const reference = isFeed ? '1.0.0' : 'latest';
     return parts.checks.start({ accountId, client, kind, reference, denied: null }, (id) => prefix + own + id);
@@ -96,7 +102,8 @@ function conclusions(check: ClientCheck, requests: readonly NotedRequest[]): Rec
       ? 'The client asks this server, which refused. The line must have said "not had, as it must be": otherwise the client has another way, such as a fallback or a second source.'
       : 'The client uses this server. The line itself fails: there is no such content.',
     refused: `The client asks this server, and was refused. ${why}: ${refusal?.reason ?? requests.findLast((each) => !isOther(each))?.reason ?? ''}`,
+    served: 'This server sent it: no policy refuses it any more.',
     unused:
-      'No request has come: the client asks another server, does not read this configuration, or cannot reach this server.',
+      'No request for the name has come: the client asks another server, does not read this configuration, cannot reach this server, or, as podman does, stops before the name because it has no credential.',
   };
 }

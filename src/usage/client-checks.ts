@@ -42,8 +42,11 @@ export interface ClientCheck {
   expiresAt: number;
 }
 
-/** How a check stands. `refused`: the client asks here, and has no valid credential for it. `unused`: it did not ask here. */
-export const checkStates = ['waiting', 'used', 'refused', 'unused'] as const;
+/**
+ * How a check stands. `refused`: the client asks here, and has no valid credential for it. `served`: it got what a policy refused
+ * when the check began. `unused`: it did not ask here.
+ */
+export const checkStates = ['waiting', 'used', 'refused', 'served', 'unused'] as const;
 export type CheckState = (typeof checkStates)[number];
 
 /** How long a check takes requests, and how long it is kept; milliseconds. */
@@ -56,6 +59,8 @@ const maxRequests = 20;
 /** Most different requests in memory until the next flush. Further ones are lost. */
 const maxUnwritten = 200;
 const maxText = 255;
+/** Most checks, of all accounts, that wait for a name which a policy refuses. */
+const maxAwaited = 1000;
 
 const canary = /\bentrepot-check[./]([0-9a-f]{32})\b/;
 
@@ -122,12 +127,12 @@ export class ClientChecks {
     return made;
   }
 
-  /** A check of the account, or of any account, and its requests, the first ones first. `NotFound` if there is none. */
+  /** A check of the account and its requests, the first ones first. `NotFound` if there is none. */
   async read(id: string, accountId: number): Promise<{ check: ClientCheck; requests: NotedRequest[] }> {
     await this.flush().catch(() => undefined);
     const found = await this.#database.get<Omit<ClientCheck, 'denied'> & { denied: string | null }>(
       `SELECT id, account_id AS accountId, client, name, reference, denied, created_at AS createdAt,
-        expires_at AS expiresAt FROM client_checks WHERE id = ? AND account_id = ? AND created_at > ?`,
+        expires_at AS expiresAt FROM client_checks WHERE id = ? AND account_id = ? AND expires_at > ?`,
       [id, accountId, this.now() - keepFor],
     );
     if (!found) throw new DomainError('NotFound', 'This account has no such check. Checks are kept for a day.');
@@ -175,8 +180,9 @@ export class ClientChecks {
       Pick<ClientCheck, 'id' | 'accountId' | 'reference' | 'expiresAt'> & { kind: string; denied: string }
     >(
       `SELECT id, account_id AS accountId, kind, reference, denied, expires_at AS expiresAt FROM client_checks
-       WHERE denied IS NOT NULL`,
-      [],
+       WHERE expires_at > ? AND denied IS NOT NULL LIMIT ${maxAwaited}`,
+      // The same value for a minute, so that the rows come from memory.
+      [now - (now % 60_000)],
       { lag: 2000 },
     );
     for (const { id, accountId, kind, reference, denied, expiresAt } of rows) {
@@ -232,7 +238,7 @@ export class ClientChecks {
 
   /** Deletes old checks with their requests, up to 200. */
   async deleteOld(): Promise<void> {
-    const sql = 'SELECT id FROM client_checks WHERE created_at <= ? LIMIT 200';
+    const sql = 'SELECT id FROM client_checks WHERE expires_at <= ? LIMIT 200';
     const ids = (await this.#database.select<{ id: string }>(sql, [this.now() - keepFor])).map(({ id }) => id);
     if (ids.length === 0) return;
     await this.#database.transaction(async (tx) => {
@@ -262,8 +268,14 @@ function isUse({ accountId, denied }: ClientCheck, { status, accountId: by }: Ch
   return by === accountId && (denied ? status !== 401 : status === 404);
 }
 
+/** Whether a request got what a policy should refuse. Lists of a package, which have no version in their path, are sent. */
+function isServed({ denied, reference }: ClientCheck, { status, path }: CheckedRequest): boolean {
+  return denied !== null && status < 400 && path.toLowerCase().includes(reference.toLowerCase());
+}
+
 /** How a check stands at the time `now`. */
 export function checkState(check: ClientCheck, requests: readonly CheckedRequest[], now: number): CheckState {
+  if (requests.some((each) => isServed(check, each))) return 'served';
   if (requests.some((each) => isUse(check, each))) return 'used';
   if (now < check.expiresAt) return requests.some(isRefusal) ? 'refused' : 'waiting';
   return requests.length > 0 ? 'refused' : 'unused';

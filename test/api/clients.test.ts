@@ -139,7 +139,7 @@ test('a check belongs to its account, and shows nothing of the clients of others
   t.regex(both['conclusion'], /another account/);
 });
 
-test('the name of a check is asked of no upstream, and can be pushed by nobody', async (t) => {
+test('the name of a check is asked of no upstream', async (t) => {
   const { feed, registry, server } = await startMirrors(t);
   const [image, id] = [await start(server, { client: 'docker' }), await start(server, { client: 'dotnet' })];
   t.is((await server.fetch(`/v2/registry.test/${nameIn(image)}/manifests/latest`)).status, 404);
@@ -180,10 +180,17 @@ test('a check of what a policy refuses waits for a request for it, and needs a p
   const lib = await start(server, { client: 'dotnet', denied: { name: 'Lib', reference: '1.0.0' } });
   await server.fetch('/v3/package/lib/index.json');
   t.is((await inState(server, lib, 'used'))['state'], 'used', 'lists hide the version, so clients ask no further');
+  // A policy that has ended.
+  const late = await start(server, { client: 'podman', denied });
+  t.is((await putPolicy(server, {})).status, 200);
+  t.is((await server.fetch('/v2/team/app/manifests/v1?ns=registry.test')).status, 200);
+  t.is((await inState(server, late, 'served'))['state'], 'served');
+  t.is((await putPolicy(server, { mode: 'enforce', rules })).status, 200);
   // What other accounts ask for is not shown.
   const other = await start(server, { client: 'podman', denied });
   await server.fetch('/v2/registry.test/team/app/manifests/v1', { token: await tokenOf(server, ['read'], 'team') });
   t.is((await read(server, other))['requests'].length, 0);
+  for (const registry of ['gcr.io', 'a b']) t.is((await send({ client: 'podman', registry })).status, 400, registry);
   for (const name of ['a b', '$(id)', "a'b", 'x'.repeat(256), ''])
     t.is((await send({ client: 'podman', denied: { name, reference: 'v1' } })).status, 400, name);
 });

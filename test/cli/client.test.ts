@@ -94,7 +94,15 @@ testAsRoot('root writes nothing where another user could change it', async (t) =
   await chown(owned, nobody, nobody);
   await chmod(shared, 0o777);
   await symlink(join(owned, 'below'), join(folder, 'link'));
-  for (const place of [owned, join(owned, 'below'), join(owned, 'new/folder'), join(folder, 'link')]) {
+  await mkdir(join(folder, 'own'));
+  await symlink(join(folder, 'own'), join(owned, 'back'));
+  for (const place of [
+    owned,
+    join(owned, 'below'),
+    join(owned, 'new/folder'),
+    join(folder, 'link'),
+    join(owned, 'back'),
+  ]) {
     const { code, stderr } = await client('dotnet', '--write', place);
     t.is(code, 1);
     t.regex(stderr, /--write: \S+ belongs to the user 65534.* Type: sudo -u '#65534' .*client dotnet --write/);
@@ -237,7 +245,7 @@ for (const dialect of dialects) {
     t.regex(heard.stderr, /was refused\. Its credential is wrong/);
 
     t.is(await check('containerd', '--wait', '1s'), 1);
-    t.regex(heard.stderr, /No request has come/);
+    t.regex(heard.stderr, /No request for the name has come/);
     t.is(await check('containerd', '--wait', '1d'), 1);
     t.regex(heard.stderr, /--wait: expected a time such as 5m, at most 15m/);
     t.is(await check('podman', '--denied', 'docker.io/team/app:v1'), 1);

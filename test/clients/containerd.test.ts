@@ -57,16 +57,19 @@ withContainerd('containerd pulls with a token by the lines of the page Connect',
   await push(server, 'team/app:1.0');
   const { host } = new URL(server.url);
   const token = await tokenOf(server, ['read']);
-  const page = await (await Visitor.signedIn(server)).page('/console/connect');
+  const visitor = await Visitor.signedIn(server);
+  const page = await visitor.page('/console/connect');
+  const prefixes = await visitor.page('/console/connect?form=prefix');
   const hosts = join(folder.path, 'certs.d');
   const home = join(folder.path, 'containerd');
   const ctr = await startContainerd(t, home, hosts);
   const has = async (name: string, namespace = 'default') =>
     t.regex(await ctr.run('--namespace', namespace, 'images', 'list'), new RegExp(`${name} .*${image.digest}`));
 
-  const file = linesOf(page, 'the file hosts.toml');
+  const label = (name: string) => `the file /etc/containerd/certs.d/${name}/hosts.toml`;
+  const file = linesOf(page, label('docker.io'));
+  t.is(linesOf(prefixes, label(host)), file);
   for (const name of ['docker.io', host]) {
-    t.true(page.includes(`<code>/etc/containerd/certs.d/${name}/`));
     await mkdir(join(hosts, name), { recursive: true });
     await writeFile(join(hosts, name, 'hosts.toml'), file);
   }

@@ -85,7 +85,8 @@ const clientCheck = z
     client: kind,
     line: z.string().meta({ description: 'To run on the machine of the client' }),
     state: z.enum(checkStates).meta({
-      description: 'used: it asks this server; refused: it does, without a valid credential; unused: no request came',
+      description:
+        'used: it asks this server; refused: it does, without a valid credential; served: it got what a policy refused when the check began; unused: no request came',
     }),
     conclusion: z.string(),
     created_at: time,
@@ -175,10 +176,18 @@ export function clientOperations(parts: ClientParts): Operation[] {
       status: 201,
       answer: clientCheck,
       run: async ({ principal, body }) => {
-        const { client, form: wanted, registry = registries(principal)[0] ?? 'docker.io', denied } = body;
+        const { client, form: wanted, registry, denied } = body;
         const host = new URL(urlsNow().registry).host;
         const { accountId } = principal;
-        const check = await startClientCheck(parts, { accountId, client, form: wanted, host, registry, denied });
+        const check = await startClientCheck(parts, {
+          accountId,
+          client,
+          form: wanted,
+          host,
+          registry,
+          registries: registries(principal),
+          denied,
+        });
         return checkItem(check, [], check.createdAt);
       },
     }),

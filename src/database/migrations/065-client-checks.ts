@@ -23,7 +23,7 @@ export const clientChecks: Migration[] = [
     name: '065-2-client-checks-account',
     sql: 'CREATE INDEX client_checks_account ON client_checks (account_id, expires_at)',
   },
-  { name: '065-3-client-checks-age', sql: 'CREATE INDEX client_checks_age ON client_checks (created_at)' },
+  { name: '065-3-client-checks-end', sql: 'CREATE INDEX client_checks_end ON client_checks (expires_at)' },
   {
     name: '065-4-client-check-requests',
     sql: `CREATE TABLE client_check_requests (
