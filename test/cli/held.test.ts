@@ -43,6 +43,13 @@ test('policy held lists what an account does not get yet, on lines and as JSON',
     `hold\tlib\t1.1.0\t${until}\tage\taccount\tbelow a visible version\t${reason}`,
     'deny\tlib\t1.0.0\t-\tno-one\taccount\tbelow a visible version\tthe rule no-one denies it',
   ];
+  const explain = async (...words: string[]) =>
+    (await entrepot(environment, 'explain', 'Lib', '1.1.0', ...words)).stdout;
+  const held = `hold: ${reason}\nrule: age, in the policy of the account\nuntil: ${until}\n`;
+  t.true((await explain()).startsWith(held), await explain());
+  t.true((await explain('--at', new Date(Date.parse(until) - 1).toISOString())).startsWith(held));
+  t.regex(await explain('--at', until), /^allow\n/);
+  t.regex(await explain('--account', 'team'), /^allow\n/, 'its policy is another one');
   const listed = await policy('held', '--match', 'LIB');
   t.deepEqual([listed.code, listed.stderr], [0, '']);
   t.deepEqual(listed.stdout.trimEnd().split('\n'), lines);
