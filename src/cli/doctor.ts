@@ -180,8 +180,8 @@ async function examineLists({ knownBad }: Core, now: number): Promise<CheckResul
 
 /** The first content in use that a list names: packages with versions, images with digests. */
 function usedText(inUse: Awaited<ReturnType<Core['knownBad']['states']>>[number]['inUse']): string {
-  const texts = inUse.slice(0, maxUsed).map(({ id, kind, name, references, digests }) => {
-    const some = kind === 'package' ? references : digests;
+  const texts = inUse.slice(0, maxUsed).map(({ id, name, references, digests }) => {
+    const some = references.some((each) => digests.includes(each)) ? digests : references;
     return `${name} ${some.join(', ')} (${id})`;
   });
   const more = inUse.length - texts.length;

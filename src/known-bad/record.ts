@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { NameSet } from '../accounts/names.ts';
 import { isDigest } from '../runtime/digest.ts';
 import { ListRefused, type BadDetail, type BadKind } from './entry.ts';
 
@@ -70,6 +71,9 @@ const osvRecord = z.object({
     .nullish(),
 });
 
+/** Matches patterns for all images only. A list that refuses everything is a mistake, or an attack. */
+const anyImage = 'some.test/name/that/no/list/mentions';
+
 /** Of an own entry, each digest, each image and each range of a package is bad by itself. */
 const ownRecord = z.strictObject({
   id,
@@ -80,7 +84,14 @@ const ownRecord = z.strictObject({
     .max(maxAffected)
     .default([]),
   images: z
-    .array(name.regex(/^[^\s\p{Cc}]+$/u, 'expected names or patterns of images'))
+    .array(
+      name
+        .regex(/^[^\s\p{Cc}]+$/u, 'expected names or patterns of images')
+        .refine(
+          (pattern) => !new NameSet([pattern]).includes(anyImage),
+          'expected a pattern that does not mean all images',
+        ),
+    )
     .max(maxAffected)
     .default([]),
   packages: z

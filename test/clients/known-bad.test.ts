@@ -4,6 +4,7 @@ import test from 'ava';
 import { temporaryFolder } from '../support/clients/clients.ts';
 import { containerClient } from '../support/clients/container-clients.ts';
 import { dotnet } from '../support/clients/dotnet.ts';
+import { pullers, startPuller } from '../support/clients/puller.ts';
 import { testWith } from '../support/clients/test-with.ts';
 import { applyPolicy, runJob } from '../support/inside.ts';
 import { linesOf, osv } from '../support/known-bad.ts';
@@ -80,3 +81,19 @@ testWith('skopeo')('skopeo prints the ID and the reason of an image that a list 
     t.regex(printed, /it is known to be bad \(SEC-12\): it mines coins/, reference);
   }
 });
+
+for (const client of ['docker', 'podman', 'containerd'] as const) {
+  testWith(pullers[client])(`${client} prints the ID and the reason of an image that a list names`, async (t) => {
+    const registry = await startUpstreamRegistry(t);
+    const { manifest } = registry.image('team/app', 'latest');
+    const file = join(folder.path, `own-${client}.json`);
+    await writeFile(file, linesOf([{ id: 'SEC-12', reason: 'it mines coins', digests: [manifest.digest] }]));
+    const server = await startTestServer(t, { upstreams: [registry.settings('registry.test')] });
+    await applyPolicy(server, { knownBad: { lists: [{ name: 'own', file }] } });
+    await runJob(server, 'known-bad');
+    const puller = await startPuller(t, client, folder.path, server);
+    const name = `${new URL(server.url).host}/registry.test/team/app`;
+    for (const reference of [':latest', `@${manifest.digest}`])
+      t.regex(await puller.fails(`${name}${reference}`), /it is known to be bad \(SEC-12\): it mines coins/, reference);
+  });
+}

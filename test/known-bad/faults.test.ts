@@ -72,6 +72,7 @@ const badFiles: [what: string, bytes: Buffer | string, reason: RegExp, limits?: 
   ['too many versions', linesOf([osv('MAL-1', 'a', { affected: [{ versions: Array.from({ length: 10_001 }, String) }] })]), /versions: .*10000/],
   ['too long a name', linesOf([osv('MAL-1', 'n'.repeat(256))]), /^has a record with a name of more than 255 characters: MAL-1$/],
   ['an unknown key', linesOf([{ id: 'S-1', digest: 'x', packages: [] }]), /record 1: Unrecognized key: "digest"/],
+  ['a record that names all images', linesOf([{ id: 'S-1', images: ['a/*'] }, { id: 'S-2', images: ['*/*'] }]), /line 2: images\.0: expected a pattern that does not mean all images$/],
   ['a wrong digest', linesOf([{ id: 'S-1', digests: ['sha256:abc'] }]), /digests\.0: expected sha256:<64 hex>/],
   ['a wrong range', linesOf([{ id: 'S-1', packages: [{ id: 'a', versions: '1.0 - 2.0' }] }]), /packages\.0\.versions: expected a range/],
 ]; // prettier-ignore

@@ -16,3 +16,16 @@ test('the policies in docs/policy.md are valid, and refuse no old content that t
     t.false(refusesAll(layer, Date.now()), each);
   }
 });
+
+test('each defect in docs/policy.md has the test that it names', async (t) => {
+  const folder = join(import.meta.dirname, '../..');
+  const text = await readFile(join(folder, 'docs/policy.md'), 'utf8');
+  const rows = [...text.matchAll(/^\| [^|]+ \| `([\w-]+\/[\w-]+)`: ([^|]+?) +\|$/gm)];
+  t.true(rows.length >= 30, `${rows.length}`);
+  for (const [, file, title] of rows) {
+    const source = await readFile(join(folder, `test/${file}.test.ts`), 'utf8');
+    const titles = [...source.matchAll(/\b(?:test|test\.serial|testWith\([^)]*\))\(\s*(['`])((?:[^\\]|\\.)*?)\1,/g)];
+    const plain = titles.map(([, , each]) => each!.replace('${dialect}: ', ''));
+    t.true(plain.includes(title!), `${file}: ${title}`);
+  }
+});
