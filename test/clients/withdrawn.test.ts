@@ -5,6 +5,7 @@ import { createLayout, sha256, type Image } from '../support/builders/images.ts'
 import { temporaryFolder } from '../support/clients/clients.ts';
 import { containerClient } from '../support/clients/container-clients.ts';
 import { dotnet, sourceName, type Dotnet } from '../support/clients/dotnet.ts';
+import { startPuller } from '../support/clients/puller.ts';
 import { testWith } from '../support/clients/test-with.ts';
 import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
 import { until } from '../support/until.ts';
@@ -87,8 +88,10 @@ testWith('dotnet')('dotnet restores versions, and an id, that the upstream has d
 testWith(
   'skopeo',
   'podman',
+  'dockerd',
+  'ctr',
   'umoci',
-)('skopeo and podman pull a tag that the upstream has deleted', async (t) => {
+)('skopeo, podman, docker and containerd pull a tag that the upstream has deleted', async (t) => {
   const hosts = [upstream.host, mirror.host];
   const skopeo = await containerClient('skopeo', join(folder.path, 'skopeo'), hosts);
   const podman = await containerClient('podman', join(folder.path, 'podman'), hosts);
@@ -107,6 +110,11 @@ testWith(
   await podman.run('rmi', '--all', '--force');
   await podman.run('pull', '--quiet', name);
   t.is((await podman.run('image', 'inspect', '--format', '{{.Digest}}', name)).trim(), image.digest);
+  for (const client of ['docker', 'containerd'] as const) {
+    const puller = await startPuller(t, client, folder.path, mirror);
+    await puller.pull(name);
+    t.true((await puller.digest(name)).includes(image.digest), client);
+  }
   await skopeo.run('copy', '--preserve-digests', `docker://${name}`, `oci:${join(folder.path, 'copied')}:1`);
   t.is(sha256(await skopeo.run('inspect', '--raw', `docker://${name}`)), image.digest);
   t.regex(await skopeo.run('list-tags', `docker://${mirror.host}/up.test/team/app`), /"1"/);

@@ -191,7 +191,8 @@ test('a tag is denied by the digest that it has now at its upstream, and one tha
   await putPolicy(server, { rules: [{ name: 'named', images: ['*'], tags: ['latest'], verdict: 'deny' }] });
   const asked = registry.requests().length;
   server.clock.now += 2000;
-  t.is(await statusOf('latest'), 403);
+  for (const path of [manifestPath('latest'), '/v2/team/app/manifests/latest?ns=registry.test'])
+    t.is((await server.fetch(path)).status, 403, path);
   t.is(registry.requests().length, asked, 'no digest would open it');
   t.is(await statusOf(next), 200);
 });
