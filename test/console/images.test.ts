@@ -84,6 +84,10 @@ test('images are listed with their origin, and an image has a row for each tag, 
     await (await visitor.fetch('/console/images/docker.io%2Fnone')).text(),
     /not stored here\. The image of an upstream/,
   );
+  for (let number = 1; number <= 51; number += 1) await put(`v${number}`);
+  const pulled = await visitor.page('/console/images/team%2Fapp');
+  t.notRegex(pulled, /value="latest"/, 'it is on another page of the list');
+  t.regex(pulled, /docker pull 127\.0\.0\.1:\d+\/team\/app:latest</);
 });
 
 test('the page of a digest has layers, commands, platforms, referrers and annotations; untagged manifests have theirs', async (t) => {

@@ -133,10 +133,29 @@ test('a search shows the newest release, as lists do, and marks what is vulnerab
   );
   const visitor = await Visitor.signedIn(server);
   t.regex(await visitor.page('/console/search?q=contoso'), /class="state bad">vulnerable: critical/);
+  const needs = (version: string) => [{ id: 'contoso.core', version }];
+  await feed.publish({
+    id: 'Fabrikam.Web',
+    dependencyGroups: [
+      { targetFramework: 'net8.0', dependencies: needs('1.0') },
+      { targetFramework: 'net9.0', dependencies: needs('2.0.0-beta.1') },
+      { targetFramework: 'net10.0', dependencies: needs('(1.0.0, )') },
+    ],
+  });
+  const page = await visitor.page('/console/packages/Fabrikam.Web?show=dependencies');
+  const marked = [...page.matchAll(/<h3>([^<]*)<\/h3>([^]*?)<\/ul>/g)].map(([, framework, list]) => [
+    framework,
+    list!.includes('vulnerable: critical'),
+  ]);
+  t.deepEqual(marked, [
+    ['net8.0', true],
+    ['net9.0', false],
+    ['net10.0', false],
+  ]);
 });
 
 test('a page that is not found says why, and leads to the name, to the search and to the explanation', async (t) => {
-  const server = await startTestServer(t);
+  const server = await startTestServer(t, { reserved: { packages: ['Fabrikam.*'] } });
   await new TestFeed(server).publish({ id: 'Contoso.Core' });
   await new TestRepository(server, 'team/app').image('1');
   const visitor = await Visitor.signedIn(server);
@@ -155,7 +174,14 @@ test('a page that is not found says why, and leads to the name, to the search an
   const manifest = await missing(`/console/images/team%2Fapp/${digest}`, reader);
   t.regex(manifest, /The image team\/app is here, but sha256:0+ is not[^]*href="\/console\/images\/team%2Fapp">/);
   t.notRegex(manifest, /Explain why/);
-  t.regex(await missing(`/console/images/team%2Fother/${digest}`), /team\/other is not stored here/);
+  const why = /team\/other is not stored here\. No upstream may be asked for team\/other, and it is not hosted here\./;
+  t.regex(await missing(`/console/images/team%2Fother/${digest}`), why);
+  t.regex(
+    await missing('/console/packages/Fabrikam.Secret'),
+    /Fabrikam\.Secret is reserved by fabrikam\.\*: no upstream is ever asked for it/i,
+  );
+  t.regex(await missing('/console/packages/Fabrikam.Secret', reader), /has a page after its first download/);
+  t.regex(await missing('/console/packages/no%20name'), /not stored here/);
   const nothing = await visitor.page('/console/search?q=Contoso.Typo');
   t.regex(nothing, /href="\/console\/explain\?kind=package&amp;name=Contoso\.Typo">Explain a name/);
   t.notRegex(await reader.page('/console/search?q=Contoso.Typo'), /Explain a name/);

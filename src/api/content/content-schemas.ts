@@ -56,7 +56,9 @@ export const packageVersionDetails = packageVersion
     dependency_groups: z.array(
       z.strictObject({
         target_framework: text.meta({ description: 'null: any framework' }),
-        dependencies: z.array(z.strictObject({ id: z.string(), range: z.string() })),
+        dependencies: z
+          .array(z.strictObject({ id: z.string(), range: z.string(), ...marks }))
+          .meta({ description: 'The marks are those of the lowest version of the range, which NuGet chooses' }),
       }),
     ),
     has_icon: z.boolean().meta({ description: 'Whether the package names an icon in it' }),

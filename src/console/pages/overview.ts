@@ -9,7 +9,7 @@ import { may } from '../framework/layout.ts';
 import type { Page, PageCall, PageView } from '../framework/page.ts';
 import { sparkline } from '../framework/plot.ts';
 import { facts } from '../framework/table.ts';
-import { marksOf } from './packages/findings.ts';
+import { marksOf } from './packages/marks.ts';
 import { datesFrom } from './account/usage.ts';
 import { connectLines } from './connect.ts';
 import { eventRows } from './operations/event-rows.ts';

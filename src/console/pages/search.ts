@@ -8,7 +8,7 @@ import { may } from '../framework/layout.ts';
 import type { Page, PageCall } from '../framework/page.ts';
 import { table } from '../framework/table.ts';
 import { explainPath } from './mirror/explain.ts';
-import { marksOf } from './packages/findings.ts';
+import { marksOf } from './packages/marks.ts';
 
 /** Most characters of a search; `/v1/search` refuses more. */
 const max = 200;

@@ -5,7 +5,7 @@ import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import { placeholders } from '../../database/database.ts';
 import { Collected } from '../../runtime/collected.ts';
 import { parseRange, satisfies, type VersionRange } from '../format/range.ts';
-import { parseVersion } from '../format/version.ts';
+import { parseVersion, versionKey } from '../format/version.ts';
 import { severities } from '../../mirror/policy/severities.ts';
 import { listAdvisories, maxOfAccount } from '../hosted/advisories.ts';
 import { deprecatedVersions } from '../hosted/deprecations.ts';
@@ -201,6 +201,15 @@ export function vulnerabilitiesOf(
 export function marksOfVersion({ byPackage }: FindingsOfAccount, id: string, version: string): Marks {
   const found = byPackage.get(packageKey(id))?.get(version);
   return marksOf(found ? [found] : []);
+}
+
+/** What is warned of at the lowest version of a range, which NuGet chooses for a dependency. Nothing for a range without one. */
+export function marksOfRange({ byPackage }: FindingsOfAccount, id: string, text: string): Marks {
+  const found = byPackage.get(packageKey(id));
+  const range = found && parseRange(text);
+  if (!range?.min || !range.minInclusive) return marksOf([]);
+  const lowest = versionKey(range.min);
+  return marksOf([...found!.values()].filter(({ version }) => keyOfVersion(version) === lowest));
 }
 
 /** What is warned of at the versions of a package. */

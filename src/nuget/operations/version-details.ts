@@ -17,7 +17,7 @@ import type { PackageSource } from '../source/package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import { readNuspec } from '../format/nuspec-reading.ts';
 import { severities } from '../../mirror/policy/severities.ts';
-import { vulnerabilitiesOf, type Findings } from './findings.ts';
+import { marksOfRange, vulnerabilitiesOf, type Findings, type FindingsOfAccount } from './findings.ts';
 import type { MirroredPackages } from '../upstream/mirrored-packages.ts';
 
 export interface DetailsParts {
@@ -35,8 +35,9 @@ const maxReadmeLength = 100_000;
 const maxNotesLength = 4000;
 /** Most bytes of a README that is read. */
 const readmeBytes = 2 ** 20;
-/** Most milliseconds that an answer waits for what an upstream says about a version. */
+/** Most milliseconds that an answer waits for what an upstream says about a version, and for the marks of its dependencies. */
 const patience = 1500;
+const markPatience = 300;
 
 /**
  * One version with its metadata, from the stored package itself. What an upstream says about a mirrored version (whether
@@ -54,7 +55,12 @@ export async function versionDetails(
   if (hosted) {
     const bytes = await readHosted(parts.feed, reader, id, hosted.version);
     const { deprecation, vulnerabilities = [] } = hosted.metadata;
-    return detailsOf(hosted, bytes, { deprecation, vulnerabilities, isKnown: true });
+    return detailsOf(
+      hosted,
+      bytes,
+      { deprecation, vulnerabilities, isKnown: true },
+      await parts.findings.within(markPatience, owner),
+    );
   }
   const found = key === undefined ? undefined : await parts.mirrored.version(owner, id, key);
   if (!found) throw versionNotFound(id, version);
@@ -64,7 +70,7 @@ export async function versionDetails(
     unlessDamaged(() => readPart(open, 'readme')),
     adviceOf(parts, owner, id, key!),
   ]);
-  return detailsOf(found, { nuspec: nuspec?.bytes, readme: readme?.bytes }, advice);
+  return detailsOf(found, { nuspec: nuspec?.bytes, readme: readme?.bytes }, advice, parts.findings.known(owner));
 }
 
 interface Parts {
@@ -133,6 +139,7 @@ async function detailsOf(
   row: VersionSummary & { id: string; upstream: string | null },
   { nuspec: nuspecBytes, readme }: Parts,
   advice: Advice,
+  known: FindingsOfAccount,
 ): Promise<Details> {
   const nuspec = nuspecBytes && (await readable(nuspecBytes));
   const metadata: Partial<VersionMetadata> = nuspec ? metadataOf(nuspec) : {};
@@ -162,7 +169,7 @@ async function detailsOf(
     min_client_version: metadata.minClientVersion ?? null,
     dependency_groups: groups.map(({ targetFramework, dependencies }) => ({
       target_framework: targetFramework ?? null,
-      dependencies: dependencies.map(({ id, range }) => ({ id, range })),
+      dependencies: dependencies.map(({ id, range }) => ({ id, range, ...marksOfRange(known, id, range) })),
     })),
     has_icon: nuspec?.icon !== undefined,
     readme: cut(text, maxReadmeLength) ?? null,

@@ -1,8 +1,10 @@
 import type { z } from 'zod';
+import { useList } from '../../../api/account/uses.ts';
 import { newToken, sessionList, token, tokenList } from '../../../api/framework/schemas.ts';
+import { nameKinds } from '../../../config/protocols.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { confirmForm, fieldErrors, Form } from '../../framework/form.ts';
-import { ago, copyable, lines } from '../../framework/format.ts';
+import { ago, copyable, counted, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, withValues } from '../../framework/links.ts';
@@ -17,6 +19,8 @@ const path = '/console/tokens';
 
 /** Most tokens that are revoked together. */
 const maxTogether = 200;
+/** Tokens whose uses a confirmation adds up. */
+const maxSummed = 20;
 
 /** The tokens of the account, and who is signed in with them. */
 export const tokensPage: Page = {
@@ -203,13 +207,7 @@ export const revokePage: Page = {
       </p>
       ${note}
       <ul>
-        ${found.map(
-          ({ id, name, last_used_at: used }) =>
-            html`<li>
-              <a href="/console/tokens/${id}"><strong>${name}</strong></a
-              >, last used ${ago(used, call.now)}
-            </li>`,
-        )}
+        ${await Promise.all(found.map((each, index) => revokedItem(call, each, index < maxSummed)))}
       </ul>
       ${found.some(({ id }) => isOwnToken(call, id)) && html`<p class="warning">One of them is the token that you use now: you will be signed out.</p>`}
       ${!(await hasOtherAdmin(call, new Set(chosen))) && html`<p class="warning">No other token of this account has the scope admin. Without one, only a command on the server makes tokens.</p>`}
@@ -226,6 +224,23 @@ export const revokePage: Page = {
     return { to: '/console/tokens', done: 'tokens-revoked' };
   },
 };
+
+/** A token that is going to be revoked, with what its clients did. */
+async function revokedItem({ api, now }: PageCall, { id, name, ...each }: Token, isSummed: boolean): Promise<Html> {
+  const usesOf = async (kind: string) =>
+    (await api.call('listUses', useList, { query: { token_id: each.publisher_id ?? id, kind } })).items;
+  const uses = isSummed ? (await Promise.all(nameKinds.map(usesOf))).flat() : [];
+  const sum = (read: (use: (typeof uses)[number]) => number) => uses.reduce((all, use) => all + read(use), 0);
+  const [downloads, uploads] = [sum((use) => use.downloads), sum((use) => use.uploads)];
+  return html`<li>
+    <a href="/console/tokens/${id}"><strong>${name}</strong></a
+    >, last used
+    ${ago(each.last_used_at, now)}${
+      uses.length > 0 &&
+      `; ${counted(downloads, 'download')} and ${counted(uploads, 'upload')} of ${counted(uses.length, 'name')} in 30 days`
+    }
+  </li>`;
+}
 
 /** Whether the visitor has signed in with the token. */
 export function isOwnToken({ principal }: PageCall, id: string): boolean {

@@ -37,7 +37,7 @@ export const imageDigestPage: Page = {
     const { name, digest } = params as { name: string; digest: string };
     const found = await api
       .call('getManifest', manifestDetails, { params: { name, reference: digest } })
-      .catch(explainMissing('container', name, digest));
+      .catch(explainMissing(call, 'container', name, digest));
     const { config, layers, children } = found;
     const mayDelete = may(principal, 'delete') && (found.origin === 'hosted' || may(principal, 'operate'));
     const body = html`<p><a href="${imagePath(found.name)}">${short(found.name, 255)}</a> ${originOf(found)}</p>

@@ -46,7 +46,7 @@ export const imagePage: Page = {
     const name = params['name']!;
     const found = await api
       .call('getContainer', containerDetails, { params: { name }, query: { daily: '1' } })
-      .catch(explainMissing('container', name));
+      .catch(explainMissing(call, 'container', name));
     const path = imagePath(found.name);
     const show = Object.hasOwn(parts, asked['show'] ?? '') ? (asked['show'] ?? '') : '';
     const mayDelete = may(call.principal, 'delete') && (found.origin === 'hosted' || may(call.principal, 'operate'));
@@ -88,15 +88,10 @@ async function tags(call: PageCall, found: Found, mayDelete: boolean): Promise<H
   const all = await api
     .call('listTags', tagList, { params: { name }, query: { attached: '0', ...kept, ...filters, order: sort } })
     .catch((error: unknown) => refusalOf(error, 'order'));
-  const newestTags = { order: 'newest', attached: '0', limit: '50' };
-  const latest = await api.call('listTags', tagList, { params: { name }, query: newestTags });
   const selection = mayDelete ? new Selection(call, 'tag') : undefined;
   const filter = textField(address, 'Tags that contain', 'q', maxFilterLength);
-  const newest = tagToPull(latest.items.map((each) => each.name));
-  const digest = latest.items.find((each) => each.name === newest)?.digest;
-  const params = { name, reference: digest ?? '' };
-  const pulled = digest && (await api.call('getManifest', manifestDetails, { params }).catch(undefinedIfGone));
-  return html`${pulled && pullLines(urls.registry, name, `:${newest}`, pulled)}
+  const pulled = await pulledTag(call, name);
+  return html`${pulled && pullLines(urls.registry, name, `:${pulled.tag}`, pulled.manifest)}
   ${
     typeof all === 'string'
       ? html`${filterForm(address, filter)}
@@ -122,9 +117,16 @@ async function tags(call: PageCall, found: Found, mayDelete: boolean): Promise<H
   }`;
 }
 
-/** Of tags, the newest first, the one that most people pull: `latest`, or the newest. */
-function tagToPull(tags: readonly string[]): string | undefined {
-  return tags.find((each) => each === 'latest') ?? tags[0];
+/** The tag that most people pull, with its manifest: `latest`, or the newest. Undefined if there is none, or it is not stored here. */
+async function pulledTag({ api }: PageCall, name: string) {
+  const manifestOf = (reference: string) =>
+    api.call('getManifest', manifestDetails, { params: { name, reference } }).catch(undefinedIfGone);
+  const latest = await manifestOf('latest');
+  if (latest) return { tag: 'latest', manifest: latest };
+  const query = { order: 'newest', attached: '0', limit: '1' };
+  const { items } = await api.call('listTags', tagList, { params: { name }, query });
+  const manifest = items[0] && (await manifestOf(items[0].digest));
+  return manifest && { tag: items[0]!.name, manifest };
 }
 
 const attachedTexts = { signature: 'signed', sbom: 'SBOM', attestation: 'attested' } as const;

@@ -172,21 +172,40 @@ function lastAnswer(
 
 /**
  * Replaces "not found" of a name, which can have many reasons, in the words of `kind`; with `reference`, of a version or digest of a
- * name that is here.
+ * name that is here. Visitors who may explain names are told the reason.
  */
-export function explainMissing(kind: string, name: string, reference?: string): (error: unknown) => never {
-  return (error) => {
+export function explainMissing(
+  call: PageCall,
+  kind: string,
+  name: string,
+  reference?: string,
+): (error: unknown) => Promise<never> {
+  return async (error) => {
     if (!(error instanceof DomainError) || !missing.has(error.name)) throw error;
     const { word } = protocolWords.find((each) => each.kind === kind)!;
     const [shown, of] = [short(name, 255), error.name !== 'NameUnknown' && reference && short(reference, 140)];
+    const why = of ? undefined : await whyMissing(call, kind, name, word);
     throw new DomainError(
       'NotFound',
       of
         ? `The ${word} ${shown} is here, but ${of} is not. It may be deleted, written wrong, hidden by a policy, or not downloaded yet.`
-        : `${shown} is not stored here. The ${word} of an upstream has a page after its first download, unless the settings keep its name from upstreams.`,
+        : `${shown} is not stored here. ${why ?? `The ${word} of an upstream has a page after its first download, unless the settings keep its name from upstreams.`}`,
       { detail: { explain: { kind, name: name.slice(0, 255), ...(of && { reference: of }) } } },
     );
   };
+}
+
+/** Undefined for a visitor who may not know it, and for what is no name. */
+async function whyMissing({ api, principal }: PageCall, kind: string, name: string, word: string) {
+  if (!may(principal, 'operate')) return undefined;
+  const query = { kind, name: name.slice(0, 255) };
+  const story = await api.call('explainName', nameExplanation, { query }).catch((error: unknown) => {
+    if (error instanceof DomainError) return undefined;
+    throw error;
+  });
+  // That an upstream can still have it is what visitors are told otherwise.
+  const isOpen = story?.origin.upstreams.some(({ rule, said_not_found: said }) => rule === 'asked' && !said);
+  return story && !isOpen ? conclusionOf(story, word) : undefined;
 }
 
 const missing = new Set(['NotFound', 'NameUnknown', 'ManifestUnknown']);

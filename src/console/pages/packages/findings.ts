@@ -1,29 +1,16 @@
 import { findingList } from '../../../api/content/content-schemas.ts';
 import { ago, countText, counted, originOf, short } from '../../framework/format.ts';
-import { html, type Html } from '../../framework/html.ts';
+import { html } from '../../framework/html.ts';
 import { choice, given, originChoice, packagePath, withQuery } from '../../framework/links.ts';
 import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
 import { userOf } from '../account/token.ts';
+import { marksOf } from './marks.ts';
 import { external } from './package-version.ts';
 
 const path = '/console/vulnerable';
 const kinds = { '': 'Vulnerable and deprecated', vulnerable: 'Vulnerable', deprecated: 'Deprecated' };
-
-/** What lists warn of. */
-interface ShownMarks {
-  severity: string | null;
-  deprecated: boolean;
-}
-
-/** What a list warns of, in words; nothing without a warning. */
-export function marksOf({ severity, deprecated }: ShownMarks): Html {
-  const mark = severity === 'high' || severity === 'critical' ? 'bad' : 'warn';
-  return html`${severity && html`<span class="state ${mark}">vulnerable: ${severity}</span> `}${
-    deprecated && html`<span class="state warn">deprecated</span>`
-  }`;
-}
 
 /** The versions with known vulnerabilities, and the deprecated ones, the worst first. */
 export const findingsPage: Page = {

@@ -7,6 +7,7 @@ import type { PageCall } from '../../framework/page.ts';
 import { facts } from '../../framework/table.ts';
 import { readmeHtml } from '../../framework/readme.ts';
 import { nugetConfigPart } from '../connect.ts';
+import { marksOf } from './marks.ts';
 
 type Details = z.input<typeof packageVersionDetails>;
 
@@ -141,9 +142,10 @@ export function dependencySection({ dependency_groups: groups }: Details): Html 
             ? html`<p class="quiet">No dependencies.</p>`
             : html`<ul>
                 ${shown.map(
-                  ({ id, range }) =>
+                  ({ id, range, ...marks }) =>
                     html`<li>
                       <a href="${packagePath(id)}">${short(id, 128)}</a> <span class="quiet">${short(range, 80)}</span>
+                      ${marksOf(marks)}
                     </li>`,
                 )}
               </ul>`

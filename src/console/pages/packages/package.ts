@@ -16,7 +16,7 @@ import { userSection } from '../account/token.ts';
 import { explainMissing, policySection } from '../mirror/explain.ts';
 import { eventRows } from '../operations/event-rows.ts';
 import { deprecationPath } from './deprecation.ts';
-import { marksOf } from './findings.ts';
+import { marksOf } from './marks.ts';
 import {
   dependencySection,
   installLines,
@@ -59,11 +59,11 @@ async function packageView(call: PageCall, asked: string | undefined): Promise<P
   const id = params['id']!;
   const found = await api
     .call('getPackage', packageDetails, { params: { id }, query: { daily: '1' } })
-    .catch(explainMissing('package', id));
+    .catch(explainMissing(call, 'package', id));
   const version = asked ?? found.latest_version ?? found.versions[0]!.version;
   const details = await api
     .call('getPackageVersion', packageVersionDetails, { params: { id, version } })
-    .catch(explainMissing('package', id, version));
+    .catch(explainMissing(call, 'package', id, version));
   const path = packagePath(found.id, asked === undefined ? undefined : version);
   const show = Object.hasOwn(tabs, call.query['show'] ?? '') ? (call.query['show'] ?? '') : '';
   const icon = `${packagePath(found.id, details.version)}/icon`;

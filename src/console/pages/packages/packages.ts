@@ -15,7 +15,7 @@ import {
 import type { Page } from '../../framework/page.ts';
 import { sparkline } from '../../framework/plot.ts';
 import { table } from '../../framework/table.ts';
-import { marksOf } from './findings.ts';
+import { marksOf } from './marks.ts';
 
 const path = '/console/packages';
 
