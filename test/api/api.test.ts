@@ -33,6 +33,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'POST /waivers/{id}/reject',
       'DELETE /waivers/{id}',
       'GET /upstreams/{id}/history',
+      'GET /account/counters',
       'GET /account/storage',
       'GET /findings',
       'GET /uses',

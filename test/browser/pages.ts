@@ -102,6 +102,7 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/tokens/find': { at: () => '/console/tokens/find', scopes: ['admin'] },
   '/tokens/:id': { at: ({ tokenId }) => `/console/tokens/${tokenId}`, scopes: ['admin'] },
   '/tokens/revoke': { at: ({ tokenId }) => `/console/tokens/revoke?id=${tokenId}`, scopes: ['admin'] },
+  '/sessions': { at: () => '/console/sessions', scopes: ['admin'] },
   '/sessions/:id': { at: ({ sessionId }) => `/console/sessions/${sessionId}`, scopes: ['admin'] },
   '/jobs': { at: () => '/console/jobs', scopes: ['operate'] },
   '/jobs/:name': { at: () => '/console/jobs/scrub', scopes: ['operate'] },

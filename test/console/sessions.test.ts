@@ -135,6 +135,16 @@ test('sessions that began at one time are each on one page of the list', async (
     cursor = page.next_cursor;
   }
   t.deepEqual([seen.length, new Set(seen).size], [3, 3]);
+
+  const visitors = await Promise.all([1, 2].map(() => Visitor.signedIn(server)));
+  const shown = async (path: string) =>
+    [...(await visitors[0]!.page(path)).matchAll(/href="\/console\/sessions\/[\w-]+"/g)].length;
+  t.is(await shown('/console/sessions'), 5);
+  t.notRegex(await visitors[0]!.page('/console/tokens'), /All sessions/);
+  for (let count = 0; count < 16; count += 1) await Visitor.signedIn(server);
+  t.regex(await visitors[0]!.page('/console/tokens'), /<a href="\/console\/sessions">All sessions/);
+  t.is(await shown('/console/tokens'), 20);
+  t.is(await shown('/console/sessions'), 21);
 });
 
 test('signing in gives a new session, so that a cookie from before is worth nothing', async (t) => {

@@ -1,18 +1,41 @@
 import test from 'ava';
+import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
 import { createToken, tokenOf } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
 import { until } from '../support/until.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { leadsTo, Visitor } from '../support/visitor.ts';
 
 const flat = (page: string) => page.replace(/\s+/g, ' ').replaceAll(/> </g, '><');
 
 test('the page of the storage counts what each clean-up would free, and runs it', async (t) => {
-  const server = await startTestServer(t, { retention: { packages: { keepVersions: 1 } } });
+  const up = await UpstreamFeed.start(t);
+  for (const [id, payloadBytes] of [
+    ['Old', 300_000],
+    ['New', 500_000],
+  ] as const) {
+    const nupkg = await makeNupkg({ id, version: '1.0.0', payloadBytes });
+    await up.offer({ id, versions: [{ version: '1.0.0', nupkg }] });
+  }
+  const server = await startTestServer(t, {
+    retention: { packages: { keepVersions: 1 } },
+    upstreams: [up.as('nuget.org')],
+  });
+  const now = Date.now();
+  for (const [id, days] of [
+    ['old', 91],
+    ['new', 89],
+  ] as const) {
+    server.clock.now = now - days * 86_400_000;
+    await (await server.fetch(`/v3/package/${id}/1.0.0/${id}.1.0.0.nupkg`)).arrayBuffer();
+  }
+  server.clock.now = now;
   const feed = new TestFeed(server);
   for (const version of ['1.0.0', '2.0.0', '3.0.0']) await feed.publish({ id: 'Some', version });
   const visitor = await Visitor.signedIn(server);
   const page = flat(await visitor.page('/console/storage'));
+  t.regex(page, />nuget\.org<\/a><\/th><td[^>]*><span[^>]*>80\d kB<\/span><\/td><td[^>]*><span[^>]*>30\d kB</);
   for (const name of ['retention', 'evict', 'gc']) {
     t.regex(page, new RegExp(`>${name}</a></th><td[^>]*>[^<]+</td><td[^>]*><span class="quiet">not counted<`), name);
   }
@@ -27,7 +50,7 @@ test('the page of the storage counts what each clean-up would free, and runs it'
   await until(async () => (await versions()) === 1);
 
   const reader = await Visitor.signedIn(server, await tokenOf(server, ['read']));
-  t.notRegex(await reader.page('/console/storage'), /What can be freed/);
+  t.notRegex(await reader.page('/console/storage'), /What can be freed|Mirrored content/);
   t.is((await reader.send('/console/storage', { run: 'gc' })).status, 403);
   t.notRegex(await (await reader.send('/console/storage', { act: 'count' })).text(), /nothing to do/);
   const limited = await createToken(server, ['read', 'operate'], 'default', { packages: ['Other.*'] });

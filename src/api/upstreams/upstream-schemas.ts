@@ -92,6 +92,7 @@ export const upstreamItem = z
         expired_documents: count.meta({
           description: 'Documents that are older than freshFor and staleFor together, and not served while it fails',
         }),
+        unused_bytes: bytes.meta({ description: 'Of `size_bytes`, content that no client has used for 90 days' }),
         as_of: time,
       })
       .nullable()

@@ -285,6 +285,7 @@ function itemOf(
           entries: cached.entries,
           size_bytes: cached.bytes,
           expired_documents: cached.expired,
+          unused_bytes: cached.unusedBytes,
           as_of: timeOf(cached.asOf),
         }
       : null,

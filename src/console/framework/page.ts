@@ -144,6 +144,7 @@ export const sections = [
     actions: ['admin'],
     pages: [
       { title: 'Find a token', path: '/console/tokens/find', actions: ['admin'] },
+      { title: 'Sessions', path: '/console/sessions', actions: ['admin'] },
       { title: 'Rules for a CI', path: '/console/publishers', actions: ['admin'] },
     ],
   },

@@ -21,7 +21,7 @@ import { auditPage } from './operations/audit.ts';
 import { ownTokenPage, ownTokensPage } from './account/own-tokens.ts';
 import { publisherPages } from './account/publishers.ts';
 import { findTokenPage, tokenPage } from './account/token.ts';
-import { newTokenPage, revokePage, sessionPage, tokensPage } from './account/tokens.ts';
+import { newTokenPage, revokePage, sessionPage, sessionsPage, tokensPage } from './account/tokens.ts';
 import { uploadPage } from './packages/upload.ts';
 import { dropEntriesPage, upstreamPage } from './mirror/upstream.ts';
 import { storagePage } from './account/storage.ts';
@@ -82,6 +82,7 @@ export const pages: readonly Page[] = [
   findTokenPage,
   // After the pages whose last segment is no ID.
   tokenPage,
+  sessionsPage,
   sessionPage,
   ...publisherPages,
   jobsPage,

@@ -12,6 +12,8 @@ export interface CachedTotals {
   bytes: number;
   /** Documents that are too old to be served while the upstream fails. */
   expired: number;
+  /** Bytes of content that no client has used for 90 days. */
+  unusedBytes: number;
   /** Entries and bytes by kind. */
   byKind: ReadonlyMap<string, ListTotal>;
   /** When the upstream last sent or confirmed one of them; 0 without one. */
@@ -27,7 +29,10 @@ interface TotalsRow {
   bytes: number;
   expired: number | null;
   confirmed: number;
+  unused: number;
 }
+
+const unusedAfter = 90 * 86_400_000;
 
 /** Entries that one query adds up. */
 const page = 2000;
@@ -94,7 +99,15 @@ export class MirrorTotals {
     const totals = new Map(
       this.#upstreams.map((each) => [
         each,
-        { entries: 0, bytes: 0, expired: 0, confirmedAt: 0, asOf, byKind: new Map<string, ListTotal>() },
+        {
+          entries: 0,
+          bytes: 0,
+          expired: 0,
+          confirmedAt: 0,
+          unusedBytes: 0,
+          asOf,
+          byKind: new Map<string, ListTotal>(),
+        },
       ]),
     );
     const expired = this.#expired(asOf);
@@ -106,13 +119,13 @@ export class MirrorTotals {
       );
       const rows = await this.#database.select<TotalsRow>(
         `SELECT upstream, kind, SUM(entries) AS entries, SUM(bytes) AS bytes, SUM(expired) AS expired,
-           MAX(confirmed) AS confirmed FROM (
+           MAX(confirmed) AS confirmed, SUM(CASE WHEN used < ? THEN bytes ELSE 0 END) AS unused FROM (
            SELECT upstream, kind, digest, COUNT(*) AS entries, MAX(size_bytes) AS bytes,
              SUM(CASE WHEN ${expired.sql} THEN 1 ELSE 0 END) AS expired,
-             MAX(validated_at) AS confirmed
+             MAX(validated_at) AS confirmed, MAX(used_at) AS used
            FROM mirror_entries WHERE digest > ?${last ? ' AND digest <= ?' : ''} GROUP BY digest, upstream, kind
          ) AS contents GROUP BY upstream, kind`,
-        [...expired.values, after, ...(last ? [last.digest] : [])],
+        [asOf - unusedAfter, ...expired.values, after, ...(last ? [last.digest] : [])],
       );
       for (const row of rows) {
         const upstream = this.#upstreams.find((each) => each.id === row.upstream && row.kind in this.#kinds(each));
@@ -121,6 +134,7 @@ export class MirrorTotals {
         total.entries += row.entries;
         total.bytes += row.bytes;
         total.expired += row.expired ?? 0;
+        total.unusedBytes += Number(row.unused);
         total.confirmedAt = Math.max(total.confirmedAt, row.confirmed);
         const { count = 0, bytes = 0 } = total.byKind.get(row.kind) ?? {};
         total.byKind.set(row.kind, { count: count + row.entries, bytes: bytes + row.bytes });

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { storageSchema } from '../../../api/account/storage.ts';
+import { upstreamList } from '../../../api/upstreams/upstream-schemas.ts';
 import { jobPreview } from '../../../api/server/job-schemas.ts';
 import { isDomainError } from '../../../runtime/errors.ts';
 import { ago, bytesText, counted, sizeHtml } from '../../framework/format.ts';
@@ -9,6 +10,7 @@ import { imagePath, packagePath } from '../../framework/links.ts';
 import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { barChart, shareBar } from '../../framework/plot.ts';
 import { facts, table } from '../../framework/table.ts';
+import { addressOf, type UpstreamItem } from '../mirror/mirror.ts';
 import { inWords } from '../operations/jobs.ts';
 
 type Storage = z.input<typeof storageSchema>;
@@ -59,7 +61,7 @@ async function storageView(call: PageCall, figures?: Record<string, string>): Pr
       }
       <p class="hint">Open one to delete or unlist its versions or tags.</p>
     </section>
-    ${may(principal, 'operate') && cleanUpSection(figures)}`;
+    ${may(principal, 'operate') && html`${unusedMirror((await api.call('listUpstreams', upstreamList)).items)} ${cleanUpSection(figures)}`}`;
   return { title: 'Storage', body, json: '/v1/account/storage' };
 }
 
@@ -115,6 +117,26 @@ function names(items: Storage['largest'], now: number, empty: string): Html {
     ]),
     { empty },
   );
+}
+
+/** What of each upstream is stored, and not used for a long time. */
+function unusedMirror(upstreams: readonly UpstreamItem[]): Html | undefined {
+  if (upstreams.length === 0) return undefined;
+  return html`<section>
+    <h2>Mirrored content</h2>
+    ${table(
+      [{ name: 'Upstream' }, { number: 'Stored' }, { number: 'Not used for 90 days' }],
+      upstreams.map((each) => [
+        html`<a href="${addressOf(each)}">${each.id}</a>`,
+        each.cached ? sizeHtml(each.cached.size_bytes) : 'being counted',
+        each.cached && sizeHtml(each.cached.unused_bytes),
+      ]),
+    )}
+    <p class="hint">
+      Open one to drop entries. With the setting <code>mirror.maxSize</code>, the job evict drops the least recently
+      used ones.
+    </p>
+  </section>`;
 }
 
 /** The jobs that free bytes, and what each deletes. */

@@ -7,7 +7,7 @@ import { confirmForm, fieldErrors, Form } from '../../framework/form.ts';
 import { ago, copyable, counted, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
-import { given, withValues } from '../../framework/links.ts';
+import { given, pageLinks, withValues } from '../../framework/links.ts';
 import { emptyText, textField } from '../../framework/list.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../../framework/rights.ts';
 import { firstOf, list, Selection } from '../../framework/selection.ts';
@@ -17,6 +17,9 @@ type Token = z.input<typeof token>;
 
 const path = '/console/tokens';
 
+const sessionsPath = '/console/sessions';
+/** Sessions on the page of the tokens, the latest. */
+const shownSessions = '20';
 /** Most tokens that are revoked together. */
 const maxTogether = 200;
 /** Tokens whose uses a confirmation adds up. */
@@ -32,7 +35,7 @@ export const tokensPage: Page = {
     const address = { path, query };
     const { items, next_cursor: next } = await call.api.call('listTokens', tokenList, { query });
     const selection = new Selection(call, 'id');
-    const sessions = await call.api.call('listSessions', sessionList, { query: { limit: '50' } });
+    const sessions = await call.api.call('listSessions', sessionList, { query: { limit: shownSessions } });
     const body = html`<p>
         <a class="button" href="/console/tokens/new">Create a token</a>
         <a class="button" href="/console/tokens/find">Find a token by its value</a>
@@ -62,6 +65,7 @@ export const tokensPage: Page = {
       <section>
         <h2>Sessions of the console</h2>
         ${sessionRows(sessions.items, call)}
+        ${sessions.next_cursor !== null && html`<p><a href="${sessionsPath}">All sessions</a></p>`}
       </section>`;
     return { title: 'Tokens', body, json: '/v1/tokens' };
   },
@@ -123,6 +127,20 @@ export function sessionRows(sessions: z.input<typeof sessionList>['items'], { se
     { empty: 'Nobody is signed in.' },
   );
 }
+
+/** All sessions of the console, the latest first. */
+export const sessionsPage: Page = {
+  path: '/sessions',
+  section: 'tokens',
+  action: 'admin',
+  show: async (call) => {
+    const query = given(call.query, 'cursor');
+    const { items, next_cursor: next } = await call.api.call('listSessions', sessionList, { query });
+    const body = html`<p>Who is signed in to this console now. A session ends after a time without a request.</p>
+      ${sessionRows(items, call)} ${pageLinks(sessionsPath, query, next)}`;
+    return { title: 'Sessions of the console', body, json: '/v1/sessions' };
+  },
+};
 
 const lifetimes: readonly (readonly [days: number, text: string])[] = [
   [7, '7 days'],

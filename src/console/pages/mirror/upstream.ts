@@ -98,8 +98,8 @@ function factsOf(upstream: UpstreamItem, now: number): Html {
       [
         'Stored',
         cached
-          ? html`${counted(cached.entries, 'entry', 'entries')}, ${sizeHtml(cached.size_bytes)}, counted
-            ${ago(cached.as_of, now)}`
+          ? html`${counted(cached.entries, 'entry', 'entries')}, ${sizeHtml(cached.size_bytes)}, of which
+            ${sizeHtml(cached.unused_bytes)} were not used for 90 days, counted ${ago(cached.as_of, now)}`
           : 'being counted; look again in a minute',
       ],
       ['Works offline', offlineText(upstream)],
