@@ -15,7 +15,7 @@ const rooms: Record<string, string> = {
   'main.ts': 'cli',
   cli: 'clients policy bundle import server/server.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config',
   'server/server.ts':
-    'policy bundle/runs server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config',
+    'policy bundle/runs import/runs server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config',
   'server/quota.ts': 'server/protocol.ts server/core.ts usage',
   'server/chores.ts': 'bundle server/protocol.ts server/core.ts webhooks jobs usage tls',
   'nuget/protocol.ts':
@@ -70,8 +70,9 @@ const rooms: Record<string, string> = {
   'console/pages':
     'console/framework clients api/clients api/account api/bundles api/content api/policy api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework events config',
   'console/framework': 'api api/framework http limits accounts config',
-  api: 'policy api/clients api/account api/bundles api/policy api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config',
+  api: 'policy api/clients api/account api/bundles api/imports import/runs api/policy api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config',
   'api/account': 'api/framework usage accounts history database config',
+  'api/imports': 'api/framework import import/runs',
   'api/bundles': 'api/prefetch api/framework bundle bundle/runs jobs prefetch http config storage/files',
   'api/clients': 'api/framework policy http usage accounts clients config',
   'api/content': 'api/framework mirror/policy accounts config',
@@ -85,6 +86,7 @@ const rooms: Record<string, string> = {
   'bundle/runs': 'bundle policy jobs prefetch mirror/store events storage/blobs storage/files database config',
   bundle:
     'prefetch mirror mirror/fetch mirror/store accounts history events storage/upkeep storage/blobs storage/files database cache upstream',
+  'import/runs': 'import jobs events mirror/policy database upstream cache config',
   import: 'prefetch storage/files upstream cache config',
   webhooks: 'events storage/files database upstream config',
   jobs: 'policy prefetch known-bad mirror/store usage events storage/upkeep storage/blobs storage/drivers database config',

@@ -49,6 +49,8 @@ const owners: Record<string, string> = {
   bundle_keys: 'bundle',
   bundle_revocations: 'bundle',
   bundle_runs: 'bundle',
+  import_runs: 'import',
+  import_problems: 'import',
   upstream_samples: 'mirror',
   waivers: 'policy',
   bad_lists: 'known-bad',

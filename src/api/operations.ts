@@ -23,6 +23,8 @@ import { failedRequestOperations } from './server/failed-requests.ts';
 import { jobOperations } from './server/jobs.ts';
 import type { Instances } from '../instances/instances.ts';
 import { instanceOperations } from './server/instances.ts';
+import type { ImportRuns } from '../import/runs/import-runs.ts';
+import { importRunOperations } from './imports/imports.ts';
 import { bundleOperations, type BundleOperationParts } from './bundles/bundles.ts';
 import { prefetchOperations, type PrefetchOperationParts } from './prefetch/prefetch.ts';
 import type { Policies } from '../policy/policies.ts';
@@ -62,6 +64,7 @@ interface OperationParts
   upstreams: UpstreamOperationParts;
   prefetches: PrefetchOperationParts;
   bundles: Omit<BundleOperationParts, 'prefetches'>;
+  imports: ImportRuns;
   policies: Policies;
   held: HeldReferences;
   /** Operations of the protocols. */
@@ -99,6 +102,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...upstreamOperations(parts.upstreams),
     ...explainOperations({ ...parts, ...parts.upstreams }),
     ...prefetchOperations(parts.prefetches),
+    ...importRunOperations(parts.imports),
     ...bundleOperations({ ...parts.bundles, prefetches: parts.prefetches }),
     ...policyOperations(parts.policies, () => parts.jobs.launch('known-bad'), parts.now),
     ...heldOperations(parts.held, parts.failures, parts.tokens),

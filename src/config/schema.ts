@@ -77,6 +77,12 @@ const tokenTime = duration.pipe(
 const file = z.string().min(1);
 const patterns = z.array(z.string().min(1));
 
+/** Servers that users of accounts may let this server reach, although they are not public. */
+function privateServers(what: string) {
+  const server = z.string().refine(isReceiver, 'expected host names, addresses, or networks such as 10.0.0.0/8');
+  return z.array(server).default([]).describe(`${what}: hosts, addresses, networks such as \`10.0.0.0/8\``);
+}
+
 /**
  * Every setting with its type, default and description. The environment name follows from the path
  * (`environmentName`). A test compares the table in docs/settings.md with this file.
@@ -255,14 +261,8 @@ export const schema = z.strictObject({
         .describe('Largest segment of a bundle that can be sent to be imported'),
     })
     .prefault({}),
-  webhooks: z
-    .strictObject({
-      allow: z
-        .array(z.string().refine(isReceiver, 'expected host names, addresses, or networks such as 10.0.0.0/8'))
-        .default([])
-        .describe('Private receivers that webhooks may call: hosts, addresses, networks such as `10.0.0.0/8`'),
-    })
-    .prefault({}),
+  webhooks: z.strictObject({ allow: privateServers('Private receivers that webhooks may call') }).prefault({}),
+  imports: z.strictObject({ allow: privateServers('Private servers that `/v1/imports` may read') }).prefault({}),
   waivers: z
     .strictObject({
       longest: waiverTime.prefault('90d').describe('The longest life of a waiver of what the policy refuses'),

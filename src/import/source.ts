@@ -4,7 +4,7 @@ import { protocolWords, upstreamKindAt } from '../config/protocols.ts';
 import { publicUpstreams } from '../config/upstreams.ts';
 import type { UpstreamConfig } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
-import type { ProxyEnvironment } from '../upstream/addresses.ts';
+import type { CheckAddress, ProxyEnvironment, Resolve } from '../upstream/addresses.ts';
 import { readProxies } from '../upstream/configured.ts';
 import { fixedCredentials } from '../upstream/credential-source.ts';
 import { Upstream } from '../upstream/upstream.ts';
@@ -20,6 +20,8 @@ interface RemoteParts {
   now: () => number;
   proxy: ProxyEnvironment;
   offline: boolean;
+  /** Of a source that a user has named: decides to which addresses it may lead, and looks its names up. */
+  reach?: { check: CheckAddress; resolve: Resolve } | undefined;
 }
 
 interface RemoteOptions {
@@ -57,8 +59,7 @@ export async function openServer(
     return found.map((each) => sourceOf(open(each.kind, each.address)));
   }
   if (kind === 'harbor') {
-    if (url.pathname !== '/')
-      throw new DomainError('Invalid', 'The address of Harbor is that of its host, without a path.');
+    checkSource(kind, address);
     return [{ type: 'server', from: url.host, remote: open(registry), harbor: open(registry, url, true) }];
   }
   const named = protocolWords.find(({ server }) => server === kind);
@@ -67,6 +68,13 @@ export async function openServer(
 
 function sourceOf(remote: Upstream): ImportSource {
   return { type: 'server', remote, from: remote.name };
+}
+
+/** Checks the address of a source of this kind, before it is opened. Throws `Invalid`. */
+export function checkSource(kind: string, address: string): void {
+  const { pathname } = urlOfSource(address);
+  if (kind === 'harbor' && pathname !== '/')
+    throw new DomainError('Invalid', 'The address of Harbor is that of its host, without a path.');
 }
 
 function urlOfSource(address: string): URL {
@@ -80,7 +88,7 @@ function urlOfSource(address: string): URL {
 
 /**
  * The server at an address, reached as an upstream is: with time limits, retries and checked addresses. Its own host may be in a
- * private network, because the operator named it; hosts to which it leads may not. Only its own host gets the secret.
+ * private network, because the operator named it; hosts to which it leads may not, unless `reach` decides. Only its own host gets the secret.
  */
 function openRemote(
   kind: string,
@@ -101,6 +109,7 @@ function openRemote(
     ...parts,
     proxy: readProxies(parts.proxy),
     ca,
+    ...parts.reach,
     privateHost: url.hostname.replace(/^\[|\]$/g, ''),
   });
 }

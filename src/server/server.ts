@@ -26,6 +26,7 @@ import { Urls } from '../http/urls.ts';
 import { othersHaveKey } from '../instances/agreement.ts';
 import { openInstances } from '../instances/open.ts';
 import { openBundleRuns, type OpenBundles } from '../bundle/runs/open.ts';
+import { ImportRuns } from '../import/runs/import-runs.ts';
 import { Chores } from '../jobs/repeated-work.ts';
 import { Jobs } from '../jobs/jobs.ts';
 import { openPrefetches } from '../jobs/open-prefetch.ts';
@@ -209,10 +210,15 @@ export async function startServer(
   stack.defer(closing.part('the prefetches', () => prefetches.runs.close()));
   const bundles = openBundleRuns({ ...installation, inputs, folder: new Paths(config.data).bundles });
   stack.defer(closing.part('the bundles', () => bundles.runs.close()));
+  const admit: ConstructorParameters<typeof ImportRuns>[0]['admit'] = (owner, bytes) =>
+    quota.admit(owner, bytes, () => undefined);
+  const imports = new ImportRuns({ ...core, protocols: installation.protocols, admit });
+  stack.defer(closing.part('the imports', () => imports.close()));
   const mounts = mountAll(installation, authenticator, quota, {
     overview,
     prefetches,
     bundles,
+    imports,
     relay: others.relay,
     aliases,
   });
@@ -284,12 +290,14 @@ function mountAll(
     overview,
     prefetches,
     bundles,
+    imports,
     relay,
     aliases,
   }: {
     overview: MirrorOverview;
     prefetches: PrefetchOperationParts;
     bundles: OpenBundles;
+    imports: ImportRuns;
     relay: Web['relay'];
     aliases: Aliases;
   },
@@ -313,6 +321,7 @@ function mountAll(
     webhooks,
     prefetches,
     bundles,
+    imports,
     upstreams: { overview, use: new AllAccountsUse(database, () => accounts.list(), now), now },
     stored,
     limits,

@@ -88,6 +88,8 @@ export function checkAddress(address: string, allowPrivate: boolean): void {
 export interface AgentOptions extends ConnectionOptions {
   /** Whether connections to loopback and private networks are allowed; or the one host to which they are. */
   allowPrivate: boolean | string;
+  /** Decides in place of `allowPrivate`. */
+  check?: CheckAddress | undefined;
 }
 
 export interface ConnectionOptions {
@@ -103,9 +105,12 @@ export interface ConnectionOptions {
 }
 
 /** Agents that connect only to addresses an upstream may have, whether literal or resolved from a name. */
-export function checkedAgents({ allowPrivate, ...options }: AgentOptions): { http: HttpAgent; https: HttpsAgent } {
+export function checkedAgents({ allowPrivate, check, ...options }: AgentOptions): {
+  http: HttpAgent;
+  https: HttpsAgent;
+} {
   const isAllowed = (host: string) => (typeof allowPrivate === 'string' ? host === allowPrivate : allowPrivate);
-  return agentsWith((address, host) => checkAddress(address, isAllowed(host)), options);
+  return agentsWith(check ?? ((address, host) => checkAddress(address, isAllowed(host))), options);
 }
 
 /** Agents that connect only to addresses that pass `check`, whether literal or resolved from a name. */

@@ -2,7 +2,7 @@ import type { Logger } from 'pino';
 import type { Cache } from '../cache/cache.ts';
 import type { UpstreamConfig } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
-import type { ProxyEnvironment, Resolve } from './addresses.ts';
+import type { CheckAddress, ProxyEnvironment, Resolve } from './addresses.ts';
 import type { OptionalService, UpstreamAnswer, UpstreamRequest } from './answer.ts';
 import { discard } from './body.ts';
 import { Breaker, type Attempt, type BreakerRequest, type OnBreakerChange, type OpenPause } from './breaker.ts';
@@ -50,6 +50,8 @@ export interface UpstreamParts {
   onChange?: (id: string, ...change: Parameters<OnBreakerChange>) => void;
   /** The one host that may be in a private network, if the settings allow none. */
   privateHost?: string;
+  /** Checks each address in place of the settings. */
+  check?: CheckAddress;
   /** Whether it gets the credentials with the first request, as an index does, and not only after a challenge. */
   sendsFirst?: boolean;
   /** Connections in use at the same time, to each host. */
@@ -96,6 +98,7 @@ export class Upstream {
     this.#offline = parts.offline || config.mode === 'offline';
     this.#client = new UpstreamClient({
       allowPrivate: allowPrivate || (parts.privateHost ?? false),
+      check: parts.check,
       proxy,
       timeout,
       ca,

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { until } from '../support/until.ts';
 import { newKeyPair, readSigningKey } from '../../src/bundle/keys.ts';
 import { writeRevocation } from '../../src/bundle/statements.ts';
 import type { EventType } from '../../src/events/event.ts';
@@ -115,6 +116,7 @@ test('every operation of /v1 that changes something records an event of its clie
   let dry = '';
   let making = '';
   let importing = '';
+  let moving = '';
   const { publicKey } = newKeyPair();
   const offline = newKeyPair();
   const statement = writeRevocation('0'.repeat(64), readSigningKey(offline.privateKey, 'offline'));
@@ -250,6 +252,24 @@ test('every operation of /v1 that changes something records an event of its clie
         making = String(run['id']);
       },
     ],
+    [
+      'POST /imports',
+      'job.started',
+      async () => {
+        moving = String(
+          (await call('POST', '/imports', { kind: 'feed', url: 'http://127.0.0.1:1/v3/index.json' }))['id'],
+        );
+      },
+    ],
+    [
+      'POST /imports/{id}/resume',
+      'job.started',
+      async () => {
+        await until(async () => (await call('GET', `/imports/${moving}`))['state'] !== 'running');
+        return call('POST', `/imports/${moving}/resume`, {});
+      },
+    ],
+    ['DELETE /imports/{id}', 'job.cancelled', () => call('DELETE', `/imports/${moving}`)],
     ['DELETE /bundles/{id}', 'job.cancelled', () => call('DELETE', `/bundles/${making}`)],
     [
       'POST /bundles/imports/{id}/run',

@@ -47,6 +47,7 @@ test('every list takes limit and cursor, also one that has a single page', async
     'prefetch',
     'bundles/keys',
     'bundles/runs',
+    'imports',
     'publishers',
     'trusted-issuers',
     'tokens',

@@ -42,6 +42,8 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
     scopes: ['read', 'write'],
   },
   '/upload': { at: () => '/console/upload', scopes: ['write'] },
+  '/imports': { at: () => '/console/imports', scopes: ['admin'] },
+  '/imports/:id': { at: ({ movingId }) => `/console/imports/${movingId}`, scopes: ['admin'] },
   '/mirror': { at: () => '/console/mirror', scopes: ['operate'] },
   '/mirror/:id': { at: ({ upstream }) => `/console/mirror/${upstream}`, scopes: ['operate'] },
   '/mirror/:id/drop': {

@@ -19,12 +19,12 @@ for (const dialect of dialects)
     await table.startImport(first, options);
     await t.throwsAsync(table.startImport(second, options), busy);
     t.is((await table.get('imported', second)).state, 'receiving', 'it is still there');
-    t.true(await table.beat(first, { bytes: 1, of: 2 }));
-    await table.end(first, 'done', { bytes: 2, of: 2 });
+    t.true(await table.rows.beat(first, { bytes: 1, of: 2 }));
+    await table.rows.end(first, 'done', { bytes: 2, of: 2 });
     await t.throwsAsync(table.startImport(first, options), { name: 'Invalid' });
     await table.startImport(second, options);
     t.true(await table.cancel('imported', second));
-    t.false(await table.beat(second, {}));
+    t.false(await table.rows.beat(second, {}));
     server.clock.now = Date.now() + 61_000;
     t.is((await table.get('made', made)).state, 'lost');
     await table.make(making);

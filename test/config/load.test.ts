@@ -144,6 +144,7 @@ test('every setting can come from the environment', (t) => {
     'waivers.longest': '30d',
     'bundles.key': '/etc/entrepot/bundles.key',
     'bundles.segment': '1GiB',
+    'imports.allow': '["old.corp", "10.0.0.0/8"]',
     'webhooks.allow': '["hooks.corp", "10.0.0.0/8", "fd00::/8", "192.0.2.1"]',
     'scrub.rate': '1MiB',
     'prefetch.files': '["/etc/entrepot/images.txt"]',
@@ -287,6 +288,7 @@ test('every setting can come from the environment', (t) => {
     gc: { grace: 3_600_000 },
     secretKeyFile: '/etc/entrepot/secret.key',
     bundles: { key: '/etc/entrepot/bundles.key', segment: 2 ** 30 },
+    imports: { allow: ['old.corp', '10.0.0.0/8'] },
     webhooks: { allow: ['hooks.corp', '10.0.0.0/8', 'fd00::/8', '192.0.2.1'] },
     scrub: { rate: 2 ** 20 },
     prefetch: {

@@ -21,6 +21,8 @@ export interface ExtraContent {
   /** A bundle that is made, and an import with a segment. */
   makingId: string;
   importId: string;
+  /** An import from another server. */
+  movingId: string;
   waiverId: string;
   /** An upstream, and an entry that is stored of it. */
   upstream: string;
@@ -63,6 +65,7 @@ export async function addExtras(
   await ended(server, `/${making['id']}`);
   const segment = await server.fetch(`/v1/bundles/${making['id']}/segments/1`);
   const importAt = await sentImport(server, { 1: Buffer.from(await segment.arrayBuffer()) });
+  const moving = await post('/v1/imports', { kind: 'registry', url: 'http://127.0.0.1:1/', secret: 'one' });
   const { publicKey } = newKeyPair();
   await post('/v1/bundles/keys', { name: 'build server', public_key: publicKey.pem });
   const waiver = await post('/v1/waivers', {
@@ -83,6 +86,7 @@ export async function addExtras(
     prefetchId: prefetch.id,
     makingId: String(making['id']),
     importId: importAt.split('/').at(-1)!,
+    movingId: moving.id,
     waiverId: waiver.id,
     upstream,
     entryId: items[0]!.id,

@@ -61,6 +61,7 @@ export async function consolePages(bench: Bench): Promise<void> {
     prefetchId: '',
     makingId: '',
     importId: '',
+    movingId: '',
     waiverId: '',
     upstream: '',
     entryId: '',

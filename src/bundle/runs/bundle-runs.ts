@@ -1,11 +1,10 @@
 import { readFile } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import type { Logger } from 'pino';
-import { runForSystem } from '../../runtime/caller.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { Semaphore } from '../../runtime/semaphore.ts';
 import type { Config } from '../../config/schema.ts';
-import { inBackground } from '../../database/time-limits.ts';
+import { BackgroundRuns, type RunSignals } from '../../jobs/background-runs.ts';
 import { resultOf, type PrefetchFile } from '../../jobs/prefetch-run.ts';
 import type { PrefetchItem } from '../../prefetch/item.ts';
 import { prefetch, type PrefetchParts } from '../../prefetch/prefetch.ts';
@@ -43,8 +42,6 @@ interface BundleRunsParts extends CreateParts, ImportParts {
   log: Logger;
 }
 
-/** Milliseconds between two writes of the progress. */
-const beatEvery = 1000;
 const notRemoved = 'old files of bundles were not removed';
 /** Most segments that this process receives at a time. */
 const maxReceiving = 8;
@@ -52,13 +49,13 @@ const maxReceiving = 8;
 /** Makings and imports of bundles that operators start by `/v1`. Each runs in the process that got it, and ends with it. */
 export class BundleRuns {
   readonly #parts: BundleRunsParts;
-  readonly #closing = new AbortController();
-  readonly #running = new Set<Promise<void>>();
+  readonly #background: BackgroundRuns;
   readonly #receiving = new Semaphore({ max: maxReceiving, maxWaiting: 0 });
   readonly #receipts = new Semaphore({ max: 1, maxWaiting: 0 });
 
   constructor(parts: BundleRunsParts) {
     this.#parts = parts;
+    this.#background = new BackgroundRuns('bundle', parts.table.rows, parts.log);
   }
 
   get table(): BundleRunTable {
@@ -129,7 +126,7 @@ export class BundleRuns {
     if (items.length === 0 && !settings.stored)
       throw new DomainError('Invalid', 'The files list no package and no image from an upstream.');
     const id = await table.make({ ...settings, against: receipt?.id });
-    const make = (progress: BundleRunProgress, signals: Signals) =>
+    const make = (progress: BundleRunProgress, signals: RunSignals) =>
       this.#make(id, accountId, settings, { items, receipt, key }, progress, signals);
     this.#start(id, make, (ended) => ended === 'done');
     return table.get('made', id);
@@ -195,8 +192,7 @@ export class BundleRuns {
 
   /** Ends the runs. */
   async close(): Promise<void> {
-    this.#closing.abort();
-    await Promise.all(this.#running);
+    await this.#background.close();
   }
 
   async #signingKey(): Promise<SigningKey | undefined> {
@@ -211,52 +207,19 @@ export class BundleRuns {
 
   #start(
     id: string,
-    work: (progress: BundleRunProgress, signals: Signals) => Promise<BundleRunState>,
+    run: (progress: BundleRunProgress, signals: RunSignals) => Promise<BundleRunState>,
     isKept: (state: BundleRunState) => boolean,
   ): void {
-    const run = runForSystem('bundle', () => inBackground(() => this.#perform(id, work, isKept)));
-    const tracked = run.finally(() => this.#running.delete(tracked));
-    this.#running.add(tracked);
-  }
-
-  /** Never rejects. */
-  async #perform(
-    id: string,
-    work: (progress: BundleRunProgress, signals: Signals) => Promise<BundleRunState>,
-    isKept: (state: BundleRunState) => boolean,
-  ): Promise<void> {
-    const { table, files, log } = this.#parts;
-    const stop = new AbortController();
+    const { files, log } = this.#parts;
     const progress: BundleRunProgress = {};
-    const beat = async () => {
-      // While the database cannot be written the run goes on.
-      if (!(await table.beat(id, progress).catch(() => true))) stop.abort();
-    };
-    const timer = setInterval(() => void beat(), beatEvery);
-    let state: BundleRunState;
-    try {
-      state = await work(progress, {
-        stop: stop.signal,
-        closing: this.#closing.signal,
-        any: AbortSignal.any([stop.signal, this.#closing.signal]),
-      });
-    } catch (error) {
-      const isStopped = stop.signal.aborted || this.#closing.signal.aborted;
-      state = isStopped ? 'interrupted' : 'failed';
-      const known = forClients(error, `${files.folderOf(id)}/`, '');
-      progress.error = known instanceof DomainError ? known.message : 'The server failed. Its log has the details.';
-      if (isStopped) progress.error = undefined;
-      else if (!(known instanceof DomainError)) log.error({ bundle: id, err: error }, 'a bundle failed');
-    } finally {
-      clearInterval(timer);
-    }
-    if (state === 'interrupted' && (await table.isCancelled(id).catch(() => false))) state = 'cancelled';
-    log.info({ bundle: id, state, error: progress.error }, 'bundle');
-    if (!isKept(state)) await files.remove(id).catch((err: unknown) => log.warn({ bundle: id, err }, notRemoved));
-    await table
-      .end(id, state, progress)
-      .catch((err: unknown) => log.warn({ bundle: id, err }, 'the end of a bundle was not recorded'));
-    await this.clean().catch((err: unknown) => log.warn({ err }, notRemoved));
+    this.#background.start<BundleRunState>(id, progress, {
+      run: (signals) => run(progress, signals),
+      explain: (error) => forClients(error, `${files.folderOf(id)}/`, ''),
+      ending: async (state) => {
+        if (!isKept(state)) await files.remove(id).catch((err: unknown) => log.warn({ bundle: id, err }, notRemoved));
+      },
+      ended: () => this.clean().catch((err: unknown) => log.warn({ err }, notRemoved)),
+    });
   }
 
   async #make(
@@ -269,7 +232,7 @@ export class BundleRuns {
       key,
     }: { items: readonly PrefetchItem[]; receipt: Receipt | undefined; key: SigningKey | undefined },
     progress: BundleRunProgress,
-    { stop, closing, any }: Signals,
+    { stop, closing, any }: RunSignals,
   ): Promise<BundleRunState> {
     const { files, blobs, now, config, policy, knownBad, upstreams, protocols } = this.#parts;
     const { concurrency, rate, rateLimitShare } = config.prefetch;
@@ -336,7 +299,7 @@ export class BundleRuns {
     id: string,
     { unsigned, older, check = false }: ImportSettings,
     progress: BundleRunProgress,
-    { any }: Signals,
+    { any }: RunSignals,
   ): Promise<BundleRunState> {
     const { files } = this.#parts;
     await using opened = await openBundle([files.folderOf(id)]);
@@ -364,14 +327,6 @@ export class BundleRuns {
     };
     return done.lacking.length === 0 ? 'done' : 'incomplete';
   }
-}
-
-interface Signals {
-  /** Ends the run after what it is fetching. */
-  stop: AbortSignal;
-  /** Ends it at once. */
-  closing: AbortSignal;
-  any: AbortSignal;
 }
 
 /** A receipt that was written, and the key that signed it; null without a signature. */

@@ -1,7 +1,7 @@
-import { randomUUID } from 'node:crypto';
 import type { Database, Row, Transaction } from '../../database/database.ts';
 import type { EventType, NewEvent } from '../../events/event.ts';
 import { recordEvent } from '../../events/record.ts';
+import { RunRows } from '../../jobs/run-rows.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import type { BundleRun, BundleRunProgress, BundleRunState, ImportSettings, MakeSettings } from './run.ts';
 
@@ -11,8 +11,6 @@ type Direction = BundleRun['direction'];
 const maxImports = 3;
 /** Runs that are kept of each direction. */
 const kept = 50;
-/** A run without a heartbeat for this many milliseconds is lost. */
-const lease = 60_000;
 /** The files of a run are kept for this many milliseconds after it was used last. */
 const filesKept = 86_400_000;
 /** Most bundles that were made whose files are kept. */
@@ -33,30 +31,32 @@ const uncached = { uncached: true };
 
 /** The makings and imports of all instances, in the database. */
 export class BundleRunTable {
+  readonly rows: RunRows;
   readonly #database: Database;
   readonly #now: () => number;
 
   constructor(database: Database, now: () => number) {
+    this.rows = new RunRows(database, 'bundle_runs', now);
     this.#database = database;
     this.#now = now;
   }
 
   /** Begins to make a bundle; resolves to the ID of the run. Throws `TooManyRequests` while another is made. */
   async make(settings: MakeSettings): Promise<string> {
-    const id = randomUUID();
+    const row = { ...this.rows.made('running', settings, 'made'), direction: 'made' };
     await this.#database.transaction(async (tx) => {
-      await this.#loseDead(tx);
-      const row = this.#newRow(id, 'made', 'running', settings);
-      if ((await tx.insertNew('bundle_runs', [{ ...row, slot: 'made' }])) === 0) throw busy('made');
+      await this.rows.loseDead(tx);
+      if ((await tx.insertNew('bundle_runs', [row])) === 0) throw busy('made');
       await forgetOld(tx, 'made');
-      await recordEvent(tx, eventOf('job.started', 'bundle', id), this.#now());
+      await recordEvent(tx, eventOf('job.started', 'bundle', row.id), this.#now());
     }, uncached);
-    return id;
+    return row.id;
   }
 
   /** Begins an import, whose segments are sent next; resolves to its ID. Throws `TooManyRequests` if too many are open. */
   async beginImport(): Promise<string> {
-    const id = randomUUID();
+    const settings: ImportSettings = { unsigned: false, older: false };
+    const row = { ...this.rows.made('receiving', settings, null), direction: 'imported' };
     await this.#database.transaction(async (tx) => {
       const open = await tx.select('SELECT id FROM bundle_runs WHERE direction = ? AND state = ? AND beat_at > ?', [
         'imported',
@@ -69,18 +69,16 @@ export class BundleRunTable {
           `${maxImports} imports are waiting for segments. Run one of them, or give it up.`,
           { retryAfter: 60 },
         );
-      await tx.insertNew('bundle_runs', [
-        this.#newRow(id, 'imported', 'receiving', { unsigned: false, older: false } satisfies ImportSettings),
-      ]);
+      await tx.insertNew('bundle_runs', [row]);
       await forgetOld(tx, 'imported');
     }, uncached);
-    return id;
+    return row.id;
   }
 
   /** Begins to run an import. Throws `NotFound`, `UploadBusy`, `Invalid` if it is done, and `TooManyRequests` while another runs. */
   async startImport(id: string, settings: ImportSettings): Promise<void> {
     await this.#database.transaction(async (tx) => {
-      await this.#loseDead(tx);
+      await this.rows.loseDead(tx);
       const [row] = await tx.select<Row & { state: BundleRunState }>('SELECT * FROM bundle_runs WHERE id = ?', [id]);
       if (!row) throw unknownRun();
       refuseEnded(row.state);
@@ -112,45 +110,23 @@ export class BundleRunTable {
     );
   }
 
-  /** Writes the progress of a run. Resolves to whether it should go on. */
-  async beat(id: string, progress: BundleRunProgress): Promise<boolean> {
-    const sql = "UPDATE bundle_runs SET progress = ?, beat_at = ? WHERE id = ? AND state = 'running' AND cancelled = 0";
-    const values = [JSON.stringify(progress), this.#now(), id];
-    if ((await this.#database.transaction((tx) => tx.run(sql, values), uncached)) > 0) return true;
-    return this.#isRunning(id);
-  }
-
-  async end(id: string, state: BundleRunState, progress: BundleRunProgress): Promise<void> {
-    const sql = `UPDATE bundle_runs SET slot = NULL, state = ?, progress = ?, ended_at = ?, beat_at = ?
-      WHERE id = ? AND state = 'running'`;
-    const now = this.#now();
-    const values = [state, JSON.stringify(progress), now, now, id];
-    await this.#database.transaction((tx) => tx.run(sql, values), uncached);
-  }
-
   /** Asks the process of a run to stop it; one that does not run is given up. Resolves to whether it ran. Throws `NotFound`. */
   async cancel(direction: Direction, id: string): Promise<boolean> {
     const { state } = await this.get(direction, id);
     const isRunning = state === 'running';
-    const sql = isRunning
-      ? "UPDATE bundle_runs SET cancelled = 1 WHERE id = ? AND cancelled = 0 AND state = 'running'"
-      : 'DELETE FROM bundle_runs WHERE id = ?';
     const name = direction === 'made' ? 'bundle' : 'bundle-import';
     await this.#database.transaction(async (tx) => {
-      if ((await tx.run(sql, [id])) > 0) await recordEvent(tx, eventOf('job.cancelled', name, id), this.#now());
+      const isChanged = isRunning
+        ? await this.rows.stop(tx, id)
+        : (await tx.run('DELETE FROM bundle_runs WHERE id = ?', [id])) > 0;
+      if (isChanged) await recordEvent(tx, eventOf('job.cancelled', name, id), this.#now());
     }, uncached);
     return isRunning;
   }
 
-  /** Whether a user has cancelled the run. */
-  async isCancelled(id: string): Promise<boolean> {
-    const row = await this.#database.get<{ cancelled: number }>('SELECT cancelled FROM bundle_runs WHERE id = ?', [id]);
-    return row?.cancelled === 1;
-  }
-
   /** The latest runs of a direction, the newest first. */
   async list<D extends Direction>(direction: D): Promise<Extract<BundleRun, { direction: D }>[]> {
-    await this.#database.transaction((tx) => this.#loseDead(tx), uncached);
+    await this.#database.transaction((tx) => this.rows.loseDead(tx), uncached);
     const rows = await this.#database.select<BundleRunRow>(
       `SELECT ${columns} FROM bundle_runs WHERE direction = ? ORDER BY created_at DESC, id DESC LIMIT ${kept}`,
       [direction],
@@ -160,7 +136,7 @@ export class BundleRunTable {
 
   /** Throws `NotFound`. */
   async get<D extends Direction>(direction: D, id: string): Promise<Extract<BundleRun, { direction: D }>> {
-    await this.#database.transaction((tx) => this.#loseDead(tx), uncached);
+    await this.#database.transaction((tx) => this.rows.loseDead(tx), uncached);
     const sql = `SELECT ${columns} FROM bundle_runs WHERE id = ? AND direction = ?`;
     const row = await this.#database.get<BundleRunRow>(sql, [id, direction]);
     if (row) return runOf(row) as Extract<BundleRun, { direction: D }>;
@@ -183,37 +159,6 @@ export class BundleRunTable {
     const done = rows.filter(({ direction, state }) => direction === 'made' && state === 'done');
     const dropped = new Set(done.slice(maxMadeKept).map(({ id }) => id));
     return new Set(rows.map(({ id }) => id).filter((id) => !dropped.has(id)));
-  }
-
-  #newRow(id: string, direction: Direction, state: BundleRunState, settings: object): Row {
-    const now = this.#now();
-    return {
-      id,
-      slot: null,
-      direction,
-      state,
-      cancelled: 0,
-      created_at: now,
-      beat_at: now,
-      ended_at: null,
-      settings: JSON.stringify(settings),
-      progress: '{}',
-    };
-  }
-
-  /** MySQL does not count a row that stays the same. */
-  async #isRunning(id: string): Promise<boolean> {
-    const sql = 'SELECT state, cancelled FROM bundle_runs WHERE id = ?';
-    const row = await this.#database.get<{ state: string; cancelled: number }>(sql, [id]);
-    return row?.state === 'running' && row.cancelled === 0;
-  }
-
-  /** Ends the runs whose process died. */
-  async #loseDead(tx: Transaction): Promise<void> {
-    const now = this.#now();
-    const sql =
-      "UPDATE bundle_runs SET slot = NULL, state = 'lost', ended_at = ? WHERE slot IS NOT NULL AND beat_at < ?";
-    await tx.run(sql, [now, now - lease]);
   }
 }
 

@@ -26,6 +26,8 @@ const notices: Readonly<Record<string, string>> = {
   'webhook-deleted': 'The webhook is deleted.',
   redelivered: 'The deliveries are due again, with all attempts.',
   'prefetch-cancelled': 'The prefetch stops after what it is fetching now. What it has fetched stays.',
+  'import-stopped': 'It stops after what it is doing now. What it has brought in stays.',
+  'import-forgotten': 'The import is forgotten. What it has brought in stays.',
   'bundle-stopped': 'It stops after what it is doing now. What was fetched or stored stays.',
   'bundle-deleted': 'Deleted, with its segments on this server.',
   'segments-received': 'The segments are here. Import them, or send more.',

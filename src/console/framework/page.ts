@@ -106,6 +106,7 @@ export const sections = [
     pages: [
       { title: 'Vulnerable and deprecated', path: '/console/vulnerable', actions: ['read'] },
       { title: 'Upload', path: '/console/upload', actions: ['write'] },
+      { title: 'Imports', path: '/console/imports', actions: ['admin'] },
       { title: 'Claims', path: '/console/claims', actions: ['admin'] },
       { title: 'Policy', path: '/console/policy', actions: ['admin', 'operate'] },
       { title: 'Waivers', path: '/console/waivers', actions: ['account'] },

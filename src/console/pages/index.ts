@@ -22,6 +22,7 @@ import { ownTokenPage, ownTokensPage } from './account/own-tokens.ts';
 import { publisherPages } from './account/publishers.ts';
 import { findTokenPage, tokenPage } from './account/token.ts';
 import { newTokenPage, revokePage, sessionPage, sessionsPage, tokensPage } from './account/tokens.ts';
+import { importPage, importsPage } from './packages/imports.ts';
 import { uploadPage } from './packages/upload.ts';
 import { dropEntriesPage, upstreamPage } from './mirror/upstream.ts';
 import { storagePage } from './account/storage.ts';
@@ -63,6 +64,8 @@ export const pages: readonly Page[] = [
   waiverPage,
   claimReleasePage,
   uploadPage,
+  importsPage,
+  importPage,
   mirrorPage,
   upstreamPage,
   dropEntriesPage,

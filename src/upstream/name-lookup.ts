@@ -1,5 +1,5 @@
 import { lookup, Resolver, type LookupAddress } from 'node:dns';
-import type { Resolve } from '../upstream/addresses.ts';
+import type { Resolve } from './addresses.ts';
 
 /** Milliseconds that a name server has to answer, and how often it is asked. */
 const timeout = 3000;
