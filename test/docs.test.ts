@@ -275,6 +275,7 @@ test('the text of the scope admin has everything that needs it', async (t) => {
     'trusted-issuers': /\brules for identity tokens\b/,
     webhooks: /\bwebhooks\b/,
     sessions: /\bsessions\b/,
+    imports: /\bimports from other servers\b/,
     claims: /\bclaims\b/,
     'client-checks': /\bcheck whether clients use this server\b/,
     uses: /\bwhich token uses what\b/,

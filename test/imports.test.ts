@@ -68,7 +68,7 @@ const rooms: Record<string, string> = {
   backup: 'storage/upkeep storage/blobs storage/drivers storage/files database',
   console: 'console/pages console/framework api api/framework http limits identity accounts config',
   'console/pages':
-    'console/framework clients api/clients api/account api/bundles api/content api/policy api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework events config',
+    'console/framework clients api/clients api/account api/bundles api/imports api/content api/policy api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework events config',
   'console/framework': 'api api/framework http limits accounts config',
   api: 'policy api/clients api/account api/bundles api/imports import/runs api/policy api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config',
   'api/account': 'api/framework usage accounts history database config',

@@ -11,7 +11,7 @@ export const scopeTexts: Readonly<Record<Scope, string>> = {
   write: 'push packages and images; relist and deprecate versions',
   delete: 'unlist and delete versions; delete tags, manifests and blobs',
   admin:
-    'manage tokens, rules for identity tokens, webhooks, sessions of the console, claims of names and the policy of the account; read the audit of the account, which token uses what, and whose requests policies refuse; check whether clients use this server',
+    'manage tokens, rules for identity tokens, webhooks, sessions of the console, imports from other servers, claims of names and the policy of the account; read the audit of the account, which token uses what, and whose requests policies refuse; check whether clients use this server',
   operate:
     'what concerns all accounts: jobs, prefetches, bundles, upstreams, instances, the policy, the audit and the metrics of all; with "delete", drop mirrored versions and tags',
 };

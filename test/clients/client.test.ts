@@ -116,7 +116,7 @@ testWith(...needed, 'podman')(
     t.is(used.code, 0, used.text);
     t.regex(
       used.text,
-      /404 \S+\/v2\/docker\.io\/entrepot-check\S+ with the token "a test" of the account default, by containers\/,
+      /404 \S+\/v2\/docker\.io\/entrepot-check\S+ with the token "a test" of the account default, by containers\//,
     );
     const denied = await check(['podman', '--denied', 'docker.io/library/bad:1'], (name) =>
       podman.fails('pull', ...trust, `${name}:1`),
