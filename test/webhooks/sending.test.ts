@@ -354,7 +354,7 @@ test('a slow receiver alone leaves the rest of its account free', async (t) => {
   await createWebhook(server, quick.url, ['package.*']);
   const ids = Array.from({ length: 10 }, (_, index) => `P${index}`);
   await publish(server, ...ids);
-  await deliverUntil(server, () => quick.received.length === 10 && most === 4);
+  await deliverUntil(server, () => quick.received.length >= 10 && most === 4);
   await server.installation.webhooks.tick();
   t.is(most, 4);
 });
