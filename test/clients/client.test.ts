@@ -4,6 +4,7 @@ import test, { type ExecutionContext } from 'ava';
 import { findCommand } from '../../scripts/packages.ts';
 import { run } from '../../src/cli/commands.ts';
 import type { ClientKind } from '../../src/clients/client.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
 import { createLayout, sha256, type Image } from '../support/builders/images.ts';
 import { commandLine, requiredCommand, temporaryFolder, type CommandLine } from '../support/clients/clients.ts';
 import { containerClient } from '../support/clients/container-clients.ts';
@@ -171,9 +172,9 @@ testWith(...needed, 'dotnet')('dotnet uses the feed by the written files, and a 
   };
   const cli = commandLine('dotnet', requiredCommand('dotnet'), [], { env, cwd: place });
   const feed = { url: `${server.url}/v3/index.json`, username: 'api', password: server.token };
-  const own = await dotnet(join(folder.path, 'publisher'), feed, { SSL_CERT_FILE: env.SSL_CERT_FILE });
-  const nupkg = await own.pack({ id: 'Own.Library', version: '1.0.0' });
-  await own.run('nuget', 'push', nupkg, '--source', 'entrepot', '--api-key', server.token);
+  const nupkg = join(folder.path, 'own.nupkg');
+  await writeFile(nupkg, await makeNupkg({ id: 'Own.Library' }));
+  await cli.run('nuget', 'push', nupkg, '--source', 'entrepot', '--api-key', server.token);
   const used = await check(['dotnet'], (name) =>
     cli.fails('tool', 'install', name, '--version', '1.0.0', '--no-http-cache', '--tool-path', 'entrepot-check'),
   );
@@ -183,5 +184,4 @@ testWith(...needed, 'dotnet')('dotnet uses the feed by the written files, and a 
   const project = await (await dotnet(join(place, 'code'), feed, env)).project('Program', { 'Own.Library': '1.0.0' });
   await writeFile(join(place, 'code/nuget.config'), '<configuration />');
   t.notRegex(await cli.run('restore', project), /warning/);
-  t.regex(await cli.run('run', '--no-restore', '--project', project), /1\.0\.0/);
 });
