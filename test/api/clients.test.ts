@@ -90,17 +90,17 @@ for (const dialect of dialects) {
     await server.fetch(`/v3/package/entrepot-check.${'0'.repeat(32)}/index.json`);
     for (let index = 1; index < 20; index += 1) await start(server, { client: 'dotnet' });
     t.is((await sendJson(server, 'POST', '/v1/client-checks', { client: 'dotnet' })).status, 429);
-    server.clock.now! += 16 * 60_000;
+    server.clock.now += 16 * 60_000;
     t.is((await read(server, check))['state'], 'used');
     const late = await start(server, { client: 'dotnet' });
-    server.clock.now! += 16 * 60_000;
+    server.clock.now += 16 * 60_000;
     t.is((await server.fetch(`/v3/package/${nameIn(late)}/index.json`)).status, 404);
     t.is((await read(server, late))['state'], 'unused', 'after its end, it takes no requests');
-    server.clock.now! += 25 * 3_600_000;
+    server.clock.now += 25 * 3_600_000;
     t.is((await server.fetch(`/v1/client-checks/${check['id']}`)).status, 404);
     await server.installation.core.checks.deleteOld();
     const rows = async (table: string) =>
-      Number((await databaseOf(server).get<{ number: number }>(`SELECT COUNT(*) AS number FROM ${table}`))!.number);
+      (await databaseOf(server).get<{ number: number }>(`SELECT COUNT(*) AS number FROM ${table}`))!.number;
     t.deepEqual([await rows('client_checks'), await rows('client_check_requests')], [0, 0]);
   });
 }
@@ -204,7 +204,7 @@ test('configurations name this server and the registries of the account, and no 
   };
   t.deepEqual((await ask(''))['registries'], ['docker.io']);
   t.deepEqual((await ask('', team))['registries'], ['docker.io', 'ghcr.io']);
-  const { items } = (await ask('')) as Json;
+  const { items } = await ask('');
   for (const { kind } of items) {
     const text = await ask(`/${kind}`);
     t.is(text.status, 200, kind);

@@ -3,7 +3,8 @@ import { chmod, chown, mkdir, readdir, readFile, stat, symlink, writeFile } from
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { run } from '../../src/cli/commands.ts';
-import { clientKinds, clients } from '../../src/clients/client.ts';
+import { parse, parseAllDocuments } from 'yaml';
+import { anyCertificate, clientForms, clientKinds, clients, clientText } from '../../src/clients/client.ts';
 import { createAuthority } from '../support/builders/certificates.ts';
 import { nobody, testAsRoot } from '../support/as-root.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
@@ -152,6 +153,97 @@ test('of a file of the authority, only the certificates are used', async (t) => 
     t.regex(stdout, /BEGIN CERTIFICATE/, kind);
     t.notRegex(stdout, /PRIVATE KEY/, kind);
   }
+});
+
+/** The fields of each kind of document, as the documentation of Talos 1.13, k3s and OpenShift 4.18 has them. */
+const published = {
+  RegistryMirrorConfig: ['name', 'endpoints', 'skipFallback', 'url', 'overridePath'],
+  RegistryAuthConfig: ['name', 'username', 'password', 'auth', 'identityToken'],
+  RegistryTLSConfig: ['name', 'clientIdentity', 'ca', 'insecureSkipVerify'],
+  ImageDigestMirrorSet: ['metadata', 'name', 'spec', 'imageDigestMirrors', 'source', 'mirrors', 'mirrorSourcePolicy'],
+  ImageTagMirrorSet: ['metadata', 'name', 'spec', 'imageTagMirrors', 'source', 'mirrors', 'mirrorSourcePolicy'],
+  ConfigMap: ['metadata', 'name', 'namespace', 'data', 'hub.example.com..8443'],
+};
+
+/** All keys in a value. */
+function keysIn(value: unknown): string[] {
+  if (typeof value !== 'object' || value === null) return [];
+  if (Array.isArray(value)) return value.flatMap(keysIn);
+  return Object.entries(value).flatMap(([key, inner]) => [key, ...keysIn(inner)]);
+}
+
+test('files in YAML and JSON have the published fields, in each form', (t) => {
+  const host = 'hub.example.com:8443';
+  const base = { feed: `https://${host}`, registry: `https://${host}`, registries: ['docker.io', 'quay.io'] };
+  let documents = 0;
+  for (const kind of ['talos', 'openshift'] as const) {
+    for (const form of clientForms) {
+      for (const fallback of [true, false]) {
+        const { files } = clientText(kind, { ...base, form, fallback, credentials: true, ca: anyCertificate });
+        for (const parsed of files.flatMap(({ content }) => parseAllDocuments(content))) {
+          t.deepEqual(parsed.errors, []);
+          const {
+            apiVersion,
+            kind: type,
+            ...rest
+          } = parsed.toJS() as Record<string, unknown> & { kind: keyof typeof published };
+          t.truthy(apiVersion);
+          for (const key of keysIn(rest)) t.true(published[type].includes(key), `${type}: ${key}`);
+          if (type === 'RegistryMirrorConfig') t.is(rest['skipFallback'], fallback ? undefined : true);
+          if (type === 'RegistryTLSConfig') t.is(rest['ca'], anyCertificate);
+          const policy = fallback ? 'AllowContactingSource' : 'NeverContactSource';
+          for (const set of Object.values((rest['spec'] ?? {}) as Record<string, Record<string, unknown>[]>)) {
+            t.deepEqual(
+              set,
+              base.registries.map((source) => ({ source, mirrors: [`${host}/${source}`], mirrorSourcePolicy: policy })),
+            );
+          }
+          documents += 1;
+        }
+      }
+    }
+  }
+  t.true(documents > 15);
+  const text = (kind: 'k3s' | 'crio' | 'docker', registry: string) =>
+    clientText(kind, {
+      ...base,
+      registry,
+      form: 'mirror',
+      fallback: false,
+      credentials: true,
+      ca: anyCertificate,
+      token,
+    });
+  const content = (kind: 'k3s' | 'crio' | 'docker', name: string, registry = base.registry) =>
+    text(kind, registry).files.find(({ path }) => path.endsWith(name))!.content;
+  const endpoint = [base.registry];
+  t.deepEqual(parse(content('k3s', 'registries.yaml')), {
+    mirrors: { 'docker.io': { endpoint }, 'quay.io': { endpoint } },
+    configs: {
+      [host]: { auth: { username: 'api', password: token }, tls: { ca_file: '/etc/rancher/k3s/entrepot-ca.crt' } },
+    },
+  });
+  t.deepEqual(parse(content('k3s', 'entrepot.yaml')), { 'disable-default-registry-endpoint': true });
+  const auth = Buffer.from(`api:${token}`).toString('base64');
+  t.deepEqual(JSON.parse(content('crio', 'auth.json')), { auths: { [host]: { auth } } });
+  t.deepEqual(JSON.parse(content('docker', 'daemon.json', `http://${host}`)), {
+    'registry-mirrors': [`http://${host}`],
+    'insecure-registries': [host],
+  });
+});
+
+test('nuget.config has sources of advisories over HTTPS only, and no header leads to another registry', (t) => {
+  const base = { registries: ['docker.io'], form: 'mirror', fallback: false, credentials: true } as const;
+  const of = (kind: 'dotnet' | 'containerd', url: string, fallback = false) =>
+    clientText(kind, { ...base, feed: url, registry: url, fallback }).files[0]!.content;
+  t.regex(of('dotnet', 'https://hub'), /<auditSources>/);
+  t.notRegex(of('dotnet', 'https://hub'), /allowInsecureConnections/);
+  t.notRegex(of('dotnet', 'http://hub'), /auditSources/);
+  t.regex(of('dotnet', 'http://hub'), /allowInsecureConnections="true"/);
+  // The table [header] belongs to `server`, which is the other registry if none is named.
+  t.regex(of('containerd', 'https://hub'), /^server = "https:\/\/hub"\n\n\[header\]/);
+  t.notRegex(of('containerd', 'https://hub', true), /^\[header\]|^server/m);
+  t.regex(of('containerd', 'https://hub', true), /\[host\."https:\/\/hub"\.header\]\n\s+Authorization/);
 });
 
 /** Runs a command whose standard input is a terminal on which `typed` is typed. */

@@ -258,7 +258,15 @@ test('/v1: without a token no operation shows hosted content, its history, or wh
     }
     return found.sort();
   };
-  const always = ['GET /containers', 'GET /findings', 'GET /packages', 'GET /packages/{id}/dependents', 'GET /search'];
+  const always = [
+    'GET /clients',
+    'GET /clients/{kind}',
+    'GET /containers',
+    'GET /findings',
+    'GET /packages',
+    'GET /packages/{id}/dependents',
+    'GET /search',
+  ];
   always.push('POST /token-exchange');
   t.deepEqual(await readable(hosted), always);
   const details = ['manifests', 'manifests/{reference}', 'tags'].map((each) => `GET /containers/{name}/${each}`);

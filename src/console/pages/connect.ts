@@ -233,7 +233,7 @@ async function mirrorPart({ api, urls, query, principal }: PageCall, token: stri
 }
 
 function clientPart(kind: ClientKind, { files, steps }: ReturnType<typeof clientText>): Html {
-  return html`<details id="${kind}">
+  return html`<details id="mirror-${kind}">
     <summary>${clients[kind].title}</summary>
     ${files.map(
       ({ path, content, secret }) =>
