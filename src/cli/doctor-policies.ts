@@ -1,14 +1,18 @@
+import type { HeldReference } from '../policy/held.ts';
 import { allAccounts } from '../policy/policies.ts';
+import { typed } from '../runtime/command-name.ts';
 import type { Installation } from '../server/server.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { CheckResult } from './doctor.ts';
 
 /** Policies that are examined. */
 const maxPolicies = 1000;
+/** What a policy refuses that is examined, and versions that are named. */
+const [maxHeld, maxNamed] = [200, 5];
 
 /** Finds policies that refuse more than they seem to, or nothing. */
 export async function examinePolicies(installation: Installation): Promise<CheckResult[]> {
-  const { core } = installation;
+  const { core, held } = installation;
   const stored = await core.policies.all(maxPolicies);
   const holdsPackages = stored.some(({ document }) => document.minimumAge.packages > 0);
   const undated = holdsPackages ? await upstreamsWithoutDates(installation) : [];
@@ -29,6 +33,11 @@ export async function examinePolicies(installation: Installation): Promise<Check
           );
         else doubts.push(`the upstream ${id} says no dates, so its packages count from their first sighting here`);
       }
+      if (packages > 0 && minimumAge.held === 'hide' && mode === 'enforce') {
+        const { items } = await held.list(accountId, { limit: maxHeld, isWanted: () => true });
+        const below = items.filter((each) => each.decision.verdict === 'hold' && each.isBelowVisible === true);
+        if (below.length > 0) doubts.push(belowText(below));
+      }
       if (suspendedUntil > core.now())
         doubts.push(
           `it is suspended until ${new Date(suspendedUntil).toISOString()}, so it refuses nothing until then`,
@@ -41,6 +50,13 @@ export async function examinePolicies(installation: Installation): Promise<Check
       return doubts.length > 0 ? { subject, ok: true, isNote: true, text } : { subject, ok: true, text: 'it can work' };
     }),
   );
+}
+
+/** Held versions for which clients get a higher one. */
+function belowText(below: readonly Pick<HeldReference, 'name' | 'reference'>[]): string {
+  const some = below.slice(0, maxNamed).map(({ name, reference }) => `${name} ${reference}`);
+  const more = below.length > some.length ? ', …' : '';
+  return `it holds versions below one that clients get, which dotnet takes instead (NU1603): ${some.join(', ')}${more}. "${typed('policy held')}" lists all`;
 }
 
 /** The IDs of upstreams that answer, and that say of no package when it was published. */

@@ -2,6 +2,7 @@ import test from 'ava';
 import { examine } from '../../src/cli/doctor.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { applyPolicy } from '../support/inside.ts';
+import { ago, day, now, putPolicy, startMirrors, versionsOf } from '../support/policy.ts';
 import { startTestServer } from '../support/server.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
@@ -47,3 +48,24 @@ for (const dialect of dialects) {
     t.deepEqual(await findings(), ['note policy of the account default: it is in audit mode, so it refuses nothing']);
   });
 }
+
+test('doctor names versions that are held below one that clients get', async (t) => {
+  const { feed, server } = await startMirrors(t);
+  const dates = { '1.0.0': 100, '1.1.0': 1, '2.0.0': 100, '2.1.0': 1 };
+  const versions = Object.entries(dates).map(([version, days]) => ({ version, published: ago(days) }));
+  await feed.offer({ id: 'Lib', versions });
+  await putPolicy(server, { minimumAge: { packages: '3d' } });
+  t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0', '2.0.0']);
+  const finding = async () =>
+    (await examine(server.installation, server.clock.time)).find(
+      ({ subject }) => subject === 'policy of all accounts',
+    )!;
+  const found = await finding();
+  t.true(found.isNote);
+  t.regex(
+    found.text,
+    /^it holds versions below one that clients get, .*\(NU1603\): lib 1\.1\.0\. ".*policy held" lists all$/,
+  );
+  server.clock.now = now + 3 * day;
+  t.is((await finding()).text, 'it can work');
+});
