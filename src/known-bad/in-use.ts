@@ -118,9 +118,12 @@ function keyOfRow({ kind, name_key: name, id, part }: EntryRow): (string | numbe
 /** What is stored of the hits of a list: the new ones first, with a few references and digests of each. */
 export function hitsText({ added, known }: Hits): string {
   const hits = [...added, ...known].slice(0, maxHits);
-  const few = (texts: readonly string[]) => texts.slice(0, maxStored);
   return JSON.stringify(
-    hits.map((each) => ({ ...each, references: few(each.references), digests: few(each.digests) })),
+    hits.map((each) => ({
+      ...each,
+      references: each.references.slice(0, maxStored),
+      digests: each.digests.slice(0, maxStored),
+    })),
   );
 }
 

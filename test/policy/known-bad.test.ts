@@ -164,9 +164,8 @@ for (const dialect of dialects) {
       `SEC-2 container registry.test/evil/one ${[evil.manifest.digest, evil.layer.digest].toSorted().join(' ')} v1`,
       `SEC-3 container registry.test/evil/one ${evil.layer.digest}`,
     ]);
-    const [running] = (await auditOf(server, 'type=known_bad.in_use')).filter(
-      ({ details }) => details['id'] === 'SEC-1',
-    );
+    const inUse = await auditOf(server, 'type=known_bad.in_use');
+    const running = inUse.find(({ details }) => details['id'] === 'SEC-1');
     t.deepEqual(running!.details['digests'], [image.manifest.digest]);
     const doctor = await examine(server.installation, server.clock.time);
     const { isNote, text } = doctor.find(({ subject }) => subject === 'list osv')!;
