@@ -85,6 +85,41 @@ testInBrowser('the counters of the overview follow what clients do, without load
   });
 });
 
+testInBrowser('tables show clock times, no plain text takes the focus, and Copy covers no line', async (t) => {
+  const { server, image } = await data();
+  await visit(t, await browser(), server, { viewport: { width: 1280, height: 800 } }, async ({ page }) => {
+    await page.goto('/console/packages');
+    const shown = await page.evaluate(() => {
+      const time = document.querySelector('td time')!;
+      const stops = [...document.querySelectorAll('main [tabindex="0"]')].filter(
+        (each) => !each.matches('pre, .table'),
+      );
+      return { clock: getComputedStyle(time, '::after').content, stops: stops.length };
+    });
+    t.regex(shown.clock, /^"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"$/);
+    t.is(shown.stops, 0);
+    await page.goto('/console/connect');
+    for (const block of (await page.locator('.lines:visible').all()).slice(0, 3)) {
+      const [text, copy] = [await block.locator('pre').boundingBox(), await block.locator('.copy').boundingBox()];
+      t.true(text!.x + text!.width <= copy!.x);
+    }
+  });
+  await visit(t, await browser(), server, { viewport: { width: 390, height: 844 } }, async ({ page }) => {
+    await page.goto(`/console/images/${encodeURIComponent(image)}`);
+    const row = page.locator('tbody tr').first();
+    const [box, tag] = [
+      await row.getByRole('checkbox').boundingBox(),
+      await row.getByRole('link').first().boundingBox(),
+    ];
+    t.true(tag!.x + tag!.width <= 390 && Math.abs(tag!.y - box!.y) < 24, 'the tag is beside its box');
+    t.regex(await row.innerText(), /latest/);
+    for (const cell of await row.getByRole('cell').all()) {
+      const place = await cell.boundingBox();
+      t.true(place === null || place.x + place.width <= 390);
+    }
+  });
+});
+
 testInBrowser('the navigation marks the page within its section', async (t) => {
   const { server, prefetchId } = await data();
   await visit(t, await browser(), server, {}, async ({ page }) => {

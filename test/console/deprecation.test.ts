@@ -153,13 +153,15 @@ test('the page of a package shows its deprecation and advisories, and leads to t
   await new TestFeed(server).publish({ id: 'Contoso.Old', version: '1.0.0' });
   const send = (path: string, method: string, body: object) =>
     server.fetch(path, { method, body: JSON.stringify(body), headers: { 'content-type': 'application/json' } });
-  const deprecation = { reasons: ['Legacy'], message: 'Use the other one' };
+  const alternative = { id: 'Contoso.Old', range: '[3.0.0, )' };
+  const deprecation = { reasons: ['Legacy'], message: 'Use the other one', alternative };
   t.true((await send('/v1/packages/Contoso.Old/1.0.0/deprecation', 'PUT', deprecation)).ok);
   const advisory = { package: 'Contoso.Old', versions: '[1.0.0, 2.0.0)', severity: 2, url: 'https://a.test/1' };
   t.is((await send('/v1/advisories', 'POST', advisory)).status, 201);
   const visitor = await Visitor.signedIn(server);
   const page = await visitor.page('/console/packages/Contoso.Old');
   t.regex(page, /Use the other one/);
+  t.regex(page, /Contoso\.Old<\/a>\s*\[3\.0\.0, \) instead\./);
   t.regex(page, /1 known vulnerability[^]*https:\/\/a\.test\/1/);
   const versions = await visitor.page('/console/packages/Contoso.Old?show=versions');
   t.true(versions.includes(`href="${address}"`));

@@ -39,13 +39,17 @@ test('a wrong form shows its errors beside the fields, and keeps the input', asy
   const server = await startTestServer(t);
   const visitor = await Visitor.signedIn(server);
   const page = await visitor.refused('/console/tokens/new', { name: ' ', days: '7', packages: 'My.*' });
-  t.regex(page, /id="name-error"/);
+  t.regex(page, /id="name-error"[^>]*>must not be empty</);
   t.regex(page, /id="scopes-error"/);
   t.regex(page, /value="My\.\*"/);
   t.regex(page, /<option value="7" selected/);
   t.regex(
     await visitor.refused('/console/tokens/new', { name: 'a', scope: 'read', packages: 'a'.repeat(300) }),
     /field-error/,
+  );
+  t.regex(
+    await visitor.refused('/console/tokens/new', { name: 'a'.repeat(201), scope: 'read' }),
+    /id="name-error"[^>]*>expected at most 200 characters</,
   );
   t.is((await visitor.send('/console/tokens/new', { name: 'a'.repeat(70_000) })).status, 413);
 });

@@ -81,9 +81,18 @@ export function requireForm({ headers }: IncomingMessage): void {
   throw new DomainError('Unsupported', 'Send the body as a form, with Content-Type: multipart/form-data.');
 }
 
+/** What a value that is too small or too large should be, where the schema does not say it; undefined for other issues. */
+function boundText(issue: z.core.$ZodRawIssue): string | undefined {
+  if (issue.code !== 'too_small' && issue.code !== 'too_big') return undefined;
+  const [bound, limit] = issue.code === 'too_small' ? ['at least', issue.minimum] : ['at most', issue.maximum];
+  if (issue.code === 'too_small' && issue.origin === 'string' && limit === 1) return 'must not be empty';
+  const units: Partial<Record<string, string>> = { string: ' characters', array: ' values' };
+  return `expected ${bound} ${limit}${units[issue.origin] ?? ''}`;
+}
+
 /** Parses `value` with `schema`; throws `Invalid`, which names the first wrong field. */
 export function check<T extends z.ZodType>(schema: T, value: unknown, what: string): z.output<T> {
-  const result = schema.safeParse(value);
+  const result = schema.safeParse(value, { error: boundText });
   if (result.success) return result.data;
   const errors = result.error.issues.map(({ path, message }) => ({ field: path.join('.') || what, message }));
   const { field, message } = errors[0]!;

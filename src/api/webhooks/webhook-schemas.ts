@@ -16,7 +16,7 @@ const name = z
   .meta({ description: 'For people' });
 const events = z
   .array(z.string().max(50))
-  .min(1)
+  .min(1, 'Choose one or more types of events, or all.')
   .max(maxEventPatterns)
   .meta({ description: 'Types of events, groups such as `package.*`, or `*` for all' });
 const secret = z.string().meta({
