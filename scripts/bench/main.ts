@@ -8,6 +8,7 @@ import { bundles } from './parts/bundles.ts';
 import { cluster } from './parts/cluster.ts';
 import { consolePages } from './parts/console.ts';
 import { growth } from './parts/growth.ts';
+import { imports } from './parts/imports.ts';
 import { manifests } from './parts/manifests.ts';
 import { mirror } from './parts/mirror.ts';
 import { packages } from './parts/packages.ts';
@@ -35,6 +36,7 @@ const parts = {
   blobs,
   pushes,
   packages,
+  imports,
   mirror,
   search,
   console: consolePages,

@@ -1,0 +1,136 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { makeNupkg } from '../../../test/support/builders/nupkg.ts';
+import type { Bench } from '../bench.ts';
+import { mebibyte, type Peer } from '../processes.ts';
+import { compare, note } from '../report.ts';
+
+/** What both ways bring in at the same time, and milliseconds between two reads of another client. */
+const atOnce = 8;
+const readEvery = 20;
+
+/**
+ * Imports of packages of 50 kB from another server of this machine, and pushes of the same files, in turn; what clients that read
+ * notice of an import, the memory that it needs, and a second import of unchanged versions.
+ */
+export async function imports(bench: Bench): Promise<void> {
+  const total = bench.quick ? 1000 : 10_000;
+  const settings = { ENTREPOT_IMPORTS_ALLOW: '["127.0.0.1"]' };
+  const source = await bench.ours('imports-source');
+  const files = await Promise.all(
+    Array.from({ length: 50 }, (_, at) => makeNupkg({ id: `Lib${at}`, version: '1.0.0', payloadBytes: 50_000 })),
+  );
+  const made = (number: number) =>
+    number < files.length ? files[number]! : makeNupkg({ id: `Lib${number}`, version: '1.0.0', payloadBytes: 50_000 });
+  const pushAll = async (peer: Peer) => {
+    let next = 0;
+    const worker = async () => {
+      for (let number = next++; number < total; number = next++) await push(peer, await made(number));
+    };
+    await Promise.all(Array.from({ length: atOnce }, worker));
+  };
+  await pushAll(source);
+  // Made before, so that the time to make them does not count.
+  const all = await Promise.all(Array.from({ length: total }, (_, number) => bytesOf(source, `lib${number}`)));
+  let round = 0;
+  const idle: number[] = [];
+  const busy: number[] = [];
+  const memory: number[] = [];
+  const deltas: number[] = [];
+  const ways = {
+    import: async () => {
+      round += 1;
+      const peer = await bench.ours(`imports-${round}`, settings);
+      await push(peer, await makeNupkg({ id: 'Read', version: '1.0.0' }));
+      idle.push(await p99(peer, sleep(2000)));
+      const began = performance.now();
+      const body = {
+        kind: 'feed',
+        url: `${source.url}/v3/index.json`,
+        secret: tokenOf(source),
+        hosted: true,
+        concurrency: atOnce,
+      };
+      const { id } = await asked(peer, 'POST', '', body);
+      const done = ended(peer, id, memory);
+      busy.push(await p99(peer, done));
+      const rate = total / ((performance.now() - began) / 1000);
+      const again = performance.now();
+      await asked(peer, 'POST', `/${id}/resume`, { secret: tokenOf(source) });
+      await ended(peer, id, memory);
+      deltas.push(total / ((performance.now() - again) / 1000));
+      return rate;
+    },
+    push: async () => {
+      const peer = await bench.ours(`imports-push-${round}`);
+      const began = performance.now();
+      let next = 0;
+      const worker = async () => {
+        for (let number = next++; number < total; number = next++) await push(peer, all[number]!);
+      };
+      await Promise.all(Array.from({ length: atOnce }, worker));
+      return total / ((performance.now() - began) / 1000);
+    },
+  };
+  await compare(
+    { title: `${total} packages of 50 kB, import and push`, unit: 'packages/s', bar: '0.7×' },
+    bench.rounds,
+    ways,
+  );
+  const samples = (values: Record<string, number[]>) =>
+    Object.entries(values).map(([subject, some]) => ({ subject, values: some }));
+  note({ title: 'reads of another client, p99', unit: 'ms', samples: samples({ 'during an import': busy, idle }) });
+  note({ title: 'memory during imports', unit: 'MiB', bar: '300', samples: samples({ most: [Math.max(...memory)] }) });
+  note({ title: 'import of unchanged versions', unit: 'versions/s', bar: '334', samples: samples({ again: deltas }) });
+}
+
+function tokenOf({ headers }: Peer): string {
+  return Buffer.from(headers['authorization']!.split(' ')[1]!, 'base64').toString().split(':').at(-1)!;
+}
+
+async function push(peer: Peer, bytes: Buffer): Promise<void> {
+  const form = new FormData();
+  form.append('package', new Blob([new Uint8Array(bytes)]), 'package.nupkg');
+  const response = await fetch(`${peer.url}/v3/push`, { method: 'PUT', headers: peer.headers, body: form });
+  await response.arrayBuffer();
+  if (response.status !== 201) throw new Error(`a push answered ${response.status}`);
+}
+
+async function bytesOf(peer: Peer, id: string): Promise<Buffer> {
+  const response = await fetch(`${peer.url}/v3/package/${id}/1.0.0/${id}.1.0.0.nupkg`, { headers: peer.headers });
+  return Buffer.from(await response.arrayBuffer());
+}
+
+async function asked(peer: Peer, method: string, path: string, body?: object): Promise<{ id: string; state: string }> {
+  const response = await fetch(`${peer.url}/v1/imports${path}`, {
+    method,
+    headers: { ...peer.headers, 'content-type': 'application/json' },
+    ...(body && { body: JSON.stringify(body) }),
+  });
+  if (!response.ok) throw new Error(`${path} answered ${response.status}: ${await response.text()}`);
+  return (await response.json()) as { id: string; state: string };
+}
+
+/** Waits for the end of a run; adds the most memory that the server has used until then. */
+async function ended(peer: Peer, id: string, memory: number[]): Promise<void> {
+  for (;;) {
+    const { state, ...rest } = await asked(peer, 'GET', `/${id}`);
+    if (state === 'done') return void memory.push(peer.peak() / mebibyte);
+    if (state !== 'running') throw new Error(`the import is ${state}: ${JSON.stringify(rest)}`);
+    await sleep(100);
+  }
+}
+
+/** The 99th percentile of reads until `end`, in milliseconds. */
+async function p99(peer: Peer, end: Promise<unknown>): Promise<number> {
+  const times: number[] = [];
+  let isOver = false;
+  const over = end.finally(() => (isOver = true));
+  while (!isOver) {
+    const began = performance.now();
+    await bytesOf(peer, 'read');
+    times.push(performance.now() - began);
+    await sleep(readEvery);
+  }
+  await over;
+  return times.toSorted((one, other) => one - other)[Math.floor(times.length * 0.99)]!;
+}
