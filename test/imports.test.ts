@@ -13,11 +13,11 @@ const src = join(import.meta.dirname, '../src');
  */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'clients policy bundle import server/server.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config',
+  cli: 'clients policy bundle takeover import server/server.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config',
   'server/server.ts':
-    'policy bundle/runs import/runs server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config',
+    'policy bundle/runs import/runs takeover server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config',
   'server/quota.ts': 'server/protocol.ts server/core.ts usage',
-  'server/chores.ts': 'bundle server/protocol.ts server/core.ts webhooks jobs usage tls',
+  'server/chores.ts': 'bundle takeover server/protocol.ts server/core.ts webhooks jobs usage tls',
   'nuget/protocol.ts':
     'nuget/import nuget/prefetch nuget/operations nuget/feed nuget/source nuget/upstream nuget/search nuget/hosted nuget/format server/protocol.ts server/core.ts jobs mirror mirror/policy accounts upstream config',
   'nuget/import': 'nuget/upstream nuget/hosted nuget/format import prefetch mirror storage/files database upstream',
@@ -26,7 +26,7 @@ const rooms: Record<string, string> = {
   'nuget/operations':
     'nuget/feed nuget/source nuget/upstream nuget/search nuget/hosted nuget/format api/account api/content api/framework http mirror mirror/policy mirror/store usage accounts database storage/files upstream',
   'nuget/feed':
-    'nuget/source nuget/upstream nuget/search nuget/hosted nuget/format api/framework http usage accounts storage/blobs storage/files upstream',
+    'nuget/source nuget/upstream nuget/search nuget/hosted nuget/format takeover api/framework http usage accounts storage/blobs storage/files upstream',
   'nuget/source':
     'nuget/upstream nuget/search nuget/hosted nuget/format http accounts mirror mirror/policy mirror/fetch mirror/store storage/files database upstream config',
   'nuget/upstream':
@@ -42,7 +42,8 @@ const rooms: Record<string, string> = {
   'oci/prefetch':
     'oci/mirrored oci/hosted oci/format prefetch mirror mirror/policy mirror/store storage/files database upstream config',
   'oci/operations': 'oci/catalog oci/hosted api/account api/content api/framework usage accounts database',
-  'oci/http': 'oci/catalog oci/uploads oci/hosted oci/format instances http usage accounts database upstream config',
+  'oci/http':
+    'takeover oci/catalog oci/uploads oci/hosted oci/format instances http usage accounts database upstream config',
   'oci/catalog':
     'oci/mirrored oci/uploads oci/hosted oci/format api/content api/framework http mirror mirror/policy mirror/store usage accounts history events storage/blobs storage/files database upstream config',
   'oci/mirrored':
@@ -52,10 +53,10 @@ const rooms: Record<string, string> = {
     'oci/format bundle mirror mirror/policy mirror/store usage accounts history events storage/upkeep storage/blobs storage/files database',
   'oci/format': '',
   'server/protocol.ts':
-    'policy server/core.ts bundle import known-bad api/content api/framework jobs prefetch instances http mirror mirror/policy mirror/fetch mirror/store usage accounts storage/blobs upstream config',
+    'policy server/core.ts bundle takeover import known-bad api/content api/framework jobs prefetch instances http mirror mirror/policy mirror/fetch mirror/store usage accounts storage/blobs upstream config',
   'server/first-token.ts': 'server/core.ts config',
   'server/register-metrics.ts': 'server/core.ts jobs http mirror/store usage tls upstream metrics',
-  'server/checks.ts': 'server/core.ts webhooks http tls',
+  'server/checks.ts': 'server/core.ts webhooks http usage tls',
   'server/authenticator.ts': 'server/core.ts http accounts',
   'server/admin-host.ts': 'upstream config',
   'server/preflight.ts':
@@ -87,6 +88,7 @@ const rooms: Record<string, string> = {
   bundle:
     'prefetch mirror mirror/fetch mirror/store accounts history events storage/upkeep storage/blobs storage/files database cache upstream',
   'import/runs': 'import jobs events mirror/policy database upstream cache config',
+  takeover: 'import jobs http limits mirror/policy usage accounts database upstream cache config',
   import: 'prefetch storage/files upstream cache config',
   webhooks: 'events storage/files database upstream config',
   jobs: 'policy prefetch known-bad mirror/store usage events storage/upkeep storage/blobs storage/drivers database config',

@@ -24,6 +24,7 @@ import { runProgram } from './program.ts';
 import { addPublisher } from './publisher.ts';
 import { addServe } from './serve.ts';
 import { addStorage } from './storage.ts';
+import { addTakeover } from './takeover.ts';
 import { addToken } from './token.ts';
 import { addWanted } from './wanted.ts';
 import { addWaiver } from './waiver.ts';
@@ -55,6 +56,7 @@ export function run(words: readonly string[], environment: Environment, outside:
     addBundle(program, environment, terminal);
     addImport(program, environment, terminal);
     addClient(program, environment, terminal);
+    addTakeover(program, environment, terminal);
     addWanted(program, environment, terminal);
     addPolicy(program, environment, terminal);
     addWaiver(program, environment, terminal);

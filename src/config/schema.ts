@@ -8,6 +8,7 @@ import { internal } from './internal.ts';
 import { limits } from './limits.ts';
 import { data, database, redis } from './place.ts';
 import { checkStorageSettings, storage } from './storage.ts';
+import { predecessors } from './predecessors.ts';
 import { retention } from './retention.ts';
 import { duration, schedule, sizeSetting, whole } from './units.ts';
 import { hasNoUser, publicUpstreams, upstreams } from './upstreams.ts';
@@ -198,6 +199,9 @@ export const schema = z.strictObject({
   upstreams: upstreams
     .default(() => publicUpstreams)
     .describe('Upstream feeds and registries, in order; public ones by default'),
+  predecessors: predecessors
+    .default([])
+    .describe('Servers that this one replaces: their hosted content comes when it is asked for, and in the background'),
   aliases: aliases
     .default([])
     .describe('Addresses and hosts of servers that this one replaces, at which it answers, too'),
@@ -324,6 +328,9 @@ export const schema = z.strictObject({
       knownBad: schedule
         .default('*/15 * * * *')
         .describe('When to look for lists of known bad content that are due to be read again, or `off`'),
+      takeover: schedule
+        .default('7 * * * *')
+        .describe('When to bring what `predecessors` have and this server lacks, or `off`'),
       waivers: schedule
         .default('*/10 * * * *')
         .describe('When to record the ends of waivers, and to announce those that end soon, or `off`'),

@@ -3,11 +3,11 @@ import { z } from 'zod';
 import { duration } from './units.ts';
 
 const patterns = z.array(z.string().min(1));
-const upstreamUrl = z
+export const upstreamUrl = z
   .url({ protocol: /^https?$/, error: 'expected an http or https URL', abort: true })
   .refine(hasNoUser, 'a URL here cannot have a user name or password; set them in auth');
 
-const upstreamAuth = z.union(
+export const upstreamAuth = z.union(
   [
     z.strictObject({ username: z.string().min(1), password: z.string() }),
     z.strictObject({ username: z.string().min(1), passwordFile: z.string() }),
@@ -75,7 +75,7 @@ function overlap(some: readonly string[] | undefined, others: readonly string[] 
 }
 
 /** Whether `url` is only a scheme, a host and a port. */
-function isOrigin(url: string): boolean {
+export function isOrigin(url: string): boolean {
   const { href, origin } = new URL(url);
   return href === `${origin}/`;
 }

@@ -56,6 +56,8 @@ export interface ImportOptions {
   since?: number | undefined;
   /** The names to read; all of the source if undefined. */
   names?: readonly string[] | undefined;
+  /** The versions or tags to read, or digests of images; all of them if undefined. */
+  references?: readonly string[] | undefined;
   /** Whether a name of the source is wanted. */
   isWanted: (name: string) => boolean;
   /** The name that an image gets here. */
@@ -75,10 +77,38 @@ export interface ImportOptions {
   signal: AbortSignal;
 }
 
+/** What is known of a version or tag at one of two servers. What is undefined that server does not say. */
+export interface SideFacts {
+  /** Of the content. */
+  hash?: string | undefined;
+  listed?: boolean | undefined;
+  /** Milliseconds since 1970 UTC. */
+  publishedAt?: number | undefined;
+  /** The dependencies without their frameworks, in order. */
+  dependencies?: string | undefined;
+}
+
+/** A version or tag that the source or this server has. */
+export interface ComparedReference {
+  reference: string;
+  theirs: SideFacts | undefined;
+  ours: SideFacts | undefined;
+}
+
+/** A name of a source, whose versions or tags are read when their turn comes. */
+export interface ComparedName {
+  name: string;
+  references: () => AsyncIterable<ComparedReference>;
+}
+
 /** The part of an import that a protocol implements. */
 export interface Importable {
   /** The content of a source that this protocol has, in phases: a phase begins when the one before has ended. */
   importFrom(source: ImportSource, options: ImportOptions): readonly AsyncIterable<ImportGroup>[];
+  /** What the source and the account have. With `reading`, the content of the source is read whatever hash it tells. */
+  compare(source: ImportSource, options: ImportOptions, reading: boolean): readonly AsyncIterable<ComparedName>[];
+  /** Whether an account hosts something under a name, or this version, tag or digest of it. */
+  holds(accountId: number, name: string, reference?: string): Promise<boolean>;
 }
 
 /** The ID under which a source is reached; no upstream of the settings can have it. */

@@ -52,6 +52,8 @@ interface TableParts {
   deliveredTo: () => Promise<number>;
   listRefresh: ListRefresh;
   waivers: Waivers;
+  /** Brings what servers have that are replaced. */
+  takeover: JobDefinition['run'];
   prefetch: ScheduledPrefetchParts;
   log: Logger;
   /** Milliseconds since 1970 UTC. */
@@ -95,6 +97,7 @@ export function jobTable(parts: TableParts): Job[] {
     job('knownBad', 'read lists of known bad content again', false, (work) =>
       parts.listRefresh.run(work, contentInUse(parts)),
     ),
+    job('takeover', 'bring what predecessors have and this server lacks', false, parts.takeover),
     job('waivers', 'record the ends of waivers, and announce those that end soon', false, (work) =>
       reviewWaivers(parts, work),
     ),

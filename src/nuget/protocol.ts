@@ -24,6 +24,7 @@ import { largestPackages, listPackages } from './hosted/summary.ts';
 import { packageChanges } from './operations/change-operations.ts';
 import { isPackageId } from './format/nuspec.ts';
 import { keyOfVersion, packageKey } from './hosted/packages.ts';
+import { firstPublished } from './hosted/versions.ts';
 import { findingOperations } from './operations/finding-operations.ts';
 import { Findings } from './operations/findings.ts';
 import { packageOperations } from './operations/management.ts';
@@ -37,7 +38,7 @@ import { otherFeedPaths, wrongAddress } from './feed/wrong-address.ts';
 import { PackageSource } from './source/package-source.ts';
 import { versionTest } from './format/range.ts';
 import { PastPackages } from './source/past-packages.ts';
-import { importPackages } from './import/sources.ts';
+import { comparePackages, importPackages } from './import/sources.ts';
 import { packageInputs } from './prefetch/inputs.ts';
 import { packageMeaning } from './prefetch/item-meaning.ts';
 import { plainPackages } from './prefetch/plain.ts';
@@ -261,6 +262,15 @@ export class PackageFeed implements OpenProtocol {
 
   importFrom(...[source, options]: Parameters<NonNullable<OpenProtocol['importFrom']>>) {
     return importPackages({ feed: this.#context, views: this.views }, source, options);
+  }
+
+  compare(...asked: Parameters<NonNullable<OpenProtocol['compare']>>) {
+    return comparePackages({ feed: this.#context, views: this.views }, ...asked);
+  }
+
+  async holds(accountId: number, id: string, version?: string): Promise<boolean> {
+    const { database } = this.#core;
+    return (await firstPublished(database, accountId, id, version && keyOfVersion(version))) !== undefined;
   }
 
   prefetchOver(mirror: MirrorReader) {

@@ -32,7 +32,7 @@ import { HostedImages } from './catalog/hosted-images.ts';
 import { Images } from './catalog/images.ts';
 import { containerOperations } from './operations/management.ts';
 import { MirroredImages } from './catalog/mirrored-images.ts';
-import { importImages } from './import/sources.ts';
+import { compareImages, importImages } from './import/sources.ts';
 import { imageInputs } from './prefetch/inputs.ts';
 import { contentsOfWithdrawn } from './prefetch/withdrawn-contents.ts';
 import { imageMeaning } from './prefetch/item-meaning.ts';
@@ -258,10 +258,18 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   importFrom(...[source, options]: Parameters<NonNullable<OpenProtocol['importFrom']>>) {
+    return importImages(this.#importing, source, options);
+  }
+
+  compare(...[source, options]: Parameters<NonNullable<OpenProtocol['compare']>>) {
+    return compareImages(this.#importing, source, options);
+  }
+
+  get #importing(): Parameters<typeof importImages>[0] {
     const { config, blobs } = this.#core;
     const { blob: blobLimit = Number.MAX_SAFE_INTEGER, manifest: manifestLimit } = config.limits;
     const { images, source: here } = this;
-    const parts = {
+    return {
       images,
       source: here,
       mirrors: this.#mirrors,
@@ -270,7 +278,11 @@ export class ContainerRegistry implements OpenProtocol {
       blobLimit,
       manifestLimit,
     };
-    return importImages(parts, source, options);
+  }
+
+  async holds(accountId: number, name: string, reference?: string): Promise<boolean> {
+    if (reference === undefined) return (await claimsAmong(this.#core.database, accountId, [name])).get(name) ?? false;
+    return this.images.manifests.has(accountId, name, isDigest(reference) ? { digest: reference } : { tag: reference });
   }
 
   prefetchOver(mirror: MirrorReader) {

@@ -1,6 +1,8 @@
-import type { Core } from './core.ts';
-import type { Check } from '../http/health.ts';
+import type { Core, Surroundings } from './core.ts';
+import { Health, type Check } from '../http/health.ts';
+import { Probes } from '../http/probes.ts';
 import type { ServerCertificate } from '../tls/certificate.ts';
+import type { Quota } from '../usage/quota.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 
 /** What readiness and `entrepot doctor` check. */
@@ -30,7 +32,7 @@ export function checksOf({ database, driver, blobs, cache, room }: Core): { read
 }
 
 /** For the key of webhooks. */
-export function keyCheck(webhooks: Pick<OpenWebhooks, 'keyProblem'>): Check {
+function keyCheck(webhooks: Pick<OpenWebhooks, 'keyProblem'>): Check {
   const failure = 'The secrets of webhooks cannot be decrypted: their key is missing or another one.';
   const run = async () => {
     const problem = await webhooks.keyProblem();
@@ -40,7 +42,38 @@ export function keyCheck(webhooks: Pick<OpenWebhooks, 'keyProblem'>): Check {
 }
 
 /** For the certificate of the server, if it has one. */
-export function certificateCheck(certificate: ServerCertificate): Check {
+function certificateCheck(certificate: ServerCertificate): Check {
   const failure = 'The TLS certificate has expired, or its changed files cannot be used.';
   return { part: 'certificate', failure, run: () => certificate.check() };
+}
+
+/** The answers about health and the metrics of this process. */
+export function openOperations(
+  { core, webhooks }: { core: Core; webhooks: OpenWebhooks },
+  quota: Quota,
+  certificate: ServerCertificate | undefined,
+  { healthTimes: times, droppedLines, exchange }: Surroundings,
+): Probes {
+  const { cache, log } = core;
+  const { reads, writes } = checksOf(core);
+  writes.push(keyCheck(webhooks));
+  if (certificate) writes.push(certificateCheck(certificate));
+  const health = new Health({ reads, writes, redisFailedAt: () => cache.failedAt, log, times });
+  const operations = new Probes(health, exchange);
+  operations.accountGauge(
+    'entrepot_account_limit_ratio',
+    'Used share of a limit of an account; 1 at the limit',
+    ['account', 'limit'],
+    () => [...quota.used].map(({ account, limit, ratio }) => [{ account, limit }, ratio]),
+  );
+  operations.counter(
+    'entrepot_limited_requests_total',
+    'Requests and connections above a limit',
+    ['limit', 'outcome'],
+    () => core.limits.counts,
+  );
+  operations.counter('entrepot_log_lines_dropped_total', 'Lines that the log could not write', [], () => [
+    [{}, droppedLines?.() ?? 0],
+  ]);
+  return operations;
 }

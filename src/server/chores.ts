@@ -1,6 +1,9 @@
 import { ImportWatch } from '../bundle/import-watch.ts';
 import type { RepeatedWork } from '../jobs/repeated-work.ts';
 import type { ServerCertificate } from '../tls/certificate.ts';
+import type { Jobs } from '../jobs/jobs.ts';
+import { isDomainError } from '../runtime/errors.ts';
+import type { Takeover } from '../takeover/takeover.ts';
 import type { Quota } from '../usage/quota.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 import type { Core } from './core.ts';
@@ -10,11 +13,13 @@ interface ChoreParts {
   core: Core;
   protocols: readonly OpenProtocol[];
   webhooks: OpenWebhooks;
+  takeover: Takeover;
+  jobs: Jobs;
 }
 
 /** The short work that each server repeats. */
 export function choresOf(
-  { core, protocols: opened, webhooks }: ChoreParts,
+  { core, protocols: opened, webhooks, takeover, jobs }: ChoreParts,
   quota: Quota,
   certificate: ServerCertificate | undefined,
 ): RepeatedWork[] {
@@ -29,6 +34,11 @@ export function choresOf(
     { interval: soon, run: () => failures.flush(), failure: 'failed requests were not written, and are lost' },
     { interval: soon, run: () => uses.flush(), failure: 'the uses of tokens were not written, and are lost' },
     { interval: 1000, run: () => checks.flush(), failure: 'requests that checks of clients wait for were not noted' },
+    {
+      interval: soon,
+      run: () => readInventories(takeover, jobs),
+      failure: 'the inventories of predecessors were not read; the next attempt is in a minute',
+    },
     { interval: 500, run: () => imports.run(), failure: 'what other processes imported is shown later' },
     { interval: 600_000, run: () => uses.deleteOld(), failure: 'old uses of tokens were not deleted' },
     { interval: 600_000, run: () => checks.deleteOld(), failure: 'old checks of clients were not deleted' },
@@ -42,4 +52,13 @@ export function choresOf(
     ...opened.flatMap((each) => each.chores ?? []),
     ...webhooks.chores,
   ];
+}
+
+/** Until an inventory is read, the names of its account are refused. So it does not wait for the schedule, unless that is off. */
+async function readInventories(takeover: Takeover, jobs: Jobs): Promise<void> {
+  if (!jobs.scheduled.includes('takeover') || !(await takeover.isDue())) return;
+  await jobs.launch('takeover').catch((error: unknown) => {
+    // It runs already.
+    if (!isDomainError(error, 'Invalid')) throw error;
+  });
 }

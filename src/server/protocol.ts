@@ -25,6 +25,7 @@ import type { PlainEntry, PlainOptions, PlainSource } from '../prefetch/plain.ts
 import type { Prefetchable } from '../prefetch/prefetch.ts';
 import type { ItemMeaning, PrefetchItem } from '../prefetch/item.ts';
 import type { ProtocolInputs } from '../prefetch/inputs.ts';
+import type { Takeover } from '../takeover/takeover.ts';
 import type { BlobReferences } from '../storage/blobs/references.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { Quota } from '../usage/quota.ts';
@@ -60,6 +61,8 @@ export interface Web {
   urls: Urls;
   /** Calls other instances; undefined if they cannot be called. */
   relay: Relay | undefined;
+  /** Brings what a request asks for from a server that is replaced. */
+  takeover: Pick<Takeover, 'bring' | 'isClosed'>;
 }
 
 /** A protocol on an open core. */
@@ -102,6 +105,10 @@ export interface OpenProtocol extends Prefetchable, JobParts {
   readonly carried?: HostedContents;
   /** The content of another server or of its files, to be brought in as hosted content. */
   importFrom?: Importable['importFrom'];
+  /** What another server and an account have, beside each other. */
+  compare?: Importable['compare'];
+  /** Whether an account hosts something under a name. */
+  holds?: Importable['holds'];
   readonly upstreams: UpstreamSupport;
 }
 

@@ -9,7 +9,7 @@ import { createConsole, visitors } from '../console/routes.ts';
 import { choresOf } from './chores.ts';
 import { createFirstToken } from './first-token.ts';
 import { authenticatorOf, countFailedSignIn, noteFailedSignIn, operatorsOnly } from './authenticator.ts';
-import { certificateCheck, checksOf, keyCheck } from './checks.ts';
+import { openOperations } from './checks.ts';
 import { openCore, type Core, type Surroundings } from './core.ts';
 import { named } from './place.ts';
 import { adminHostAdvice, adminHostOf } from './admin-host.ts';
@@ -17,10 +17,9 @@ import { Aliases } from '../http/aliases.ts';
 import { answerUnhandled, createApp, type Mount } from '../http/app.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { connectionLimits } from '../http/limit.ts';
-import { Health } from '../http/health.ts';
 import { closeGracefully, listen, type AppServer, type ListenOptions } from '../http/listener.ts';
 import { currentResponse } from '../http/request-context.ts';
-import { Probes, type SeesAccounts } from '../http/probes.ts';
+import type { SeesAccounts } from '../http/probes.ts';
 import { Sending } from '../http/sending.ts';
 import { Urls } from '../http/urls.ts';
 import { othersHaveKey } from '../instances/agreement.ts';
@@ -49,6 +48,7 @@ import { FilesWithoutRow } from '../storage/upkeep/files-without-row.ts';
 import { References } from '../storage/blobs/references.ts';
 import { Scrubber } from '../storage/upkeep/scrub.ts';
 import { Paths } from '../storage/files/paths.ts';
+import { Takeover } from '../takeover/takeover.ts';
 import { AllAccountsUse } from '../usage/all-accounts.ts';
 import type { Quota } from '../usage/quota.ts';
 import { ServerCertificate } from '../tls/certificate.ts';
@@ -74,6 +74,7 @@ export interface Installation extends AsyncDisposable {
   readonly stored: StorageMeter;
   readonly held: HeldReferences;
   readonly trial: PolicyTrial;
+  readonly takeover: Takeover;
   readonly jobs: Jobs;
   readonly filesWithoutRow: FilesWithoutRow;
   readonly references: References;
@@ -99,6 +100,14 @@ export async function openInstallation(
   const stored = new StorageMeter(database, { references, rows }, defaultAccount.id, now);
   const webhooks = openWebhooks({ ...core, receivers: surroundings.receivers });
   stack.defer(core.closing.part('the webhooks', (milliseconds) => webhooks.close(milliseconds)));
+  const takeover = new Takeover({
+    ...core,
+    proxy: surroundings.proxy,
+    offline: config.offline,
+    protocols: opened,
+    quota: openQuota({ core, protocols: opened, stored }),
+  });
+  stack.defer(core.closing.part('the predecessors', () => takeover.close()));
   const table = jobTable({
     config,
     database,
@@ -112,6 +121,7 @@ export async function openInstallation(
     deliveredTo: () => webhooks.cursor(),
     listRefresh: core.listRefresh,
     waivers: core.waivers,
+    takeover: (work) => takeover.walk(work),
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
     log,
     now,
@@ -124,7 +134,19 @@ export async function openInstallation(
   const held = new HeldReferences(core, opened);
   const trial = new PolicyTrial(core, opened);
   const describe = describeWith(opened);
-  const parts = { core, protocols: opened, describe, stored, held, trial, jobs, filesWithoutRow, references, webhooks };
+  const parts = {
+    core,
+    protocols: opened,
+    describe,
+    stored,
+    held,
+    trial,
+    takeover,
+    jobs,
+    filesWithoutRow,
+    references,
+    webhooks,
+  };
   return { ...parts, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
 
@@ -283,7 +305,7 @@ export async function startServer(
 
 /** The mounts of all protocols and of `/v1`. */
 function mountAll(
-  { core, protocols: opened, stored, held, jobs, webhooks }: Installation,
+  { core, protocols: opened, stored, held, takeover, jobs, webhooks }: Installation,
   authenticator: Authenticator,
   quota: Quota,
   {
@@ -304,7 +326,7 @@ function mountAll(
 ): Mount[] {
   const { config, database, accounts, cookies, sessions, identity, log, now } = core;
   const { limits: clients } = core;
-  const web = { authenticator, quota, urls: new Urls(config.server, aliases), relay };
+  const web = { authenticator, quota, urls: new Urls(config.server, aliases), relay, takeover };
   const { limits } = config;
   const operations = createOperations({
     ...core,
@@ -341,36 +363,6 @@ function mountAll(
     log,
   });
   return [...opened.flatMap((each) => each.mount(web)), exchange, { path: '/v1', router }, ...consoleMounts];
-}
-
-function openOperations(
-  { core, webhooks }: Installation,
-  quota: Quota,
-  certificate: ServerCertificate | undefined,
-  { healthTimes: times, droppedLines, exchange }: Surroundings,
-): Probes {
-  const { cache, log } = core;
-  const { reads, writes } = checksOf(core);
-  writes.push(keyCheck(webhooks));
-  if (certificate) writes.push(certificateCheck(certificate));
-  const health = new Health({ reads, writes, redisFailedAt: () => cache.failedAt, log, times });
-  const operations = new Probes(health, exchange);
-  operations.accountGauge(
-    'entrepot_account_limit_ratio',
-    'Used share of a limit of an account; 1 at the limit',
-    ['account', 'limit'],
-    () => [...quota.used].map(({ account, limit, ratio }) => [{ account, limit }, ratio]),
-  );
-  operations.counter(
-    'entrepot_limited_requests_total',
-    'Requests and connections above a limit',
-    ['limit', 'outcome'],
-    () => core.limits.counts,
-  );
-  operations.counter('entrepot_log_lines_dropped_total', 'Lines that the log could not write', [], () => [
-    [{}, droppedLines?.() ?? 0],
-  ]);
-  return operations;
 }
 
 /** The settings of an address and its port. */

@@ -11,7 +11,7 @@ export function openUpstreams(config: Config, parts: Omit<UpstreamParts, 'offlin
   const proxy = readProxies(parts.proxy);
   return config.upstreams.map((each, index) => {
     const key = `upstreams.${index}`;
-    const source = each.auth && sourceOf(each, each.auth, `${key}.auth`, parts);
+    const source = each.auth && credentialsIn(each, each.auth, `${key}.auth`, parts);
     const ca = each.caFile === undefined ? undefined : readSecretFile(each.caFile, `${key}.caFile`);
     return new Upstream(each, baseOf(each), source, { ...parts, proxy, ca, offline: config.offline });
   });
@@ -58,8 +58,9 @@ export function symbolsOf({ kind, name, url, symbolsUrl }: UpstreamConfig): URL 
   return kind === 'nuget' && url === undefined ? new URL(`https://symbols.${name}/download/symbols`) : undefined;
 }
 
-function sourceOf(
-  { id: upstream }: UpstreamConfig,
+/** The credentials in the setting `key`. Throws `ConfigError` for an unreadable file. */
+export function credentialsIn(
+  { id: upstream }: Pick<UpstreamConfig, 'id'>,
   auth: NonNullable<UpstreamConfig['auth']>,
   key: string,
   { log, now, proxy }: Pick<UpstreamParts, 'log' | 'now' | 'proxy'>,

@@ -25,7 +25,19 @@ for (const dialect of dialects) {
         .trimEnd()
         .split('\n')
         .map((line) => line.split('\t')[0]),
-      ['uploads', 'retention', 'evict', 'gc', 'sample', 'prefetch', 'scrub', 'audit', 'known-bad', 'waivers'],
+      [
+        'uploads',
+        'retention',
+        'evict',
+        'gc',
+        'sample',
+        'prefetch',
+        'scrub',
+        'audit',
+        'known-bad',
+        'takeover',
+        'waivers',
+      ],
     );
     t.regex(listed.stdout, /^gc\tnext \S+:20:00\.000Z\tnever ran\t/m);
     const off = await entrepot({ ...environment, ENTREPOT_JOBS_GC: 'off' }, 'jobs', 'list');

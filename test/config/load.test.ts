@@ -113,6 +113,7 @@ test('every setting can come from the environment', (t) => {
     'limits.headerTimeout': '10s',
     'limits.headerSize': '32KiB',
     upstreams: '[{"name":"ghcr.io","kind":"registry"}]',
+    predecessors: '[{"name":"old","kind":"nuget","url":"https://old.example/v3/index.json"}]',
     aliases:
       '[{"path":"/nuget/feed/v3/index.json","to":"feed"},{"host":"old.example:5000","to":"registry","prefix":"team"}]',
     'reserved.packages': '["Contoso.*"]',
@@ -182,6 +183,7 @@ test('every setting can come from the environment', (t) => {
     'jobs.scrub': '*/10 * * * * *',
     'jobs.audit': 'off',
     'jobs.knownBad': '@hourly',
+    'jobs.takeover': '@daily',
     'jobs.waivers': '@daily',
   };
   t.deepEqual(

@@ -47,6 +47,9 @@ export const needed = (folder: string): Record<string, string> => ({
   'bundle trust remove': 'x',
   'bundle trust revoke': 'x',
   import: folder,
+  'takeover mirror': 'old x',
+  'takeover report': 'old',
+  'takeover finish': 'old',
   'jobs run': 'gc',
 });
 

@@ -52,6 +52,7 @@ import { bundleMigrations } from './055-bundles.ts';
 import { bundleRuns } from './056-bundle-runs.ts';
 import { bundleRevocations } from './057-bundle-revocations.ts';
 import { importMigrations } from './058-imports.ts';
+import { takeoverMigrations } from './060-takeover.ts';
 import { clientChecks } from './065-client-checks.ts';
 import { knownBadInUse } from './066-known-bad-in-use.ts';
 
@@ -110,6 +111,7 @@ export const migrations: readonly Migration[] = [
   ...bundleRuns,
   ...bundleRevocations,
   ...importMigrations,
+  ...takeoverMigrations,
   ...clientChecks,
   ...knownBadInUse,
 ];

@@ -6,10 +6,12 @@ import { sendProblem } from '../../http/problem.ts';
 import { oneLine } from '../../http/reason.ts';
 import { contextOf, currentResponse } from '../../http/request-context.ts';
 import type { UsageAction } from '../../usage/counters.ts';
-import { packageKey } from '../hosted/packages.ts';
+import { noAccount } from '../../accounts/principal.ts';
+import { isPackageId } from '../format/nuspec.ts';
+import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { readerOf } from '../source/reader.ts';
 import { Addresses } from './addresses.ts';
-import type { Answering, FeedCall, FeedParts } from './call.ts';
+import { noPackage, type Answering, type FeedCall, type FeedParts } from './call.ts';
 import { feedStatusOf } from './errors.ts';
 
 /** A route's operation, and the parameters of the path that matched. */
@@ -60,7 +62,7 @@ function warnOfKey(log: Logger): void {
 }
 
 async function open(
-  { urls }: FeedParts,
+  { urls, takeover }: FeedParts,
   placeOf: PlaceOf,
   { request, response, principal, target }: Allowed<Matched, FeedCall>,
 ): Promise<FeedCall> {
@@ -78,5 +80,12 @@ async function open(
   const addresses = new Addresses(urls.of(request).feed + prefix);
   const reader = id === undefined ? principal.accountId : readerOf(source, principal, id);
   const accountId = typeof reader === 'number' ? reader : await reader;
+  if (id !== undefined && isPackageId(id) && operation.action === 'read' && accountId !== noAccount) {
+    const asked = { kind: 'package', accountId, name: id };
+    const reference = path['version'] === undefined ? undefined : keyOfVersion(path['version']);
+    const isWrong = path['version'] !== undefined && reference === undefined;
+    const isClosed = await (isPast || isWrong ? takeover.isClosed(asked) : takeover.bring({ ...asked, reference }));
+    if (isClosed && (await source.revisionOf(accountId, id)) === undefined) throw noPackage({ id });
+  }
   return { request, response, principal, accountId, addresses, source, isPast, path };
 }

@@ -16,6 +16,7 @@ import { packageKey } from '../hosted/packages.ts';
 import type { MergedSearch } from '../source/merged-search.ts';
 import type { PackageSource } from '../source/package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
+import type { Takeover } from '../../takeover/takeover.ts';
 import type { UpstreamSymbols } from '../source/symbols.ts';
 
 export interface FeedParts {
@@ -27,6 +28,7 @@ export interface FeedParts {
   authenticator: Authenticator;
   quota: Quota;
   urls: Urls;
+  takeover: Pick<Takeover, 'bring' | 'isClosed'>;
   log: Logger;
 }
 

@@ -1,10 +1,17 @@
-import type { ImportGroup, ImportItem, ImportOptions, ImportSource } from '../../import/item.ts';
+import type {
+  ComparedName,
+  ComparedReference,
+  ImportGroup,
+  ImportItem,
+  ImportOptions,
+  ImportSource,
+} from '../../import/item.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { discard } from '../../upstream/body.ts';
 import { urlBelow } from '../../upstream/url.ts';
 import { parseDeprecation, type HostedDeprecation } from '../format/deprecation.ts';
-import type { Deprecation } from '../format/metadata.ts';
+import type { Deprecation, VersionMetadata } from '../format/metadata.ts';
 import { isPackageId } from '../format/nuspec.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { flatIndex, type DocumentReading } from '../upstream/documents.ts';
@@ -17,7 +24,7 @@ import {
   type ListedVersion,
 } from '../upstream/registration-pages.ts';
 import { hiveTypes } from '../upstream/upstream-registration.ts';
-import type { PackageImport } from './packages.ts';
+import { dependenciesIn, type PackageImport } from './packages.ts';
 import { SourceFeed, type SourceId } from './source-feed.ts';
 
 type Remote = Extract<ImportSource, { type: 'server' }>;
@@ -28,7 +35,9 @@ const silence = 60_000;
 const maxPages = 2000;
 
 /** What a registration says about a version. */
-type Registered = Pick<Parameters<PackageImport['version']>[0], 'sha512' | 'publishedAt' | 'listed' | 'deprecation'>;
+type Registered = Pick<Parameters<PackageImport['version']>[0], 'sha512' | 'publishedAt' | 'listed' | 'deprecation'> & {
+  groups: VersionMetadata['dependencyGroups'];
+};
 
 /** The packages of a feed. */
 export async function* packagesInFeed(
@@ -52,20 +61,61 @@ interface Parts extends Pick<Remote, 'remote' | 'from'> {
   limit: number;
 }
 
-async function* versionsOf(
-  { into, feed, remote, from, options, limit }: Parts,
+async function* versionsOf(parts: Parts, source: SourceId): AsyncGenerator<ImportItem> {
+  const { into, options } = parts;
+  const versions = await versionsThere(parts, source);
+  const place = await into.decide(packageKey(source.id), [...versions.keys()]);
+  for (const [version, { offered }] of versions) {
+    const { publishedAt } = offered;
+    if (options.references && !options.references.includes(version)) continue;
+    if (options.since !== undefined && publishedAt !== undefined && publishedAt < options.since) continue;
+    yield { name: source.id, reference: version, run: () => into.version(offered, place) };
+    await pause();
+  }
+}
+
+/** The versions of the packages of a feed beside those here. */
+export async function* packagesCompared(
+  into: PackageImport,
+  { remote, from }: Remote,
+  options: ImportOptions,
+  limit: number,
+  reading: boolean,
+): AsyncGenerator<ComparedName> {
+  const feed = new SourceFeed(remote, options.signal);
+  for (const name of options.names ?? []) {
+    const references = async function* (): AsyncGenerator<ComparedReference> {
+      const id = packageKey(name);
+      const source = { id, downloads: new Map<string, number>() };
+      const there = await versionsThere({ into, feed, remote, from, options, limit }, source);
+      for (const [reference, { offered, registered }] of there) {
+        const hash = reading || offered.sha512 === undefined ? await into.hashOf(offered) : offered.sha512;
+        const theirs = { ...registered, hash, dependencies: registered && dependenciesIn(registered.groups) };
+        yield { reference, theirs, ours: await into.factsHere(id, reference) };
+        await pause();
+      }
+      for (const reference of await into.versionsHere(id))
+        if (!there.has(reference)) yield { reference, theirs: undefined, ours: await into.factsHere(id, reference) };
+    };
+    yield { name, references };
+  }
+}
+
+/** The versions of a package that the source has, and what it says about them. */
+async function versionsThere(
+  { feed, remote, from, options, limit }: Parts,
   { id: name, downloads }: SourceId,
-): AsyncGenerator<ImportItem> {
+): Promise<Map<string, { offered: Parameters<PackageImport['version']>[0]; registered: Registered | undefined }>> {
   const id = packageKey(name);
   const flat = await feed.place(flatContainer);
-  const registered = await registrationOf(feed, remote, id);
+  const registrations = await registrationOf(feed, remote, id);
   const keys = new Set(await feed.document(urlBelow(flat, id, 'index.json'), id, flatIndex));
-  for (const key of registered.keys()) keys.add(key);
+  for (const key of registrations.keys()) keys.add(key);
   if (keys.size === 0) throw new DomainError('NotFound', 'The source lists this package and has no version of it.');
-  const place = await into.decide(id, [...keys]);
+  const versions: Awaited<ReturnType<typeof versionsThere>> = new Map();
   for (const version of keys) {
-    const { publishedAt, listed = true, deprecation, sha512 } = registered.get(version) ?? {};
-    if (options.since !== undefined && publishedAt !== undefined && publishedAt < options.since) continue;
+    const registered = registrations.get(version);
+    const { publishedAt, listed = true, deprecation, sha512 } = registered ?? {};
     const url = urlBelow(flat, id, version, `${id}.${version}.nupkg`);
     const ask = async (method: 'GET' | 'HEAD', signal = options.signal) => {
       const answer = await remote.send({ method, url, subject: id, signal });
@@ -77,7 +127,7 @@ async function* versionsOf(
       from,
       id,
       version,
-      tellsState: registered.has(version),
+      tellsState: registered !== undefined,
       sha512,
       publishedAt,
       listed,
@@ -105,9 +155,10 @@ async function* versionsOf(
         if (!decoded && size > 0 && staged.size !== size) throw new DomainError('Aborted', 'The file came incomplete.');
       },
     };
-    yield { name, reference: version, run: () => into.version(offered, place) };
+    versions.set(version, { offered, registered });
     await pause();
   }
+  return versions;
 }
 
 /** What the registration says about each version, by its key; nothing if the source has none of this package. */
@@ -141,7 +192,14 @@ async function registrationOf(
       const { sha512, listed, metadata } = registeredOf(each);
       const key = keyOfVersion(each.version);
       const deprecation = deprecationFrom(id, metadata.deprecation);
-      if (key !== undefined) found.set(key, { sha512, listed, publishedAt: each.publishedAt, deprecation });
+      if (key !== undefined)
+        found.set(key, {
+          sha512,
+          listed,
+          publishedAt: each.publishedAt,
+          deprecation,
+          groups: metadata.dependencyGroups,
+        });
       await pause();
     }
   }

@@ -1,14 +1,17 @@
-import type { ImportOptions, ImportResult } from '../../import/item.ts';
+import type { ImportOptions, ImportResult, SideFacts } from '../../import/item.ts';
 import { hexOf, type Digest } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
+import type { VersionMetadata } from '../format/metadata.ts';
 import { claimedAmong } from '../hosted/claims.ts';
 import { comparisonsOf, noteComparison, type Comparison } from '../hosted/comparisons.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
 import { followSource, hasChangedAtSource } from '../hosted/imported.ts';
 import { publish, type EarlierVersion } from '../hosted/publish.ts';
+import { keyOfVersion } from '../hosted/packages.ts';
+import { listPage, listVersionKeys } from '../hosted/versions.ts';
 import { publishSymbols } from '../hosted/symbol-packages.ts';
 import type { FeedView, FeedViews } from '../upstream/feed-view.ts';
 import { statedOf } from '../upstream/package-dates.ts';
@@ -167,6 +170,32 @@ export class PackageImport {
     return { outcome: 'imported', bytes };
   }
 
+  /** The hash of a version's file at the source, read whole; in Base64. */
+  async hashOf({ fill }: Pick<OfferedVersion, 'fill'>): Promise<string> {
+    const staged = await this.#stage({ fill }, 0);
+    try {
+      return Buffer.from(hexOf(await staged.digest('sha512')), 'hex').toString('base64');
+    } finally {
+      await staged.discard();
+    }
+  }
+
+  /** The keys of the versions that are hosted here. */
+  versionsHere(id: string): Promise<string[]> {
+    return listVersionKeys(this.#feed.database, this.#options.accountId, id);
+  }
+
+  /** What is known of a version that is hosted here. */
+  async factsHere(id: string, version: string): Promise<SideFacts | undefined> {
+    const { accountId } = this.#options;
+    const found = await listPage(this.#feed.database, accountId, id, true, version, version);
+    // Two different versions can be equal in order.
+    const same = found.find((each) => keyOfVersion(each.version) === version);
+    if (!same) return undefined;
+    const { sha512: hash, listed, publishedAt, metadata } = same;
+    return { hash, listed, publishedAt, dependencies: dependenciesIn(metadata.dependencyGroups) };
+  }
+
   /** The file of the source, whole and with the hash that the source tells. */
   async #stage({ fill, sha512 }: Pick<OfferedVersion, 'fill' | 'sha512'>, size: number): Promise<StagedFile> {
     const { blobs, limits } = this.#feed;
@@ -193,6 +222,12 @@ export class PackageImport {
       [version, this.#options.accountId, id],
     );
   }
+}
+
+/** Servers write frameworks in different ways, so these are left out. */
+export function dependenciesIn(groups: VersionMetadata['dependencyGroups']): string {
+  const all = groups?.flatMap(({ dependencies }) => dependencies.map(({ id, range }) => `${id} ${range}`)) ?? [];
+  return [...new Set(all.map((each) => each.toLowerCase().trim()))].toSorted().join(', ');
 }
 
 /** Whether the source has what is here, by the best that it tells: a hash, else the size. */

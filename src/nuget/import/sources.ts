@@ -1,7 +1,7 @@
-import type { ImportGroup, ImportOptions, ImportSource } from '../../import/item.ts';
+import type { ComparedName, ImportGroup, ImportOptions, ImportSource } from '../../import/item.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
-import { packagesInFeed } from './feed.ts';
+import { packagesCompared, packagesInFeed } from './feed.ts';
 import { packagesInFolder } from './folder.ts';
 import { PackageImport } from './packages.ts';
 
@@ -15,4 +15,15 @@ export function importPackages(
   const { nupkg: limit } = feed.limits;
   if (source.type === 'folder') return packagesInFolder(into, source, options, limit);
   return source.remote.config.kind === 'nuget' ? [packagesInFeed(into, source, options, limit)] : [];
+}
+
+/** The packages of a feed beside those here. */
+export function comparePackages(
+  { feed, views }: { feed: FeedContext; views: FeedViews },
+  source: ImportSource,
+  options: ImportOptions,
+  reading: boolean,
+): readonly AsyncIterable<ComparedName>[] {
+  if (source.type === 'folder' || source.remote.config.kind !== 'nuget') return [];
+  return [packagesCompared(new PackageImport(feed, views, options), source, options, feed.limits.nupkg, reading)];
 }

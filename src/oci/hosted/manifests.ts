@@ -105,6 +105,11 @@ export class Manifests {
     };
   }
 
+  /** Whether there is a manifest with this tag or digest. */
+  async has(accountId: number, name: string, reference: Reference): Promise<boolean> {
+    return (await this.#find(accountId, name, reference)) !== undefined;
+  }
+
   /**
    * Stores a manifest under its digest and points its tags to it, in one transaction. Throws `ManifestInvalid`,
    * `DigestMismatch`, or `ManifestBlobUnknown` if the repository lacks a blob that it needs. With `isWhole` this is also

@@ -12,6 +12,7 @@ import { createEdge, type Allowed, type WireOperation, type WireProtocol } from 
 import { alwaysSend, contextOf } from '../../http/request-context.ts';
 import { splitTarget } from '../../http/target.ts';
 import type { Urls } from '../../http/urls.ts';
+import type { Takeover } from '../../takeover/takeover.ts';
 import type { Quota } from '../../usage/quota.ts';
 import type { RegistryCall, Handler } from './call.ts';
 import { challengeFor, challengeScope } from './challenge.ts';
@@ -35,6 +36,7 @@ interface RegistryParts {
   now: () => number;
   uploads: ContinuedUploads;
   pushes: Pushes;
+  takeover: Pick<Takeover, 'bring' | 'isClosed'>;
   quota: Quota;
   authenticator: Authenticator;
   urls: Urls;
@@ -135,7 +137,7 @@ async function open(parts: RegistryParts, allowed: Allowed<Address, RegistryCall
   const { kind, name: asked, item, date } = address.target;
   const until = date === undefined ? undefined : endOfDay(date, parts.now());
   if (asked !== '') contextOf(response).asked = { name: asked, reference: named.has(kind) ? item : '' };
-  const repository = await repositoryOf(source, allowed, ns);
+  const repository = await repositoryOf(parts, allowed, ns);
   const { principal } = allowed;
   contextOf(response).subject = repository.name;
   // A tag, and what a policy refuses, can change.
@@ -166,7 +168,7 @@ const nameless: ReadonlySet<string> = new Set(['base', 'catalog', 'discover']);
 
 /** The repository that is read or, under its hosted name, changed; `NameDenied` if the principal may not use the name. */
 async function repositoryOf(
-  source: ImageSource,
+  { source, takeover }: RegistryParts,
   { principal, operation, target: { target } }: Allowed<Address, RegistryCall>,
   ns: string | undefined,
 ): Promise<LocatedRepository> {
@@ -176,10 +178,23 @@ async function repositoryOf(
   asked.accountId = ownerOf(principal, 'container', asked.name);
   const { action } = operation;
   const found = action === 'read' ? await source.locate(asked) : await source.hosted(asked);
-  const repository = readsHosted(principal) ? found : mirroredOnly(found);
-  const names = source.namesOf(repository);
-  for (const each of names instanceof Promise ? await names : names) allow(principal, action, 'container', each);
-  return repository;
+  const allowed = async (repository: LocatedRepository) => {
+    const names = source.namesOf(repository);
+    for (const each of names instanceof Promise ? await names : names) allow(principal, action, 'container', each);
+    return repository;
+  };
+  if (!readsHosted(principal)) return allowed(mirroredOnly(found));
+  const wanted = { kind: 'container', accountId: asked.accountId, name: asked.name };
+  if (action !== 'read' || ns !== undefined || !(await takeover.isClosed(wanted))) return allowed(found);
+  const closed = (place: LocatedRepository) => ({ ...place, hosted: place.hosted ?? asked.name, place: undefined });
+  await allowed(closed(found));
+  // A client asks for the blobs of a manifest, which came with it. The past has nothing that comes now.
+  const brings = target.date === undefined && (target.kind === 'manifest' || target.kind === 'tags');
+  if (!brings) return closed(found);
+  const reference = target.kind === 'tags' ? undefined : target.item;
+  const isClosed = await takeover.bring({ ...wanted, reference });
+  const again = await source.locate(asked);
+  return allowed(isClosed ? closed(again) : again);
 }
 
 /**

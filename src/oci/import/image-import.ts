@@ -1,7 +1,14 @@
-import type { ImportGroup, ImportItem, ImportOptions, ImportResult } from '../../import/item.ts';
+import type {
+  ComparedName,
+  ComparedReference,
+  ImportGroup,
+  ImportItem,
+  ImportOptions,
+  ImportResult,
+} from '../../import/item.ts';
 import type { AccountViews } from '../../mirror/policy/account-views.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
-import { algorithmOf, type Digest } from '../../runtime/digest.ts';
+import { algorithmOf, isDigest, type Digest } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { parseDocument } from '../../mirror/document.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
@@ -21,6 +28,8 @@ import { otherContent } from './registry-origin.ts';
 
 /** Most manifests of one image with all that belongs to it. */
 const maxManifests = 10_000;
+/** Tags here that are read at a time. */
+const tagsAtATime = 1000;
 
 export interface ImageImportParts {
   images: Images;
@@ -68,7 +77,7 @@ export class ImageImport {
   }
 
   async *#tags(name: string, here: string): AsyncGenerator<ImportItem> {
-    const { accountId, since, permit } = this.#options;
+    const { accountId, since, permit, references } = this.#options;
     if (!isRepositoryName(name) || !isRepositoryName(here))
       throw new DomainError('NameInvalid', `${here.slice(0, 300)} is not a name of images.`);
     permit(here);
@@ -76,7 +85,10 @@ export class ImageImport {
     const tags: OriginTag[] = [];
     for await (const each of this.#origin.tags(name)) tags.push(each);
     const mirrored = await this.#mirroredFrom(mirror, name, here, tags);
+    for (const digest of references?.filter((each) => isDigest(each)) ?? [])
+      yield { name: here, reference: digest, run: () => this.#untagged(name, here, digest, mirrored) };
     for (const { tag, pushedAt } of tags) {
+      if (references && !references.includes(tag)) continue;
       if (since !== undefined && pushedAt !== undefined && pushedAt < since) continue;
       const note = mirrored && `${mirrored} has the same image`;
       const run = mirrored
@@ -101,6 +113,33 @@ export class ImageImport {
       if (digest === undefined || !(await isAtUpstream(mirror, place, digest))) return undefined;
     }
     return place.upstream.name;
+  }
+
+  /** The tags of the names beside those here. */
+  async *compared(): AsyncGenerator<ComparedName> {
+    for (const name of this.#options.names ?? []) {
+      const references = () => this.#comparedTags(name, this.#options.nameHere(name));
+      yield { name, references };
+    }
+  }
+
+  async *#comparedTags(name: string, here: string): AsyncGenerator<ComparedReference> {
+    const there = new Set<string>();
+    for await (const { tag, pushedAt: publishedAt } of this.#origin.tags(name)) {
+      there.add(tag);
+      const hash = (await this.#origin.digestOf(name, tag)) ?? (await this.#origin.manifest(name, tag))?.digest;
+      const own = await this.#digestHere(here, tag);
+      yield { reference: tag, theirs: { hash, publishedAt }, ours: own && { hash: own } };
+    }
+    for (let last = ''; ;) {
+      const { accountId } = this.#options;
+      const page = await this.#parts.images.repositories.tags(accountId, here, tagsAtATime, last).catch(noPage);
+      for (const tag of page.items)
+        if (!there.has(tag))
+          yield { reference: tag, theirs: undefined, ours: { hash: await this.#digestHere(here, tag) } };
+      if (!page.more) return;
+      last = page.items.at(-1)!;
+    }
   }
 
   /** The digest of a tag of the source; undefined if it cannot be read. Throws if the source fails. */
@@ -137,6 +176,17 @@ export class ImageImport {
     if (digest !== manifest.digest)
       throw new DomainError('Aborted', `The tag was moved meanwhile in account ${accountId}.`);
     return { outcome: 'imported', bytes: way.bytes, note };
+  }
+
+  /** Brings an image in that is asked for by its digest. */
+  async #untagged(name: string, here: string, digest: Digest, mirrored: string | undefined): Promise<ImportResult> {
+    if (mirrored !== undefined) return { outcome: 'mirrored', bytes: 0, alsoAt: mirrored };
+    const manifest = await this.#origin.manifest(name, digest);
+    if (!manifest) return { outcome: 'present', bytes: 0, note: 'the source does not have it' };
+    const way: Way = { name, here, seen: new Set(), bytes: 0, notes: [] };
+    await this.#bring(way, manifest, { tags: [] });
+    await this.#referrers(way, digest);
+    return { outcome: 'imported', bytes: way.bytes };
   }
 
   /** An image that is here may have new signatures and other referrers. */
@@ -273,6 +323,11 @@ async function isAtUpstream(mirror: ImageMirror, place: UpstreamRepository, dige
       { cause: error },
     );
   }
+}
+
+function noPage(error: unknown): { items: string[]; more: boolean } {
+  if (isDomainError(error, 'NameUnknown')) return { items: [], more: false };
+  throw error;
 }
 
 async function* listOf(names: readonly string[]): AsyncGenerator<string> {

@@ -1,4 +1,4 @@
-import type { ImportGroup, ImportOptions, ImportSource } from '../../import/item.ts';
+import type { ComparedName, ImportGroup, ImportOptions, ImportSource } from '../../import/item.ts';
 import { layoutOrArchive, registryFolder } from './files-origin.ts';
 import { HarborOrigin } from './harbor-origin.ts';
 import { ImageImport, type ImageImportParts } from './image-import.ts';
@@ -31,4 +31,15 @@ async function* groupsOf(
     (await registryFolder(source.files, manifestLimit)) ??
     (await layoutOrArchive(source.files, options.name, manifestLimit));
   if (origin) yield* new ImageImport(parts, origin, options).groups();
+}
+
+/** The images of a registry beside those here. */
+export function compareImages(
+  parts: ImageImportParts & { manifestLimit: number },
+  source: ImportSource,
+  options: ImportOptions,
+): readonly AsyncIterable<ComparedName>[] {
+  if (source.type === 'folder' || source.remote.config.kind !== 'registry') return [];
+  const origin = new RegistryOrigin(source.remote, parts.manifestLimit, options.signal);
+  return [new ImageImport(parts, origin, options).compared()];
 }

@@ -1,0 +1,80 @@
+import type { Logger } from 'pino';
+import type { Cache } from '../cache/cache.ts';
+import { ConfigError, readSecretFile } from '../config/load.ts';
+import type { Config } from '../config/schema.ts';
+import { publicUpstreams } from '../config/upstreams.ts';
+import type { ImportOptions, ImportSource } from '../import/item.ts';
+import { parseNameRule, renamed } from '../import/name-rules.ts';
+import { matcher } from '../mirror/policy/upstream-policy.ts';
+import { digestOf } from '../runtime/digest.ts';
+import type { DomainError } from '../runtime/errors.ts';
+import type { ProxyEnvironment } from '../upstream/addresses.ts';
+import { credentialsIn, readProxies } from '../upstream/configured.ts';
+import { Upstream } from '../upstream/upstream.ts';
+
+type PredecessorConfig = Config['predecessors'][number];
+
+export interface RemoteParts {
+  cache: Cache;
+  log: Logger;
+  now: () => number;
+  proxy: ProxyEnvironment;
+  offline: boolean;
+}
+
+/** Longest time of each step of a request; milliseconds. */
+const timeout = 30_000;
+
+/** A server that is replaced. */
+export class Predecessor {
+  readonly config: PredecessorConfig;
+  readonly remote: Upstream;
+  readonly nameHere: ImportOptions['nameHere'];
+  readonly isWanted: ImportOptions['isWanted'];
+
+  /**
+   * The one of the setting `predecessors.<index>`. Its own host may be in a private network, because the operator named it; hosts to
+   * which it leads may not, unless the settings allow it. Throws `ConfigError`.
+   */
+  constructor(config: PredecessorConfig, index: number, parts: RemoteParts) {
+    const key = `predecessors.${index}`;
+    this.config = config;
+    const rules = config.rename.map((text) => {
+      try {
+        return parseNameRule(text);
+      } catch (error) {
+        throw new ConfigError(`${key}.rename: ${(error as DomainError).message}`);
+      }
+    });
+    this.nameHere = (name) => renamed(name, rules);
+    const [included, excluded] = [matcher(config.include), matcher(config.exclude)];
+    this.isWanted = (name) => included(name) && !excluded(name);
+    const { name, kind, url, auth, caFile, allowPrivateNetwork } = config;
+    const base = new URL(url);
+    const id = `predecessor/${name}`;
+    const like = publicUpstreams.find((each) => each.kind === kind)!;
+    const credentials = auth && credentialsIn({ id }, auth, `${key}.auth`, parts);
+    const ca = caFile === undefined ? undefined : readSecretFile(caFile, `${key}.caFile`);
+    const upstream = { ...like, name, id, url, default: false, timeout, allowPrivateNetwork };
+    this.remote = new Upstream(upstream, base, credentials, {
+      ...parts,
+      proxy: readProxies(parts.proxy),
+      ca,
+      privateHost: base.hostname.replace(/^\[|\]$/g, ''),
+    });
+  }
+
+  get name(): string {
+    return this.config.name;
+  }
+
+  get source(): ImportSource {
+    return { type: 'server', remote: this.remote, from: this.name };
+  }
+
+  /** Changes with the settings that say what comes from it, and as what. */
+  get sourceKey(): string {
+    const { url, account, rename } = this.config;
+    return digestOf(Buffer.from(JSON.stringify([url, account, rename]))).slice('sha256:'.length);
+  }
+}

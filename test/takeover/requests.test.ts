@@ -1,0 +1,117 @@
+import test from 'ava';
+import { makeNupkg } from '../support/builders/nupkg.ts';
+import { TestFeed } from '../support/feed.ts';
+import { createToken, runJob, tokenOf } from '../support/inside.ts';
+import { TestRepository } from '../support/registry.ts';
+import { readNames, startMoving } from '../support/takeover.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+
+const nupkg = (id: string, version: string) => `/v3/package/${id}/${version}/${id}.${version}.nupkg`;
+
+const content = (id: string, byte: number) =>
+  makeNupkg({ id, version: '1.0.0', payloadBytes: 0, files: { 'lib/a.dll': Buffer.alloc(5000, byte) } });
+
+test('packages of a predecessor come when they are asked for, once, and as hosted content; its names reach no upstream', async (t) => {
+  const upstream = await UpstreamFeed.start(t);
+  await upstream.offer({ id: 'Contoso.Core', versions: [{ version: '9.0.0' }] });
+  await upstream.offer({ id: 'Public', versions: [{ version: '1.0.0' }] });
+  const { old, here } = await startMoving(t, { upstreams: [upstream.as('feed.test')] });
+  const from = new TestFeed(old);
+  const bytes = await makeNupkg({ id: 'Contoso.Core', version: '1.0.0' });
+  await from.push(bytes);
+  await from.publish({ id: 'Contoso.Core', version: '2.0.0-beta' }, { id: 'Contoso.Other', version: '1.0.0' });
+  const status = async (path: string) => (await here.fetch(path)).status;
+  // Nothing is known yet, so nothing may be "not found", and no upstream may get a name.
+  const early = await here.fetch('/v3/package/contoso.core/index.json');
+  t.is(early.status, 502);
+  t.regex(
+    ((await early.json()) as any).detail,
+    /belongs to the predecessor old-feed and did not come: the list of its names was not read yet/,
+  );
+  await readNames(here);
+  t.deepEqual(upstream.asked, []);
+  t.is(await status('/v3/package/public/1.0.0/public.1.0.0.nupkg'), 200);
+  // One version, by ten clients at the same time.
+  const answers = await Promise.all(Array.from({ length: 10 }, () => here.fetch(nupkg('contoso.core', '1.0.0'))));
+  for (const each of answers) t.deepEqual(Buffer.from(await each.arrayBuffer()), bytes);
+  t.is(old.lines.filter((line) => line.includes('contoso.core.1.0.0.nupkg') && line.includes('"GET"')).length, 1);
+  t.is(await status(nupkg('contoso.core', '9.0.0')), 404);
+  const list = (await (await here.fetch('/v3/package/contoso.core/index.json')).json()) as any;
+  t.deepEqual(list.versions, ['1.0.0', '2.0.0-beta']);
+  t.is(((await (await here.fetch('/v1/packages/Contoso.Core')).json()) as any).origin, 'hosted');
+  const events = ((await (await here.fetch('/v1/audit?type=package.published')).json()) as any).items;
+  t.deepEqual([events.length, events[0].actor.kind, events[0].details.imported_from], [2, 'system', 'old-feed']);
+  // What is deleted here does not come again.
+  t.is((await here.fetch('/v1/packages/Contoso.Core/1.0.0', { method: 'DELETE' })).status, 204);
+  t.is(await status(nupkg('contoso.core', '1.0.0')), 404);
+  t.like(await runJob(here, 'takeover'), { names: 2, imported: 1, failed: 0 });
+  t.is(await status(nupkg('contoso.core', '1.0.0')), 404);
+  // Pushes go here only, and a push to the old server is found by the next run.
+  await new TestFeed(here).publish({ id: 'Contoso.Core', version: '3.0.0' });
+  t.is((await from.fetch('/package/contoso.core/3.0.0/contoso.core.3.0.0.nupkg')).status, 404);
+  await from.publish({ id: 'Contoso.Core', version: '2.5.0' });
+  t.is(await status(nupkg('contoso.core', '2.5.0')), 200);
+  // While it is down, what is here is served.
+  await old.close();
+  t.is(await status(nupkg('contoso.core', '3.0.0')), 200);
+  t.is(await status('/v3/package/contoso.core/index.json'), 200);
+  t.is(await status(nupkg('contoso.core', '7.0.0')), 502);
+});
+
+test('images of a predecessor come by tag and by digest, with their names mapped', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const { old, here } = await startMoving(
+    t,
+    { upstreams: [upstream.settings('docker.io', { default: true })] },
+    { rename: ['apps/*=team/*'] },
+  );
+  const app = new TestRepository(old, 'apps/app');
+  const [one, two, three] = [await app.image('1.0'), await app.image('2.0'), await app.image('3.0')];
+  await new TestRepository(old, 'apps/other').image('1.0');
+  await readNames(here);
+  const at = (reference: string, name = 'team/app', token = here.token) =>
+    here.fetch(`/v2/${name}/manifests/${reference}`, { token });
+  t.is(await (await at('1.0')).text(), one.bytes);
+  const [layer] = JSON.parse(one.bytes).layers;
+  t.is((await here.fetch(`/v2/team/app/blobs/${layer.digest}`)).status, 200);
+  t.is(await (await at(two.digest)).text(), two.bytes);
+  t.is((await at('absent')).status, 404);
+  t.is((await at(one.digest.replace(/.{6}$/, '000000'))).status, 404);
+  t.deepEqual(((await (await here.fetch('/v2/team/app/tags/list')).json()) as any).tags, ['1.0', '2.0', '3.0']);
+  t.is(await (await at('3.0')).text(), three.bytes);
+  t.false(upstream.requests().some((each) => each.includes('absent')));
+  // A token that may not read a name learns nothing of it, and causes no request.
+  const narrow = (await createToken(here, ['read'], 'default', { containers: ['team/app'] })).value;
+  t.is((await at('1.0', 'team/app', narrow)).status, 200);
+  t.is((await at('1.0', 'team/other', narrow)).status, 403);
+  // Another account has no predecessor.
+  const stranger = await tokenOf(here, ['read', 'write'], 'stranger');
+  t.is((await at('1.0', 'team/other', stranger)).status, 404);
+  await old.close();
+  t.is((await at('1.0', 'team/other')).status, 502);
+  t.is((await at('1.0')).status, 200);
+  t.is((await at('1.0', 'team/other', stranger)).status, 404);
+});
+
+test('what an upstream has, too, stays mirrored, and other content waits for a person', async (t) => {
+  const upstream = await UpstreamFeed.start(t);
+  for (const [id, byte] of [
+    ['Public', 1],
+    ['Forked', 2],
+  ] as const)
+    await upstream.offer({ id, versions: [{ version: '1.0.0', nupkg: await content(id, byte) }] });
+  const { old, here } = await startMoving(t, { upstreams: [upstream.as('feed.test')] });
+  const from = new TestFeed(old);
+  await from.push(await content('Public', 1));
+  await from.push(await content('Forked', 1));
+  await readNames(here);
+  t.is((await here.fetch(nupkg('public', '1.0.0'))).status, 200);
+  t.is(((await (await here.fetch('/v1/packages/Public')).json()) as any).origin, 'mirrored');
+  for (let time = 0; time < 2; time += 1) {
+    const refused = await here.fetch(nupkg('forked', '1.0.0'));
+    t.is(refused.status, 502);
+    t.regex(((await refused.json()) as any).detail, /feed\.test has other content under this name/);
+  }
+  t.like(await runJob(here, 'takeover'), { imported: 0, mirrored: 1, conflicts: 1 });
+});
