@@ -1,4 +1,7 @@
+import { once } from 'node:events';
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { makeNupkg } from '../support/builders/nupkg.ts';
@@ -6,6 +9,7 @@ import { createLayout, type Image } from '../support/builders/images.ts';
 import { temporaryFolder } from '../support/clients/clients.ts';
 import { containerClient } from '../support/clients/container-clients.ts';
 import { startContainerd } from '../support/clients/containerd.ts';
+import { startDockerEngine } from '../support/clients/docker-engine.ts';
 import { dotnet } from '../support/clients/dotnet.ts';
 import { pullers, startPuller } from '../support/clients/puller.ts';
 import { testWith } from '../support/clients/test-with.ts';
@@ -153,7 +157,12 @@ testWith('dotnet')('dotnet gets a version that is too young while a waiver lifts
 });
 
 /** A registry with two images, and a mirror of it; `push` gives an image of the registry a tag. */
-async function startMirror(t: ExecutionContext, place: string, nameOf = (_host: string) => 'up.test') {
+async function startMirror(
+  t: ExecutionContext,
+  place: string,
+  nameOf = (_host: string) => 'up.test',
+  settings: object = {},
+) {
   const hub = await startTestServer(t);
   const { host } = new URL(hub.url);
   const skopeo = await containerClient('skopeo', join(folder.path, `${place}-skopeo`), [host]);
@@ -169,8 +178,9 @@ async function startMirror(t: ExecutionContext, place: string, nameOf = (_host: 
     auth,
     allowPrivateNetwork: true,
     freshFor: '1s',
+    default: true,
   };
-  const server = await startTestServer(t, { upstreams: [upstream] });
+  const server = await startTestServer(t, { upstreams: [upstream], ...settings });
   server.clock.now = Date.now();
   return { hub, server, first, second, push };
 }
@@ -279,4 +289,46 @@ testWith(
   await configure(`server = "${hub.url}"\n${hostLines(server)}${hostLines(hub)}`);
   await ctr.run(...pull);
   t.true((await ctr.run('images', 'list')).includes(first.digest));
+});
+
+/** A proxy that connects nobody, and the places that were asked for. */
+async function refusingProxy(t: ExecutionContext): Promise<{ url: string; asked: Set<string> }> {
+  const asked = new Set<string>();
+  const proxy = createServer((_, response) => void response.writeHead(502).end());
+  proxy.on('connect', ({ url = '' }, socket) => {
+    asked.add(url);
+    socket.end('HTTP/1.1 502 Bad Gateway\r\n\r\n');
+  });
+  proxy.listen(0, '127.0.0.1');
+  await once(proxy, 'listening');
+  t.teardown(() => proxy.close());
+  return { url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`, asked };
+}
+
+testWith(
+  'dockerd',
+  'skopeo',
+  'umoci',
+)('docker asks Docker Hub itself after a refusal of its mirror, unless the name begins with the server', async (t) => {
+  // An engine has no credentials for its mirror.
+  const { server, first, push } = await startMirror(t, 'round-docker', undefined, { anonymousRead: 'mirrored' });
+  await push(first, 'old');
+  await push(first, 'new');
+  const { url, asked } = await refusingProxy(t);
+  const engine = await startDockerEngine(join(folder.path, 'round-docker'), { mirrors: [server.url], proxy: url });
+  t.teardown(() => engine.stop());
+  const { docker } = engine;
+  await docker.run('pull', 'team/app:old');
+  t.deepEqual([...asked], [], 'the mirror has it');
+  const rules = [{ name: 'no-new', images: ['*'], tags: ['new'], verdict: 'deny' }];
+  await applyPolicy(server, { rules });
+  const hub = 'registry-1.docker.io:443';
+  t.regex(
+    await docker.fails('pull', `${new URL(server.url).host}/team/app:new`),
+    /The policy refuses up\.test\/team\/app/,
+  );
+  t.deepEqual([...asked], []);
+  const printed = await docker.fails('pull', 'team/app:new');
+  t.notRegex(printed, /The policy refuses/);
+  t.true(asked.has(hub), printed);
 });

@@ -9,7 +9,8 @@ import { testWith } from '../support/clients/test-with.ts';
 import { filesOf, flipBit } from '../support/damage.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-import { databaseOf, eventsOf, failAccounts, runJob, tokenOf } from '../support/inside.ts';
+import { applyPolicy, databaseOf, eventsOf, failAccounts, runJob, tokenOf } from '../support/inside.ts';
+import { linesOf } from '../support/known-bad.ts';
 import { readDashboard, readRules, rulesFile } from '../support/metrics.ts';
 import { endWithThisProcess } from '../support/processes/ending.ts';
 import { ownRedis } from '../support/processes/redis.ts';
@@ -208,6 +209,12 @@ test('every panel of the dashboard has data, and every alert fires by its fault 
       'ratelimit-limit': '100;w=3600',
     });
     await server.fetch('/v2/good.test/last/manifests/v1');
+  });
+  await fire('EntrepotKnownBadInUse', async () => {
+    const file = join(await folderUntilEnd(t), 'list.jsonl');
+    await writeFile(file, linesOf([{ id: 'SEC-1', images: ['good.test/app'] }]));
+    await applyPolicy(server, { knownBad: { lists: [{ name: 'own', file }] } });
+    await runJob(server, 'known-bad');
   });
   await fire('EntrepotLogLinesDropped', () => (parts.dropped.lines = 5));
   await fire('EntrepotUpstreamErrors', () =>

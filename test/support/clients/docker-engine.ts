@@ -16,6 +16,8 @@ export interface DockerEngine {
 export interface EngineOptions {
   /** Its `registry-mirrors`, which it tries first for images of Docker Hub. */
   mirrors?: string[];
+  /** The URL of a proxy, through which it reaches all hosts that are not on a loopback address. */
+  proxy?: string;
 }
 
 export async function startDockerEngine(folder: string, options: EngineOptions = {}): Promise<DockerEngine> {
@@ -30,7 +32,11 @@ export async function startDockerEngine(folder: string, options: EngineOptions =
   const network = ['--bridge=none', '--iptables=false', '--ip6tables=false', '--ip-forward=false', '--ip-masq=false'];
   const mirrors = (options.mirrors ?? []).map((mirror) => `--registry-mirror=${mirror}`);
   const args = ['--host', socket, '--storage-driver=vfs', ...state, ...files, ...network, ...mirrors];
-  const child = spawn(requiredCommand('dockerd'), args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const proxies = options.proxy !== undefined && { HTTP_PROXY: options.proxy, HTTPS_PROXY: options.proxy };
+  const child = spawn(requiredCommand('dockerd'), args, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, ...proxies },
+  });
   const file = createWriteStream(log);
   child.stdout.pipe(file, { end: false });
   child.stderr.pipe(file, { end: false });
