@@ -126,15 +126,19 @@ const clockSkew = 5 * 60_000;
 
 /** The verdict of one layer on a reference. It works without I/O and without a clock: it depends on nothing but what is given. */
 export function decide(subject: PolicySubject, facts: KnownFacts, layer: Layer, now: number): Decision {
+  const { waivers: given } = facts;
+  if (given === undefined || given.length === 0) return decideWith(noLift, subject, facts, layer, now);
   const waivers = new Set<WaiverFact>();
   const isLifted: LiftTest = (kind, name) => {
-    const waiver = facts.waivers?.find((each) => each.layer === layer.scope && liftedBy(each, kind, name));
+    const waiver = given.find((each) => each.layer === layer.scope && liftedBy(each, kind, name));
     if (waiver) waivers.add(waiver);
     return waiver !== undefined;
   };
   const decision = decideWith(isLifted, subject, facts, layer, now);
   return waivers.size > 0 ? { ...decision, waivers: [...waivers] } : decision;
 }
+
+const noLift: LiftTest = () => false;
 
 function decideWith(
   isLifted: LiftTest,
@@ -219,6 +223,7 @@ const open: Decision = { verdict: 'allow', evidence: [] };
 
 /** The strictest of decisions; of holds the one that ends last. */
 export function strictest(decisions: readonly Decision[]): Decision {
+  if (decisions.length === 1) return decisions[0]!;
   const order = ['allow', 'hold', 'deny'];
   const untilOf = ({ until = Infinity }: Decision) => until;
   return decisions.reduce<Decision>((one, other) => {

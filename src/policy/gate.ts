@@ -183,7 +183,8 @@ export class PolicyGate {
         : undefined;
     for (const [at, reference] of missing.entries()) {
       const each = decisions?.get(reference) ?? [];
-      kept.add(reference, each.concat(watched?.get(reference) ?? []), verdictOf(name, strictest(each)));
+      const all = watched ? [...each, ...(watched.get(reference) ?? [])] : each;
+      kept.add(reference, all, verdictOf(name, strictest(each)));
       if (at % atATime === atATime - 1) await pause();
     }
     this.#parts.kept.keep(name, isList, kept);
@@ -258,7 +259,8 @@ export class PolicyGate {
         withdrawnAt: withdrawn?.get(reference),
         waivers: waiversOf?.(reference),
       };
-      return layers.map((layer) => ({ ...decide({ ...subject, reference }, known, layer, time), layer }));
+      const asked = { ...subject, reference };
+      return layers.map((layer) => Object.assign(decide(asked, known, layer, time), { layer }));
     };
   }
 }

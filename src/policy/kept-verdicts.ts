@@ -72,16 +72,21 @@ export class KeptVerdicts {
   /** What layers decided of a reference, and what clients get of it. */
   add(reference: string, decisions: readonly LayerDecision[], verdict: Verdict): void {
     this.#verdicts.set(reference, verdict);
-    const refusals = decisions.filter((each) => each.verdict !== 'allow');
-    if (refusals.length > 0) this.#refusals.set(reference, refusals);
-    for (const { until = Infinity, waivers = [] } of decisions)
-      this.#until = Math.min(this.#until, until, ...waivers.map((each) => each.until));
+    if (decisions.some(isRefusal)) this.#refusals.set(reference, decisions.filter(isRefusal));
+    for (const { until = Infinity, waivers } of decisions) {
+      this.#until = Math.min(this.#until, until);
+      for (const waiver of waivers ?? []) this.#until = Math.min(this.#until, waiver.until);
+    }
   }
 
   /** The decisions of layers that refuse one of `references`, or would if they were enforced. */
   refusalsOf(references: readonly string[]): readonly LayerDecision[] {
     return this.#refusals.size === 0 ? [] : references.flatMap((each) => this.#refusals.get(each) ?? []);
   }
+}
+
+function isRefusal({ verdict }: LayerDecision): boolean {
+  return verdict !== 'allow';
 }
 
 /** Verdicts of names in use, until a row that decides changes on any instance. */

@@ -49,6 +49,8 @@ export async function policy(bench: Bench): Promise<void> {
     await rates(`${title}, with a policy`, 3 * bench.rounds, warm, load, {}, '≤ 1.05 ×');
   }
 
+  await firstDecisions(bench, warm[0]!);
+
   if (findCommand('dotnet') === undefined) return;
   await pushRestored(upstream);
   await sleep(1500);
@@ -69,11 +71,31 @@ export async function policy(bench: Bench): Promise<void> {
   await compare({ title: 'cold restore of 110 packages', unit: 's', bar: '≤ 1.3 ×' }, rounds, subjects);
 }
 
-async function apply({ url, headers }: Peer): Promise<void> {
+/** What the first decision for an ID costs: a request after a change of the policy, and one more. */
+async function firstDecisions(bench: Bench, server: Entrepot): Promise<void> {
+  const rounds = bench.quick ? 30 : 200;
+  const path = '/v3/package/bench.many/index.json';
+  const times = async () => {
+    const before = performance.now();
+    await statusOf(server, path);
+    return performance.now() - before;
+  };
+  let changes = 0;
+  const decided = async () => {
+    await apply(server, { minimumAge: { packages: `${1 + (changes += 1) / 1000}s`, images: '1s' } });
+    return times();
+  };
+  const subjects = { 'decided anew': decided, 'decided before': times };
+  const title = `a flat index of ${versions} versions after a change of the policy`;
+  await compare({ title, unit: 'ms', bar: 'at most 5 ms apart' }, rounds, subjects);
+  await apply(server);
+}
+
+async function apply({ url, headers }: Peer, policy: object = document): Promise<void> {
   const request = {
     method: 'PUT',
     headers: { ...headers, 'content-type': 'application/json' },
-    body: JSON.stringify(document),
+    body: JSON.stringify(policy),
   };
   const { status } = await fetch(`${url}/v1/policy?layer=all`, request);
   if (status !== 200) throw new Error(`a policy was answered with ${status}`);

@@ -36,8 +36,9 @@ export async function datesOf(
   let after = 0;
   for (const page of index?.value ?? []) {
     const { changedAt } = page;
-    const start = positionFrom(keys.value, after, (version) => compareVersions(version, page.first) >= 0);
-    after = positionFrom(keys.value, start, (version) => compareVersions(version, page.last) > 0);
+    const start = positionFrom(keys.value, after, after, (version) => compareVersions(version, page.first) >= 0);
+    const end = start + page.count;
+    after = positionFrom(keys.value, start, end, (version) => compareVersions(version, page.last) > 0);
     const isSettled = !page.versions && changedAt !== undefined && changedAt <= settledBefore;
     // With more or fewer versions than the index says, the page may be older than the list, and one of them new.
     if (isSettled && after - start === page.count) {
@@ -73,12 +74,19 @@ export async function statedOf(
 /** Versions between two pauses. */
 const step = 500;
 
-/** The first position from `start` on whose version `isBeyond`; the versions are in order. */
-function positionFrom(keys: readonly string[], start: number, isBeyond: (version: Version) => boolean): number {
+/** The first position from `start` on whose version `isBeyond`, which probably is `guess`; the versions are in order. */
+function positionFrom(
+  keys: readonly string[],
+  start: number,
+  guess: number,
+  isBeyond: (version: Version) => boolean,
+): number {
+  const isBeyondAt = (position: number) => isBeyond(parseVersion(keys[position]!)!);
   let end = keys.length;
+  if (guess <= end && (guess === end || isBeyondAt(guess)) && (guess === start || !isBeyondAt(guess - 1))) return guess;
   while (start < end) {
     const middle = (start + end) >> 1;
-    if (isBeyond(parseVersion(keys[middle]!)!)) end = middle;
+    if (isBeyondAt(middle)) end = middle;
     else start = middle + 1;
   }
   return start;
