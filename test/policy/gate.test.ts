@@ -293,6 +293,56 @@ test('an upstream that does not say dates: a version is held from its first sigh
   t.deepEqual(await versionsOf(server, 'lib'), []);
 });
 
+test('an upstream that lies about dates opens nothing before its first sighting here is old enough', async (t) => {
+  const { feed, server } = await startMirrors(t);
+  const versions = [
+    { version: '1.0.0', published: '2099-01-01T00:00:00Z' },
+    { version: '1.1.0', published: '1900-01-01T00:00:00+00:00' },
+    { version: '1.2.0', published: '0001-01-01T00:00:00' },
+    { version: '1.3.0', published: '+999999-99-99' },
+    { version: '1.4.0', published: ago(-2) },
+    { version: '2.0.0', published: '1900-01-01T00:00:00+00:00', changed: ago(9) },
+    // As far ahead as a clock may be.
+    { version: '3.0.0', published: new Date(now + 4 * 60_000).toISOString() },
+  ];
+  await feed.offer({ id: 'Lib', versions });
+  await putPolicy(server, { minimumAge: { packages: '3d' } });
+  const open = () => versionsOf(server, 'lib');
+  t.deepEqual(await open(), ['2.0.0'], 'unlisted, and not changed for nine days');
+  server.clock.now = now + 3 * day - 1;
+  t.deepEqual(await open(), ['2.0.0']);
+  server.clock.now = now + 3 * day;
+  t.deepEqual(await open(), ['1.0.0', '1.1.0', '1.2.0', '1.3.0', '2.0.0'], '1.4.0 has a date by now');
+  server.clock.now = now + 3 * day + 5 * 60_000;
+  t.true((await open()).includes('3.0.0'));
+  server.clock.now = now + 5 * day;
+  t.is((await open()).length, versions.length);
+  await putPolicy(server, { minimumAge: { packages: '3d', unknownDate: 'hold' } });
+  t.deepEqual(await open(), ['1.4.0', '2.0.0', '3.0.0']);
+});
+
+test('a clock that was set back holds what is too young then, and forgets no date', async (t) => {
+  const { feed, registry, server } = await startMirrors(t);
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0', published: ago(1) }] });
+  const image = registry.image('team/app', 'v1').manifest.digest;
+  await putPolicy(server, { minimumAge: { packages: '3d', images: '3d' } });
+  const statuses = async () => {
+    const found = [await versionsOf(server, 'lib')].flat().map(() => 200);
+    for (const path of [download('lib', '1.0.0'), manifestPath(image), manifestPath('v1')])
+      found.push((await server.fetch(path)).status);
+    return found;
+  };
+  t.deepEqual(await statuses(), [404, 403, 403]);
+  server.clock.now = now + 3 * day;
+  t.deepEqual(await statuses(), [200, 200, 200, 200]);
+  server.clock.now = now + 5000;
+  t.deepEqual(await statuses(), [404, 403, 403], 'no verdict of the later time is used');
+  server.clock.now = now - 30 * day;
+  t.deepEqual(await statuses(), [404, 403, 403]);
+  server.clock.now = now + 3 * day;
+  t.deepEqual(await statuses(), [200, 200, 200, 200], 'its age counts from the first sighting of all');
+});
+
 test('a feed whose dates cannot be read is an upstream that fails, not one without versions', async (t) => {
   const { feed, server } = await startMirrors(t);
   await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0', published: ago(50) }] });
