@@ -56,6 +56,9 @@ test('what a page that waits for the first client asks is read once for all its 
   t.regex(await other.page('/console/connect'), /Waiting for your first request/);
 });
 
+const counters = async (visitor: Visitor) =>
+  (await (await visitor.fetch('/console/counters')).json()) as Record<string, string>;
+
 test('the counters of the overview are read once for all its viewers, and do not keep a session open', async (t) => {
   const server = await startTestServer(t, { signIn: { session: { idle: '2h', absolute: '9h' } } });
   const feed = new TestFeed(server);
@@ -63,8 +66,6 @@ test('the counters of the overview are read once for all its viewers, and do not
   await flushUsage(server);
   const visitors = await Promise.all(Array.from({ length: 8 }, () => Visitor.signedIn(server)));
   await until(async () => (await visitors[0]!.page('/console/')).includes('<h1>Overview</h1>'));
-  const counters = async (visitor: Visitor) =>
-    (await (await visitor.fetch('/console/counters')).json()) as Record<string, string>;
   const page = await visitors[0]!.page('/console/');
   const shown = Object.fromEntries(
     [...page.matchAll(/data-live="(\w+)">([^<]*)</g)].map(([, name, text]) => [name, text]),

@@ -104,6 +104,8 @@ test('a digest or its beginning, a tag, a version and the beginning of a token l
     t.false((await search(text, narrow)).includes(encodeURIComponent(digest)), text);
 });
 
+const needs = (version: string) => [{ id: 'contoso.core', version }];
+
 test('a search shows the newest release, as lists do, and marks what is vulnerable or deprecated', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
@@ -133,7 +135,6 @@ test('a search shows the newest release, as lists do, and marks what is vulnerab
   );
   const visitor = await Visitor.signedIn(server);
   t.regex(await visitor.page('/console/search?q=contoso'), /class="state bad">vulnerable: critical/);
-  const needs = (version: string) => [{ id: 'contoso.core', version }];
   await feed.publish({
     id: 'Fabrikam.Web',
     dependencyGroups: [

@@ -134,7 +134,7 @@ export class MirrorTotals {
         total.entries += row.entries;
         total.bytes += row.bytes;
         total.expired += row.expired ?? 0;
-        total.unusedBytes += Number(row.unused);
+        total.unusedBytes += row.unused;
         total.confirmedAt = Math.max(total.confirmedAt, row.confirmed);
         const { count = 0, bytes = 0 } = total.byKind.get(row.kind) ?? {};
         total.byKind.set(row.kind, { count: count + row.entries, bytes: bytes + row.bytes });
