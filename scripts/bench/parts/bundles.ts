@@ -6,7 +6,7 @@ import { execute, requiredCommand } from '../../../test/support/clients/clients.
 import type { Bench } from '../bench.ts';
 import { pushImage, pushPackage } from '../content.ts';
 import { mebibyte, peakWhile } from '../processes.ts';
-import { note } from '../report.ts';
+import { note, type Sample } from '../report.ts';
 import { anonymousServer, feedOf } from './restore.ts';
 
 const main = join(import.meta.dirname, '../../../src/main.ts');
@@ -86,21 +86,28 @@ export async function bundles(bench: Bench): Promise<void> {
   await create('create a hundredth', 'bundles-more-1', '--against', at('bundles-receipt'));
   await run('far', 'import a hundredth', 'import', at('bundles-more-1'));
 
-  const of = (values: Record<string, number[]>, ...which: string[]) =>
-    which.map((subject) => ({ subject, values: values[subject]! }));
   const mib = Math.round(bytes / mebibyte);
   const more = await sizeOf(at('bundles-more-1'));
   const title = `bundle of ${mib} MiB, ${images} images and ${packages} packages`;
-  note({ title, unit: 's', bar: '≤ 1.43 ×', samples: of(seconds, 'create', 'tar and sha256') });
-  note({ title, unit: 's', bar: '≤ 1.43 ×', samples: of(seconds, 'import', 'tar and sha256') });
-  note({ title: 'a hundredth more, time', unit: 's', samples: of(seconds, 'create a hundredth', 'create') });
-  note({ title: 'a hundredth more, time', unit: 's', samples: of(seconds, 'import a hundredth', 'import') });
+  note({ title, unit: 's', bar: '≤ 1.43 ×', samples: samplesOf(seconds, 'create', 'tar and sha256') });
+  note({ title, unit: 's', bar: '≤ 1.43 ×', samples: samplesOf(seconds, 'import', 'tar and sha256') });
+  note({ title: 'a hundredth more, time', unit: 's', samples: samplesOf(seconds, 'create a hundredth', 'create') });
+  note({ title: 'a hundredth more, time', unit: 's', samples: samplesOf(seconds, 'import a hundredth', 'import') });
   const sizes = [
     { subject: 'a hundredth', values: [more / mebibyte] },
     { subject: 'whole', values: [bytes / mebibyte] },
   ];
   note({ title: 'a hundredth more, size', unit: 'MiB', samples: sizes });
-  note({ title: 'peak memory', unit: 'MiB', bar: '≤ 250', samples: of(peaks, 'create', 'import', 'fetch and create') });
+  note({
+    title: 'peak memory',
+    unit: 'MiB',
+    bar: '≤ 250',
+    samples: samplesOf(peaks, 'create', 'import', 'fetch and create'),
+  });
+}
+
+function samplesOf(values: Record<string, number[]>, ...which: string[]): Sample[] {
+  return which.map((subject) => ({ subject, values: values[subject]! }));
 }
 
 async function sizeOf(folder: string): Promise<number> {
