@@ -19,10 +19,18 @@ export interface Progress {
   ended: boolean;
   /** Whether some had come before. */
   hadSome: boolean;
-  results: Map<string, ImportResult>;
+  /** How many came, and how many of them were not here; how many upstreams have, too. */
+  came: number;
+  imported: number;
+  mirrored: number;
+  /** The first conflicts and failures. */
+  problems: Map<string, ImportResult>;
   /** Why the list could not be read. */
   failure: Error | undefined;
 }
+
+/** Problems of one name that are kept. */
+const maxProblems = 100;
 
 interface ArrivalParts {
   inventory: Inventory;
@@ -93,7 +101,16 @@ export class Arrivals {
     const byName = new Map<string, Progress>(
       rows.map((row) => [
         row.name.toLowerCase(),
-        { row, ended: false, hadSome: false, results: new Map(), failure: undefined },
+        {
+          row,
+          ended: false,
+          hadSome: false,
+          came: 0,
+          imported: 0,
+          mirrored: 0,
+          problems: new Map(),
+          failure: undefined,
+        },
       ]),
     );
     const names = rows.map(({ name }) => name);
@@ -122,7 +139,10 @@ export class Arrivals {
 
   /** The versions or tags that have not come before. */
   async *#items(group: ImportGroup, progress: Progress): AsyncGenerator<ImportItem> {
-    const { row, results } = progress;
+    const { row, problems } = progress;
+    const note = (reference: string, result: ImportResult) => {
+      if (problems.size < maxProblems) problems.set(reference, result);
+    };
     try {
       const came = await this.#parts.inventory.came(row);
       for await (const item of group.items()) {
@@ -135,13 +155,18 @@ export class Arrivals {
           run: async () => {
             try {
               const result = await item.run();
-              results.set(item.reference, result);
-              if (result.outcome === 'imported' || result.outcome === 'present')
+              const { outcome } = result;
+              problems.delete(item.reference);
+              if (outcome === 'conflict') note(item.reference, result);
+              else if (outcome === 'mirrored') progress.mirrored += 1;
+              else {
+                progress.came += 1;
+                if (outcome === 'imported') progress.imported += 1;
                 await this.#parts.inventory.record(row, item.reference);
+              }
               return result;
             } catch (error) {
-              const note = (error as Error).message;
-              results.set(item.reference, { outcome: 'failed', bytes: 0, note });
+              note(item.reference, { outcome: 'failed', bytes: 0, note: (error as Error).message });
               throw error;
             }
           },
@@ -156,13 +181,13 @@ export class Arrivals {
 
   /** Notes what is known of a name now. */
   async #settle(progress: Progress, isAll: boolean): Promise<void> {
-    const { row, ended, hadSome, results } = progress;
+    const { row, ended, hadSome, came, mirrored, problems } = progress;
     const { inventory } = this.#parts;
     const shared = conflictIn(progress);
     const problem = problemIn(progress);
-    const all = [...results.values()];
-    const isHosted = hadSome || all.some(({ outcome }) => outcome === 'imported' || outcome === 'present');
-    const isMirrored = !isHosted && all.some(({ outcome }) => outcome === 'mirrored');
+    const all = [...problems.values()];
+    const isHosted = hadSome || came > 0;
+    const isMirrored = !isHosted && mirrored > 0;
     let state: NameState | undefined;
     if (shared && !isHosted) state = 'conflict';
     else if (isMirrored) state = isAll && ended && problem === undefined ? 'mirrored' : 'alike';
@@ -174,11 +199,11 @@ export class Arrivals {
 }
 
 /** Why something of a name did not come; undefined if nothing failed. */
-export function problemIn({ failure, results }: Progress): string | undefined {
-  return failure?.message ?? [...results.values()].find(({ outcome }) => outcome === 'failed')?.note;
+export function problemIn({ failure, problems }: Progress): string | undefined {
+  return failure?.message ?? [...problems.values()].find(({ outcome }) => outcome === 'failed')?.note;
 }
 
 /** The conflict of a version of which an upstream has other content; undefined if there is none. */
-export function conflictIn({ results }: Progress): ImportResult | undefined {
-  return [...results.values()].find(({ outcome, alsoAt }) => outcome === 'conflict' && alsoAt !== undefined);
+export function conflictIn({ problems }: Progress): ImportResult | undefined {
+  return [...problems.values()].find(({ outcome, alsoAt }) => outcome === 'conflict' && alsoAt !== undefined);
 }

@@ -72,9 +72,9 @@ export class Predecessor {
     return { type: 'server', remote: this.remote, from: this.name };
   }
 
-  /** Changes with the settings that say what comes from it, and as what. */
+  /** Changes with the settings that say as what its content comes. Its address may change: it is the same server. */
   get sourceKey(): string {
-    const { url, account, rename } = this.config;
-    return digestOf(Buffer.from(JSON.stringify([url, account, rename]))).slice('sha256:'.length);
+    const { account, rename } = this.config;
+    return digestOf(Buffer.from(JSON.stringify([account, rename]))).slice('sha256:'.length);
   }
 }

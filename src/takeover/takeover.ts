@@ -32,6 +32,8 @@ const patience = 60_000;
 const together = 8;
 /** Names that requests bring at the same time, and those that wait for it. */
 const maxNames = 16;
+/** Of these, names of one predecessor. */
+const maxOfOne = 8;
 const maxWaiting = 1000;
 /** A version or tag that a predecessor did not have is asked for again after so many milliseconds; of so many of them. */
 const absentFor = 60_000;
@@ -71,7 +73,7 @@ export class Takeover {
   readonly #parts: TakeoverParts;
   readonly #flights = new Map<string, Promise<Progress>>();
   readonly #absent = new Recent<string, true>(maxAbsent, { ttl: absentFor });
-  readonly #places = new Semaphore({ max: maxNames, maxWaiting });
+  readonly #places = new Semaphore({ max: maxNames, maxOfGroup: () => maxOfOne, maxWaiting });
   #triedAt = -Infinity;
   readonly #closing = new AbortController();
 
@@ -139,14 +141,14 @@ export class Takeover {
     });
     const note = problemIn(progress) ?? conflictIn(progress)?.note;
     if (note !== undefined) return unavailable(predecessor, name, note);
-    if (reference !== undefined && progress.results.size === 0) this.#absent.set(key, true);
+    if (reference !== undefined && progress.came + progress.mirrored === 0) this.#absent.set(key, true);
     return undefined;
   }
 
   #begin(predecessor: Predecessor, row: InventoryName, reference: string | undefined, key: string): Promise<Progress> {
     const references = reference === undefined ? undefined : [reference];
     const work = async () => {
-      const release = await this.#places.take('');
+      const release = await this.#places.take('', { group: predecessor.name });
       if (!release)
         throw new DomainError('TooManyRequests', 'Too many names are being brought from predecessors.', {
           retryAfter: 10,
@@ -190,9 +192,15 @@ export class Takeover {
     return walk({ predecessors, inventory, arrivals, onlyNames }, work);
   }
 
-  /** Reads the names of one predecessor. */
+  /** Reads the names of one predecessor. Throws `Invalid` if the settings are not those under which its content came. */
   async readNames(predecessor: Predecessor, signal: AbortSignal): Promise<void> {
     const { inventory, arrivals } = this;
+    const before = await inventory.takeover(predecessor.name);
+    if (before && before.source !== predecessor.sourceKey)
+      throw new DomainError(
+        'Invalid',
+        `The settings of ${predecessor.name} have another account or other names than those of the server. Use its settings, or let its job "takeover" run first.`,
+      );
     await inventory.begin(predecessor.name, predecessor.sourceKey);
     await readNames({ inventory, arrivals }, predecessor, signal);
   }

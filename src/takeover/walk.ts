@@ -1,4 +1,3 @@
-import type { ImportResult } from '../import/item.ts';
 import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
 import { DomainError } from '../runtime/errors.ts';
@@ -10,13 +9,6 @@ import type { Predecessor } from './predecessor.ts';
 const together = 4;
 /** Most characters of a name here. */
 const longestName = 255;
-
-const countOf: Partial<Record<ImportResult['outcome'], string>> = {
-  imported: 'imported',
-  mirrored: 'mirrored',
-  conflict: 'conflicts',
-  failed: 'failed',
-};
 
 interface WalkParts {
   predecessors: readonly Predecessor[];
@@ -89,12 +81,12 @@ async function bringAll(
   const { rate } = predecessor.config;
   for await (const rows of inventory.pages(predecessor.name, states)) {
     const { found, stopped } = await arrivals.run(predecessor, rows, { signal, concurrency: together, rate });
-    for (const { results, failure, ended } of found) {
-      if (failure && !ended) counts['failed']! += 1;
-      for (const { outcome } of results.values()) {
-        const count = countOf[outcome];
-        if (count !== undefined) counts[count]! += 1;
-      }
+    for (const { imported, mirrored, problems, failure, ended } of found) {
+      const conflicts = [...problems.values()].filter(({ outcome }) => outcome === 'conflict').length;
+      counts['imported']! += imported;
+      counts['mirrored']! += mirrored;
+      counts['conflicts']! += conflicts;
+      counts['failed']! += problems.size - conflicts + (failure && !ended ? 1 : 0);
     }
     signal.throwIfAborted();
     if (stopped !== undefined) throw new DomainError('Aborted', stopped);

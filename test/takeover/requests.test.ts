@@ -1,10 +1,12 @@
 import test from 'ava';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
-import { createToken, runJob, tokenOf } from '../support/inside.ts';
+import { createToken, rowsOf, runJob, tokenOf } from '../support/inside.ts';
 import { TestRepository } from '../support/registry.ts';
 import { readNames, startMoving } from '../support/takeover.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
+import { startTestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
 const nupkg = (id: string, version: string) => `/v3/package/${id}/${version}/${id}.${version}.nupkg`;
@@ -78,6 +80,15 @@ test('images of a predecessor come by tag and by digest, with their names mapped
   t.is(await (await at(two.digest)).text(), two.bytes);
   t.is((await at('absent')).status, 404);
   t.is((await at(one.digest.replace(/.{6}$/, '000000'))).status, 404);
+  // What the predecessor does not have leaves no row.
+  const rows = await rowsOf<{ reference: string }>(
+    here,
+    'SELECT reference FROM takeover_references ORDER BY reference',
+  );
+  t.deepEqual(
+    rows.map(({ reference }) => reference),
+    ['1.0', two.digest],
+  );
   t.deepEqual(((await (await here.fetch('/v2/team/app/tags/list')).json()) as any).tags, ['1.0', '2.0', '3.0']);
   t.is(await (await at('3.0')).text(), three.bytes);
   t.false(upstream.requests().some((each) => each.includes('absent')));
@@ -114,4 +125,19 @@ test('what an upstream has, too, stays mirrored, and other content waits for a p
     t.regex(((await refused.json()) as any).detail, /feed\.test has other content under this name/);
   }
   t.like(await runJob(here, 'takeover'), { imported: 0, mirrored: 1, conflicts: 1 });
+});
+
+test('a predecessor that leads to a private address of another host is not followed', async (t) => {
+  const front = await startFaultyUpstream(t);
+  const secret = await startFaultyUpstream(t);
+  secret.on('/', answer(200, {}, '{"version":"3.0.0","resources":[]}'));
+  front.on('/v3/index.json', answer(302, { location: `http://localhost:${secret.url.port}/` }));
+  const predecessors = [{ name: 'old', kind: 'nuget', url: `${front.url.origin}/v3/index.json` }];
+  const here = await startTestServer(t, { predecessors });
+  await t.throwsAsync(readNames(here), { message: /an address that is refused/ });
+  t.is(secret.asked.length, 0);
+  t.is((await here.fetch(nupkg('contoso.core', '1.0.0'))).status, 502);
+  // Only for its account.
+  const stranger = await tokenOf(here, ['read'], 'stranger');
+  t.is((await here.fetch(nupkg('contoso.core', '1.0.0'), { token: stranger })).status, 404);
 });

@@ -4,6 +4,7 @@ import { allow, credentialMissing, type Action } from '../../accounts/allow.ts';
 import { ownerOf } from '../../accounts/owner.ts';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import type { Config } from '../../config/schema.ts';
+import { isDigest } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { endOfDay } from '../../runtime/past-day.ts';
 import type { HttpHandler } from '../../http/app.ts';
@@ -22,7 +23,7 @@ import { sendRegistryRefusal, registryStatusOf } from './errors.ts';
 import type { ImageHistory } from '../catalog/image-history.ts';
 import type { Images } from '../catalog/images.ts';
 import type { Pushes } from '../catalog/pushes.ts';
-import { parsePath, parseRepositoryName, type RegistryTarget } from '../format/reference.ts';
+import { isTag, parsePath, parseRepositoryName, type RegistryTarget } from '../format/reference.ts';
 import type { ImageSource, LocatedRepository, ReadableImages } from '../catalog/image-source.ts';
 import type { ContinuedUploads } from './upload-relay.ts';
 import * as upload from './upload-routes.ts';
@@ -189,7 +190,8 @@ async function repositoryOf(
   const closed = (place: LocatedRepository) => ({ ...place, hosted: place.hosted ?? asked.name, place: undefined });
   await allowed(closed(found));
   // A client asks for the blobs of a manifest, which came with it. The past has nothing that comes now.
-  const brings = target.date === undefined && (target.kind === 'manifest' || target.kind === 'tags');
+  const isReference = target.kind === 'manifest' && (isTag(target.item) || isDigest(target.item));
+  const brings = target.date === undefined && (isReference || target.kind === 'tags');
   if (!brings) return closed(found);
   const reference = target.kind === 'tags' ? undefined : target.item;
   const isClosed = await takeover.bring({ ...wanted, reference });

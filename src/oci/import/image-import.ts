@@ -85,8 +85,10 @@ export class ImageImport {
     const tags: OriginTag[] = [];
     for await (const each of this.#origin.tags(name)) tags.push(each);
     const mirrored = await this.#mirroredFrom(mirror, name, here, tags);
-    for (const digest of references?.filter((each) => isDigest(each)) ?? [])
-      yield { name: here, reference: digest, run: () => this.#untagged(name, here, digest, mirrored) };
+    for (const digest of references?.filter((each) => isDigest(each)) ?? []) {
+      const manifest = await this.#origin.manifest(name, digest);
+      if (manifest) yield { name: here, reference: digest, run: () => this.#untagged(name, here, manifest, mirrored) };
+    }
     for (const { tag, pushedAt } of tags) {
       if (references && !references.includes(tag)) continue;
       if (since !== undefined && pushedAt !== undefined && pushedAt < since) continue;
@@ -179,13 +181,16 @@ export class ImageImport {
   }
 
   /** Brings an image in that is asked for by its digest. */
-  async #untagged(name: string, here: string, digest: Digest, mirrored: string | undefined): Promise<ImportResult> {
+  async #untagged(
+    name: string,
+    here: string,
+    manifest: OriginManifest,
+    mirrored: string | undefined,
+  ): Promise<ImportResult> {
     if (mirrored !== undefined) return { outcome: 'mirrored', bytes: 0, alsoAt: mirrored };
-    const manifest = await this.#origin.manifest(name, digest);
-    if (!manifest) return { outcome: 'present', bytes: 0, note: 'the source does not have it' };
     const way: Way = { name, here, seen: new Set(), bytes: 0, notes: [] };
     await this.#bring(way, manifest, { tags: [] });
-    await this.#referrers(way, digest);
+    await this.#referrers(way, manifest.digest);
     return { outcome: 'imported', bytes: way.bytes };
   }
 
