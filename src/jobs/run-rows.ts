@@ -68,6 +68,13 @@ export class RunRows {
     return row?.cancelled === 1;
   }
 
+  /** As `loseDead`, for a reader: writes nothing while all processes live. */
+  async loseDeadNow(): Promise<void> {
+    const sql = `SELECT id FROM ${this.#table} WHERE slot IS NOT NULL AND beat_at < ? LIMIT 1`;
+    if (!(await this.#database.get(sql, [this.#now() - lease]))) return;
+    await this.#database.transaction((tx) => this.loseDead(tx), uncached);
+  }
+
   /** Ends the runs whose process died. */
   async loseDead(tx: Transaction): Promise<void> {
     const now = this.#now();

@@ -126,7 +126,7 @@ export class BundleRunTable {
 
   /** The latest runs of a direction, the newest first. */
   async list<D extends Direction>(direction: D): Promise<Extract<BundleRun, { direction: D }>[]> {
-    await this.#database.transaction((tx) => this.rows.loseDead(tx), uncached);
+    await this.rows.loseDeadNow();
     const rows = await this.#database.select<BundleRunRow>(
       `SELECT ${columns} FROM bundle_runs WHERE direction = ? ORDER BY created_at DESC, id DESC LIMIT ${kept}`,
       [direction],
@@ -136,7 +136,7 @@ export class BundleRunTable {
 
   /** Throws `NotFound`. */
   async get<D extends Direction>(direction: D, id: string): Promise<Extract<BundleRun, { direction: D }>> {
-    await this.#database.transaction((tx) => this.rows.loseDead(tx), uncached);
+    await this.rows.loseDeadNow();
     const sql = `SELECT ${columns} FROM bundle_runs WHERE id = ? AND direction = ?`;
     const row = await this.#database.get<BundleRunRow>(sql, [id, direction]);
     if (row) return runOf(row) as Extract<BundleRun, { direction: D }>;

@@ -90,7 +90,7 @@ export class ImportRunTable {
 
   /** The latest runs of an account, the newest first. */
   async list(accountId: number): Promise<ImportRun[]> {
-    await this.#database.transaction((tx) => this.rows.loseDead(tx), uncached);
+    await this.rows.loseDeadNow();
     const rows = await this.#database.select<ImportRunRow>(
       `SELECT ${columns} FROM import_runs WHERE account_id = ? ORDER BY created_at DESC, id DESC LIMIT ${kept}`,
       [accountId],
@@ -100,7 +100,7 @@ export class ImportRunTable {
 
   /** Throws `NotFound`. */
   async get(accountId: number, id: string): Promise<ImportRun> {
-    await this.#database.transaction((tx) => this.rows.loseDead(tx), uncached);
+    await this.rows.loseDeadNow();
     const sql = `SELECT ${columns} FROM import_runs WHERE id = ? AND account_id = ?`;
     const row = await this.#database.get<ImportRunRow>(sql, [id, accountId]);
     if (row) return runOf(row);
