@@ -70,8 +70,8 @@ class ImportRun {
       await task.run(async () => {
         const warn = (text: string) => void this.#report.warnings.push(text);
         for (const phase of begin(this.#signal, warn))
-          await inParallel(phase, concurrency, (group) => this.#group(group), this.#signal).catch((error: unknown) =>
-            this.#ended('the list of names', '', error),
+          await inParallel(phase, namesAtOnce(concurrency), (group) => this.#group(group), this.#signal).catch(
+            (error: unknown) => this.#ended('the list of names', '', error),
           );
       });
     } finally {
@@ -132,6 +132,11 @@ class ImportRun {
     this.#report.add(line);
     this.#options.onLine?.(line);
   }
+}
+
+/** Lists of names are read ahead of their content, so that they are there when a version has its turn; one by one if that is wanted. */
+function namesAtOnce(concurrency: number): number {
+  return concurrency === 1 ? 1 : Math.max(concurrency, Math.min(2 * concurrency, 16));
 }
 
 /** Everything that follows would fail with these, too. */

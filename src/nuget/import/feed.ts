@@ -108,8 +108,11 @@ async function versionsThere(
 ): Promise<Map<string, { offered: Parameters<PackageImport['version']>[0]; registered: Registered | undefined }>> {
   const id = packageKey(name);
   const flat = await feed.place(flatContainer);
-  const registrations = await registrationOf(feed, remote, id);
-  const keys = new Set(await feed.document(urlBelow(flat, id, 'index.json'), id, flatIndex));
+  const [registrations, inFlat] = await Promise.all([
+    registrationOf(feed, remote, id),
+    feed.document(urlBelow(flat, id, 'index.json'), id, flatIndex),
+  ]);
+  const keys = new Set(inFlat);
   for (const key of registrations.keys()) keys.add(key);
   if (keys.size === 0) throw new DomainError('NotFound', 'The source lists this package and has no version of it.');
   const versions: Awaited<ReturnType<typeof versionsThere>> = new Map();
