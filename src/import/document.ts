@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { DomainError } from '../runtime/errors.ts';
+import { Semaphore } from '../runtime/semaphore.ts';
 import { itemsIn } from '../runtime/json-items.ts';
 import type { UpstreamRequest } from '../upstream/answer.ts';
 import { discard, readUpstreamBody } from '../upstream/body.ts';
@@ -9,6 +10,8 @@ import { retrying } from './import.ts';
 /** Most bytes of a page of a list, and milliseconds in which a document must be there. */
 const pageLimit = 16 * 2 ** 20;
 const documentTime = 60_000;
+/** Most documents that are read from one server at the same time, because each may be large. */
+const documentsAtOnce = 8;
 /** Most pages of a list, and most items of it. */
 const maxPages = 10_000;
 const maxItems = 1_000_000;
@@ -25,16 +28,29 @@ export function readDocument(
   limit: number,
 ): Promise<{ bytes: Buffer; headers: IncomingHttpHeaders } | undefined> {
   return retrying(async () => {
-    const answer = await remote.send({ ...request, isDocument: true });
-    if (answer.status !== 200) {
-      discard(answer.body);
-      return undefined;
+    const release = await placesOf(remote).take('');
+    try {
+      const answer = await remote.send({ ...request, isDocument: true });
+      if (answer.status !== 200) {
+        discard(answer.body);
+        return undefined;
+      }
+      const bytes = await readUpstreamBody(answer.body, limit, documentTime).catch((error: unknown) => {
+        throw remote.bodyFailed(error, request);
+      });
+      return { bytes, headers: answer.headers };
+    } finally {
+      release?.();
     }
-    const bytes = await readUpstreamBody(answer.body, limit, documentTime).catch((error: unknown) => {
-      throw remote.bodyFailed(error, request);
-    });
-    return { bytes, headers: answer.headers };
   }, request.signal);
+}
+
+const places = new WeakMap<Upstream, Semaphore>();
+
+function placesOf(remote: Upstream): Semaphore {
+  const found = places.get(remote) ?? new Semaphore({ max: documentsAtOnce });
+  places.set(remote, found);
+  return found;
 }
 
 /**

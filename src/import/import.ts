@@ -115,7 +115,7 @@ class ImportRun {
   /** Reports a failure, and ends the import if it would be that of everything that follows. */
   #ended(name: string, reference: string, error: unknown): void {
     if (this.#signal.aborted) return;
-    const note = reasonOf(error);
+    const note = sourceReason(error);
     this.#add({ name, reference, outcome: 'failed', bytes: 0, note });
     if (!(error instanceof UpstreamError)) this.#failuresInRow = 0;
     else if (!error.denied) this.#failuresInRow += 1;
@@ -179,7 +179,7 @@ async function inParallel<T>(
 }
 
 /** One line. A source is reached as an upstream is, so an error calls it that. */
-function reasonOf(error: unknown): string {
+export function sourceReason(error: unknown): string {
   const message = (error as Error).message.split('\n', 1)[0]!;
   if (!(error instanceof UpstreamError) || error.id !== sourceId) return message;
   return message.replace(/^The upstream/, 'The source').replace(/; set allowPrivateNetwork .*$/, '');

@@ -4,6 +4,7 @@ import type { Upstream } from '../upstream/upstream.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import { urlBelow } from '../upstream/url.ts';
 import { itemsOfList } from './document.ts';
+import { sourceReason } from './import.ts';
 
 /** Most repositories of one server. */
 const maxRepositories = 1000;
@@ -37,7 +38,8 @@ export async function nexusRepositories(api: Upstream, signal: AbortSignal): Pro
     }
   } catch (error) {
     const isDenied = error instanceof UpstreamError && error.denied;
-    if (!isDenied && !isDomainError(error, 'NotFound') && !isDomainError(error, 'Invalid')) throw error;
+    if (!isDenied && !isDomainError(error, 'NotFound') && !isDomainError(error, 'Invalid'))
+      throw error instanceof UpstreamError ? new DomainError(error.name, sourceReason(error), { cause: error }) : error;
     throw new DomainError(
       'Invalid',
       `${list.href} does not list the repositories. Import each one by its address: /repository/NAME/index.json of packages, and /repository/NAME/ of images.`,

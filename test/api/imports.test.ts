@@ -133,6 +133,7 @@ test('accounts see and start only their own imports; private servers, folders an
   await wrong({ url: 'file:///etc/passwd' }, 'url');
   await wrong({ url: '/var/lib/registry' }, 'url');
   await wrong({ url: 'http://me:word@old.example/' }, 'url');
+  await wrong({ url: 'https://old.example/v3/index.json?key=1' }, 'url');
   await wrong({ kind: 'folder' }, 'kind');
   await wrong({ kind: 'harbor', url: 'https://old.example/path' }, 'url');
   await wrong({ rename: ['no rule'] }, 'rename');

@@ -73,6 +73,7 @@ export class ImportRuns {
   /** Throws `Invalid`, which names the wrong field. */
   #check({ kind, url, rename }: ImportRunSettings): void {
     named('url', () => checkSource(kind, url));
+    if (/[?#]/.test(url)) throw wrong('url', 'It is stored, so it cannot have a query. Send credentials as secret.');
     named('rename', () => rename.forEach(parseNameRule));
   }
 
@@ -150,6 +151,7 @@ class Problems {
   readonly #table: ImportRunTable;
   readonly #id: string;
   #waiting: ImportProblem[] = [];
+  #writing: Promise<void> = Promise.resolve();
   #count = 0;
 
   constructor(table: ImportRunTable, id: string) {
@@ -169,11 +171,17 @@ class Problems {
     });
   }
 
-  async write(): Promise<void> {
-    const written = this.#waiting.slice(0, 500);
-    await this.#table.addProblems(this.#id, written);
-    this.#waiting = this.#waiting.slice(written.length);
-    if (this.#waiting.length > 0) await this.write();
+  /** One write at a time; what a failed one had is written by the next. */
+  write(): Promise<void> {
+    const work = this.#writing.then(async () => {
+      while (this.#waiting.length > 0) {
+        const written = this.#waiting.slice(0, 500);
+        await this.#table.addProblems(this.#id, written);
+        this.#waiting = this.#waiting.slice(written.length);
+      }
+    });
+    this.#writing = work.catch(() => undefined);
+    return work;
   }
 }
 
