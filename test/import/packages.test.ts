@@ -72,7 +72,7 @@ test('a further run follows what has changed at the source: listed, unlisted, de
   const { target, bring, file } = await startImporting(t);
   const into = new TestFeed(target);
   // One that was pushed here, and is the same.
-  t.is((await into.push(files[3]!)).status, 201);
+  t.is((await into.push(files[3])).status, 201);
   const words = ['feed', `${old.url}/v3/index.json`, '--token-file', await file('token', from.token), '--hosted'];
   t.regex((await bring(...words)).stdout, /^imported: 3 \(.*\nhere already: 1\n/);
   const change = async (of: TestServer, version: string, reasons: string[] | undefined) => {

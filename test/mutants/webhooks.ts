@@ -63,7 +63,7 @@ export const webhooks = [
     ['a redirect is a success', 'status >= 200 && status < 300', 'status >= 200 && status < 400'],
     ['a delivery that was broken off waits for its lease', 'broken.map(({ claimed }) => claimed)', '[]'],
   ]),
-  ...mutantsOf('src/webhooks/receivers.ts', sending, [
+  ...mutantsOf('src/upstream/private-hosts.ts', sending, [
     ['every private address is allowed', "if (reach === 'public') return;", "if (reach !== 'never') return;"],
   ]),
   ...mutantsOf(

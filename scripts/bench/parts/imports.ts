@@ -76,11 +76,13 @@ export async function imports(bench: Bench): Promise<void> {
     bench.rounds,
     ways,
   );
-  const samples = (values: Record<string, number[]>) =>
-    Object.entries(values).map(([subject, some]) => ({ subject, values: some }));
   note({ title: 'reads of another client, p99', unit: 'ms', samples: samples({ 'during an import': busy, idle }) });
   note({ title: 'memory during imports', unit: 'MiB', bar: '300', samples: samples({ most: [Math.max(...memory)] }) });
   note({ title: 'import of unchanged versions', unit: 'versions/s', bar: '334', samples: samples({ again: deltas }) });
+}
+
+function samples(values: Record<string, number[]>) {
+  return Object.entries(values).map(([subject, some]) => ({ subject, values: some }));
 }
 
 async function push(peer: Peer, bytes: Buffer): Promise<void> {
@@ -119,14 +121,14 @@ async function ended(peer: Peer, id: string, memory: number[]): Promise<void> {
 /** The 99th percentile of reads until `end`, in milliseconds. */
 async function p99(peer: Peer, end: Promise<unknown>): Promise<number> {
   const times: number[] = [];
-  let isOver = false;
-  const over = end.finally(() => (isOver = true));
-  while (!isOver) {
+  const over = new AbortController();
+  const whole = end.finally(() => over.abort());
+  while (!over.signal.aborted) {
     const began = performance.now();
     await bytesOf(peer, 'read');
     times.push(performance.now() - began);
     await sleep(readEvery);
   }
-  await over;
+  await whole;
   return times.toSorted((one, other) => one - other)[Math.floor(times.length * 0.99)]!;
 }

@@ -173,15 +173,17 @@ class Problems {
 
   /** One write at a time; what a failed one had is written by the next. */
   write(): Promise<void> {
-    const work = this.#writing.then(async () => {
-      while (this.#waiting.length > 0) {
-        const written = this.#waiting.slice(0, 500);
-        await this.#table.addProblems(this.#id, written);
-        this.#waiting = this.#waiting.slice(written.length);
-      }
-    });
+    const work = this.#writing.then(() => this.#writeAll());
     this.#writing = work.catch(() => undefined);
     return work;
+  }
+
+  async #writeAll(): Promise<void> {
+    while (this.#waiting.length > 0) {
+      const written = this.#waiting.slice(0, 500);
+      await this.#table.addProblems(this.#id, written);
+      this.#waiting = this.#waiting.slice(written.length);
+    }
   }
 }
 

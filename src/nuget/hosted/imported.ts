@@ -13,7 +13,7 @@ interface SourceState {
 }
 
 /** The value of the column `imported` of a version that comes from a source. */
-export function importedText({ from, listed, deprecation = undefined }: EarlierVersion): string {
+export function importedText({ from, listed, deprecation }: EarlierVersion): string {
   return JSON.stringify({ from, listed, deprecation: deprecation ?? null } satisfies SourceState);
 }
 
