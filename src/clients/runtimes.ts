@@ -113,6 +113,9 @@ export const k3s: Client = {
   check: (name, tag) => `k3s crictl pull ${name}:${tag}`,
 };
 
+const documentOf = (kind: string, name: string, ...lines: string[]) =>
+  ['apiVersion: v1alpha1', `kind: ${kind}`, `name: ${name}`, ...lines].join('\n');
+
 export const talos: Client = {
   title: 'Talos',
   isFeed: false,
@@ -120,8 +123,6 @@ export const talos: Client = {
   staysHere: true,
   text: (options) => {
     const { registry, credentials, ca, fallback } = options;
-    const documentOf = (kind: string, name: string, ...lines: string[]) =>
-      ['apiVersion: v1alpha1', `kind: ${kind}`, `name: ${name}`, ...lines].join('\n');
     const documents = [
       ...mirrored(options).map((name) =>
         documentOf(

@@ -65,10 +65,8 @@ const environment = () => ({
 /** Lets the command write the files of a client below a new folder. */
 async function written(t: ExecutionContext, kind: ClientKind, ...words: string[]): Promise<string> {
   const place = join(folder.path, `${kind}${words.length}`);
-  const { code, stderr } = await entrepot(
-    environment(),
-    ...['client', kind, '--ca-file', join(folder.path, 'ca.crt'), '--write', place, ...words],
-  );
+  const line = ['client', kind, '--ca-file', join(folder.path, 'ca.crt'), '--write', place, ...words];
+  const { code, stderr } = await entrepot(environment(), ...line);
   t.is(code, 0, stderr);
   return place;
 }

@@ -29,6 +29,9 @@ test.after.always(() => folder.remove());
 /** A pull with the one snapshotter that works on every disk. */
 const pull = (...args: string[]) => ['images', 'pull', '--snapshotter', 'native', ...args];
 
+/** The label of the file for a registry. */
+const label = (name: string) => `the file /etc/containerd/certs.d/${name}/hosts.toml`;
+
 /** The text of a box of lines, as the button Copy gives it. */
 function linesOf(page: string, label: string): string {
   const [, text] = new RegExp(`aria-label="${label}"><code>([^<]*)</code>`).exec(page)!;
@@ -66,7 +69,6 @@ withContainerd('containerd pulls with a token by the lines of the page Connect',
   const has = async (name: string, namespace = 'default') =>
     t.regex(await ctr.run('--namespace', namespace, 'images', 'list'), new RegExp(`${name} .*${image.digest}`));
 
-  const label = (name: string) => `the file /etc/containerd/certs.d/${name}/hosts.toml`;
   const file = linesOf(page, label('docker.io'));
   t.is(linesOf(prefixes, label(host)), file);
   for (const name of ['docker.io', host]) {
