@@ -1,4 +1,5 @@
 import { hash, randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { placeholders, type Database } from '../database/database.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { inTurn } from '../runtime/in-turn.ts';
@@ -59,6 +60,10 @@ const maxRequests = 20;
 /** Most different requests in memory until the next flush. Further ones are lost. */
 const maxUnwritten = 200;
 const maxText = 255;
+/** A read of the awaited names may be so old, and is made each second. */
+const lag = 2000;
+/** Until then each instance has read a new check of a name that a policy refuses. */
+const learnedWithin = lag + 1500;
 /** Most checks, of all accounts, that wait for a name which a policy refuses. */
 const maxAwaited = 1000;
 
@@ -90,8 +95,8 @@ export class ClientChecks {
   }
 
   /**
-   * Starts a check, which ends after 15 minutes. `nameOf` makes the name from its ID. Throws `TooManyRequests` above 20 of an
-   * account.
+   * Starts a check, which ends after 15 minutes; resolves when all instances note its requests. `nameOf` makes the name from its ID.
+   * Throws `TooManyRequests` above 20 of an account.
    */
   async start(
     {
@@ -123,7 +128,7 @@ export class ClientChecks {
         expires_at: made.expiresAt,
       });
     });
-    if (denied) await this.flush();
+    if (denied) await sleep(learnedWithin);
     return made;
   }
 
@@ -183,7 +188,7 @@ export class ClientChecks {
        WHERE expires_at > ? AND denied IS NOT NULL LIMIT ${maxAwaited}`,
       // The same value for a minute, so that the rows come from memory.
       [now - (now % 60_000)],
-      { lag: 2000 },
+      { lag },
     );
     for (const { id, accountId, kind, reference, denied, expiresAt } of rows) {
       if (expiresAt <= now) continue;
