@@ -88,7 +88,7 @@ const rooms: Record<string, string> = {
   bundle:
     'prefetch mirror mirror/fetch mirror/store accounts history events storage/upkeep storage/blobs storage/files database cache upstream',
   'import/runs': 'import jobs events mirror/policy database upstream cache config',
-  takeover: 'import jobs http limits mirror/policy usage accounts database upstream cache config',
+  takeover: 'import jobs http limits events mirror/policy usage accounts database upstream cache config',
   import: 'prefetch storage/files upstream cache config',
   webhooks: 'events storage/files database upstream config',
   jobs: 'policy prefetch known-bad mirror/store usage events storage/upkeep storage/blobs storage/drivers database config',

@@ -57,6 +57,8 @@ export const eventTexts = {
   'bundle.key_trusted': 'a key that signs bundles is trusted',
   'bundle.key_removed': 'a key that signs bundles is not trusted any more',
   'bundle.key_revoked': 'a key that signs bundles was revoked, and is never trusted again',
+  'takeover.left': 'a name of a server that is replaced was left to the upstreams',
+  'takeover.finished': 'the takeover of another server was finished',
 } as const;
 export type EventType = keyof typeof eventTexts;
 export const eventTypes = Object.keys(eventTexts) as EventType[];
@@ -72,6 +74,7 @@ export const subjectKinds = [
   'storage',
   'list',
   'bundle',
+  'takeover',
 ];
 
 /** What an event is about. */

@@ -1,6 +1,8 @@
 import { batches } from '../database/batches.ts';
 import { pagesOf } from '../runtime/pages.ts';
-import { placeholders, type Database } from '../database/database.ts';
+import { placeholders, type Database, type Transaction } from '../database/database.ts';
+import type { Details, EventType } from '../events/event.ts';
+import { recordEvent } from '../events/record.ts';
 
 /**
  * `new`: nothing is known but the name. `partial`: all of it was asked for, and some could not come. `whole`: all of it is here.
@@ -157,17 +159,31 @@ export class Inventory {
     await this.#database.transaction((tx) => tx.insertNew('takeover_references', [added]));
   }
 
-  /** Leaves a name whose content upstreams have otherwise to them. False if there is none. */
+  /** Leaves a name whose content upstreams have otherwise to them, and records it. False if there is none. */
   async leave(predecessor: string, key: string): Promise<boolean> {
     const sql =
       "UPDATE takeover_names SET state = 'mirrored' WHERE predecessor = ? AND name_key = ? AND state = 'conflict'";
-    const values = [predecessor, key.toLowerCase()];
-    return (await this.#database.transaction((tx) => tx.run(sql, values))) > 0;
+    const name = key.toLowerCase();
+    return this.#database.transaction(async (tx) => {
+      const isLeft = (await tx.run(sql, [predecessor, name])) > 0;
+      if (isLeft) await this.#record(tx, 'takeover.left', predecessor, { name });
+      return isLeft;
+    });
   }
 
-  async finish(predecessor: string): Promise<void> {
-    await this.#database.transaction((tx) =>
-      tx.run('UPDATE takeovers SET finished_at = ? WHERE predecessor = ?', [this.#now(), predecessor]),
+  /** Ends a takeover, and records the names that were accepted although they differ. */
+  async finish(predecessor: string, accepted: readonly string[]): Promise<void> {
+    await this.#database.transaction(async (tx) => {
+      await tx.run('UPDATE takeovers SET finished_at = ? WHERE predecessor = ?', [this.#now(), predecessor]);
+      await this.#record(tx, 'takeover.finished', predecessor, { accepted: accepted.slice(0, 100) });
+    });
+  }
+
+  #record(tx: Transaction, type: EventType, predecessor: string, details: Details): Promise<void> {
+    return recordEvent(
+      tx,
+      { type, accountId: 0, subject: { kind: 'takeover', name: predecessor }, details },
+      this.#now(),
     );
   }
 }

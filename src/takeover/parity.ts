@@ -133,5 +133,5 @@ export async function finish(
       'Invalid',
       `${predecessor.name} is not taken over: ${unclean.join(', ')}${count > unclean.length ? ` and ${count - unclean.length} more` : ''} differ. Bring them, or name them with --accept.`,
     );
-  await takeover.inventory.finish(predecessor.name);
+  await takeover.inventory.finish(predecessor.name, accepted);
 }

@@ -86,16 +86,20 @@ test('no token is kept or in an address: of the forms that take one, only the er
   const server = await startTestServer(t);
   const visitor = await Visitor.signedIn(server);
   const secret = 'ent_SECRET0000';
-  for (const form of ['/console/tokens/find', '/console/publishers/explain']) {
-    const response = await visitor.send(form, { token: secret });
+  for (const [form, field, wrong] of [
+    ['/console/tokens/find', 'token', 'token'],
+    ['/console/publishers/explain', 'token', 'token'],
+    ['/console/imports', 'secret', 'url'],
+  ] as const) {
+    const response = await visitor.send(form, { [field]: secret });
     const address = response.headers.get('location')!;
     t.false(address.includes(secret), form);
     const page = await visitor.page(address);
-    t.regex(page, /id="token-error"/, form);
+    t.regex(page, new RegExp(`id="${wrong}-error"`), form);
     t.false(page.includes(secret), form);
   }
   const rows = await rowsOf(server);
-  t.is(rows.length, 2);
+  t.is(rows.length, 3);
   t.false(JSON.stringify(rows).includes('SECRET'));
   const stranger = new Visitor(server);
   const signIn = await stranger.send('/console/sign-in', { token: secret });
@@ -171,7 +175,7 @@ test('each form with a field for a secret keeps none of its values', async (t) =
     const text = await (await visitor.fetch(`/console${page}`)).text();
     if (/name="(?:token|secret|password)"/.test(text)) found.push(page);
   }
-  t.deepEqual(found.toSorted(), ['/publishers/explain', '/tokens/find'], 'see the test above for these');
+  t.deepEqual(found.toSorted(), ['/imports', '/publishers/explain', '/tokens/find'], 'see the test above for these');
 });
 
 test('a form without a session, or that is too large to show again, is not kept', async (t) => {

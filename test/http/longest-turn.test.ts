@@ -23,6 +23,10 @@ interface Sent {
 /** What has no such object in the store. */
 const unknown = new Set([
   'GET /v1/prefetch/{id}',
+  'GET /v1/imports/{id}',
+  'GET /v1/imports/{id}/problems',
+  'DELETE /v1/imports/{id}',
+  'GET /v1/client-checks/{id}',
   'GET /v1/bundles/{id}',
   'GET /v1/bundles/imports/{id}',
   'GET /v1/bundles/{id}/segments/{number}',
@@ -121,6 +125,7 @@ async function operations(server: TestServer, names: typeof large): Promise<Reco
         .replace('{entry}', digest(1).slice(7))
         .replace(/(?<=\/claims\/\w+\/)\{name\}/, 'no-claim')
         .replace(/(?<=\/jobs\/)\{name\}/, 'scrub')
+        .replace('/v1/clients/{kind}', '/v1/clients/containerd')
         .replace('{name}', encodeURIComponent(names.image))
         .replace(/(?<=\/packages\/)\{id\}/, names.package)
         .replace(/(?<=\/tokens\/)\{id\}/, names.token)

@@ -4,7 +4,7 @@ import test from 'ava';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
 import { entrepot } from '../support/in-process.ts';
-import { databaseOf, runJob } from '../support/inside.ts';
+import { databaseOf, rowsOf, runJob } from '../support/inside.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startMoving } from '../support/takeover.ts';
 import { startFaultyUpstream, answer } from '../support/upstreams/faulty-upstream.ts';
@@ -76,6 +76,11 @@ test('a whole move is proven, and each difference is found: missing, extra, one 
   const finished = await takeover('finish', 'old-feed', '--accept', 'Contoso.Core', 'Contoso.Base');
   t.deepEqual([finished.code, finished.stdout.includes('accepted\tContoso.Core')], [0, true]);
   t.regex((await takeover('status')).stdout, /^old-feed\tnuget\tdefault\tfinished at /m);
+  const [event] = await rowsOf<{ details: string }>(
+    here,
+    "SELECT details FROM events WHERE type = 'takeover.finished'",
+  );
+  t.deepEqual(JSON.parse(event!.details), { accepted: ['Contoso.Core', 'Contoso.Base'] });
   // Nothing is asked for any more.
   t.is((await here.fetch('/v3/package/contoso.core/4.0.0/contoso.core.4.0.0.nupkg')).status, 404);
 });

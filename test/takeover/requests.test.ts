@@ -125,6 +125,14 @@ test('what an upstream has, too, stays mirrored, and other content waits for a p
     t.regex(((await refused.json()) as any).detail, /feed\.test has other content under this name/);
   }
   t.like(await runJob(here, 'takeover'), { imported: 0, mirrored: 1, conflicts: 1 });
+  const { inventory } = here.installation.takeover;
+  t.deepEqual(
+    [await inventory.leave('old-feed', 'Public'), await inventory.leave('old-feed', 'Forked')],
+    [false, true],
+  );
+  t.is((await here.fetch(nupkg('forked', '1.0.0'))).status, 200, 'that of the upstream');
+  const events = "SELECT subject_name, details FROM events WHERE type = 'takeover.left'";
+  t.deepEqual(await rowsOf(here, events), [{ subject_name: 'old-feed', details: '{"name":"forked"}' }]);
 });
 
 test('a predecessor that leads to a private address of another host is not followed', async (t) => {

@@ -26,6 +26,7 @@ const subjects: Readonly<Record<GroupOf<EventType>, string>> = {
   waiver: 'waivers',
   known_bad: 'known bad content',
   bundle: 'bundles',
+  takeover: 'servers that are replaced',
 };
 
 const byGroup = Map.groupBy(eventTypes, (type) => type.split('.', 1)[0] as GroupOf<EventType>);
