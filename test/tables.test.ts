@@ -42,6 +42,7 @@ const owners: Record<string, string> = {
   mirror_entries: 'mirror',
   mirror_words: 'mirror',
   mirror_withdrawn: 'mirror',
+  mirror_republished: 'mirror',
   mirror_kept: 'mirror',
   mirror_staged: 'mirror',
   mirror_counted_on: 'mirror',

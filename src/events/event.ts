@@ -35,6 +35,7 @@ export const eventTexts = {
   'upstream.closed': 'an upstream works again',
   'upstream.withdrawn': 'an upstream does not offer stored content any more',
   'upstream.restored': 'an upstream offers withdrawn content again',
+  'upstream.republished': 'an upstream sent other content for a version than before',
   'upstream.digest_mismatch': 'an upstream sent content with a wrong digest',
   'upstream.entry_dropped': 'a stored entry of an upstream was dropped',
   'limit.reached': 'a limit was reached',

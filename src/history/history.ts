@@ -38,10 +38,12 @@ export interface SeenReference {
   digest: string;
   /** Of the manifest that a tag points to. */
   content?: { mediaType: string; size: number };
+  /** The digest of the files in a package, apart from its signature, and the name of the upstream that sent it. */
+  files?: { digest: string; from: string };
 }
 
 /** A line of a history. */
-export interface HistoryEntry extends Omit<SeenReference, 'content'> {
+export interface HistoryEntry extends Omit<SeenReference, 'content' | 'files'> {
   kind: Exclude<ReferenceKind, 'listed'>;
   id: number;
   upstream: string;
@@ -52,30 +54,36 @@ export interface HistoryEntry extends Omit<SeenReference, 'content'> {
 /**
  * Appends what was not recorded yet: a reference seen for the first time here, or with another digest than before. Of a tag, the
  * latest `maxLines` lines are kept; of a version or manifest, the first one, which is when it was first seen, and the latest others.
- * Of two instances that record the same at once, both may append it.
+ * Of two instances that record the same at once, both may append it. Resolves to those that had another digest before.
  */
 export async function record(
   tx: Transaction,
   { accountId, upstream, name }: NameOwner,
   sightings: readonly SeenReference[],
   now: number,
-): Promise<void> {
+): Promise<SeenReference[]> {
+  const changed: SeenReference[] = [];
   const owner = { account_id: accountId, upstream, name };
   for (const [kind, some] of Map.groupBy(sightings, (each) => each.kind)) {
     for (let start = 0; start < some.length; start += batch) {
       const part = some.slice(start, start + batch);
-      const rows = await tx.select<{ reference: string; digest: string }>(
-        `SELECT reference, digest FROM history WHERE id IN (
+      const rows = await tx.select<{ id: number; reference: string; digest: string; files: string | null }>(
+        `SELECT id, reference, digest, files_digest AS files FROM history WHERE id IN (
            SELECT MAX(id) FROM history WHERE account_id = ? AND upstream = ? AND name = ? AND kind = ?
            AND reference IN (${placeholders(part)}) GROUP BY reference)`,
         [accountId, upstream, name, kind, ...part.map(({ reference }) => reference)],
       );
-      const known = new Map(rows.map(({ reference, digest }) => [reference, digest]));
-      const isNew = ({ reference, digest }: SeenReference) => (known.get(reference) ?? '') !== digest;
+      const known = new Map(rows.map((row) => [row.reference, row]));
+      const isNew = ({ reference, digest }: SeenReference) => (known.get(reference)?.digest ?? '') !== digest;
       const news = part.filter(isNew);
+      for (const { reference, digest, files } of part) {
+        const line = known.get(reference);
+        if (files && line?.digest === digest && line.files === null)
+          await tx.run('UPDATE history SET files_digest = ? WHERE id = ?', [files.digest, line.id]);
+      }
       await tx.insertNew(
         'history',
-        news.map(({ reference, digest, content }) => ({
+        news.map(({ reference, digest, content, files }) => ({
           ...owner,
           kind,
           reference,
@@ -83,16 +91,34 @@ export async function record(
           seen_at: now,
           media_type: content?.mediaType ?? null,
           size_bytes: content?.size ?? null,
+          files_digest: files?.digest ?? null,
         })),
       );
-      const moved = news.filter(({ reference }) => known.has(reference)).map(({ reference }) => reference);
-      await dropOldest(tx, { accountId, upstream, name }, kind, moved);
+      const moved = news.filter(({ reference }) => known.has(reference));
+      for (const each of moved) changed.push(each);
+      const references = moved.map(({ reference }) => reference);
+      await dropOldest(tx, { accountId, upstream, name }, kind, references);
     }
   }
+  return changed;
+}
+
+/** The digest of the files that a version had first; undefined if none is known. */
+export async function firstFiles(
+  database: Queryable,
+  { accountId, upstream, name }: NameOwner,
+  reference: string,
+): Promise<string | undefined> {
+  const row = await database.get<{ files: string }>(
+    `SELECT files_digest AS files FROM history WHERE account_id = ? AND upstream = ? AND name = ? AND kind = 'version'
+     AND reference = ? AND files_digest IS NOT NULL ORDER BY id LIMIT 1`,
+    [accountId, upstream, name, reference],
+  );
+  return row?.files;
 }
 
 /** A line of a history, as another installation has it. */
-export interface PastLine extends SeenReference {
+export interface PastLine extends Omit<SeenReference, 'files'> {
   /** Milliseconds since 1970 UTC. */
   seenAt: number;
 }

@@ -32,6 +32,8 @@ export interface KnownFacts {
   advisories?: readonly AdvisoryFact[] | undefined;
   /** When it was certain that the upstream does not offer it any more. */
   withdrawnAt?: number | undefined;
+  /** When its upstream was seen to send other content for it than the first that was stored here. */
+  republishedAt?: number | undefined;
   /** Entries of lists of known bad content that mean it. */
   bad?: readonly Pick<BadEntry, 'list' | 'id' | 'reason'>[] | undefined;
   /** The approved waivers that concern it now. */
@@ -42,7 +44,7 @@ export interface KnownFacts {
 export interface WaiverFact {
   id: number;
   layer: Layer['scope'];
-  /** `age`, `withdrawn`, the name of a rule, or the ID of an advisory or of an entry of a list. */
+  /** `age`, `withdrawn`, `republished`, the name of a rule, or the ID of an advisory or of an entry of a list. */
   lifts: string;
   /** When it ends; milliseconds since 1970 UTC. */
   until: number;
@@ -167,6 +169,15 @@ function decideWith(
       rule: 'withdrawn',
       reason: 'its upstream does not offer it any more',
       evidence: [],
+    };
+  }
+  if (facts.republishedAt !== undefined && !layer.lists && !isLifted('rule', 'republished')) {
+    return {
+      verdict: 'deny',
+      layer,
+      rule: 'republished',
+      reason: 'its upstream has published this version again with other content',
+      evidence: [{ what: 'other content than the first one stored here', at: facts.republishedAt }],
     };
   }
   if (rule) return { verdict: 'allow', layer, rule: rule.name, evidence: [`rule ${rule.name}`] };

@@ -47,6 +47,7 @@ interface Deciding extends PolicyLimits {
   at?: number | undefined;
 }
 
+const noLimits = { listed: undefined, advisories: [], withdrawn: undefined, republished: undefined };
 /** References that are decided without a pause. */
 const atATime = 500;
 
@@ -113,7 +114,8 @@ export class PolicyGate {
     const advisories = await advisoriesOf(name, [layer]);
     const withdrawn = await withdrawnOf(name, [layer]);
     const digest = (await name.facts.of([reference])).get(reference)?.digest;
-    const limits = { layers: [layer], listed: undefined, advisories, withdrawn, at };
+    const republished = await name.facts.republished?.();
+    const limits = { layers: [layer], listed: undefined, advisories, withdrawn, republished, at };
     return strictest([...(await this.#decide(name, withDigest(reference, digest), limits)).values()].flat());
   }
 
@@ -134,18 +136,20 @@ export class PolicyGate {
   }
 
   async #limitsOf(name: MirroredName): Promise<PolicyLimits> {
-    if (name.kind === 'symbols') return { layers: [], listed: undefined, advisories: [], withdrawn: undefined };
+    if (name.kind === 'symbols') return { ...noLimits, layers: [] };
     const policies = await this.#parts.policies.layersOf(name.accountId);
     const listed = await this.#parts.listed.of(name);
     const advisories = await advisoriesOf(name, policies);
     const withdrawn = await withdrawnOf(name, policies);
+    const republished = policies.length > 0 ? await name.facts.republished?.() : undefined;
     const refusing = policies.filter(
       (layer) =>
         mayRefuse(layer, name) ||
+        republished ||
         (withdrawn && layer.deniesWithdrawn) ||
         advisories.some((each) => layer.deniesAdvisory?.(each)),
     );
-    return { layers: [...(listed?.layers ?? []), ...refusing], listed, advisories, withdrawn };
+    return { layers: [...(listed?.layers ?? []), ...refusing], listed, advisories, withdrawn, republished };
   }
 
   /** No verdicts yet; undefined if no layer can refuse anything. */
@@ -236,7 +240,7 @@ export class PolicyGate {
     { layers, isServed = false, at }: Deciding,
   ): Promise<void> {
     const dated = { ...name, facts: { ...name.facts, published: async () => published } };
-    const ages = { layers: layers.map(ageOnly), listed: undefined, advisories: [], withdrawn: undefined, at };
+    const ages = { ...noLimits, layers: layers.map(ageOnly), at };
     const byAge = (versions: readonly string[]) => this.#decide(dated, versions, ages);
     await this.#parts.fixesPass.release({ name, decisions, published, byAge }, isServed);
   }
@@ -250,6 +254,7 @@ export class PolicyGate {
     const badOf = await listed?.entriesOf(references);
     const affecting = await affectingOf(advisories, references);
     const withdrawn = await limits.withdrawn?.(references);
+    const republished = await limits.republished?.(references);
     const waiversOf = await waived.of(name, subject.kind, time);
     return (reference: string, facts: KnownFacts): LayerDecision[] => {
       const known = {
@@ -257,6 +262,7 @@ export class PolicyGate {
         bad: badOf?.(reference),
         advisories: affecting.get(reference),
         withdrawnAt: withdrawn?.get(reference),
+        republishedAt: republished?.get(reference),
         waivers: waiversOf?.(reference),
       };
       const asked = { ...subject, reference };

@@ -10,6 +10,7 @@ export interface PolicyLimits {
   listed: ListedName | undefined;
   advisories: readonly KnownAdvisory[];
   withdrawn: WithdrawnTimes | undefined;
+  republished: WithdrawnTimes | undefined;
 }
 
 /** The tables whose rows decide. */
@@ -18,6 +19,7 @@ const tables = [
   'bad_lists',
   'history',
   'mirror_entries',
+  'mirror_republished',
   'mirror_withdrawn',
   'policies',
   'policy_releases',

@@ -11,7 +11,7 @@ import { ago, now, putPolicy, startMirrors, versionsOf } from '../support/policy
 
 const { document } = checkPolicy({ minimumAge: { packages: '3d' } })!;
 const layer = compileLayer({ scope: 'all', document, regimes: [] }, () => undefined);
-const nothing = { listed: undefined, advisories: [], withdrawn: undefined };
+const nothing = { listed: undefined, advisories: [], withdrawn: undefined, republished: undefined };
 const lib = { accountId: 1, upstream: { id: 'feed' }, kind: 'package', name: 'lib' } as MirroredName;
 
 function keep(more: Partial<LayerDecision>, layers = [layer]): KeptVerdicts {

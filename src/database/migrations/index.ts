@@ -55,6 +55,7 @@ import { importMigrations } from './058-imports.ts';
 import { takeoverMigrations } from './060-takeover.ts';
 import { clientChecks } from './065-client-checks.ts';
 import { knownBadInUse } from './066-known-bad-in-use.ts';
+import { republished } from './067-republished.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -114,4 +115,5 @@ export const migrations: readonly Migration[] = [
   ...takeoverMigrations,
   ...clientChecks,
   ...knownBadInUse,
+  ...republished,
 ];

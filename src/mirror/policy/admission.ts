@@ -38,6 +38,11 @@ export interface NameFacts {
    * offers all that is stored. Sends no request.
    */
   withdrawn?(): Promise<WithdrawnTimes | undefined>;
+  /**
+   * Resolves to what tells, of references, since when it is known that their stored content is other than the first one; undefined if
+   * there is none. Sends no request. Absent for a kind whose references can move.
+   */
+  republished?(): Promise<WithdrawnTimes | undefined>;
   /** The known vulnerabilities of the name. Throws if an upstream fails that told some before. Absent where nobody tells them. */
   advisories?(): Promise<readonly KnownAdvisory[]>;
   /** Those of the versions in `held` that fix a known vulnerability of one of `versions`; undefined if an upstream fails. */
@@ -49,7 +54,7 @@ export interface NameFacts {
   siblings?(fix: string, predecessor: string): Promise<readonly Sibling[] | undefined>;
 }
 
-/** Those of `references` that are certainly withdrawn, and since when. */
+/** Those of `references` that are certainly withdrawn, or published again, and since when. */
 export type WithdrawnTimes = (references: readonly string[]) => Promise<ReadonlyMap<string, number>>;
 
 /** A version that fixes a known vulnerability. */

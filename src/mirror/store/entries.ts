@@ -4,6 +4,7 @@ import { placeholders, type Database, type Transaction } from '../../database/da
 import type { Digest } from '../../runtime/digest.ts';
 import { record, type NameOwner, type SeenReference } from '../../history/history.ts';
 import { BackgroundTask } from '../../runtime/background-task.ts';
+import { noteRepublished } from './republished.ts';
 import { addWords } from './words.ts';
 
 /** The key of an entry. `kind`, `name` and `reference` are defined by the protocol. */
@@ -180,14 +181,20 @@ export class Entries {
     const kept = BackgroundTask.current ? ['id', 'used_at'] : ['id'];
     const changed = Object.keys(rows[0]!).filter((column) => !kept.includes(column));
     await tx.upsert('mirror_entries', ['id'], rows, changed.map((column) => `${column} = new.${column}`).join(', '));
-    await record(tx, nameOwner(keys[0]!), sightings, this.#now());
+    await this.#see(tx, keys[0]!, sightings);
     // Content with a history is what people look for by name.
     if (sightings.length > 0) await addWords(tx, keys[0]!);
   }
 
   /** Records `sightings` of content that is not stored. */
   async record(key: EntryKey, sightings: readonly SeenReference[]): Promise<void> {
-    await this.#database.transaction((tx) => record(tx, nameOwner(key), sightings, this.#now()));
+    await this.#database.transaction((tx) => this.#see(tx, key, sightings));
+  }
+
+  async #see(tx: Transaction, key: EntryKey, sightings: readonly SeenReference[]): Promise<void> {
+    const now = this.#now();
+    for (const changed of await record(tx, nameOwner(key), sightings, now))
+      await noteRepublished(tx, { ...key, id: entryId(key) }, changed, now);
   }
 
   /** Records that the upstream still has the stored content. */

@@ -1,7 +1,8 @@
 import type { Database } from '../../database/database.ts';
 import { digestsOf, firstSeen, latestDigests, record, type ReferenceKind } from '../../history/history.ts';
 import { Recent } from '../../runtime/recent.ts';
-import type { EntryKey } from './entries.ts';
+import { entryId, type EntryKey } from './entries.ts';
+import { republishedAt, republishedOf } from './republished.ts';
 
 /** A name of an upstream. */
 type Name = Pick<EntryKey, 'upstream' | 'name'>;
@@ -45,6 +46,16 @@ export class Sightings {
     await this.#database.transaction((tx) => record(tx, ownerOf(name), seen, now));
     for (const each of unknown) known.set(each, now);
     return known;
+  }
+
+  /** As `republishedOf`. */
+  republished(name: Omit<EntryKey, 'reference'>): Promise<ReadonlyMap<string, number>> {
+    return republishedOf(this.#database, name);
+  }
+
+  /** As `republishedAt`. */
+  republishedAt(key: EntryKey, digest: string): Promise<number | undefined> {
+    return republishedAt(this.#database, entryId(key), digest);
   }
 
   /** The digest that each of `tags` of a name had last. */

@@ -1,4 +1,5 @@
-import { DomainError } from '../../runtime/errors.ts';
+import type { Digest } from '../../runtime/digest.ts';
+import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { readNuspec } from './nuspec-reading.ts';
 import { maxNuspecBytes, type Nuspec } from './nuspec.ts';
 import { parseVersion, type Version } from './version.ts';
@@ -75,6 +76,20 @@ const lenient = { backslashes: true };
 export async function readIdentity(open: OpenBytes): Promise<Pick<Nupkg, 'nuspec' | 'version'>> {
   using zip = await Zip.open(open, lenient);
   return await readManifest(zip, {});
+}
+
+/** The signature of a package, which public feeds have added to old packages, too. */
+export const signatureFile = '.signature.p7s';
+
+/** The digest of the files in a package, apart from its signature; that of `whole` if they cannot be told apart. */
+export async function filesDigest(open: OpenBytes, whole: () => Promise<Digest>): Promise<Digest> {
+  try {
+    using zip = await Zip.open(open, lenient);
+    return await zip.storedDigest(({ name }) => name !== signatureFile);
+  } catch (error) {
+    if (isDomainError(error, 'PackageInvalid')) return await whole();
+    throw error;
+  }
 }
 
 /** The nuspec, or the file that it names as readme or icon; undefined if there is none. Throws `PackageInvalid`. */

@@ -1,10 +1,9 @@
 import { createHash } from 'node:crypto';
 import { pause } from '../../runtime/event-loop.ts';
 import type { OpenBytes } from '../../storage/files/zip-bytes.ts';
+import { signatureFile } from '../format/nupkg.ts';
 import { Zip } from '../../storage/files/zip.ts';
 
-/** The signature of a package, which public feeds have added to old packages, too. */
-const signature = '.signature.p7s';
 /** For packages that clients use already. */
 const lenient = { backslashes: true };
 
@@ -24,7 +23,7 @@ export async function haveSameContent(one: OpenBytes, other: OpenBytes): Promise
 async function sizesIn(zip: Zip): Promise<Map<string, number> | undefined> {
   const sizes = new Map<string, number>();
   for await (const { name, size } of zip.entries()) {
-    if (name === signature) continue;
+    if (name === signatureFile) continue;
     if (sizes.has(name)) return undefined;
     sizes.set(name, size);
     await pause();
@@ -35,7 +34,7 @@ async function sizesIn(zip: Zip): Promise<Map<string, number> | undefined> {
 async function hashesIn(zip: Zip): Promise<Map<string, string>> {
   const hashes = new Map<string, string>();
   for await (const entry of zip.entries()) {
-    if (entry.name === signature) continue;
+    if (entry.name === signatureFile) continue;
     const hash = createHash('sha256');
     for await (const chunk of await zip.open(entry)) {
       hash.update(chunk as Buffer);

@@ -9,7 +9,7 @@ import type { WithdrawnVersions } from './withdrawn-versions.ts';
 /** What decides which versions an account gets. */
 export interface PackageGate {
   admission: Admission;
-  sightings: Pick<Sightings, 'firstSeen' | 'firstListed'>;
+  sightings: Pick<Sightings, 'firstSeen' | 'firstListed' | 'republished' | 'republishedAt'>;
   accountId: number;
   /** As `datesOf` in `package-dates.ts`. */
   datesOf(
@@ -47,6 +47,10 @@ export function packageName(
       published: (settledBefore) => gate.datesOf({ upstream }, key, settledBefore),
       withdrawn: async () => {
         const times = await withdrawn.times(upstream, key);
+        return times.size === 0 ? undefined : async () => times;
+      },
+      republished: async () => {
+        const times = await gate.sightings.republished({ ...name, kind: 'nupkg' });
         return times.size === 0 ? undefined : async () => times;
       },
       advisories: () => gate.advisoriesOf(key),

@@ -41,6 +41,8 @@ export function partsOfStored(mirror: Mirror, gate: PackageGate): { mirror: Mirr
     ...gate,
     sightings: {
       firstSeen: (...asked) => sightings.firstSeen(...asked),
+      republished: (name) => sightings.republished(name),
+      republishedAt: (...asked) => sightings.republishedAt(...asked),
       firstListed: (name, versions) => sightings.firstSeen(name, 'listed', versions),
     },
     advisoriesOf: async (key) => (await unlessUpstreamFails(() => gate.advisoriesOf(key))) ?? [],

@@ -1,10 +1,10 @@
-import { hexOf } from '../../runtime/digest.ts';
+import { hexOf, type Digest } from '../../runtime/digest.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { metadataOf } from '../format/metadata.ts';
-import { readIdentity } from '../format/nupkg.ts';
+import { filesDigest, readIdentity } from '../format/nupkg.ts';
 import { readNuspec } from '../format/nuspec-reading.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { normalize, parseVersion, versionKey, type Version } from '../format/version.ts';
@@ -34,13 +34,20 @@ export function nupkgEntry(
   limit: number,
   statedOf: () => Promise<StatedVersion>,
 ) {
+  let files: Digest | undefined;
   return {
     ...resourceOf(upstream, 'nupkg', key, version),
     lifetime: 'immutable',
     limit,
     algorithms: ['sha512'],
-    history: ({ digest }) => [{ kind: 'version', reference: version, digest }],
-    verify: async (staged) => verifyNupkg(staged, key, version, await statedOf()),
+    history: ({ digest }) => [
+      { kind: 'version', reference: version, digest, ...(files && { files: { digest: files, from: upstream.name } }) },
+    ],
+    verify: async (staged) => {
+      const attributes = await verifyNupkg(staged, key, version, await statedOf());
+      files = await filesDigest(() => staged.open(), () => staged.digest('sha256'));
+      return attributes;
+    },
   } satisfies Partial<MirrorResource>;
 }
 

@@ -1,9 +1,11 @@
+import { createHash } from 'node:crypto';
 import { pipeline, Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { finished } from 'node:stream/promises';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { crc32, createInflateRaw, inflateRaw, inflateRawSync } from 'node:zlib';
+import type { Digest } from '../../runtime/digest.ts';
 import type { DomainError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { release } from '../../runtime/incoming.ts';
@@ -103,6 +105,27 @@ export class Zip {
       proveBytes(entry, bytes);
       yield { entry, bytes };
     }
+  }
+
+  /**
+   * The SHA-256 of the entries that `isWanted`, in their order, with their bytes as they are stored: nothing is inflated. Lengths and
+   * checksums are not checked.
+   */
+  async storedDigest(isWanted: (entry: ZipEntry) => boolean): Promise<Digest> {
+    const window = new ReadWindow(this.#bytes, windowBytes);
+    const hash = createHash('sha256');
+    for await (const entry of this.entries()) {
+      await pause();
+      if (!isWanted(entry)) continue;
+      const { name, rawName, method, size, compressedSize, crc32: checksum } = entry;
+      hash.update(`${JSON.stringify([name, rawName, method, size, compressedSize, checksum])}\n`);
+      const start = await this.#dataStart(entry, window);
+      for (let at = 0; at < compressedSize; at += windowBytes) {
+        hash.update(await window.read(start + at, Math.min(windowBytes, compressedSize - at)));
+        await pause();
+      }
+    }
+    return `sha256:${hash.digest('hex')}`;
   }
 
   /** Up to `length` bytes of the entry from `start`. The rest is not read, so length and checksum are not checked. */
