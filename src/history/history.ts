@@ -38,8 +38,8 @@ export interface SeenReference {
   digest: string;
   /** Of the manifest that a tag points to. */
   content?: { mediaType: string; size: number };
-  /** The digest of the files in a package, apart from its signature, and the name of the upstream that sent it. */
-  files?: { digest: string; from: string };
+  /** The digest of the files in a package, apart from its signature; for events, the kind of its name and the name of its upstream. */
+  files?: { digest: string; subject: string; from: string };
 }
 
 /** A line of a history. */

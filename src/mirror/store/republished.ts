@@ -24,7 +24,7 @@ export async function noteRepublished(
   if (known?.digest === digest) return;
   const row = { id, upstream, kind, name, reference, digest, seen_at: now };
   await tx.upsert('mirror_republished', ['id'], [row], 'digest = new.digest, seen_at = new.seen_at');
-  const subject = { kind: 'package', name, reference };
+  const subject = { kind: files.subject, name, reference };
   const event = {
     type: 'upstream.republished',
     accountId: 0,

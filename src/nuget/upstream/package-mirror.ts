@@ -19,7 +19,7 @@ import { withVersions } from '../format/merge.ts';
 import { flatIndex, readBytes, readEntry, type DocumentReading } from './documents.ts';
 import { packageName, type PackageGate } from './package-gate.ts';
 import { serviceResources, type Resources } from './service-index.ts';
-import { refuseOther } from './republished.ts';
+import { refuseRepublished } from './republished.ts';
 import { WithdrawnVersions } from './withdrawn-versions.ts';
 
 /** Most bytes of a document. Documents of public feeds reach a few MiB. */
@@ -251,7 +251,7 @@ export class PackageMirror {
         return fetched.kind === 'fetched' ? { ...fetched, type: 'application/octet-stream' } : fetched;
       },
     });
-    if (entry && !entry.metadata) await refuseOther(this.#gate, this.nameOf(upstream, key), version, entry);
+    if (entry && !entry.metadata) await refuseRepublished(this.#gate, this.nameOf(upstream, key), version, entry);
     return entry && { ...entry, outcome: await this.#outcomeOf(upstream, key, version, entry.outcome) };
   }
 

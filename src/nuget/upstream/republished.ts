@@ -8,7 +8,7 @@ import type { PackageGate } from './package-gate.ts';
  * account refuses that. Only for such an account, and for a version that was stored before, it waits for the last byte. Throws `Denied`,
  * or the error of the fetch; then the content is closed.
  */
-export async function refuseOther(
+export async function refuseRepublished(
   { admission, sightings }: Pick<PackageGate, 'admission' | 'sightings'>,
   name: MirroredName,
   version: string,

@@ -40,13 +40,15 @@ export function nupkgEntry(
     lifetime: 'immutable',
     limit,
     algorithms: ['sha512'],
-    history: ({ digest }) => [
-      { kind: 'version', reference: version, digest, ...(files && { files: { digest: files, from: upstream.name } }) },
-    ],
+    history: ({ digest }) => {
+      const seen = { kind: 'version', reference: version, digest } as const;
+      return [files ? { ...seen, files: { digest: files, subject: 'package', from: upstream.name } } : seen];
+    },
     verify: async (staged) => {
-      const attributes = await verifyNupkg(staged, key, version, await statedOf());
-      files = await filesDigest(() => staged.open(), () => staged.digest('sha256'));
-      return attributes;
+      const whole = () => staged.digest('sha256');
+      const [stated, digest] = await Promise.all([statedOf(), filesDigest(() => staged.open(), whole)]);
+      files = digest;
+      return verifyNupkg(staged, key, version, stated);
     },
   } satisfies Partial<MirrorResource>;
 }
