@@ -97,7 +97,7 @@ export const database = [
       ],
       [
         'what was seen before is recorded again',
-        "(known.get(reference) ?? '') !== digest",
+        "(known.get(reference)?.digest ?? '') !== digest",
         "known.get(reference) !== ''",
       ],
       ['a page of history repeats its last entry', 'AND id < ?\n    ORDER', 'AND id <= ?\n    ORDER'],
