@@ -20,7 +20,8 @@ const rooms: Record<string, string> = {
   'server/chores.ts': 'bundle takeover server/protocol.ts server/core.ts webhooks jobs usage tls',
   'nuget/protocol.ts':
     'nuget/import nuget/prefetch nuget/operations nuget/feed nuget/source nuget/upstream nuget/search nuget/hosted nuget/format server/protocol.ts server/core.ts jobs mirror mirror/policy accounts upstream config',
-  'nuget/import': 'nuget/upstream nuget/hosted nuget/format import prefetch mirror storage/files database upstream',
+  'nuget/import':
+    'nuget/upstream nuget/hosted nuget/format import prefetch mirror storage/blobs storage/files database upstream',
   'nuget/prefetch':
     'nuget/source nuget/upstream nuget/hosted nuget/format prefetch mirror mirror/store storage/files database upstream',
   'nuget/operations':
@@ -38,7 +39,7 @@ const rooms: Record<string, string> = {
   'oci/protocol.ts':
     'oci/import oci/prefetch oci/operations oci/http oci/catalog oci/mirrored oci/uploads oci/hosted oci/format server/protocol.ts server/core.ts jobs http mirror mirror/policy usage upstream config',
   'oci/import':
-    'oci/catalog oci/prefetch oci/mirrored oci/hosted oci/format import prefetch mirror mirror/policy storage/blobs storage/files upstream',
+    'oci/catalog oci/prefetch oci/mirrored oci/hosted oci/format import prefetch mirror mirror/policy storage/blobs storage/files database upstream',
   'oci/prefetch':
     'oci/mirrored oci/hosted oci/format prefetch mirror mirror/policy mirror/store storage/files database upstream config',
   'oci/operations': 'oci/catalog oci/hosted api/account api/content api/framework usage accounts database',

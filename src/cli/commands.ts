@@ -13,6 +13,7 @@ import { addAdvisory, addDeprecate } from './deprecate.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
 import { addExplain } from './explain.ts';
+import { addExport } from './export.ts';
 import { addHealth } from './health.ts';
 import { addImport } from './import.ts';
 import { addInstances } from './instances.ts';
@@ -55,6 +56,7 @@ export function run(words: readonly string[], environment: Environment, outside:
     addPrefetch(program, environment, terminal);
     addBundle(program, environment, terminal);
     addImport(program, environment, terminal);
+    addExport(program, environment, terminal);
     addClient(program, environment, terminal);
     addTakeover(program, environment, terminal);
     addWanted(program, environment, terminal);

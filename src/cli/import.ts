@@ -1,12 +1,7 @@
-import { once } from 'node:events';
-import { createWriteStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
-import { finished } from 'node:stream/promises';
 import { InvalidArgumentError, type Command } from 'commander';
 import { readSecretFile, type Environment } from '../config/load.ts';
-import { runImport } from '../import/import.ts';
-import type { ImportOptions, ImportOutcome, ImportSource } from '../import/item.ts';
-import { type ImportLine, type ImportReport } from '../import/report.ts';
+import type { ImportOptions, ImportSource } from '../import/item.ts';
 import { parseNameRule, renamed, type NameRule } from '../import/name-rules.ts';
 import { openServer, serverKinds } from '../import/source.ts';
 import { matcher } from '../mirror/policy/upstream-policy.ts';
@@ -15,9 +10,7 @@ import { DomainError } from '../runtime/errors.ts';
 import { openQuota } from '../server/quota.ts';
 import type { Installation } from '../server/server.ts';
 import { timeOption } from './audit.ts';
-import { flagOfNew } from './new-file.ts';
-import { row, shown } from './printed.ts';
-import { binaryBytes, ProgressBar } from './progress.ts';
+import { printReport, reportedRun, type ReportWords } from './reported-run.ts';
 import { readSecret } from './secret.ts';
 import { rate, wholeNumber } from './selection.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
@@ -132,33 +125,17 @@ async function importFrom(
           'Invalid',
           '--names: name the address of one repository, because this source has several',
         );
-      const lines =
-        flags.report === undefined
-          ? undefined
-          : createWriteStream(flags.report, { flags: await flagOfNew(flags.report) });
-      if (lines) await once(lines, 'open');
-      const written = lines && finished(lines);
-      // An import ends when its report cannot be written, on a full disk for example.
-      written?.catch(() => controller.abort());
-      const bar = new ProgressBar(terminal.screen);
-      const report = await runImport(
+      const report = await reportedRun(
         (signal, warn) =>
           sources.flatMap((source) =>
             protocols.flatMap((each) => each.importFrom?.(source, { ...fixed, signal, warn }) ?? []),
           ),
-        {
-          concurrency: flags.concurrency,
-          rate: flags.rate,
-          signal: controller.signal,
-          watch: (progress) => bar.show(progress),
-          onLine: (line) => lines?.write(`${JSON.stringify(lineOf(line))}\n`),
-        },
-      ).finally(() => bar.clear());
-      lines?.end();
-      await written;
+        flags,
+        { controller, terminal },
+      );
       if (sources[0]?.type === 'folder' && report.ended === 0 && flags.since === undefined)
         throw new DomainError('Invalid', `${place} has nothing that can be imported`);
-      print(report, dryRun, terminal);
+      printReport(report, words, dryRun, terminal);
     },
     { level: 'silent', creates: !dryRun },
   );
@@ -220,7 +197,8 @@ async function namesIn(file: string): Promise<string[]> {
   return lines.filter((line) => line !== '' && !line.startsWith('#'));
 }
 
-function nameRule(text: string, before: readonly NameRule[] = []): NameRule[] {
+/** Adds a rule of names that an option gives. */
+export function nameRule(text: string, before: readonly NameRule[] = []): NameRule[] {
   try {
     return [...before, parseNameRule(text)];
   } catch (error) {
@@ -228,46 +206,12 @@ function nameRule(text: string, before: readonly NameRule[] = []): NameRule[] {
   }
 }
 
-/** A line of the report in a file. */
-function lineOf({ name, reference, outcome, bytes, note, alsoAt }: ImportLine): object {
-  return {
-    name,
-    reference,
-    outcome,
-    bytes,
-    ...(note !== undefined && { note }),
-    ...(alsoAt !== undefined && { upstream: alsoAt }),
-  };
-}
-
-const words: Record<ImportOutcome, [done: string, planned: string]> = {
+const words: ReportWords = {
   imported: ['imported', 'to import'],
   present: ['here already', 'here already'],
   updated: ['updated', 'to update'],
   mirrored: ['mirrored', 'mirrored'],
   conflict: ['conflicts', 'conflicts'],
   failed: ['failed', 'cannot come'],
+  problems: 'did not come',
 };
-
-/** Prints the summary to stdout and what needs a person to stderr. Throws if something does, or if the source was not read whole. */
-function print(report: ImportReport, dryRun: boolean, terminal: Terminal): void {
-  const { counts, warnings, alsoAt, problems, problemCount, stopped } = report;
-  for (const [outcome, [done, planned]] of Object.entries(words)) {
-    const { count: number, bytes } = counts[outcome as ImportOutcome];
-    if (outcome === 'updated' && number === 0) continue;
-    const size = bytes > 0 ? ` (${binaryBytes(bytes)})` : '';
-    terminal.stdout.write(`${dryRun ? planned : done}: ${number}${size}\n`);
-  }
-  for (const [name, upstream] of alsoAt) terminal.stdout.write(row('upstreams have it, too', name, upstream));
-  for (const each of warnings) terminal.stderr.write(`warning: ${shown(each)}\n`);
-  for (const { name, reference, outcome, note = '' } of problems)
-    terminal.stderr.write(`${outcome}: ${shown(`${name} ${reference}`.trim())}: ${shown(note.replace(/\.$/, ''))}\n`);
-  if (problemCount > problems.length)
-    terminal.stderr.write(`and ${problemCount - problems.length} more; --report writes all of them\n`);
-  if (stopped !== undefined)
-    throw new DomainError(
-      'Aborted',
-      `stopped before the end: ${stopped.replace(/\.$/, '')}; run the same command again to continue`,
-    );
-  if (problemCount > 0) throw new DomainError('Invalid', `${problemCount} did not come`);
-}

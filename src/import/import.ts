@@ -19,6 +19,8 @@ interface ImportRunOptions {
   /** Bytes per second from the source; undefined for no limit. */
   rate?: number | undefined;
   signal: AbortSignal;
+  /** What messages call the other server: the source by default. */
+  other?: string | undefined;
   /** Called several times per second. */
   watch?: ((progress: ImportProgress) => void) | undefined;
   /** Called with each result, as soon as it is known. */
@@ -115,7 +117,7 @@ class ImportRun {
   /** Reports a failure, and ends the import if it would be that of everything that follows. */
   #ended(name: string, reference: string, error: unknown): void {
     if (this.#signal.aborted) return;
-    const note = sourceReason(error);
+    const note = sourceReason(error, this.#options.other);
     this.#add({ name, reference, outcome: 'failed', bytes: 0, note });
     if (!(error instanceof UpstreamError)) this.#failuresInRow = 0;
     else if (!error.denied) this.#failuresInRow += 1;
@@ -179,8 +181,9 @@ async function inParallel<T>(
 }
 
 /** One line. A source is reached as an upstream is, so an error calls it that. */
-export function sourceReason(error: unknown): string {
+export function sourceReason(error: unknown, other = 'source'): string {
   const message = (error as Error).message.split('\n', 1)[0]!;
-  if (!(error instanceof UpstreamError) || error.id !== sourceId) return message;
-  return message.replace(/^The upstream/, 'The source').replace(/; set allowPrivateNetwork .*$/, '');
+  if (!(error instanceof UpstreamError) || error.id !== sourceId)
+    return message.replace(/^The source\b/, `The ${other}`);
+  return message.replace(/^The upstream/, `The ${other}`).replace(/; set allowPrivateNetwork .*$/, '');
 }

@@ -38,7 +38,7 @@ import { otherFeedPaths, wrongAddress } from './feed/wrong-address.ts';
 import { PackageSource } from './source/package-source.ts';
 import { versionTest } from './format/range.ts';
 import { PastPackages } from './source/past-packages.ts';
-import { comparePackages, importPackages } from './import/sources.ts';
+import { comparePackages, exportPackages, importPackages } from './import/sources.ts';
 import { packageInputs } from './prefetch/inputs.ts';
 import { packageMeaning } from './prefetch/item-meaning.ts';
 import { plainPackages } from './prefetch/plain.ts';
@@ -262,6 +262,10 @@ export class PackageFeed implements OpenProtocol {
 
   importFrom(...[source, options]: Parameters<NonNullable<OpenProtocol['importFrom']>>) {
     return importPackages({ feed: this.#context, views: this.views }, source, options);
+  }
+
+  exportTo(...asked: Parameters<NonNullable<OpenProtocol['exportTo']>>) {
+    return exportPackages(this.#context, ...asked);
   }
 
   compare(...asked: Parameters<NonNullable<OpenProtocol['compare']>>) {

@@ -32,7 +32,7 @@ import { HostedImages } from './catalog/hosted-images.ts';
 import { Images } from './catalog/images.ts';
 import { containerOperations } from './operations/management.ts';
 import { MirroredImages } from './catalog/mirrored-images.ts';
-import { compareImages, importImages } from './import/sources.ts';
+import { compareImages, exportImages, importImages } from './import/sources.ts';
 import { imageInputs } from './prefetch/inputs.ts';
 import { contentsOfWithdrawn } from './prefetch/withdrawn-contents.ts';
 import { imageMeaning } from './prefetch/item-meaning.ts';
@@ -259,6 +259,10 @@ export class ContainerRegistry implements OpenProtocol {
 
   importFrom(...[source, options]: Parameters<NonNullable<OpenProtocol['importFrom']>>) {
     return importImages(this.#importing, source, options);
+  }
+
+  exportTo(...asked: Parameters<NonNullable<OpenProtocol['exportTo']>>) {
+    return exportImages({ ...this.#importing, database: this.#core.database }, ...asked);
   }
 
   compare(...[source, options]: Parameters<NonNullable<OpenProtocol['compare']>>) {

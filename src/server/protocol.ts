@@ -21,6 +21,7 @@ import type { EmptyClaims } from '../mirror/policy/claims.ts';
 import type { AffectedTest } from '../known-bad/entry.ts';
 import type { RangeReader } from '../policy/compile.ts';
 import type { Importable } from '../import/item.ts';
+import type { Exportable } from '../import/target.ts';
 import type { PlainEntry, PlainOptions, PlainSource } from '../prefetch/plain.ts';
 import type { Prefetchable } from '../prefetch/prefetch.ts';
 import type { ItemMeaning, PrefetchItem } from '../prefetch/item.ts';
@@ -105,6 +106,8 @@ export interface OpenProtocol extends Prefetchable, JobParts {
   readonly carried?: HostedContents;
   /** The content of another server or of its files, to be brought in as hosted content. */
   importFrom?: Importable['importFrom'];
+  /** What an account hosts, pushed to another server. */
+  exportTo?: Exportable['exportTo'];
   /** What another server and an account have, beside each other. */
   compare?: Importable['compare'];
   /** Whether an account hosts something under a name. */

@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
-import { finished } from 'node:stream';
+import { finished, type Readable } from 'node:stream';
 import got, { type Got } from 'got';
 import { isDigest } from '../runtime/digest.ts';
 import { checkedAgents, type AgentOptions } from './addresses.ts';
-import type { UpstreamAnswer } from './answer.ts';
+import type { SentBody, UpstreamAnswer } from './answer.ts';
 import { decode } from './body.ts';
 import { HostConnections } from './connections.ts';
 import { BackgroundTask } from '../runtime/background-task.ts';
@@ -14,11 +14,11 @@ import { cutSlowBody, minSpeed } from './slow-body.ts';
 
 /** One request to one host. */
 export interface RequestOptions {
-  method?: 'GET' | 'HEAD' | 'POST';
+  method?: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE' | undefined;
   url: URL;
   headers: Record<string, string>;
-  /** The body of a POST. */
-  body?: string | undefined;
+  /** The body of another method than GET and HEAD. */
+  body?: string | SentBody | undefined;
   /** Requests of one group may use a quarter of the connections to a host. */
   group: string;
   /** Whether the body is a small document. */
@@ -56,7 +56,7 @@ export class UpstreamClient {
       followRedirect: false,
       throwHttpErrors: false,
       retry: { limit: 0 },
-      timeout: { lookup: timeout, connect: timeout, secureConnect: timeout, response: timeout },
+      timeout: { ...connecting(timeout), response: timeout },
       headers: { 'user-agent': 'entrepot', 'accept-encoding': 'identity' },
     });
   }
@@ -66,17 +66,24 @@ export class UpstreamClient {
     method = 'GET',
     url,
     headers,
-    body,
+    body = '',
     group,
     isDocument = false,
     signal,
   }: RequestOptions): Promise<UpstreamAnswer> {
     const mayRelease = await mayReleaseInput();
     const release = await this.#connections.take(url.origin, group, signal);
+    const content = await openBody(body).catch((error: unknown) => {
+      release();
+      throw error;
+    });
     const sent = this.#got.stream(url, {
       method,
-      headers,
-      ...(method === 'POST' && { body }),
+      headers: { ...headers, ...(typeof body === 'object' && { 'content-length': String(body.size) }) },
+      ...(method !== 'GET' && method !== 'HEAD' && { body: content }),
+      ...(typeof content === 'object' && {
+        timeout: { ...connecting(this.#timeout), socket: this.#timeout * 4, response: this.#timeout * 10 },
+      }),
       ...(signal && { signal }),
     });
     // The reader of the body gets its error; without a reader the error must not end the process.
@@ -84,6 +91,7 @@ export class UpstreamClient {
     const count = this.#meter?.();
     finished(sent, { writable: false }, () => {
       release();
+      if (typeof content === 'object') content.destroy();
       count?.(sent.downloadProgress.transferred);
     });
     const response = await responseTo(sent, url);
@@ -110,6 +118,19 @@ export class UpstreamClient {
     this.#agents.http.destroy();
     this.#agents.https.destroy();
   }
+}
+
+function connecting(timeout: number) {
+  return { lookup: timeout, connect: timeout, secureConnect: timeout };
+}
+
+/** The body at the rate of the task. */
+async function openBody(body: string | SentBody): Promise<string | Readable> {
+  if (typeof body === 'string') return body;
+  const opened = await body.open();
+  // The request gets the error.
+  opened.on('error', () => undefined);
+  return BackgroundTask.current?.pace(opened) ?? opened;
 }
 
 async function responseTo(sent: ReturnType<Got['stream']>, url: URL): Promise<IncomingMessage> {

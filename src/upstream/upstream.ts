@@ -3,7 +3,7 @@ import type { Cache } from '../cache/cache.ts';
 import type { UpstreamConfig } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { CheckAddress, ProxyEnvironment, Resolve } from './addresses.ts';
-import type { OptionalService, UpstreamAnswer, UpstreamRequest } from './answer.ts';
+import { isAnswer, isChange, type OptionalService, type UpstreamAnswer, type UpstreamRequest } from './answer.ts';
 import { discard } from './body.ts';
 import { Breaker, type Attempt, type BreakerRequest, type OnBreakerChange, type OpenPause } from './breaker.ts';
 import { UpstreamClient, type RequestOptions } from './client.ts';
@@ -179,7 +179,8 @@ export class Upstream {
     const attempt = breaker.begin(asked);
     const request = signal ? { ...asked, signal } : asked;
     try {
-      const answer = await withRetries(() => this.#sendAuthorized(request), signal);
+      const send = () => this.#sendAuthorized(request);
+      const answer = await (isChange(request) ? send() : withRetries(send, signal));
       breaker.succeeded(attempt);
       this.counts.succeeded(this.#now());
       return answer;
@@ -284,7 +285,7 @@ export class Upstream {
       this.rateLimit = { remaining: left, limit };
       this.counts.noteLimit(left, limit, this.#now());
     }
-    if ((status >= 200 && status < 300) || status === 304 || status === 404 || status === 410) return answer;
+    if (isAnswer(status, request)) return answer;
     discard(answer.body);
     if (status === 429 || status >= 500) {
       const message = status === 429 ? 'asks for a pause (429)' : `answered ${status}`;
@@ -304,13 +305,14 @@ export class Upstream {
   /** Follows redirects. Checks each hop's address, and whether it may get the authorization. */
   async #follow(request: UpstreamRequest, authorization: string | undefined) {
     let { url } = request;
-    const { method, signal, isDocument } = request;
+    const { method, sent: body, signal, isDocument } = request;
     const group = request.service ?? request.subject;
     for (let hop = 0; hop <= redirectLimit; hop += 1) {
       const headers: Record<string, string> = { ...request.headers };
       if (authorization !== undefined && this.#mayGetAuthorization(url)) headers['authorization'] = authorization;
-      const answer = await this.#once({ ...(method && { method }), url, headers, group, isDocument, signal });
+      const answer = await this.#once({ method, url, headers, body, group, isDocument, signal });
       const next = redirectOf(answer, url);
+      if (next && isChange(request)) throw new Refused(`redirects a change to ${next.host}, where nothing is sent`);
       if (!next) return { answer, url };
       url = next;
     }

@@ -47,6 +47,7 @@ export const needed = (folder: string): Record<string, string> => ({
   'bundle trust remove': 'x',
   'bundle trust revoke': 'x',
   import: folder,
+  export: 'feed https://old.example.com/v3/index.json',
   'takeover mirror': 'old x',
   'takeover report': 'old',
   'takeover finish': 'old',

@@ -88,6 +88,23 @@ export class TestRepository {
   }
 }
 
+/** Pushes an image for two platforms with a document that refers to it. */
+export async function signedIndex(repository: TestRepository, tag: string): Promise<{ index: string; sbom: string }> {
+  const children = [await repository.image('amd64'), await repository.image('arm64')];
+  const manifests = children.map(({ mediaType, digest, size }) => ({ mediaType, digest, size }));
+  const index = JSON.stringify({ schemaVersion: 2, mediaType: ociIndex, manifests });
+  const subject = { mediaType: ociIndex, digest: digestOf(index), size: index.length };
+  const sbom = JSON.stringify(await repository.manifest({ artifactType: 'application/spdx+json', subject }));
+  for (const [reference, bytes, type] of [
+    [tag, index, ociIndex],
+    [digestOf(sbom), sbom, ociManifest],
+  ] as const) {
+    const response = await repository.put(reference, bytes, type);
+    if (response.status !== 201) throw new Error(`${response.status} ${await response.text()}`);
+  }
+  return { index, sbom };
+}
+
 /** The status and the codes of an error answer. */
 export async function errorOf(response: Response): Promise<[number, ...string[]]> {
   const { errors } = (await response.json()) as { errors: { code: string; message: string }[] };

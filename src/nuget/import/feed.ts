@@ -54,16 +54,22 @@ export async function* packagesInFeed(
   }
 }
 
-interface Parts extends Pick<Remote, 'remote' | 'from'> {
-  into: PackageImport;
+interface FeedParts extends Pick<Remote, 'remote' | 'from'> {
   feed: SourceFeed;
-  options: ImportOptions;
+  signal: AbortSignal;
+  /** Most bytes of a file. */
   limit: number;
+}
+
+interface Parts extends Omit<FeedParts, 'signal'> {
+  into: PackageImport;
+  options: ImportOptions;
 }
 
 async function* versionsOf(parts: Parts, source: SourceId): AsyncGenerator<ImportItem> {
   const { into, options } = parts;
-  const versions = await versionsThere(parts, source);
+  const versions = await versionsThere({ ...parts, signal: options.signal }, source);
+  if (versions.size === 0) throw noVersions();
   const place = await into.decide(packageKey(source.id), [...versions.keys()]);
   for (const [version, { offered }] of versions) {
     const { publishedAt } = offered;
@@ -87,7 +93,8 @@ export async function* packagesCompared(
     const references = async function* (): AsyncGenerator<ComparedReference> {
       const id = packageKey(name);
       const source = { id, downloads: new Map<string, number>() };
-      const there = await versionsThere({ into, feed, remote, from, options, limit }, source);
+      const there = await versionsThere({ feed, remote, from, signal: options.signal, limit }, source);
+      if (there.size === 0) throw noVersions();
       for (const [reference, { offered, registered }] of there) {
         const hash = reading || offered.sha512 === undefined ? await into.hashOf(offered) : offered.sha512;
         const theirs = { ...registered, hash, dependencies: registered && dependenciesIn(registered.groups) };
@@ -101,12 +108,17 @@ export async function* packagesCompared(
   }
 }
 
+function noVersions(): DomainError {
+  return new DomainError('NotFound', 'The source lists this package and has no version of it.');
+}
+
 /** The versions of a package that the source has, and what it says about them. */
-async function versionsThere(
-  { feed, remote, from, options, limit }: Parts,
+export async function versionsThere(
+  parts: FeedParts,
   { id: name, downloads }: SourceId,
 ): Promise<Map<string, { offered: Parameters<PackageImport['version']>[0]; registered: Registered | undefined }>> {
   const id = packageKey(name);
+  const { feed, remote } = parts;
   const flat = await feed.place(flatContainer);
   const [registrations, inFlat] = await Promise.all([
     registrationOf(feed, remote, id),
@@ -114,54 +126,65 @@ async function versionsThere(
   ]);
   const keys = new Set(inFlat);
   for (const key of registrations.keys()) keys.add(key);
-  if (keys.size === 0) throw new DomainError('NotFound', 'The source lists this package and has no version of it.');
   const versions: Awaited<ReturnType<typeof versionsThere>> = new Map();
   for (const version of keys) {
     const registered = registrations.get(version);
-    const { publishedAt, listed = true, deprecation, sha512 } = registered ?? {};
-    const url = urlBelow(flat, id, version, `${id}.${version}.nupkg`);
-    const ask = async (method: 'GET' | 'HEAD', signal = options.signal) => {
-      const answer = await remote.send({ method, url, subject: id, signal });
-      if (answer.status === 200) return answer;
-      discard(answer.body);
-      throw new DomainError('NotFound', 'The source lists this version and does not have its file.');
-    };
-    const offered: Parameters<PackageImport['version']>[0] = {
-      from,
-      id,
-      version,
-      tellsState: registered !== undefined,
-      sha512,
-      publishedAt,
-      listed,
-      downloads: downloads.get(version) ?? 0,
-      deprecation,
-      measure: async () => {
-        const { headers, body } = await ask('HEAD');
-        discard(body);
-        const size = Number(headers['content-length'] ?? Number.NaN);
-        return Number.isSafeInteger(size) ? size : undefined;
-      },
-      fill: async (staged) => {
-        const { body, headers, decoded } = await ask('GET');
-        const size = Number(headers['content-length'] ?? 0);
-        if (size > limit) {
-          body.destroy();
-          throw new DomainError('TooLarge', `The package is larger than the ${limit} bytes allowed here.`);
-        }
-        await staged.append(body, { limit, idle: silence }).catch((error: unknown) => {
-          // Otherwise the source would go on sending.
-          body.destroy();
-          throw error;
-        });
-        // A body without a length that ends early looks whole.
-        if (!decoded && size > 0 && staged.size !== size) throw new DomainError('Aborted', 'The file came incomplete.');
-      },
-    };
+    const offered = offeredIn(parts, flat, { id, version }, registered, downloads.get(version));
     versions.set(version, { offered, registered });
     await pause();
   }
   return versions;
+}
+
+/** A version of a package as the source has it. */
+export function offeredIn(
+  parts: FeedParts,
+  flat: URL,
+  { id, version }: { id: string; version: string },
+  registered?: Registered,
+  downloads = 0,
+): Parameters<PackageImport['version']>[0] {
+  const { remote, from, limit } = parts;
+  const { publishedAt, listed = true, deprecation, sha512 } = registered ?? {};
+  const url = urlBelow(flat, id, version, `${id}.${version}.nupkg`);
+  const ask = async (method: 'GET' | 'HEAD', signal = parts.signal) => {
+    const answer = await remote.send({ method, url, subject: id, signal });
+    if (answer.status === 200) return answer;
+    discard(answer.body);
+    throw new DomainError('NotFound', 'The source lists this version and does not have its file.');
+  };
+  return {
+    from,
+    id,
+    version,
+    tellsState: registered !== undefined,
+    sha512,
+    publishedAt,
+    listed,
+    downloads,
+    deprecation,
+    measure: async () => {
+      const { headers, body } = await ask('HEAD');
+      discard(body);
+      const size = Number(headers['content-length'] ?? Number.NaN);
+      return Number.isSafeInteger(size) ? size : undefined;
+    },
+    fill: async (staged) => {
+      const { body, headers, decoded } = await ask('GET');
+      const size = Number(headers['content-length'] ?? 0);
+      if (size > limit) {
+        body.destroy();
+        throw new DomainError('TooLarge', `The package is larger than the ${limit} bytes allowed here.`);
+      }
+      await staged.append(body, { limit, idle: silence }).catch((error: unknown) => {
+        // Otherwise the source would go on sending.
+        body.destroy();
+        throw error;
+      });
+      // A body without a length that ends early looks whole.
+      if (!decoded && size > 0 && staged.size !== size) throw new DomainError('Aborted', 'The file came incomplete.');
+    },
+  };
 }
 
 /** What the registration says about each version, by its key; nothing if the source has none of this package. */

@@ -33,6 +33,11 @@ export class RegistryOrigin implements ImageOrigin {
     this.#signal = signal;
   }
 
+  /** Whether the registry is known to have no lists of referrers. */
+  get lacksReferrers(): boolean {
+    return this.#lacksReferrers;
+  }
+
   async *repositories(): AsyncGenerator<string> {
     const first = urlBelow(this.#remote.base, 'v2', '_catalog');
     first.searchParams.set('n', String(pageSize));

@@ -1,6 +1,8 @@
 import type { ComparedName, ImportGroup, ImportOptions, ImportSource } from '../../import/item.ts';
+import type { ExportOptions, ExportTarget } from '../../import/target.ts';
 import { layoutOrArchive, registryFolder } from './files-origin.ts';
 import { HarborOrigin } from './harbor-origin.ts';
+import { ImageExport } from './image-export.ts';
 import { ImageImport, type ImageImportParts } from './image-import.ts';
 import { RegistryOrigin } from './registry-origin.ts';
 
@@ -31,6 +33,15 @@ async function* groupsOf(
     (await registryFolder(source.files, manifestLimit)) ??
     (await layoutOrArchive(source.files, options.name, manifestLimit));
   if (origin) yield* new ImageImport(parts, origin, options).groups();
+}
+
+/** The images of an account, to be pushed to a registry. */
+export function exportImages(
+  parts: ConstructorParameters<typeof ImageExport>[0],
+  target: ExportTarget,
+  options: ExportOptions,
+): readonly AsyncIterable<ImportGroup>[] {
+  return target.remote.config.kind === 'registry' ? [new ImageExport(parts, target, options).groups()] : [];
 }
 
 /** The images of a registry beside those here. */

@@ -1,0 +1,229 @@
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
+import { TestFeed } from '../support/feed.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { startImporting } from '../support/imports.ts';
+import { entrepot } from '../support/in-process.ts';
+import { CommandLine } from '../support/processes/command.ts';
+import { digestOf, signedIndex, TestRepository } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
+import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
+
+const exporting = (from: TestServer, ...words: string[]) =>
+  entrepot({ ENTREPOT_DATA: from.data, ENTREPOT_UPSTREAMS: '[]' }, 'export', ...words);
+
+async function imageOf(server: TestServer, name: string, reference: string) {
+  const response = await server.fetch(`/v2/${name}/manifests/${reference}`);
+  return response.status === 200 ? response.text() : response.status;
+}
+
+test('what was pushed here since goes back to the old feed, also unlisted; what came from there stays, other bytes are a conflict', async (t) => {
+  const old = await startTestServer(t);
+  const there = new TestFeed(old);
+  await there.publish({ id: 'Lib', version: '1.0.0' });
+  const { target: here, bring, file, folder } = await startImporting(t);
+  const words = [`${old.url}/v3/index.json`, '--token-file', await file('token', old.token)];
+  t.is((await bring(...words)).code, 0);
+  const feed = new TestFeed(here);
+  const pushed = await makeNupkg({ id: 'Lib', version: '2.0.0', payloadBytes: 50_000 });
+  t.is((await feed.push(pushed)).status, 201);
+  await feed.publish({ id: 'Hidden', version: '1.0.0-beta' }, { id: 'Both', version: '1.0.0' });
+  t.is((await here.fetch('/v3/push/Hidden/1.0.0-beta', { method: 'DELETE' })).status, 204);
+  const theirs = await makeNupkg({ id: 'Both', version: '1.0.0', payloadBytes: 10 });
+  t.is((await there.push(theirs)).status, 201);
+  const planned = await exporting(here, 'feed', ...words, '--dry-run');
+  t.regex(planned.stdout, /^to export\tHidden\t1\.0\.0-beta\t.*\nto export\tLib\t2\.0\.0\t.*\nto export: 2 \(/);
+  t.is((await there.fetch('/package/lib/2.0.0/lib.2.0.0.nupkg')).status, 404);
+  const report = join(folder, 'report');
+  const done = await exporting(here, 'feed', ...words, '--report', report);
+  t.is(done.code, 1);
+  t.regex(done.stdout, /^exported: 2 \(.*\nthere already: 0\nconflicts: 1\nfailed: 0\n/);
+  t.is(done.stderr, 'conflict: Both 1.0.0: the target has other content under this name\nentrepot: 1 did not go\n');
+  t.is((await readFile(report, 'utf8')).trim().split('\n').length, 3);
+  const bytes = async (path: string) => Buffer.from(await (await there.fetch(`/package/${path}`)).arrayBuffer());
+  t.true(pushed.equals(await bytes('lib/2.0.0/lib.2.0.0.nupkg')));
+  t.true(theirs.equals(await bytes('both/1.0.0/both.1.0.0.nupkg')));
+  t.is((await there.json('/registration/hidden/index.json')).items[0].items[0].catalogEntry.listed, false);
+  const again = await exporting(here, 'feed', ...words, '--only', 'Lib,Hidden');
+  t.deepEqual([again.code, again.stdout], [0, 'exported: 0\nthere already: 2\nconflicts: 0\nfailed: 0\n']);
+  // One that was unlisted here after it went; all that is older than a time stays.
+  t.is((await here.fetch('/v3/push/Lib/2.0.0', { method: 'DELETE' })).status, 204);
+  const later = await exporting(here, 'feed', ...words, '--since', new Date(Date.now() + 60_000).toISOString());
+  t.regex(later.stdout, /^exported: 0\nthere already: 0\n/);
+  t.regex((await exporting(here, 'feed', ...words, '--only', 'Lib')).stdout, /^unlisted there: 1\n/m);
+  t.regex((await exporting(here, 'feed', ...words, '--all', '--only', 'Lib')).stdout, /^there already: 2\n/m);
+});
+
+test('symbols go with their package', async (t) => {
+  const [old, here] = [await startTestServer(t), await startTestServer(t)];
+  const [feed, there] = [new TestFeed(here), new TestFeed(old)];
+  await feed.publish({ id: 'My.Package', version: '1.2.3' });
+  const pdb = makePdb(Buffer.alloc(16, 0xab));
+  const symbols = await makeSnupkg({ id: 'My.Package', version: '1.2.3', files: { 'lib/net8.0/A.pdb': pdb } });
+  t.is((await feed.push(symbols, '/symbols')).status, 201);
+  const folder = await folderUntilEnd(t);
+  await writeFile(join(folder, 'token'), old.token);
+  const words = ['feed', `${old.url}/v3/index.json`, '--token-file', join(folder, 'token')];
+  t.deepEqual([(await exporting(here, ...words)).stderr, (await exporting(here, ...words)).stderr], ['', '']);
+  const key = `${'ab'.repeat(16)}ffffffff`;
+  const found = await there.fetch(`/symbols/A.pdb/${key}/A.pdb`);
+  t.is(found.status, 200);
+  t.true(Buffer.from(await found.arrayBuffer()).equals(pdb));
+  t.is((await there.fetch('/package/my.package/index.json')).status, 200);
+});
+
+test('images go with platforms and referrers, renamed; a tag that points elsewhere is a conflict', async (t) => {
+  const [old, here] = [await startTestServer(t), await startTestServer(t)];
+  const { index, sbom } = await signedIndex(new TestRepository(here, 'team/app'), '1.0');
+  const folder = await folderUntilEnd(t);
+  await writeFile(join(folder, 'token'), old.token);
+  const words = ['registry', old.url, '--token-file', join(folder, 'token'), '--rename', 'team/*=old/*'];
+  t.regex((await exporting(here, ...words, '--dry-run')).stdout, /^to export: 3 \(/m);
+  t.is(await imageOf(old, 'old/app', '1.0'), 404);
+  const done = await exporting(here, ...words);
+  t.deepEqual([done.code, done.stderr], [0, '']);
+  t.regex(done.stdout, /^exported: 3 \(/);
+  t.is(await imageOf(old, 'old/app', '1.0'), index);
+  const { manifests } = (await (await old.fetch(`/v2/old/app/referrers/${digestOf(index)}`)).json()) as any;
+  t.deepEqual(
+    manifests.map((each: { digest: string }) => each.digest),
+    [digestOf(sbom)],
+  );
+  t.regex((await exporting(here, ...words)).stdout, /^exported: 0\nthere already: 3\n/);
+  const moved = await new TestRepository(old, 'old/app').image('amd64');
+  const conflict = await exporting(here, ...words);
+  t.is(conflict.code, 1);
+  t.regex(conflict.stderr, /^conflict: old\/app amd64: the tag there points to another image; --move-tags moves it$/m);
+  t.is(await imageOf(old, 'old/app', 'amd64'), moved.bytes);
+  t.is((await exporting(here, ...words, '--move-tags')).code, 0);
+  t.is(await imageOf(old, 'old/app', 'amd64'), await imageOf(here, 'team/app', 'amd64'));
+});
+
+test('a hostile target: uploads and pushes go to no other address, and the secret stays', async (t) => {
+  const elsewhere = await startFaultyUpstream(t);
+  const registry = await startFaultyUpstream(t);
+  const here = await startTestServer(t);
+  await new TestRepository(here, 'a').image('1');
+  await new TestRepository(here, 'b').image('1');
+  await new TestRepository(here, 'c').image('1');
+  const folder = await folderUntilEnd(t);
+  const file = join(folder, 'token');
+  await writeFile(file, 'secret-of-the-target');
+  const begin = (location: string) => answer(202, { location });
+  registry.on('/v2/a/blobs/uploads/', begin(new URL('/upload', elsewhere.url).href));
+  registry.on('/v2/b/blobs/uploads/', begin('http://169.254.169.254/latest'));
+  registry.on('/v2/c/blobs/uploads/', answer(307, { location: new URL('/upload', elsewhere.url).href }));
+  const images = await exporting(here, 'registry', registry.url.origin, '--user', 'me', '--token-file', file);
+  t.is(images.code, 1);
+  t.regex(
+    images.stderr,
+    /^failed: a 1: The target leads an upload to http:\/\/127\.0\.0\.1:\d+, which is not its own address/m,
+  );
+  t.regex(images.stderr, /^failed: b 1: The target leads an upload to http:\/\/169\.254\.169\.254, which/m);
+  t.regex(images.stderr, /^failed: c 1: The target .* redirects a change to 127\.0\.0\.1:\d+, where nothing is sent/m);
+  await new TestFeed(here).publish({ id: 'Lib', version: '1.0.0' });
+  const resources = (publish: string) =>
+    answer(
+      200,
+      { 'content-type': 'application/json' },
+      JSON.stringify({
+        version: '3.0.0',
+        resources: [
+          { '@id': `${registry.url.origin}/flat/`, '@type': 'PackageBaseAddress/3.0.0' },
+          { '@id': publish, '@type': 'PackagePublish/2.0.0' },
+        ],
+      }),
+    );
+  registry.on('/v3/index.json', resources(new URL('/push', elsewhere.url).href));
+  const words = ['feed', `${registry.url.origin}/v3/index.json`, '--token-file', file];
+  const packages = await exporting(here, ...words);
+  t.regex(
+    packages.stderr,
+    /^failed: Lib 1\.0\.0: The target names 127\.0\.0\.1:\d+ for pushes, which is not the host of its index/m,
+  );
+  registry.on('/v3/index.json', resources(`${registry.url.origin}/push`));
+  registry.on('/push', answer(307, { location: new URL('/push', elsewhere.url).href }));
+  t.regex((await exporting(here, ...words)).stderr, /^failed: Lib 1\.0\.0: The target .* redirects a change to/m);
+  t.is(elsewhere.asked.length, 0);
+  t.is(registry.asked.find(({ path }) => path === '/push')!.headers['x-nuget-apikey'], 'secret-of-the-target');
+  t.false(`${images.stdout}${images.stderr}${packages.stdout}${packages.stderr}`.includes('secret-of-the-target'));
+});
+
+test('a target that deletes what it is asked to unlist gets the package again, and is asked no more', async (t) => {
+  const here = await startTestServer(t);
+  const feed = new TestFeed(here);
+  for (const id of ['A', 'B']) {
+    await feed.publish({ id, version: '1.0.0' });
+    t.is((await here.fetch(`/v3/push/${id}/1.0.0`, { method: 'DELETE' })).status, 204);
+  }
+  const files = new Map<string, Buffer>();
+  const asked: string[] = [];
+  const url = await serving(t, async (request, response) => {
+    const path = new URL(request.url!, 'http://x').pathname;
+    asked.push(`${request.method} ${path}`);
+    const [, , id = ''] = path.split('/');
+    if (path === '/index.json') {
+      const at = `http://${request.headers.host}`;
+      const resources = [
+        { '@id': `${at}/flat/`, '@type': 'PackageBaseAddress/3.0.0' },
+        { '@id': `${at}/push`, '@type': 'PackagePublish/2.0.0' },
+      ];
+      response.end(JSON.stringify({ version: '3.0.0', resources }));
+    } else if (request.method === 'PUT') {
+      const body = Buffer.concat(await request.toArray());
+      const start = body.indexOf('\r\n\r\n') + 4;
+      const bytes = body.subarray(start, body.lastIndexOf('\r\n--'));
+      files.set(bytes.includes('A.nuspec') ? 'a' : 'b', bytes);
+      response.writeHead(201).end();
+    } else if (request.method === 'DELETE') response.writeHead(files.delete(id) ? 204 : 404).end();
+    else if (path.endsWith('.nupkg') && files.has(id)) {
+      const bytes = files.get(id)!;
+      response.writeHead(200, { 'content-length': bytes.length });
+      response.end(request.method === 'HEAD' ? undefined : bytes);
+    } else response.writeHead(404).end();
+  });
+  const done = await exporting(here, 'feed', `${url}/index.json`, '--concurrency', '1');
+  t.deepEqual([done.code, done.stderr], [0, '']);
+  t.deepEqual([...files.keys()].sort(), ['a', 'b']);
+  t.is(asked.filter((each) => each.startsWith('DELETE')).length, 1);
+});
+
+async function serving(
+  t: ExecutionContext,
+  handle: (request: IncomingMessage, response: ServerResponse) => Promise<void>,
+): Promise<string> {
+  const server = createServer((request, response) => void handle(request, response));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => server.close());
+  return `http://127.0.0.1:${(server.address() as { port: number }).port}`;
+}
+
+test('killed in the middle, it goes on when it is repeated', async (t) => {
+  const old = await startTestServer(t);
+  const command = await CommandLine.create(t, { ENTREPOT_UPSTREAMS: '[]', TOKEN: old.token });
+  const folder = await folderUntilEnd(t);
+  await mkdir(join(folder, 'packages'));
+  for (let at = 0; at < 20; at += 1) {
+    const bytes = await makeNupkg({ id: `Lib${at % 4}`, version: `1.0.${at}`, payloadBytes: 20_000 });
+    await writeFile(join(folder, 'packages', `${at}.nupkg`), bytes);
+  }
+  t.is((await command.begin('import', join(folder, 'packages')).end).code, 0);
+  const words = ['export', 'feed', `${old.url}/v3/index.json`, '--token-env', 'TOKEN', '--all', '--concurrency', '2'];
+  const report = join(folder, 'report');
+  const { child, end } = command.begin(...words, '--report', report);
+  const written = async () => (await readFile(report, 'utf8').catch(() => '')).split('\n').length - 1;
+  await until(async () => (await written()) >= 3);
+  child.kill('SIGKILL');
+  await end;
+  const again = await command.begin(...words).end;
+  t.is(again.code, 0);
+  const [, sent = '', present = ''] = /^exported: (\d+).*\nthere already: (\d+)\n/.exec(again.stdout) ?? [];
+  t.is(Number(sent) + Number(present), 20);
+  t.true(Number(present) >= 3);
+  const { versions } = await new TestFeed(old).json('/package/lib0/index.json');
+  t.is(versions.length, 5);
+});
