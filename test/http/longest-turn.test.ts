@@ -125,7 +125,7 @@ async function operations(server: TestServer, names: typeof large): Promise<Reco
         .replace('{entry}', digest(1).slice(7))
         .replace(/(?<=\/claims\/\w+\/)\{name\}/, 'no-claim')
         .replace(/(?<=\/jobs\/)\{name\}/, 'scrub')
-        .replace('/v1/clients/{kind}', '/v1/clients/containerd')
+        .replace('/v1/clients/{kind}', '/v1/clients/dotnet')
         .replace('{name}', encodeURIComponent(names.image))
         .replace(/(?<=\/packages\/)\{id\}/, names.package)
         .replace(/(?<=\/tokens\/)\{id\}/, names.token)

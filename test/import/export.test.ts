@@ -227,3 +227,26 @@ test('killed in the middle, it goes on when it is repeated', async (t) => {
   const { versions } = await new TestFeed(old).json('/package/lib0/index.json');
   t.is(versions.length, 5);
 });
+
+test('a refusal before the body was read, and credentials that are refused, have their reason and end in time', async (t) => {
+  const here = await startTestServer(t);
+  const feed = new TestFeed(here);
+  t.is((await feed.push(await makeNupkg({ id: 'A', version: '1.0.0', payloadBytes: 8 * 2 ** 20 }))).status, 201);
+  const statuses = [413, 401];
+  const url = await serving(t, (request, response) => {
+    if (request.url === '/index.json') {
+      const at = `http://${request.headers.host}`;
+      const resources = [
+        { '@id': `${at}/flat/`, '@type': 'PackageBaseAddress/3.0.0' },
+        { '@id': `${at}/push`, '@type': 'PackagePublish/2.0.0' },
+      ];
+      response.end(JSON.stringify({ version: '3.0.0', resources }));
+    } else response.writeHead(request.method === 'PUT' ? statuses.shift()! : 404).end();
+    return Promise.resolve();
+  });
+  const refused = await exporting(here, 'feed', `${url}/index.json`);
+  t.is(refused.stderr, 'failed: A 1.0.0: The target refused the package (413)\nentrepot: 1 did not go\n');
+  const denied = await exporting(here, 'feed', `${url}/index.json`);
+  t.regex(denied.stderr, /^entrepot: stopped before the end: The target .* refused access; check its credentials/m);
+  t.deepEqual(statuses, []);
+});
