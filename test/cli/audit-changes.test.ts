@@ -37,6 +37,7 @@ const without = new Map([
   ['takeover report', 'only reads, and notes the names that the predecessor has'],
   ['takeover finish', 'its event is tested with a predecessor that answers'],
   ['takeover mirror', 'its event is tested with a predecessor that answers'],
+  ['export', 'only reads; the other server records what it gets'],
   ['bundle keygen', 'makes only files'],
   ['bundle revoke', 'makes only files'],
   ['bundle verify', 'only reads'],

@@ -19,12 +19,12 @@ test('a docker-registry of Debian gets images, and the list of referrers that it
   const { index, sbom } = await signedIndex(app, '1.0');
   const large = randomBytes(3 * 2 ** 20);
   await app.image('large', { layers: [await app.blob(large, 'application/vnd.oci.image.layer.v1.tar')] });
-  await writeFile(join(folder, 'password'), registry.password!);
+  await writeFile(join(folder, 'password'), registry.password);
   const words = [
     'registry',
     `http://${registry.host}`,
     '--user',
-    registry.username!,
+    registry.username,
     '--token-file',
     join(folder, 'password'),
   ];

@@ -103,6 +103,8 @@ test('images go with platforms and referrers, renamed; a tag that points elsewhe
   t.is(await imageOf(old, 'old/app', 'amd64'), await imageOf(here, 'team/app', 'amd64'));
 });
 
+const begin = (location: string) => answer(202, { location });
+
 test('a hostile target: uploads and pushes go to no other address, and the secret stays', async (t) => {
   const elsewhere = await startFaultyUpstream(t);
   const registry = await startFaultyUpstream(t);
@@ -113,7 +115,6 @@ test('a hostile target: uploads and pushes go to no other address, and the secre
   const folder = await folderUntilEnd(t);
   const file = join(folder, 'token');
   await writeFile(file, 'secret-of-the-target');
-  const begin = (location: string) => answer(202, { location });
   registry.on('/v2/a/blobs/uploads/', begin(new URL('/upload', elsewhere.url).href));
   registry.on('/v2/b/blobs/uploads/', begin('http://169.254.169.254/latest'));
   registry.on('/v2/c/blobs/uploads/', answer(307, { location: new URL('/upload', elsewhere.url).href }));
