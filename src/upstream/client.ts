@@ -34,6 +34,9 @@ export interface ClientOptions extends AgentOptions {
   onSlow?: (() => void) | undefined;
 }
 
+/** So many times longer than another step may be the time without progress of a body that is sent, and until its answer. */
+const sentSlack = 4;
+
 /** Sends single requests: no redirects, no credentials, no retry. Each step has a time-out of `timeout` milliseconds. */
 export class UpstreamClient {
   readonly #agents: ReturnType<typeof checkedAgents>;
@@ -82,7 +85,11 @@ export class UpstreamClient {
       headers: { ...headers, ...(typeof body === 'object' && { 'content-length': String(body.size) }) },
       ...(method !== 'GET' && method !== 'HEAD' && { body: content }),
       ...(typeof content === 'object' && {
-        timeout: { ...connecting(this.#timeout), socket: this.#timeout * 4, response: this.#timeout * 10 },
+        timeout: {
+          ...connecting(this.#timeout),
+          socket: this.#timeout * sentSlack,
+          response: this.#timeout * sentSlack,
+        },
       }),
       ...(signal && { signal }),
     });
