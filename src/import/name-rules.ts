@@ -10,7 +10,7 @@ export interface NameRule {
 export function parseNameRule(text: string): NameRule {
   const [from = [], to = [], ...more] = text.split('=').map((each) => each.split('*'));
   const isWhole = more.length === 0 && from.length === to.length && (from.length === 1 || from.length === 2);
-  if (!isWhole || from.join('') === '' || (to.length === 1 && to[0] === ''))
+  if (!isWhole || from.join('') + to.join('') === '' || (to.length === 1 && to[0] === ''))
     throw new DomainError('Invalid', 'Use a rule such as old/*=team/* or old/app=team/app.');
   return { from: from as NameRule['from'], to: to as NameRule['to'] };
 }
