@@ -33,7 +33,8 @@ export async function bundles(bench: Bench): Promise<void> {
       ENTREPOT_UPSTREAMS: site === 'near' ? upstreams : nowhere,
     };
     const startedAt = performance.now();
-    const child = spawn(process.execPath, [main, 'bundle', ...words], { stdio: ['ignore', 'ignore', 'pipe'], env });
+    // Its first line has the flags of Node.
+    const child = spawn(main, ['bundle', ...words], { stdio: ['ignore', 'ignore', 'pipe'], env });
     const { peak, errors } = await peakWhile(child);
     if (child.exitCode !== 0) throw new Error(`bundle ${words.join(' ')} ended with ${child.exitCode}: ${errors}`);
     (seconds[name] ??= []).push((performance.now() - startedAt) / 1000);
