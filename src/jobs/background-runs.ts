@@ -23,6 +23,8 @@ interface Work<State extends string> {
   beat?: () => Promise<void>;
   /** An error as its readers know the things in it. */
   explain?: (error: unknown) => unknown;
+  /** What the log says of its end, beside the state. */
+  facts?: Readonly<Record<string, unknown>>;
   /** Called before and after the end is recorded. Both should not reject. */
   ending?: (state: State | EndState) => Promise<void>;
   ended?: () => Promise<void>;
@@ -67,7 +69,7 @@ export class BackgroundRuns {
   async #perform<State extends string>(
     id: string,
     progress: { error?: string | undefined },
-    { run, beat, explain = (error) => error, ending, ended }: Work<State>,
+    { run, beat, explain = (error) => error, facts, ending, ended }: Work<State>,
   ): Promise<void> {
     const [rows, log, name] = [this.#rows, this.#log, this.#name];
     const stop = new AbortController();
@@ -93,7 +95,7 @@ export class BackgroundRuns {
     }
     // A run can end before it notices that a user has cancelled it.
     if (state === 'interrupted' && (await rows.isCancelled(id).catch(() => false))) state = 'cancelled';
-    log.info({ [name]: id, state, error: progress.error }, name);
+    log.info({ [name]: id, state, error: progress.error, ...facts }, name);
     await ending?.(state);
     await rows
       .end(id, state, progress)

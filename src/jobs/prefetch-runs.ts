@@ -1,10 +1,9 @@
 import type { Logger } from 'pino';
-import { runForSystem } from '../runtime/caller.ts';
 import type { Config } from '../config/schema.ts';
-import { inBackground } from '../database/time-limits.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { prefetch, type PrefetchParts } from '../prefetch/prefetch.ts';
 import type { PrefetchItem } from '../prefetch/item.ts';
+import { BackgroundRuns, type RunSignals } from './background-runs.ts';
 import { resultOf, type PrefetchFile, type PrefetchProgress, type PrefetchRunItem } from './prefetch-run.ts';
 import type { PrefetchSettings, PrefetchState } from './prefetch-run.ts';
 import type { PrefetchTable } from './prefetch-table.ts';
@@ -18,20 +17,18 @@ interface PrefetchRunsParts extends PrefetchParts {
   now: () => number;
 }
 
-/** Milliseconds between two writes of the progress. */
-const beatEvery = 1000;
 /** Most readings of files at a time, in this process. */
 const maxReadings = 2;
 
 /** Prefetches that users start from files. Each runs in the process that got it, and ends with it. */
 export class PrefetchRuns {
   readonly #parts: PrefetchRunsParts;
-  readonly #closing = new AbortController();
-  readonly #running = new Set<Promise<void>>();
+  readonly #background: BackgroundRuns;
   #readings = 0;
 
   constructor(parts: PrefetchRunsParts) {
     this.#parts = parts;
+    this.#background = new BackgroundRuns('prefetch', parts.table.rows, parts.log);
   }
 
   get table(): PrefetchTable {
@@ -66,9 +63,12 @@ export class PrefetchRuns {
       throw new DomainError('Invalid', 'The files list no package and no image from an upstream.');
     }
     const id = await table.begin(accountId, settings, files);
-    const run = runForSystem('prefetch', () => inBackground(() => this.#perform(id, accountId, settings, items)));
-    const tracked = run.finally(() => this.#running.delete(tracked));
-    this.#running.add(tracked);
+    const progress: PrefetchProgress = { known: 0, ended: 0, received: 0 };
+    const facts: Record<string, unknown> = {};
+    this.#background.start(id, progress, {
+      run: (signals) => this.#perform({ id, accountId, settings, items, progress, facts }, signals),
+      facts,
+    });
     return table.get(id);
   }
 
@@ -80,67 +80,46 @@ export class PrefetchRuns {
   }
 
   /** Ends the runs. */
-  async close(): Promise<void> {
-    this.#closing.abort();
-    await Promise.all(this.#running);
+  close(): Promise<void> {
+    return this.#background.close();
   }
 
-  /** Never rejects. */
   async #perform(
-    id: string,
-    accountId: number,
-    settings: PrefetchSettings,
-    items: readonly PrefetchItem[],
-  ): Promise<void> {
-    const { table, config, log, now, upstreams, protocols } = this.#parts;
-    const stop = new AbortController();
-    const progress: PrefetchProgress = { known: 0, ended: 0, received: 0 };
-    const beat = async () => {
-      // While the database cannot be written the run goes on.
-      if (!(await table.beat(id, progress).catch(() => true))) stop.abort();
-    };
-    const timer = setInterval(() => void beat(), beatEvery);
+    { id, accountId, settings, items, progress, facts }: Performed,
+    { stop, closing }: RunSignals,
+  ): Promise<PrefetchState> {
+    const { table, config, now, upstreams, protocols } = this.#parts;
     const startedAt = performance.now();
-    let state: PrefetchState;
-    try {
-      const report = await prefetch(
-        { upstreams, protocols },
-        {
-          ...settings,
-          accountId,
-          items,
-          concurrency: config.concurrency,
-          rate: config.rate,
-          rateLimitShare: config.rateLimitShare / 100,
-          signal: this.#closing.signal,
-          stop: stop.signal,
-          now,
-          watch: ({ known, ended, received, waiting }) => Object.assign(progress, { known, ended, received, waiting }),
-        },
-      );
-      Object.assign(progress, { result: resultOf(report), waiting: undefined });
-      // A run can end before it notices that a user has cancelled it.
-      state = await this.#endedState(id, report.interrupted ? 'interrupted' : 'done');
-      const seconds = (performance.now() - startedAt) / 1000;
-      log.info(
-        { prefetch: id, state, received: progress.received, missing: report.missing.length, seconds },
-        'prefetch',
-      );
-    } catch (error) {
-      state =
-        stop.signal.aborted || this.#closing.signal.aborted ? await this.#endedState(id, 'interrupted') : 'failed';
-      progress.error = error instanceof DomainError ? error.message : 'The server failed. Its log has the details.';
-      if (state === 'failed') log.error({ prefetch: id, err: error }, 'a prefetch failed');
-    } finally {
-      clearInterval(timer);
-    }
-    await table
-      .end(id, state, progress)
-      .catch((err: unknown) => log.warn({ prefetch: id, err }, 'the end of a prefetch was not recorded'));
+    const report = await prefetch(
+      { upstreams, protocols },
+      {
+        ...settings,
+        accountId,
+        items,
+        concurrency: config.concurrency,
+        rate: config.rate,
+        rateLimitShare: config.rateLimitShare / 100,
+        signal: closing,
+        stop,
+        now,
+        watch: ({ known, ended, received, waiting }) => Object.assign(progress, { known, ended, received, waiting }),
+      },
+    );
+    Object.assign(progress, { result: resultOf(report), waiting: undefined });
+    const seconds = (performance.now() - startedAt) / 1000;
+    Object.assign(facts, { received: progress.received, missing: report.missing.length, seconds });
+    if (report.interrupted) return 'interrupted';
+    // A run can end before it notices that a user has cancelled it.
+    return (await table.rows.isCancelled(id).catch(() => false)) ? 'cancelled' : 'done';
   }
+}
 
-  async #endedState(id: string, otherwise: PrefetchState): Promise<PrefetchState> {
-    const isCancelled = await this.#parts.table.isCancelled(id).catch(() => false);
-    return isCancelled ? 'cancelled' : otherwise;
-  }
+interface Performed {
+  id: string;
+  accountId: number;
+  settings: PrefetchSettings;
+  items: readonly PrefetchItem[];
+  progress: PrefetchProgress;
+  /** What the log says of its end. */
+  facts: Record<string, unknown>;
 }

@@ -1,25 +1,17 @@
-import { randomUUID } from 'node:crypto';
 import { promisify } from 'node:util';
 import { gunzip, gzip } from 'node:zlib';
 import type { Database, Transaction } from '../database/database.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Details, NewEvent } from '../events/event.ts';
 import { recordEvent } from '../events/record.ts';
-import type {
-  PrefetchFile,
-  PrefetchProgress,
-  PrefetchRunItem,
-  PrefetchSettings,
-  PrefetchState,
-} from './prefetch-run.ts';
+import type { PrefetchFile, PrefetchProgress, PrefetchRunItem, PrefetchSettings } from './prefetch-run.ts';
+import { RunRows } from './run-rows.ts';
 
 /** Most runs at a time, of all instances. */
 export const maxRuns = 2;
 /** Runs that are kept, and dry runs whose files are kept. */
 const kept = 50;
 const inputsKept = 5;
-/** A run without a heartbeat for this many milliseconds is lost. */
-const lease = 60_000;
 
 const compress = promisify(gzip);
 const decompress = promisify(gunzip);
@@ -36,37 +28,28 @@ const ephemeral = { uncached: true };
 
 /** The runs of all instances, in the database. */
 export class PrefetchTable {
+  readonly rows: RunRows;
   readonly #database: Database;
   readonly #now: () => number;
 
   constructor(database: Database, now: () => number) {
+    this.rows = new RunRows(database, 'prefetch_runs', now);
     this.#database = database;
     this.#now = now;
   }
 
   /** Begins a run; resolves to its ID. Throws `TooManyRequests` while `maxRuns` run. */
   async begin(accountId: number, settings: PrefetchSettings, files: readonly PrefetchFile[]): Promise<string> {
-    const id = randomUUID();
     const input = settings.dryRun ? (await compress(JSON.stringify(files))).toString('base64') : null;
+    const progress = JSON.stringify({ known: 0, ended: 0, received: 0 } satisfies PrefetchProgress);
+    const row = { ...this.rows.made('running', settings, null), account_id: accountId, input, progress };
+    const { id } = row;
     await this.#database.transaction(async (tx) => {
-      await this.#loseDead(tx);
-      const now = this.#now();
+      await this.rows.loseDead(tx);
       for (let slot = 0; slot < maxRuns; slot += 1) {
-        const row = {
-          id,
-          slot,
-          account_id: accountId,
-          state: 'running',
-          cancelled: 0,
-          created_at: now,
-          beat_at: now,
-          settings: JSON.stringify(settings),
-          input,
-          progress: JSON.stringify({ known: 0, ended: 0, received: 0 } satisfies PrefetchProgress),
-        };
-        if ((await tx.insertNew('prefetch_runs', [row])) === 0) continue;
+        if ((await tx.insertNew('prefetch_runs', [{ ...row, slot }])) === 0) continue;
         await forgetOld(tx);
-        return recordEvent(tx, eventOf('job.started', accountId, id, { dry_run: settings.dryRun }), now);
+        return recordEvent(tx, eventOf('job.started', accountId, id, { dry_run: settings.dryRun }), this.#now());
       }
       throw new DomainError('TooManyRequests', `${maxRuns} prefetches run now. Start this one when one has ended.`, {
         retryAfter: 10,
@@ -75,49 +58,17 @@ export class PrefetchTable {
     return id;
   }
 
-  /** Writes the progress of a run. Resolves to whether it should go on. */
-  async beat(id: string, progress: PrefetchProgress): Promise<boolean> {
-    const sql =
-      "UPDATE prefetch_runs SET progress = ?, beat_at = ? WHERE id = ? AND state = 'running' AND cancelled = 0";
-    const values = [JSON.stringify(progress), this.#now(), id];
-    const updated = await this.#database.transaction((tx) => tx.run(sql, values), ephemeral);
-    if (updated > 0) return true;
-    // MySQL does not count a row that stays the same.
-    const row = await this.#database.get<{ state: string; cancelled: number }>(
-      'SELECT state, cancelled FROM prefetch_runs WHERE id = ?',
-      [id],
-    );
-    return row?.state === 'running' && row.cancelled === 0;
-  }
-
-  async end(id: string, state: PrefetchState, progress: PrefetchProgress): Promise<void> {
-    const sql = `UPDATE prefetch_runs SET slot = NULL, state = ?, progress = ?, ended_at = ?
-      WHERE id = ? AND state = 'running'`;
-    const values = [state, JSON.stringify(progress), this.#now(), id];
-    await this.#database.transaction((tx) => tx.run(sql, values), ephemeral);
-  }
-
   /** Asks the process of a run to stop it, for a user of `accountId`. Throws `NotFound`. */
   async cancel(accountId: number, id: string): Promise<void> {
     await this.get(id);
-    const sql = "UPDATE prefetch_runs SET cancelled = 1 WHERE id = ? AND cancelled = 0 AND state = 'running'";
     await this.#database.transaction(async (tx) => {
-      const cancelled = await tx.run(sql, [id]);
-      if (cancelled > 0) await recordEvent(tx, eventOf('job.cancelled', accountId, id), this.#now());
+      if (await this.rows.stop(tx, id)) await recordEvent(tx, eventOf('job.cancelled', accountId, id), this.#now());
     }, ephemeral);
-  }
-
-  /** Whether a user has cancelled the run. */
-  async isCancelled(id: string): Promise<boolean> {
-    const row = await this.#database.get<{ cancelled: number }>('SELECT cancelled FROM prefetch_runs WHERE id = ?', [
-      id,
-    ]);
-    return row?.cancelled === 1;
   }
 
   /** The latest runs, the newest first. */
   async list(): Promise<PrefetchRunItem[]> {
-    await this.#database.transaction((tx) => this.#loseDead(tx), ephemeral);
+    await this.rows.loseDeadNow();
     const rows = await this.#database.select<RunRow>(
       `SELECT ${columns} FROM prefetch_runs ORDER BY created_at DESC, id DESC LIMIT ${kept}`,
     );
@@ -126,7 +77,7 @@ export class PrefetchTable {
 
   /** Throws `NotFound`. */
   async get(id: string): Promise<PrefetchRunItem> {
-    await this.#database.transaction((tx) => this.#loseDead(tx), ephemeral);
+    await this.rows.loseDeadNow();
     const row = await this.#database.get<RunRow>(`SELECT ${columns} FROM prefetch_runs WHERE id = ?`, [id]);
     if (row) return itemOf(row);
     throw new DomainError('NotFound', `There is no prefetch with this ID. The latest ${kept} are kept.`);
@@ -141,14 +92,6 @@ export class PrefetchTable {
       return JSON.parse((await decompress(Buffer.from(row.input, 'base64'))).toString()) as PrefetchFile[];
     }
     throw new DomainError('NotFound', `The files of this prefetch are not kept any more. Send them again.`);
-  }
-
-  /** Ends the runs whose process died. */
-  async #loseDead(tx: Transaction): Promise<void> {
-    const now = this.#now();
-    const sql =
-      "UPDATE prefetch_runs SET slot = NULL, state = 'lost', ended_at = ? WHERE slot IS NOT NULL AND beat_at < ?";
-    await tx.run(sql, [now, now - lease]);
   }
 }
 
