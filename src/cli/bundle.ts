@@ -33,7 +33,7 @@ import { row, shown } from './printed.ts';
 import { printMissing } from './prefetch.ts';
 import { binaryBytes, ProgressBar } from './progress.ts';
 import { prefetchSelection, selectedItems, withSelection, type SelectionFlags } from './selection.ts';
-import { accountId, withInstallation, type Terminal } from './with-installation.ts';
+import { accountId, stoppedBy, type Terminal, withInstallation } from './with-installation.ts';
 
 interface CreateFlags extends SelectionFlags {
   to: string;
@@ -159,9 +159,7 @@ async function create(
   const key = await signingKey(flags.key);
   const newKey = flags.newKey === undefined ? undefined : await keyStatement(flags.newKey);
   const items = await selectedItems(files, flags, terminal);
-  const controller = new AbortController();
-  terminal.once('SIGINT', () => controller.abort());
-  terminal.once('SIGTERM', () => controller.abort());
+  const controller = stoppedBy(terminal);
   const { signal } = controller;
   const dryRun = flags.dryRun === true;
   const print = (text: string) => void terminal.stdout.write(`${text}\n`);
@@ -289,9 +287,7 @@ async function importSegments(
   { unsigned = false, older = false, ...plain }: ImportFlags,
   terminal: Terminal,
 ): Promise<void> {
-  const controller = new AbortController();
-  terminal.once('SIGINT', () => controller.abort());
-  terminal.once('SIGTERM', () => controller.abort());
+  const controller = stoppedBy(terminal);
   const print = (text: string) => void terminal.stdout.write(`${text}\n`);
   await withInstallation(
     environment,

@@ -14,7 +14,7 @@ import type { Core } from '../server/core.ts';
 import { checkedFor, type ClientCheck, type NotedRequest } from '../usage/client-checks.ts';
 import { writeClientFiles } from './client-files.ts';
 import { readSecret } from './secret.ts';
-import { forAccount, type Terminal } from './with-installation.ts';
+import { forAccount, stoppedBy, type Terminal } from './with-installation.ts';
 
 interface PlaceFlags {
   url?: string;
@@ -82,9 +82,7 @@ export function addClient(program: Command, environment: Environment, terminal: 
       const time = parseDuration(wait);
       if (!time || time > checkedFor)
         throw new DomainError('Invalid', '--wait: expected a time such as 5m, at most 15m.');
-      const controller = new AbortController();
-      terminal.once('SIGINT', () => controller.abort());
-      terminal.once('SIGTERM', () => controller.abort());
+      const controller = stoppedBy(terminal);
       const { upstreams } = core.config;
       const wanted = {
         accountId,

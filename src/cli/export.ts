@@ -12,7 +12,7 @@ import { binaryBytes } from './progress.ts';
 import { printReport, reportedRun, type ReportWords } from './reported-run.ts';
 import { readSecret } from './secret.ts';
 import { rate, wholeNumber } from './selection.ts';
-import { accountId, withInstallation, type Terminal } from './with-installation.ts';
+import { accountId, stoppedBy, type Terminal, withInstallation } from './with-installation.ts';
 
 interface ExportFlags {
   account: string;
@@ -86,9 +86,7 @@ async function exportTo(
 ): Promise<void> {
   if (!kinds.includes(kind))
     throw new DomainError('Invalid', `"${kind}" is no kind of server to export to; use one of ${kinds.join(', ')}`);
-  const controller = new AbortController();
-  terminal.once('SIGINT', () => controller.abort());
-  terminal.once('SIGTERM', () => controller.abort());
+  const controller = stoppedBy(terminal);
   const secret = await readSecret(flags, environment, terminal);
   const apiKey = flags.apiKeyFile === undefined ? secret : readSecretFile(flags.apiKeyFile, '--api-key-file');
   const ca = flags.caFile === undefined ? undefined : readSecretFile(flags.caFile, '--ca-file');

@@ -13,7 +13,7 @@ import { timeOption } from './audit.ts';
 import { printReport, reportedRun, type ReportWords } from './reported-run.ts';
 import { readSecret } from './secret.ts';
 import { rate, wholeNumber } from './selection.ts';
-import { accountId, withInstallation, type Terminal } from './with-installation.ts';
+import { accountId, stoppedBy, type Terminal, withInstallation } from './with-installation.ts';
 
 interface ImportFlags {
   account: string;
@@ -106,9 +106,7 @@ async function importFrom(
   flags: ImportFlags,
   terminal: Terminal,
 ): Promise<void> {
-  const controller = new AbortController();
-  terminal.once('SIGINT', () => controller.abort());
-  terminal.once('SIGTERM', () => controller.abort());
+  const controller = stoppedBy(terminal);
   const secret = await readSecret(flags, environment, terminal);
   const dryRun = flags.dryRun === true;
   await withInstallation(

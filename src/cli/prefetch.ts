@@ -6,7 +6,7 @@ import { things, type PrefetchReport, type Tally } from '../prefetch/report.ts';
 import { locationText } from '../prefetch/item.ts';
 import { shown } from './printed.ts';
 import { prefetchSelection, selectedItems, withSelection, type SelectionFlags } from './selection.ts';
-import { accountId, withInstallation, type Terminal } from './with-installation.ts';
+import { accountId, stoppedBy, type Terminal, withInstallation } from './with-installation.ts';
 import { binaryBytes, ProgressBar } from './progress.ts';
 
 /** `entrepot prefetch` */
@@ -21,9 +21,7 @@ export function addPrefetch(program: Command, environment: Environment, terminal
         throw new DomainError('Invalid', 'give a file, a folder, "-" for a list on standard input, or --in-use');
       }
       const items = await selectedItems(files, options, terminal);
-      const controller = new AbortController();
-      terminal.once('SIGINT', () => controller.abort());
-      terminal.once('SIGTERM', () => controller.abort());
+      const controller = stoppedBy(terminal);
       await withInstallation(
         environment,
         async ({ core, protocols }) => {

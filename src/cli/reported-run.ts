@@ -1,11 +1,8 @@
-import { once } from 'node:events';
-import { createWriteStream } from 'node:fs';
-import { finished } from 'node:stream/promises';
 import { runImport } from '../import/import.ts';
 import { importOutcomes, type ImportOutcome } from '../import/item.ts';
 import type { ImportLine, ImportReport } from '../import/report.ts';
 import { DomainError } from '../runtime/errors.ts';
-import { flagOfNew } from './new-file.ts';
+import { jsonLines } from './new-file.ts';
 import { row, shown } from './printed.ts';
 import { binaryBytes, ProgressBar } from './progress.ts';
 import type { Terminal } from './with-installation.ts';
@@ -29,11 +26,7 @@ export async function reportedRun(
     ...more
   }: Pick<Parameters<typeof runImport>[1], 'onLine' | 'other'> & { controller: AbortController; terminal: Terminal },
 ): Promise<ImportReport> {
-  const lines = report === undefined ? undefined : createWriteStream(report, { flags: await flagOfNew(report) });
-  if (lines) await once(lines, 'open');
-  const written = lines && finished(lines);
-  // It ends when its report cannot be written, on a full disk for example.
-  written?.catch(() => controller.abort());
+  const lines = await jsonLines(report, () => controller.abort());
   const bar = new ProgressBar(terminal.screen);
   const result = await runImport(begin, {
     concurrency,
@@ -42,12 +35,11 @@ export async function reportedRun(
     watch: (progress) => bar.show(progress),
     ...more,
     onLine: (line) => {
-      lines?.write(`${JSON.stringify(lineOf(line))}\n`);
+      lines.write(lineOf(line));
       more.onLine?.(line);
     },
   }).finally(() => bar.clear());
-  lines?.end();
-  await written;
+  await lines.end();
   return result;
 }
 

@@ -13,7 +13,7 @@ import type { Driver } from '../storage/drivers/driver.ts';
 import { openDriver } from '../storage/drivers/open.ts';
 import { StorageSettingError } from '../storage/drivers/s3/failures.ts';
 import { binaryBytes, ProgressBar } from './progress.ts';
-import { withInstallation, type Terminal } from './with-installation.ts';
+import { stoppedBy, type Terminal, withInstallation } from './with-installation.ts';
 
 type Place = Config['storage']['driver'];
 
@@ -44,11 +44,8 @@ async function copy(environment: Environment, terminal: Terminal, { to, rate: te
   const rate = parseSize(text);
   if (rate === undefined || rate < 1) throw new DomainError('Invalid', '--rate needs a size such as 64MiB.');
   const say = (line: string) => void terminal.stdout.write(`${line}\n`);
-  const controller = new AbortController();
-  const stop = () =>
-    controller.abort(new DomainError('Aborted', 'The copy was stopped. Run the command again to continue it.'));
-  terminal.once('SIGINT', stop);
-  terminal.once('SIGTERM', stop);
+  const stopped = new DomainError('Aborted', 'The copy was stopped. Run the command again to continue it.');
+  const controller = stoppedBy(terminal, stopped);
   const work = async ({ core: { config, database, blobs } }: Installation): Promise<void> => {
     await using stack = new AsyncDisposableStack();
     const bucketKey = environmentName('storage.s3.bucket');

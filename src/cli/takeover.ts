@@ -1,14 +1,12 @@
-import { once } from 'node:events';
-import { createWriteStream } from 'node:fs';
-import { finished } from 'node:stream/promises';
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { nameStates, type NameState } from '../takeover/inventory.ts';
 import { finish, parityOf, type NameParity } from '../takeover/parity.ts';
 import type { Takeover } from '../takeover/takeover.ts';
+import { jsonLines } from './new-file.ts';
 import { row } from './printed.ts';
-import { withInstallation, type Terminal } from './with-installation.ts';
+import { stoppedBy, type Terminal, withInstallation } from './with-installation.ts';
 
 interface ReportFlags {
   report?: string;
@@ -92,21 +90,16 @@ async function compare(
   { report, read = false, accept = [] }: ReportFlags,
   isEnd: boolean,
 ): Promise<void> {
-  const controller = new AbortController();
-  terminal.once('SIGINT', () => controller.abort());
-  terminal.once('SIGTERM', () => controller.abort());
+  const controller = stoppedBy(terminal);
   await withInstallation(environment, async ({ takeover }) => {
     const predecessor = takeover.named(name);
-    const lines = report === undefined ? undefined : createWriteStream(report, { flags: 'wx' });
-    if (lines) await once(lines, 'open');
-    const written = lines && finished(lines);
-    written?.catch(() => controller.abort());
+    const lines = await jsonLines(report, () => controller.abort());
     const counts = { same: 0, mirrored: 0, different: 0, failed: 0 };
     let extra = 0;
     const watch = (found: NameParity) => {
       counts[found.result] += 1;
       extra += found.extra.length;
-      lines?.write(`${JSON.stringify(found)}\n`);
+      lines.write(found);
       for (const line of problemsOf(found)) terminal.stderr.write(line);
     };
     const options = { reading: read, signal: controller.signal };
@@ -114,8 +107,7 @@ async function compare(
       if (isEnd) await finish(takeover, predecessor, accept, { ...options, watch });
       else for await (const found of parityOf(takeover, predecessor, options)) watch(found);
     } finally {
-      lines?.end();
-      await written;
+      await lines.end();
       for (const [result, count] of Object.entries(counts)) terminal.stdout.write(row(result, count));
       terminal.stdout.write(row('only here', extra));
     }

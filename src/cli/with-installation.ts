@@ -72,6 +72,13 @@ export async function withInstallation(
   await runForSystem('command', () => inBackground(() => work(installation)));
 }
 
+/** For work that ends when a person or the system stops the command, with `reason` if there is one. */
+export function stoppedBy(terminal: Terminal, reason?: Error): AbortController {
+  const controller = new AbortController();
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) terminal.once(signal, () => controller.abort(reason));
+  return controller;
+}
+
 type AccountWork<Options> = (
   account: number,
   installation: Installation,

@@ -56,6 +56,7 @@ test('a whole move is proven, and each difference is found: missing, extra, one 
   const report = join(here.data, 'report');
   const found = await takeover('report', 'old-feed', '--report', report);
   t.is(found.code, 1);
+  t.regex((await takeover('report', 'old-feed', '--report', report)).stderr, /report exists already\. Name a new file/);
   const lines = (await readFile(report, 'utf8'))
     .trim()
     .split('\n')
