@@ -11,10 +11,10 @@ import { Upstream } from '../upstream/upstream.ts';
 import { sourceId, type ImportSource } from './item.ts';
 import { nexusRepositories } from './nexus.ts';
 
-/** Longest time of each step of a request to a source; milliseconds. */
-const sourceTimeout = 30_000;
+/** Longest time of each step of a request; milliseconds. */
+const stepTimeout = 30_000;
 
-interface RemoteParts {
+export interface RemoteParts {
   cache: Cache;
   log: Logger;
   now: () => number;
@@ -23,6 +23,8 @@ interface RemoteParts {
   /** Of a source that a user has named: decides to which addresses it may lead, and looks its names up. */
   reach?: { check: CheckAddress; resolve: Resolve } | undefined;
 }
+
+type ServerParts = RemoteParts & { sendsFirst?: boolean };
 
 interface RemoteOptions {
   /** The secret, and the user to whom it belongs; without a user it is a bearer token. */
@@ -86,29 +88,27 @@ function urlOfSource(address: string): URL {
   return url;
 }
 
-/**
- * The server at an address, reached as an upstream is: with time limits, retries and checked addresses. Its own host may be in a
- * private network, because the operator named it; hosts to which it leads may not, unless `reach` decides. Only its own host gets the secret.
- */
-function openRemote(
-  kind: string,
-  url: URL,
-  { secret, user, ca }: RemoteOptions,
-  parts: RemoteParts & { sendsFirst: boolean },
-): Upstream {
-  const config: UpstreamConfig = {
-    ...publicUpstreams.find((each) => each.kind === kind)!,
-    name: url.host,
-    id: sourceId,
-    url: url.href,
-    default: false,
-    timeout: sourceTimeout,
-  };
+/** The server of a source at an address. Only its own host gets the secret. */
+function openRemote(kind: string, url: URL, { secret, user, ca }: RemoteOptions, parts: ServerParts): Upstream {
   const auth = user === undefined ? { bearer: secret ?? '' } : { username: user, password: secret ?? '' };
-  return new Upstream(config, url, secret === undefined ? undefined : fixedCredentials(auth), {
+  const credentials = secret === undefined ? undefined : fixedCredentials(auth);
+  return otherServer({ kind, url, name: url.host, id: sourceId }, credentials, { ...parts, ca });
+}
+
+/**
+ * A server that the operator named and that is no upstream, reached as an upstream is: with time limits, retries and checked addresses.
+ * Its own host may be in a private network; hosts to which it leads may not, unless `allowPrivateNetwork` or `reach` decides.
+ */
+export function otherServer(
+  { url, ...named }: { kind: string; url: URL; name: string; id: string; allowPrivateNetwork?: boolean },
+  credentials: ConstructorParameters<typeof Upstream>[2],
+  parts: ServerParts & { ca: string | undefined },
+): Upstream {
+  const like = publicUpstreams.find(({ kind }) => kind === named.kind)!;
+  const config: UpstreamConfig = { ...like, ...named, url: url.href, default: false, timeout: stepTimeout };
+  return new Upstream(config, url, credentials, {
     ...parts,
     proxy: readProxies(parts.proxy),
-    ca,
     ...parts.reach,
     privateHost: url.hostname.replace(/^\[|\]$/g, ''),
   });

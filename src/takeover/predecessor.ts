@@ -1,29 +1,15 @@
-import type { Logger } from 'pino';
-import type { Cache } from '../cache/cache.ts';
 import { ConfigError, readSecretFile } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
-import { publicUpstreams } from '../config/upstreams.ts';
 import type { ImportOptions, ImportSource } from '../import/item.ts';
 import { parseNameRule, renamed } from '../import/name-rules.ts';
+import { otherServer, type RemoteParts } from '../import/source.ts';
 import { matcher } from '../mirror/policy/upstream-policy.ts';
 import { digestOf } from '../runtime/digest.ts';
 import type { DomainError } from '../runtime/errors.ts';
-import type { ProxyEnvironment } from '../upstream/addresses.ts';
-import { credentialsIn, readProxies } from '../upstream/configured.ts';
-import { Upstream } from '../upstream/upstream.ts';
+import { credentialsIn } from '../upstream/configured.ts';
+import type { Upstream } from '../upstream/upstream.ts';
 
 type PredecessorConfig = Config['predecessors'][number];
-
-export interface RemoteParts {
-  cache: Cache;
-  log: Logger;
-  now: () => number;
-  proxy: ProxyEnvironment;
-  offline: boolean;
-}
-
-/** Longest time of each step of a request; milliseconds. */
-const timeout = 30_000;
 
 /** A server that is replaced. */
 export class Predecessor {
@@ -50,17 +36,12 @@ export class Predecessor {
     const [included, excluded] = [matcher(config.include), matcher(config.exclude)];
     this.isWanted = (name) => included(name) && !excluded(name);
     const { name, kind, url, auth, caFile, allowPrivateNetwork } = config;
-    const base = new URL(url);
     const id = `predecessor/${name}`;
-    const like = publicUpstreams.find((each) => each.kind === kind)!;
     const credentials = auth && credentialsIn({ id }, auth, `${key}.auth`, parts);
     const ca = caFile === undefined ? undefined : readSecretFile(caFile, `${key}.caFile`);
-    const upstream = { ...like, name, id, url, default: false, timeout, allowPrivateNetwork };
-    this.remote = new Upstream(upstream, base, credentials, {
+    this.remote = otherServer({ kind, url: new URL(url), name, id, allowPrivateNetwork }, credentials, {
       ...parts,
-      proxy: readProxies(parts.proxy),
       ca,
-      privateHost: base.hostname.replace(/^\[|\]$/g, ''),
     });
   }
 

@@ -2,6 +2,7 @@ import type { Accounts } from '../accounts/accounts.ts';
 import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import { limitMiss } from '../http/limit.ts';
+import type { RemoteParts } from '../import/source.ts';
 import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
 import type { Limits } from '../limits/limits.ts';
@@ -14,7 +15,7 @@ import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Quota } from '../usage/quota.ts';
 import { Arrivals, conflictIn, problemIn, type Progress, type TakeoverProtocol } from './arrivals.ts';
 import { Inventory, type InventoryName, type NameState, type TakeoverRow } from './inventory.ts';
-import { Predecessor, type RemoteParts } from './predecessor.ts';
+import { Predecessor } from './predecessor.ts';
 import { readNames, walk } from './walk.ts';
 
 interface TakeoverParts extends RemoteParts {
