@@ -51,7 +51,7 @@ export function addExport(program: Command, environment: Environment, terminal: 
     .argument('<kind>', `what the other server is: ${kinds.join(', ')}`)
     .argument('<address>', 'the address of its index, or of the registry')
     .option('--from, --account <account>', 'the account that hosts the content', 'default')
-    .option('--dry-run', 'only list what would go, and what is there already')
+    .option('--dry-run', 'only list what would be exported, and what the other server has already')
     .option('--since <time>', 'only what was pushed since then: a date, or a duration such as 7d')
     .option('--all', 'also versions of packages that an import or a bundle brought')
     .option('--only <patterns>', 'only names that match, such as Contoso.*,Fabrikam', (text) => text.split(','))

@@ -74,7 +74,7 @@ export function addImport(program: Command, environment: Environment, terminal: 
     );
 }
 
-/** Where the content is, and what is there if the command says it. */
+/** The place of the content, and the kind of the source if the command names it. */
 interface Place {
   kind: string | undefined;
   place: string;

@@ -54,7 +54,7 @@ export class RunRows {
     await this.#database.transaction((tx) => tx.run(sql, values), uncached);
   }
 
-  /** Asks the process of a run to stop it. Resolves to whether nobody had asked before. */
+  /** Asks the process of a run to stop it. Resolves to false if it was asked before. */
   async stop(tx: Transaction, id: string): Promise<boolean> {
     const sql = `UPDATE ${this.#table} SET cancelled = 1 WHERE id = ? AND cancelled = 0 AND state = 'running'`;
     return (await tx.run(sql, [id])) > 0;

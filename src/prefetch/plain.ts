@@ -25,7 +25,7 @@ export interface PlainSource {
   files: ReadonlyMap<string, PlainFile>;
 }
 
-/** An entry of the mirror that a plain source has. Nobody says when it was published or whether it is what it claims to be. */
+/** An entry of the mirror that a plain source has. The source does not tell when it was published, and does not prove what it is. */
 export interface PlainEntry {
   key: EntryKey;
   type: string;

@@ -155,7 +155,7 @@ function keepLive(elements) {
   }, 5000);
 }
 
-/** Whether a form has what is not sent yet, which loading the page again would lose. */
+/** Whether a form has values that were not sent yet. A reload of the page would lose them. */
 function isEdited() {
   return [...document.querySelectorAll('main :is(input, textarea)')].some((field) => {
     if (field instanceof HTMLTextAreaElement) return field.value !== field.defaultValue;

@@ -2,7 +2,7 @@ import type { Migration } from '../migrate.ts';
 
 /**
  * Bundles that operators make and import by `/v1`. A run that has not ended has its `direction` as its `slot`, so that all
- * instances together run one of each. `beat_at` shows that its process lives, and later when somebody used it last; `progress` is
+ * instances together run one of each. `beat_at` is the last sign of life of its process, and then the time of its last use; `progress` is
  * JSON.
  */
 export const bundleRuns: Migration[] = [

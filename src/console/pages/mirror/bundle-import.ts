@@ -78,7 +78,7 @@ function openPart(run: Import): Html {
 
 function runFields(form: Form): Html {
   return html`${form.choices('A bundle without a signature', 'unsigned', [
-      ['true', 'import it, too', 'Nobody says where it comes from.'],
+      ['true', 'import it, too', 'It is not signed, so its origin is not proven.'],
     ])}
     ${form.choices('An older bundle than the last one of its source', 'older', [
       ['true', 'import it, too', 'Only content that never changes comes in.'],
