@@ -9,10 +9,14 @@ export const prefetch = [
   ...mutantsOf(
     'src/jobs/prefetch-table.ts',
     ['test/console/prefetch.test.ts'],
+    [['any number of prefetches run', 'slot < maxRuns; slot += 1', 'slot < 9; slot += 1']],
+  ),
+  ...mutantsOf(
+    'src/jobs/run-rows.ts',
+    ['test/console/prefetch.test.ts', 'test/bundle/run-table.test.ts'],
     [
-      ['any number of prefetches run', 'slot < maxRuns; slot += 1', 'slot < 9; slot += 1'],
-      ['a prefetch cannot be stopped', "state = 'running' AND cancelled = 0\"", "state = 'running'\""],
-      ['a dead prefetch keeps its place', "SET slot = NULL, state = 'lost'", "SET state = 'lost'"],
+      ['a run cannot be stopped', "state = 'running' AND cancelled = 0`;", "state = 'running'`;"],
+      ['a dead run keeps its place', "SET slot = NULL, state = 'lost'", "SET state = 'lost'"],
     ],
   ),
   ...mutantsOf(
