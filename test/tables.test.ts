@@ -57,6 +57,7 @@ const owners: Record<string, string> = {
   takeovers: 'takeover',
   takeover_names: 'takeover',
   takeover_references: 'takeover',
+  adopted_credentials: 'takeover',
   bad_lists: 'known-bad',
   bad_entries: 'known-bad',
   usage_counts: 'usage',

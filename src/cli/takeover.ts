@@ -66,10 +66,11 @@ const words: Record<NameState, string> = {
 };
 
 async function* statusOf(takeover: Takeover): AsyncGenerator<string> {
-  for (const { predecessor, row: known, names } of await takeover.status()) {
+  for (const { predecessor, row: known, names, adopted } of await takeover.status()) {
     const { name, config } = predecessor;
     yield row(name, config.kind, config.account, stateOf(known));
     for (const each of nameStates) if (names.has(each)) yield row(name, words[each], names.get(each)!);
+    if (adopted > 0) yield row(name, 'adopted credentials', adopted);
     if (known && known.warning !== null) yield row(name, 'warning', known.warning);
     for (const each of ['conflict', 'partial'] as const)
       for await (const page of takeover.inventory.pages(name, [each]))

@@ -20,6 +20,7 @@ const predecessor = z.strictObject({
   exclude: patterns.default([]),
   rename: patterns.default([]),
   rate: sizeSetting.pipe(z.number().min(1, 'expected more than 0')).optional(),
+  adoptCredentials: z.union([z.boolean(), z.strictObject({ rightsFile: z.string().min(1) })]).default(false),
 });
 
 /** The setting `predecessors`. */
@@ -27,12 +28,19 @@ export const predecessors = z
   .array(predecessor)
   .max(100)
   .superRefine((list, context) => {
-    for (const [index, { name, kind, url }] of list.entries()) {
+    for (const [index, { name, kind, url, adoptCredentials }] of list.entries()) {
       const refuse = (key: string, message: string) =>
         context.addIssue({ code: 'custom', path: [index, key], message });
       if (list.slice(0, index).some((before) => before.name === name))
         refuse('name', `there are two predecessors named ${name}`);
       if (kind !== upstreamKinds[0] && !isOrigin(url))
         refuse('url', 'a registry’s URL cannot have a path or a query: repositories are below /v2/ of its host');
+      if (adoptCredentials !== false && !keepsSecrets(new URL(url)))
+        refuse('adoptCredentials', 'passwords of clients are sent to the predecessor, so its URL needs https');
     }
   });
+
+/** Whether nobody on the way can read what is sent to `url`. */
+function keepsSecrets({ protocol, hostname }: URL): boolean {
+  return protocol === 'https:' || /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(hostname);
+}

@@ -20,6 +20,19 @@ export interface CredentialRules {
   anyUser?: boolean;
 }
 
+/** A credential of another server, which clients still send. */
+export interface ForeignCredential {
+  /** Of Basic; undefined for an API key. */
+  user: string | undefined;
+  secret: string;
+}
+
+/** What checks the credentials of other servers. It bounds how often it asks them. */
+export interface ForeignVerifier {
+  /** The principal; undefined if it accepts the credential as none. */
+  verifyForeign(credential: ForeignCredential): Promise<Principal | undefined>;
+}
+
 type OnRefused = () => void | Promise<void>;
 type LookUp = <T>(look: () => Promise<T>) => Promise<T>;
 
@@ -29,22 +42,26 @@ export class Authenticator {
   readonly #anonymous: Principal | undefined;
   readonly #onRefused: OnRefused;
   readonly #lookUp: LookUp;
+  readonly #foreign: ForeignVerifier | undefined;
 
   /**
    * Each verifier checks one kind of credential. Requests without credentials are `anonymous`, if that is allowed.
    * `onRefused` is called for each request whose credential is refused, not for one without a credential; it may delay the
-   * refusal, and throw `TooManyRequests` instead. `lookUp` runs each look for a credential.
+   * refusal, and throw `TooManyRequests` instead. `lookUp` runs each look for a credential. `foreign` checks what no
+   * verifier accepts.
    */
   constructor(
     verifiers: readonly Verifier[],
     anonymous: Principal | undefined,
     onRefused: OnRefused = () => undefined,
     lookUp: LookUp = (look) => look(),
+    foreign?: ForeignVerifier,
   ) {
     this.#verifiers = verifiers;
     this.#anonymous = anonymous;
     this.#onRefused = onRefused;
     this.#lookUp = lookUp;
+    this.#foreign = foreign;
   }
 
   /** The principal of requests without a credential; undefined if they are refused. */
@@ -64,7 +81,8 @@ export class Authenticator {
   }
 
   async #byApiKey(key: string, authorization: string | undefined, rules: CredentialRules): Promise<Principal> {
-    const principal = await this.#verify(key);
+    const principal =
+      (await this.#verify(key)) ?? (await this.#foreign?.verifyForeign({ user: undefined, secret: key }));
     if (principal) return principal;
     if (authorization === undefined) throw await this.#refused(key, rules);
     const found = await this.#byAuthorization(authorization, rules);
@@ -78,11 +96,16 @@ export class Authenticator {
       throw credentialMissing();
     }
     const value = tokenIn(authorization, rules);
-    if (value === undefined) throw await this.#refused('', rules);
     if (value === anonymousBearer && this.#anonymous) return this.#anonymous;
-    const principal = await this.#verify(value);
-    if (!principal) throw await this.#refused(value, rules);
-    return principal;
+    const found =
+      (value === undefined ? undefined : await this.#verify(value)) ?? (await this.#verifyForeign(authorization));
+    if (!found) throw await this.#refused(value ?? '', rules);
+    return found;
+  }
+
+  async #verifyForeign(authorization: string): Promise<Principal | undefined> {
+    const credential = this.#foreign && foreignIn(authorization);
+    return credential && this.#foreign?.verifyForeign(credential);
   }
 
   async #refused(value: string, rules: CredentialRules): Promise<DomainError> {
@@ -116,9 +139,34 @@ export function tokenIn(authorization: string, { anyUser }: CredentialRules = {}
   if (space < 0 || rest === '') return undefined;
   if (scheme === 'bearer') return rest;
   if (scheme !== 'basic') return undefined;
-  const pair = Buffer.from(rest, 'base64').toString('utf8');
+  const pair = pairIn(rest);
+  return pair && (anyUser || pair.user === basicUser) ? pair.secret : undefined;
+}
+
+/**
+ * The Bearer value that `/token` returns for Basic credentials of another server: these credentials, as an API token is returned
+ * as it is.
+ */
+export function bearerOf(authorization: string): string | undefined {
+  const found = /^basic +(\S+)$/i.exec(authorization.trim())?.[1];
+  return found && `${basicBearer}${Buffer.from(found, 'base64').toString('base64url')}`;
+}
+
+const basicBearer = 'basic.';
+
+/** The credential in an `Authorization` header, if it can be one of another server. */
+function foreignIn(authorization: string): ForeignCredential | undefined {
+  const bearer = tokenIn(authorization);
+  const encoded = bearer?.startsWith(basicBearer)
+    ? bearer.slice(basicBearer.length)
+    : /^basic +(\S+)$/i.exec(authorization.trim())?.[1];
+  return encoded === undefined ? undefined : pairIn(encoded);
+}
+
+function pairIn(encoded: string): { user: string; secret: string } | undefined {
+  const pair = Buffer.from(encoded, 'base64').toString('utf8');
   const colon = pair.indexOf(':');
-  return colon >= 0 && (anyUser || pair.slice(0, colon) === basicUser) ? pair.slice(colon + 1) : undefined;
+  return colon < 0 ? undefined : { user: pair.slice(0, colon), secret: pair.slice(colon + 1) };
 }
 
 /**

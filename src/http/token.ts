@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
 import { DomainError, type ErrorName } from '../runtime/errors.ts';
-import { anonymousBearer, authorizationOf, basicUser, tokenIn, type Authenticator } from './authenticate.ts';
+import { anonymousBearer, authorizationOf, basicUser, bearerOf, tokenIn, type Authenticator } from './authenticate.ts';
 import type { HttpHandler } from './app.ts';
 import { readBody } from './body.ts';
 import { answerOrRefuse } from './edge.ts';
@@ -21,6 +21,9 @@ const failures: Partial<Record<ErrorName, readonly [status: number, code: string
   TooManyRequests: [429, 'TOOMANYREQUESTS'],
   DatabaseUnavailable: [503, 'UNAVAILABLE'],
   StorageUnavailable: [503, 'UNAVAILABLE'],
+  UpstreamUnavailable: [502, 'UNAVAILABLE'],
+  UpstreamTimeout: [504, 'UNAVAILABLE'],
+  QuotaExceeded: [403, 'DENIED'],
 };
 
 /**
@@ -62,7 +65,7 @@ async function tokenFor(
   const given = (form && credentialsIn(form)) ?? request.headers.authorization;
   const authorization = authorizationOf({ headers: given === undefined ? {} : { authorization: given } });
   await authenticator.principalOf({ headers: authorization === undefined ? {} : { authorization } });
-  const token = authorization === undefined ? anonymousBearer : tokenIn(authorization);
+  const token = authorization === undefined ? anonymousBearer : (tokenIn(authorization) ?? bearerOf(authorization));
   return { token, access_token: token, expires_in: validFor, issued_at: new Date(now).toISOString() };
 }
 

@@ -1,7 +1,7 @@
 import type { Account } from '../accounts/accounts.ts';
 import type { AnonymousPrincipal } from '../accounts/principal.ts';
 import type { Core } from './core.ts';
-import { Authenticator, authorizationOf } from '../http/authenticate.ts';
+import { Authenticator, authorizationOf, type ForeignVerifier } from '../http/authenticate.ts';
 import { limitFailedSignIn, limitLookUp } from '../http/limit.ts';
 import type { SeesAccounts } from '../http/probes.ts';
 
@@ -16,8 +16,8 @@ export function countFailedSignIn(core: Core): Promise<void> | undefined {
   return limitFailedSignIn(core.limits);
 }
 
-/** Turns the credentials of requests into principals, by the settings. */
-export function authenticatorOf(core: Core): Authenticator {
+/** Turns the credentials of requests into principals, by the settings. `foreign` checks those of other servers. */
+export function authenticatorOf(core: Core, foreign: ForeignVerifier): Authenticator {
   const { config, tokens, limits, defaultAccount } = core;
   const { anonymousRead: reads } = config;
   const anonymous = reads === 'none' ? undefined : anonymousOf(defaultAccount, reads);
@@ -26,6 +26,7 @@ export function authenticatorOf(core: Core): Authenticator {
     anonymous,
     () => countFailedSignIn(core),
     (look) => limitLookUp(limits, look),
+    foreign,
   );
 }
 

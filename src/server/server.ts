@@ -192,7 +192,7 @@ export async function startServer(
   const others = openInstances(core);
   installation.webhooks.observe(operations);
   addMetrics(operations, { ...installation, certificate }, stack);
-  const authenticator = authenticatorOf(core);
+  const authenticator = authenticatorOf(core, installation.takeover.adopted);
   const aliases = new Aliases(config.aliases);
   const observers = {
     aliases,

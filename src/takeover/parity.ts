@@ -134,4 +134,5 @@ export async function finish(
       `${predecessor.name} is not taken over: ${unclean.join(', ')}${count > unclean.length ? ` and ${count - unclean.length} more` : ''} differ. Bring them, or name them with --accept.`,
     );
   await takeover.inventory.finish(predecessor.name, accepted);
+  await takeover.adopted.end(predecessor.name);
 }

@@ -1,4 +1,5 @@
 import type { Accounts } from '../accounts/accounts.ts';
+import type { Tokens } from '../accounts/tokens.ts';
 import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import { limitMiss } from '../http/limit.ts';
@@ -13,6 +14,7 @@ import { Recent } from '../runtime/recent.ts';
 import { Semaphore } from '../runtime/semaphore.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Quota } from '../usage/quota.ts';
+import { AdoptedCredentials } from './adopted.ts';
 import { Arrivals, conflictIn, problemIn, type Progress, type TakeoverProtocol } from './arrivals.ts';
 import { Inventory, type InventoryName, type NameState, type TakeoverRow } from './inventory.ts';
 import { Predecessor } from './predecessor.ts';
@@ -22,6 +24,7 @@ interface TakeoverParts extends RemoteParts {
   config: Config;
   database: Database;
   accounts: Accounts;
+  tokens: Tokens;
   protocols: readonly TakeoverProtocol[];
   limits: Limits;
   quota: Quota;
@@ -61,6 +64,8 @@ interface TakeoverStatus {
   predecessor: Predecessor;
   row: TakeoverRow | undefined;
   names: ReadonlyMap<NameState, number>;
+  /** Users and keys of it that have a token here. */
+  adopted: number;
 }
 
 /**
@@ -71,6 +76,7 @@ export class Takeover {
   readonly predecessors: readonly Predecessor[];
   readonly inventory: Inventory;
   readonly arrivals: Arrivals;
+  readonly adopted: AdoptedCredentials;
   readonly #parts: TakeoverParts;
   readonly #flights = new Map<string, Promise<Progress>>();
   readonly #absent = new Recent<string, true>(maxAbsent, { ttl: absentFor });
@@ -84,6 +90,7 @@ export class Takeover {
     this.inventory = new Inventory(parts.database, parts.now);
     this.arrivals = new Arrivals({ ...parts, inventory: this.inventory });
     this.predecessors = parts.config.predecessors.map((each, index) => new Predecessor(each, index, parts));
+    this.adopted = new AdoptedCredentials(this.predecessors, { ...parts, inventory: this.inventory });
   }
 
   close(): void {
@@ -235,7 +242,8 @@ export class Takeover {
     const list: TakeoverStatus[] = [];
     for (const predecessor of this.predecessors) {
       const { name } = predecessor;
-      list.push({ predecessor, row: await this.inventory.takeover(name), names: await this.inventory.counts(name) });
+      const [row, names] = [await this.inventory.takeover(name), await this.inventory.counts(name)];
+      list.push({ predecessor, row, names, adopted: await this.adopted.count(name) });
     }
     return list;
   }
