@@ -91,7 +91,7 @@ const rooms: Record<string, string> = {
   'import/runs': 'import jobs events mirror/policy database upstream cache config',
   takeover: 'import jobs http limits events mirror/policy usage accounts database upstream cache config',
   import: 'prefetch storage/files upstream cache config',
-  webhooks: 'events storage/files database upstream config',
+  webhooks: 'accounts events storage/files database upstream config',
   jobs: 'policy prefetch known-bad mirror/store usage events storage/upkeep storage/blobs storage/drivers database config',
   prefetch: 'mirror mirror/store storage/files upstream',
   instances: 'http database config',

@@ -4,16 +4,18 @@ import { DomainError } from '../runtime/errors.ts';
 import { attemptItem, deliveryItem } from '../webhooks/delivery.ts';
 import { webhookItem } from '../webhooks/webhook.ts';
 import { timeOption } from './audit.ts';
+import { addPatternOptions, patternsIn, type PatternOptions } from './patterns.ts';
 import { forAccount, type Terminal } from './with-installation.ts';
 
-interface CreateOptions {
+interface CreateOptions extends PatternOptions {
   name?: string;
   url: string;
   events: string;
   operate?: boolean;
 }
 
-interface ChangeOptions {
+interface ChangeOptions extends PatternOptions {
+  allNames?: boolean;
   name?: string;
   url?: string;
   events?: string;
@@ -31,14 +33,23 @@ export function addWebhook(program: Command, environment: Environment, terminal:
   const print = (item: object) => void terminal.stdout.write(`${JSON.stringify(item)}\n`);
 
   forAccount<CreateOptions>(
-    add('create', 'create a webhook, and print it with its secret, which is shown only now')
+    addPatternOptions(
+      add('create', 'create a webhook, and print it with its secret, which is shown only now'),
+      'its events',
+    )
       .requiredOption('--url <url>', 'the address that gets the events; https is recommended')
       .option('--name <name>', 'what it is for, such as "chat of the team"')
       .option('--events <list>', 'types of events, such as package.published,image.*', '*')
       .option('--operate', 'also send events that concern no account, such as upstream.opened'),
     environment,
-    async (account, { webhooks: { webhooks } }, { name, url, events, operate = false }) => {
-      const created = await webhooks.create(account, { name, url, events: listIn(events), operate });
+    async (account, { webhooks: { webhooks } }, { name, url, events, operate = false, ...names }) => {
+      const created = await webhooks.create(account, {
+        name,
+        url,
+        events: listIn(events),
+        patterns: patternsIn(names),
+        operate,
+      });
       print({ ...webhookItem(created.webhook), secret: created.secret });
     },
     { creates: true },
@@ -51,7 +62,8 @@ export function addWebhook(program: Command, environment: Environment, terminal:
     },
   );
   forAccount<ChangeOptions>(
-    add('change <id>', 'change a webhook, and print it')
+    addPatternOptions(add('change <id>', 'change a webhook, and print it'), 'its events')
+      .option('--all-names', 'send events about all names again')
       .option('--name <name>', 'the new name')
       .option('--url <url>', 'the new address')
       .option('--events <list>', 'the new types of events')
@@ -59,10 +71,17 @@ export function addWebhook(program: Command, environment: Environment, terminal:
       .option('--disable', 'send nothing')
       .option('--rotate-secret', 'make a new secret, and print it; for a day, requests are signed with both'),
     environment,
-    async (account, { webhooks: { webhooks } }, { name, url, events, enable, disable, rotateSecret }, id) => {
+    async (
+      account,
+      { webhooks: { webhooks } },
+      { name, url, events, enable, disable, rotateSecret, allNames, ...names },
+      id,
+    ) => {
       if (enable && disable) throw new DomainError('Invalid', 'Use only one of --enable and --disable.');
       const enabled = enable ? true : disable ? false : undefined;
-      const change = { name, url, events: events === undefined ? undefined : listIn(events), enabled, rotateSecret };
+      const types = events === undefined ? undefined : listIn(events);
+      const patterns = allNames ? null : patternsIn(names);
+      const change = { name, url, events: types, patterns, enabled, rotateSecret };
       const { webhook: changed, secret } = await webhooks.change(account, id!, change);
       print({ ...webhookItem(changed), ...(secret !== undefined && { secret }) });
     },

@@ -6,7 +6,7 @@ import { recordEvent } from '../events/record.ts';
 import { bodyOf } from './cloud-event.ts';
 import type { DeliveryAttempt, DeliveryRow } from './delivery.ts';
 import { delayAfter, pauseOf } from './schedule.ts';
-import { eventOf, factsOf, toWebhook, type Webhook, type WebhookRow } from './webhook.ts';
+import { eventOf, factsOf, toWebhook, wantsSubject, type Webhook, type WebhookRow } from './webhook.ts';
 import { webhooksIn } from './webhook-rows.ts';
 
 /** Events that are read at once, to turn them into deliveries. */
@@ -292,10 +292,11 @@ export class Deliveries {
 }
 
 /** A webhook gets no events about itself. */
-function isFor({ id, accountId, operate, events }: Webhook, event: RecordedEvent): boolean {
+function isFor(webhook: Webhook, event: RecordedEvent): boolean {
+  const { id, accountId, operate, events } = webhook;
   if (event.subject.kind === 'webhook' && event.subject.name === id) return false;
   const isOwn = event.accountId === 0 ? operate : event.accountId === accountId;
-  return isOwn && events.some((pattern) => matchesType(pattern, event.type));
+  return isOwn && events.some((pattern) => matchesType(pattern, event.type)) && wantsSubject(webhook, event.subject);
 }
 
 /** Does nothing if it is disabled already, or if a user has changed its address since. */

@@ -1,3 +1,5 @@
+import { Names, parsePatterns, type Patterns } from '../accounts/names.ts';
+import { nameKinds } from '../config/protocols.ts';
 import { jsonItem } from '../runtime/json-item.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { isKnownPattern, type Details, type EventType, type NewEvent } from '../events/event.ts';
@@ -18,6 +20,10 @@ export interface Webhook {
   url: string;
   /** Types of events, groups such as `package.*`, or `*`. */
   events: readonly string[];
+  /** The names of packages and images of which it gets events; null for all. */
+  patterns: Patterns | null;
+  /** These names; undefined for all. */
+  names: Names | undefined;
   enabled: boolean;
   /** Why the server disabled it; null while it is enabled, or if a user disabled it. */
   disabledReason: string | null;
@@ -46,6 +52,7 @@ export interface WebhookRow {
   name: string;
   url: string;
   events: string;
+  patterns: string | null;
   enabled: number;
   disabled_reason: string | null;
   operate: number;
@@ -60,12 +67,15 @@ export interface WebhookRow {
 }
 
 export function toWebhook(row: WebhookRow): Webhook {
+  const patterns = row.patterns === null ? null : (JSON.parse(row.patterns) as Patterns);
   return {
     id: row.id,
     accountId: row.account_id,
     name: row.name,
     url: row.url,
     events: JSON.parse(row.events) as string[],
+    patterns,
+    names: patterns ? new Names(patterns) : undefined,
     enabled: row.enabled !== 0,
     disabledReason: row.disabled_reason,
     operate: row.operate !== 0,
@@ -75,9 +85,9 @@ export function toWebhook(row: WebhookRow): Webhook {
 }
 
 /** A webhook as readers get it, in `/v1/webhooks` and from `entrepot webhook`. */
-export function webhookItem({ accountId: _accountId, failingSince, ...webhook }: Webhook) {
+export function webhookItem({ accountId: _accountId, names: _names, failingSince, patterns, ...webhook }: Webhook) {
   const since = failingSince === null ? null : new Date(failingSince).toISOString();
-  return { ...jsonItem(webhook), events: [...webhook.events], failing_since: since };
+  return { ...jsonItem(webhook), events: [...webhook.events], patterns, failing_since: since };
 }
 export type WebhookItem = ReturnType<typeof webhookItem>;
 
@@ -91,9 +101,10 @@ export function eventOf(
 }
 
 /** What the event of a change says of the webhook: of its URL only the host. */
-export function factsOf({ url, events, enabled, disabled_reason: reason, operate }: WebhookRow): Details {
+export function factsOf({ url, events, patterns, enabled, disabled_reason: reason, operate }: WebhookRow): Details {
   const facts = { host: new URL(url).host, events: JSON.parse(events) as string[], enabled: enabled !== 0 };
-  return { ...facts, operate: operate !== 0, ...(reason !== null && { reason }) };
+  const names = patterns !== null && { patterns: JSON.parse(patterns) as Patterns };
+  return { ...facts, ...names, operate: operate !== 0, ...(reason !== null && { reason }) };
 }
 
 /** The name of a webhook without spaces around it; throws `Invalid`. */
@@ -118,4 +129,16 @@ export function parseEvents(patterns: readonly string[]): string[] {
 
 function wrongEvents(message: string): DomainError {
   return new DomainError('Invalid', `events: ${message}`, { detail: { errors: [{ field: 'events', message }] } });
+}
+
+/** Whether a webhook gets events about `subject`: only the names of content are limited. */
+export function wantsSubject({ names }: Pick<Webhook, 'names'>, { kind, name }: NewEvent['subject']): boolean {
+  if (!names || !nameKinds.includes(kind)) return true;
+  return name !== null && names.of(kind).includes(name.toLowerCase());
+}
+
+/** Patterns as they are stored; throws `Invalid`. */
+export function storedPatterns(patterns: Patterns | null | undefined): string | null {
+  const parsed = parsePatterns(patterns);
+  return parsed && JSON.stringify(parsed);
 }

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { forUpdate, type Database, type Row, type Transaction } from '../database/database.ts';
+import type { Patterns } from '../accounts/names.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Details } from '../events/event.ts';
 import type { Events } from '../events/events.ts';
@@ -15,6 +16,7 @@ import {
   maxWebhooks,
   parseEvents,
   parseWebhookName,
+  storedPatterns,
   toWebhook,
   type Webhook,
   type WebhookRow,
@@ -29,6 +31,7 @@ export interface NewWebhook {
   name?: string | undefined;
   url: string;
   events: readonly string[];
+  patterns?: Patterns | null | undefined;
   /** Whether it also gets events that concern no account. Only for users with the scope `operate`. */
   operate: boolean;
 }
@@ -37,6 +40,8 @@ export interface WebhookChange {
   name?: string | undefined;
   url?: string | undefined;
   events?: readonly string[] | undefined;
+  /** Null for all names. */
+  patterns?: Patterns | null | undefined;
   enabled?: boolean | undefined;
   /** Makes a new secret. For a day, deliveries have the signatures of both. */
   rotateSecret?: boolean | undefined;
@@ -64,12 +69,12 @@ export class Webhooks {
   /** Only this result and that of a rotation contain the secret. Throws `Invalid`, `QuotaExceeded` or `KeyUnavailable`. */
   async create(
     accountId: number,
-    { name = '', url, events: patterns, operate }: NewWebhook,
+    { name = '', url, events: wanted, patterns, operate }: NewWebhook,
   ): Promise<{ webhook: Webhook; secret: string }> {
     const { database, events, secrets, receivers, now } = this.#parts;
     const [id, secret] = [randomUUID(), newSecret()];
     const address = receivers.parse(url);
-    const types = parseEvents(patterns);
+    const types = parseEvents(wanted);
     await secrets.prepare();
     // So that events of before are not delivered.
     await events.dispatch();
@@ -80,6 +85,7 @@ export class Webhooks {
       name: parseWebhookName(name),
       url: address,
       events: JSON.stringify(types),
+      patterns: storedPatterns(patterns),
       enabled: 1,
       disabled_reason: null,
       operate: operate ? 1 : 0,
@@ -153,6 +159,7 @@ export class Webhooks {
       Object.assign(set, { url: receivers.parse(change.url), paused_until: 0, failing_since: null });
     }
     if (change.events !== undefined) set['events'] = JSON.stringify(parseEvents(change.events));
+    if (change.patterns !== undefined) set['patterns'] = storedPatterns(change.patterns);
     if (change.enabled !== undefined) {
       Object.assign(set, { enabled: change.enabled ? 1 : 0, disabled_reason: null, paused_until: 0 });
     }
@@ -176,7 +183,7 @@ export class Webhooks {
         const sql = `UPDATE webhooks SET ${columns.map((column) => `${column} = ?`).join(', ')}
           WHERE id = ? AND account_id = ? AND deleted_at IS NULL`;
         if ((await tx.run(sql, [...Object.values(all), id, accountId])) === 0) throw notFound();
-        const changed = ['name', 'url', 'events', 'enabled', 'secret'].filter((each) => each in all);
+        const changed = ['name', 'url', 'events', 'patterns', 'enabled', 'secret'].filter((each) => each in all);
         const row = (await tx.get<WebhookRow>('SELECT * FROM webhooks WHERE id = ?', [id]))!;
         await recordEvent(tx, eventOf('webhook.updated', row, { changed, ...factsOf(row) }), now());
       },

@@ -14,6 +14,7 @@ import {
   testOf,
   verify,
 } from '../support/receiver.ts';
+import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { auditOf } from '../support/audit.ts';
 
@@ -41,6 +42,7 @@ for (const dialect of dialects) {
       'id',
       'name',
       'operate',
+      'patterns',
       'secret',
       'url',
     ]);
@@ -285,6 +287,29 @@ for (const dialect of dialects) {
     t.is((await deliveriesOf(server, id)).length, 0);
   });
 }
+
+test('a webhook with name patterns gets no events about other packages and images', async (t) => {
+  const server = await startTestServer(t, allowLoopback);
+  const receiver = await startReceiver(t);
+  const given = { url: receiver.url, events: ['*'], patterns: { packages: ['Contoso.*'] } };
+  const made = (await (await ask(server, 'POST', '', given)).json()) as { id: string; patterns: unknown };
+  t.deepEqual(made.patterns, { packages: ['Contoso.*'], containers: [] });
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'Other' }, { id: 'Contoso.Core' });
+  await new TestRepository(server, 'contoso.app').image('v1');
+  await tokenOf(server, ['read']);
+  const got = () => receiver.received.map(({ event }) => `${event.type} ${event.subject}`);
+  await deliverUntil(server, () => got().some((each) => each.includes('token.created')));
+  t.deepEqual(
+    got().filter((each) => /package|image/.test(each)),
+    ['entrepot.package.published Contoso.Core'],
+  );
+  const all = (await (await ask(server, 'PATCH', `/${made.id}`, { patterns: null })).json()) as typeof made;
+  t.is(all.patterns, null);
+  await feed.publish({ id: 'Other', version: '2.0.0' });
+  await deliverUntil(server, () => got().some((each) => each.endsWith('published Other')));
+  t.is((await ask(server, 'PATCH', `/${made.id}`, { patterns: { packages: ['a b'] } })).status, 400);
+});
 
 test('of two deletions of a webhook at the same time one says that there is none', async (t) => {
   const server = await startTestServer(t);

@@ -71,6 +71,9 @@ for (const dialect of dialects) {
     t.deepEqual(await shown('change', item.id, '--disable'), [{ ...item, events: ['*'], enabled: false }]);
     const renamed = { ...item, events: ['*'], name: 'build' };
     t.deepEqual(await shown('change', item.id, '--enable', '--name', 'build'), [renamed]);
+    const limited = { ...renamed, patterns: { packages: ['Contoso.*'] } };
+    t.deepEqual(await shown('change', item.id, '--packages', 'Contoso.*'), [limited]);
+    t.deepEqual(await shown('change', item.id, '--all-names'), [renamed]);
     t.regex((await command('change', item.id, '--name', 'x'.repeat(101))).stderr, /Invalid name of the webhook/);
     receiver.answer = (response) => response.writeHead(302).end();
     const failed = await command('test', item.id);

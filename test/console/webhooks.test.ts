@@ -51,9 +51,16 @@ test('a webhook is created, tested, changed, disabled, and deleted after a confi
   t.regex(await tested.text(), /it failed[^]*status 418[^]*webhook-id: test-[^]*&lt;b&gt;no&lt;\/b&gt;/);
   t.notThrows(() => verify(receiver.received[0]!, secret));
 
-  const changed = await visitor.send(path!, { act: 'change', name: ' chat <b> ', url: `${receiver.url}2`, event: '*' });
+  const changed = await visitor.send(path!, {
+    act: 'change',
+    name: ' chat <b> ',
+    url: `${receiver.url}2`,
+    event: '*',
+    packages: 'Contoso.* Other',
+  });
   t.is(leadsTo(changed), `${path} (webhook-changed)`);
   t.regex(await visitor.page(path!), /hook2[^]*The webhook is changed|is changed[^]*hook2/);
+  t.regex(await visitor.page(path!), /Contoso\.\*, Other[^]*name="packages"[^>]*value="Contoso\.\* Other"/);
   t.is(leadsTo(await visitor.send(path!, { act: 'disable' })), `${path} (webhook-disabled)`);
   const list = await visitor.page('/console/webhooks');
   t.regex(list, /class="state warn">disabled/);

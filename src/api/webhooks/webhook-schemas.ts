@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { pageQuery } from '../framework/paging.ts';
-import { count, givenTime, listOf, time } from '../framework/schemas.ts';
+import { count, givenPatterns, givenTime, listOf, patterns, time } from '../framework/schemas.ts';
 import { filterText, totalFlag } from '../framework/sorted.ts';
 import { eventTypes } from '../../events/event.ts';
 import { deliveryStates } from '../../webhooks/delivery.ts';
@@ -19,6 +19,10 @@ const events = z
   .min(1, 'Choose one or more types of events, or all.')
   .max(maxEventPatterns)
   .meta({ description: 'Types of events, groups such as `package.*`, or `*` for all' });
+const onlyNames = {
+  description:
+    'Only events about packages and images with these names, and events about nothing with a name. null: all',
+};
 const secret = z.string().meta({
   description: 'Verifies the signatures (Standard Webhooks). Only the answers that create or rotate it contain it.',
 });
@@ -29,6 +33,7 @@ export const webhook = z
     name: z.string(),
     url: z.string(),
     events: z.array(z.string()),
+    patterns: patterns.meta(onlyNames),
     enabled: z.boolean(),
     disabled_reason: z
       .string()
@@ -46,13 +51,16 @@ export const newWebhook = webhook.extend({ secret }).meta({ id: 'NewWebhook' });
 
 export const changedWebhook = webhook.extend({ secret: secret.optional() }).meta({ id: 'ChangedWebhook' });
 
-export const webhookRequest = z.strictObject({ name: name.default(''), url, events }).meta({ id: 'WebhookRequest' });
+export const webhookRequest = z
+  .strictObject({ name: name.default(''), url, events, patterns: givenPatterns.meta(onlyNames) })
+  .meta({ id: 'WebhookRequest' });
 
 export const webhookChange = z
   .strictObject({
     name: name.optional(),
     url: url.optional(),
     events: events.optional(),
+    patterns: givenPatterns.meta(onlyNames),
     enabled: z.boolean().optional(),
     rotate_secret: z.boolean().optional().meta({
       description: 'true makes a new secret. For 24 hours, requests have the signatures of the new and the old secret',

@@ -8,6 +8,7 @@ import { firstRanked, type Rank } from '../../runtime/ranked.ts';
 import { maxNameLength, maxWebhooks, stateOfWebhook, webhookItem, type Webhook } from '../../webhooks/webhook.ts';
 import { operation, type OperationCall, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
+import { shownPatterns } from '../framework/schemas.ts';
 import { sortedPage } from '../framework/sorted.ts';
 import {
   deliveryList,
@@ -73,7 +74,7 @@ export function webhookOperations(open: OpenWebhooks): Operation[] {
           const ranked = async (limit: number, after: Rank | undefined) =>
             firstRanked(await all(), { rankOf: ranks[sort], isShown: () => true, after, limit });
           const { entries, next_cursor } = await sortedPage(query, 'webhooks', [{ ranked }], isVisible);
-          return { items: entries.map(webhookItem), next_cursor, ...total };
+          return { items: entries.map(shownWebhook), next_cursor, ...total };
         }
         const { entries, next_cursor } = await readPage(query, {
           name: 'webhooks',
@@ -82,7 +83,7 @@ export function webhookOperations(open: OpenWebhooks): Operation[] {
           read: (limit, after) => webhooks.list(accountId, limit, after),
           isVisible,
         });
-        return { items: entries.map(webhookItem), next_cursor, ...total };
+        return { items: entries.map(shownWebhook), next_cursor, ...total };
       },
     }),
     operation({
@@ -99,7 +100,7 @@ export function webhookOperations(open: OpenWebhooks): Operation[] {
       run: async ({ principal, body }) => {
         const operate = principal.scopes.has('operate');
         const created = await webhooks.create(principal.accountId, { ...body, operate });
-        return { ...webhookItem(created.webhook), secret: created.secret };
+        return { ...shownWebhook(created.webhook), secret: created.secret };
       },
     }),
     operation({
@@ -112,7 +113,7 @@ export function webhookOperations(open: OpenWebhooks): Operation[] {
       params: idParameter,
       status: 200,
       answer: webhook,
-      run: async (call) => webhookItem(await named(call)),
+      run: async (call) => shownWebhook(await named(call)),
     }),
     operation({
       method: 'patch',
@@ -131,7 +132,7 @@ export function webhookOperations(open: OpenWebhooks): Operation[] {
         const { id, accountId } = await named(call);
         const { rotate_secret: rotateSecret, ...change } = call.body;
         const { webhook: changed, secret } = await webhooks.change(accountId, id, { ...change, rotateSecret });
-        return { ...webhookItem(changed), ...(secret !== undefined && { secret }) };
+        return { ...shownWebhook(changed), ...(secret !== undefined && { secret }) };
       },
     }),
     operation({
@@ -239,4 +240,8 @@ export function webhookOperations(open: OpenWebhooks): Operation[] {
 /** Whether the principal has the right to a webhook: one that gets events of no account needs the scope `operate`. */
 function sees({ scopes }: Principal, { operate }: Webhook): boolean {
   return !operate || scopes.has('operate');
+}
+
+function shownWebhook(each: Webhook) {
+  return { ...webhookItem(each), patterns: shownPatterns(each.patterns) };
 }

@@ -57,6 +57,7 @@ import { clientChecks } from './065-client-checks.ts';
 import { knownBadInUse } from './066-known-bad-in-use.ts';
 import { republished } from './067-republished.ts';
 import { adoptedCredentials } from './076-adopted-credentials.ts';
+import { webhookPatterns } from './077-webhook-patterns.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -118,4 +119,5 @@ export const migrations: readonly Migration[] = [
   ...knownBadInUse,
   ...republished,
   ...adoptedCredentials,
+  ...webhookPatterns,
 ];

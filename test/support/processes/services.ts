@@ -137,7 +137,7 @@ export async function runMariadb(
 function mariadbOptions(folder: string): string[] {
   // The server refuses to run as root without this option.
   const user = process.getuid?.() === 0 ? ['--user=root'] : [];
-  return ['--no-defaults', `--datadir=${join(folder, 'data')}`, ...user];
+  return ['--no-defaults', `--datadir=${join(folder, 'data')}`, `--tmpdir=${folder}`, ...user];
 }
 
 async function startRedis(folder: string, paths: ReadonlyMap<string, string>): Promise<Running> {

@@ -13,6 +13,7 @@ import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
 import { given } from '../../framework/links.ts';
 import { firstOf, list, Selection } from '../../framework/selection.ts';
+import { limitedTo } from '../../framework/rights.ts';
 import { facts, table } from '../../framework/table.ts';
 import { eventsText } from './event-words.ts';
 import { attemptFacts, deliveryState } from './webhook-delivery.ts';
@@ -115,6 +116,7 @@ async function webhookView(call: PageCall, result?: Html): Promise<PageView> {
             ['name', found.name],
             ['url', found.url],
             ...found.events.map((each): [string, string] => ['event', each]),
+            ...Object.entries(found.patterns ?? {}).map(([plural, some]): [string, string] => [plural, some.join(' ')]),
           ]),
           form.errors,
         );
@@ -147,6 +149,7 @@ function factsOf(found: ShownWebhook, now: number): Html {
   return html`${facts(
       ['Address', copyable(found.url)],
       ['Events', html`${eventsText(found.events)}${found.operate && 'Also those that concern no account'}`],
+      ['About', limitedTo(found.patterns)],
       ['State', webhookState(found, now)],
       ['Created', ago(found.created_at, now)],
     )}

@@ -9,6 +9,7 @@ import { may } from '../../framework/layout.ts';
 import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { choice, given } from '../../framework/links.ts';
 import { emptyText, filterForm, furtherPages, textField, type ListAddress } from '../../framework/list.ts';
+import { patternFields, patternsOf } from '../../framework/rights.ts';
 import { table } from '../../framework/table.ts';
 import { eventFields, eventsText } from './event-words.ts';
 
@@ -103,7 +104,8 @@ function newView({ principal }: PageCall, form: Form): PageView {
 
 /** The values of the fields. */
 export function webhookBody(form: URLSearchParams) {
-  return { name: form.get('name') ?? '', url: (form.get('url') ?? '').trim(), events: form.getAll('event') };
+  const patterns = patternsOf(form) ?? null;
+  return { name: form.get('name') ?? '', url: (form.get('url') ?? '').trim(), events: form.getAll('event'), patterns };
 }
 
 /** The fields of an address and of events. */
@@ -114,7 +116,7 @@ export function webhookFields(form: Form): Html {
   };
   const name = { attributes: html`maxlength="100"`, hint: 'What it is for, such as: chat of the team.' };
   return html`${form.error('form')} ${form.input('name', 'Name', name)} ${form.input('url', 'Address', address)}
-  ${eventFields(form)}`;
+  ${eventFields(form)} ${patternFields(form)}`;
 }
 
 /** The errors of the fields; other errors are thrown again. */
