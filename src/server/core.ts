@@ -171,7 +171,10 @@ export async function openCore(
   const instances = new Instances(database, folder, log, surroundings.instanceTimes);
   // A request to another machine may be in progress after its process has ended.
   const times: DeletionTimes = { ...deletionTimes, ...(!driver.isRemote && { processes: () => instances.processes }) };
-  const blobs = new BlobStore(database, driver, paths, now, { times, examine: examineWith(damage, log), disk, room });
+  // A command reads what it carries once, often beside a server.
+  const smallBytes = surroundings.command ? 4 * 2 ** 20 : undefined;
+  const examine = examineWith(damage, log);
+  const blobs = new BlobStore(database, driver, paths, now, { times, examine, disk, room, smallBytes });
   await blobs.prepare().catch(nameStorage);
   await checkPair(database, driver).catch(nameSides(config, driver));
   stack.defer(closing.part('the instance', (milliseconds) => instances.leave(milliseconds)));

@@ -46,6 +46,8 @@ interface BlobStoreOptions {
   disk?: Disk | undefined;
   /** Keeps the reserve free when hosted content is staged; without it there is no reserve. */
   room?: DiskReserve | undefined;
+  /** Most bytes of small blobs in memory. */
+  smallBytes?: number | undefined;
 }
 
 /**
@@ -74,7 +76,7 @@ export class BlobStore {
     driver: Driver,
     paths: Paths,
     now: () => number,
-    { times = deletionTimes, examine, disk = localDisk, room }: BlobStoreOptions = {},
+    { times = deletionTimes, examine, disk = localDisk, room, smallBytes }: BlobStoreOptions = {},
   ) {
     this.#database = database;
     this.#driver = driver;
@@ -82,7 +84,7 @@ export class BlobStore {
     this.#now = now;
     this.#times = times;
     this.#pending = new BlobReservations(database, now, times);
-    this.#small = new SmallBlobs(driver, times.watch);
+    this.#small = new SmallBlobs(driver, times.watch, smallBytes);
     this.#examine = examine;
     this.#examined = new Recent(maxExamined, {
       ttl: examineEvery,

@@ -3,6 +3,7 @@ import { algorithmOf, digestOf, type Digest } from '../../runtime/digest.ts';
 import { contentDamaged, contentOf, keptOverhead, ownBytes, readAll, type Content } from '../files/content.ts';
 import type { Driver } from './driver.ts';
 
+/** Bytes of all of them in memory. */
 const maxTotalBytes = 32 * 2 ** 20;
 /** The most bytes of a small blob. */
 export const maxSmallBytes = 256 * 1024;
@@ -24,15 +25,13 @@ interface Kept {
 export class SmallBlobs {
   readonly #driver: Driver;
   readonly #watch: () => number;
-  readonly #recent = new LRUCache<Digest, Kept>({
-    maxSize: maxTotalBytes,
-    sizeCalculation: ({ bytes }) => bytes.length + keptOverhead,
-  });
+  readonly #recent: LRUCache<Digest, Kept>;
 
   /** `watch` is a monotonic clock in milliseconds. */
-  constructor(driver: Driver, watch: () => number) {
+  constructor(driver: Driver, watch: () => number, maxSize: number = maxTotalBytes) {
     this.#driver = driver;
     this.#watch = watch;
+    this.#recent = new LRUCache({ maxSize, sizeCalculation: ({ bytes }) => bytes.length + keptOverhead });
   }
 
   /**
