@@ -275,7 +275,7 @@ for (const dialect of dialects) {
     t.is((await pull(2)).status, 200);
     t.is(upstream.requests().length, asked, 'more recently used content is still stored');
     t.true(await has(app, images[0]!.layer), 'hosted content stays');
-    t.deepEqual((await pull(0)).bytes, images[0]!.layer.bytes, 'evicted content is fetched again');
+    t.true((await pull(0)).bytes.equals(images[0]!.layer.bytes), 'evicted content is fetched again');
     t.true(upstream.requests().length > asked);
   });
 
@@ -311,7 +311,7 @@ for (const dialect of dialects) {
       t.is(rows.length, expected);
       if (!global) t.true(rows.every((row) => row.upstream === 'off.test'));
       const layer = await server.fetch(`/v2/off.test/app/blobs/${image.layer.digest}`);
-      t.deepEqual(Buffer.from(await layer.arrayBuffer()), image.layer.bytes);
+      t.true(image.layer.bytes.equals(Buffer.from(await layer.arrayBuffer())));
       await server.close();
     }
   });
@@ -342,7 +342,7 @@ for (const dialect of dialects) {
     );
     t.true(server.lines.some((line) => line.includes('"level":50') && line.includes(hosted.digest)));
     const response = await mirrored.fetch(`blobs/${layer.digest}`);
-    t.deepEqual(Buffer.from(await response.arrayBuffer()), layer.bytes);
+    t.true(layer.bytes.equals(Buffer.from(await response.arrayBuffer())));
     t.deepEqual(await errorOf(await app.fetch(`blobs/${hosted.digest}`)), [500, 'UNKNOWN']);
     await app.blob('hosted');
     t.is(await (await app.fetch(`blobs/${hosted.digest}`)).text(), 'hosted');

@@ -1,13 +1,14 @@
 import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createConnection, escape, type RowDataPacket } from 'mysql2/promise';
+import type { RowDataPacket } from 'mysql2/promise';
 import { openDatabase } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { migrations as known } from '../../src/database/migrations/index.ts';
 import { version } from '../../src/runtime/package.ts';
 import { createDatabase } from './processes/services.ts';
 
-// All migrations take two seconds on MySQL. A run makes them once for each kind of database, and copies the result.
+// All migrations take two seconds on MySQL. A run makes them once for each kind of database, and copies the result. The client
+// of MySQL has a hundred modules, which tests on SQLite do not load.
 
 /**
  * Writes the schemas of both kinds of database after `migrations` to `folder`. ENTREPOT_TEST_SCHEMAS names the folder with the
@@ -34,6 +35,7 @@ export async function copySchema(url: string, folder = process.env.ENTREPOT_TEST
   if (folder === undefined) return;
   if (url.startsWith('sqlite:')) return copyFile(join(folder, 'schema.db'), url.slice('sqlite:'.length));
   const statements = await readFile(join(folder, 'schema.sql'), 'utf8');
+  const { createConnection } = await import('mysql2/promise');
   const connection = await createConnection({ uri: url, multipleStatements: true });
   try {
     await connection.query(statements);
@@ -44,6 +46,7 @@ export async function copySchema(url: string, folder = process.env.ENTREPOT_TEST
 
 /** The statements that make the tables of a MySQL database, and their rows. */
 async function statementsOf(url: string): Promise<string> {
+  const { createConnection, escape } = await import('mysql2/promise');
   const connection = await createConnection(url);
   try {
     const [tables] = await connection.query<RowDataPacket[]>('SHOW TABLES');

@@ -5,6 +5,8 @@ import { folderUntilEnd } from '../folder.ts';
 import { endWithThisProcess } from './ending.ts';
 
 const main = join(import.meta.dirname, '../../../src/main.ts');
+/** As in the first line of main.ts. */
+const flags = ['--max-semi-space-size=8', '--initial-old-space-size=64'];
 
 export interface Ended {
   code: number | null;
@@ -91,9 +93,9 @@ export class CommandLine {
   }
 
   #start(words: string[], settings: Record<string, string>, program = main): ChildProcess {
-    const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('ENTREPOT_'));
+    const kept = Object.entries(process.env).filter(([name]) => !/^(ENTREPOT_|NODE_COMPILE_CACHE$)/.test(name));
     const env = { ...Object.fromEntries(kept), ENTREPOT_DATA: this.data, ...this.#settings, ...settings };
-    return spawn(process.execPath, [program, ...words], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+    return spawn(process.execPath, [...flags, program, ...words], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   }
 }
 

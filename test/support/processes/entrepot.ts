@@ -38,7 +38,7 @@ export async function startEntrepot(folder: string, settings: Record<string, str
   const port = await freePort();
   const env: NodeJS.ProcessEnv = {
     PATH: process.env.PATH,
-    NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE,
+    TMPDIR: process.env.TMPDIR,
     ENTREPOT_HOST: '127.0.0.1',
     ENTREPOT_PORT: `${port}`,
     ENTREPOT_DATA: data,

@@ -6,7 +6,6 @@ import { connect, createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createConnection } from 'mysql2/promise';
 
 // Private database and cache servers for tests. `scripts/test.ts` starts one of each for a whole run. Each test file
 // gets its own database from `createDatabase`.
@@ -219,6 +218,8 @@ async function kill(child: ChildProcess): Promise<void> {
 }
 
 async function statement(server: string, sql: string): Promise<void> {
+  // Tests on SQLite do not load it.
+  const { createConnection } = await import('mysql2/promise');
   const connection = await createConnection({ uri: server, connectTimeout: 10_000 });
   try {
     await connection.query(sql);
