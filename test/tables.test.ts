@@ -69,6 +69,8 @@ const owners: Record<string, string> = {
   client_check_requests: 'usage',
   mirrored_downloads: 'usage',
   history: 'history',
+  permanence: 'permanence',
+  deleted_items: 'permanence',
   events: 'events',
   event_positions: 'events',
   webhooks: 'webhooks',

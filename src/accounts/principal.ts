@@ -9,9 +9,9 @@ export type Scope = (typeof scopes)[number];
 export const scopeTexts: Readonly<Record<Scope, string>> = {
   read: 'list and download packages and images; read account and usage',
   write: 'push packages and images; relist and deprecate versions',
-  delete: 'unlist and delete versions; delete tags, manifests and blobs',
+  delete: 'unlist and delete versions; delete tags, manifests and blobs; list and restore what was deleted',
   admin:
-    'manage tokens, rules for identity tokens, webhooks, sessions of the console, imports from other servers, claims of names and the policy of the account; read the audit of the account, which token uses what, and whose requests policies refuse; check whether clients use this server',
+    'manage tokens, rules for identity tokens, webhooks, sessions of the console, imports from other servers, claims of names, the policy of the account, what is frozen and kept; delete for good; read the audit of the account, which token uses what, and whose requests policies refuse; check whether clients use this server',
   operate:
     'what concerns all accounts: jobs, prefetches, bundles, upstreams, instances, the policy, the audit and the metrics of all; with "delete", drop mirrored versions and tags',
 };

@@ -32,6 +32,10 @@ import type { HeldReferences } from '../policy/held.ts';
 import { heldOperations } from './policy/held.ts';
 import { policyOperations } from './policy/policy.ts';
 import { waiverOperations, type WaiverOperationParts } from './policy/waivers.ts';
+import type { DeletedItems } from '../permanence/deleted.ts';
+import type { Permanence } from '../permanence/permanence.ts';
+import { deletedOperations } from './permanence/deleted.ts';
+import { permanenceOperations } from './permanence/permanence.ts';
 import { publisherOperations, type PublisherParts } from './publishers/publishers.ts';
 import { sessionOperations } from './account/sessions.ts';
 import { searchOperations, type SearchSource } from './content/search.ts';
@@ -67,6 +71,10 @@ interface OperationParts
   imports: ImportRuns;
   policies: Policies;
   held: HeldReferences;
+  permanence: Permanence;
+  deleted: DeletedItems;
+  /** How long a deletion can be undone; milliseconds. */
+  deletedFor: number;
   /** Operations of the protocols. */
   operations: readonly Operation[];
   searches: readonly SearchSource[];
@@ -94,6 +102,8 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...sessionOperations(parts.sessions),
     ...accountOperations(parts),
     ...storageOperations(parts),
+    ...permanenceOperations(parts.permanence),
+    ...deletedOperations(parts.deleted, parts.deletedFor),
     ...auditOperations(parts),
     ...failedRequestOperations(parts.failures, parts.tokens, (id) => parts.accounts.nameOf(id)),
     ...jobOperations(parts.jobs),

@@ -36,6 +36,15 @@ export const retention = z
       .prefault({}),
     protect: patterns
       .default([])
-      .describe('Package IDs, `id:version` pairs and repository names that retention never deletes'),
+      .describe(
+        'What retention never deletes, in all accounts: package IDs, `id:version` pairs, image repositories and `name:tag` pairs',
+      ),
   })
   .prefault({});
+
+/** The setting `deletedFor`: how long deleted hosted content can be restored. */
+export const deletedFor = duration
+  .optional()
+  .describe(
+    'Keep deleted versions, tags and images for this long, so that they can be restored; 7d by default, and 0s in an installation that is older than this setting',
+  );

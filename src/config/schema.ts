@@ -9,7 +9,7 @@ import { limits } from './limits.ts';
 import { data, database, redis } from './place.ts';
 import { checkStorageSettings, storage } from './storage.ts';
 import { predecessors } from './predecessors.ts';
-import { retention } from './retention.ts';
+import { deletedFor, retention } from './retention.ts';
 import { duration, schedule, sizeSetting, whole } from './units.ts';
 import { hasNoUser, publicUpstreams, upstreams } from './upstreams.ts';
 
@@ -235,6 +235,7 @@ export const schema = z.strictObject({
     })
     .prefault({}),
   retention,
+  deletedFor,
   gc: z
     .strictObject({
       grace: duration.prefault('24h').describe('Keep unreferenced bytes for this long after they were stored'),

@@ -8,6 +8,7 @@ import type { Entries, EntryKey } from '../mirror/store/entries.ts';
 import type { ListedKinds } from '../mirror/store/entry-kinds.ts';
 import { UsedEntries } from '../mirror/store/used-entries.ts';
 import { evict } from '../mirror/store/eviction.ts';
+import type { DeletedItems } from '../permanence/deleted.ts';
 import type { Collector } from '../storage/upkeep/collector.ts';
 import { logDamage, type Damage } from '../storage/blobs/damage.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
@@ -44,6 +45,7 @@ interface TableParts {
   entries: Entries;
   protocols: readonly JobParts[];
   collector: Collector;
+  deleted: DeletedItems;
   driver: Driver;
   scrubber: Scrubber;
   stored: StorageMeter;
@@ -149,6 +151,7 @@ async function collectGarbage(parts: TableParts, work: Work): Promise<Counts> {
   const now = parts.deletionTime();
   const before = now - config.gc.grace;
   const pendingBefore = Math.min(before, now - maxPut);
+  const { ended: deleted_items } = await parts.deleted.end(now, work);
   const collected = await collectBefore(parts, work, before, pendingBefore);
   if (work.dryRun) {
     const unused = await collectBefore(parts, work, Number.MAX_SAFE_INTEGER);
@@ -161,7 +164,7 @@ async function collectGarbage(parts: TableParts, work: Work): Promise<Counts> {
   }
   const bounds = { before: now - quarantineAge, maxBytes: quarantineBytes, dryRun: work.dryRun };
   const { blobs: quarantined, bytes: quarantined_bytes } = await driver.shrinkQuarantine(bounds);
-  return { ...collected, quarantined, quarantined_bytes };
+  return { deleted_items, ...collected, quarantined, quarantined_bytes };
 }
 
 /** Deletes what is unused and older than these times; milliseconds since 1970 UTC. */

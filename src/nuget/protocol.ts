@@ -10,11 +10,12 @@ import type { Counts } from '../jobs/runs.ts';
 import { Admission, noJudge } from '../mirror/policy/admission.ts';
 import type { MirrorReader } from '../mirror/stored-only.ts';
 import { AccountViews } from '../mirror/policy/account-views.ts';
-import { matcher, UpstreamPolicy, type NameStory } from '../mirror/policy/upstream-policy.ts';
+import { UpstreamPolicy, type NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { OpenProtocol, PrivateNames, Protocol, Web } from '../server/protocol.ts';
 import { baseOf } from '../upstream/configured.ts';
 import { carriedPackages } from './hosted/carried.ts';
 import { claimedAmong, packageClaims } from './hosted/claims.ts';
+import { deletedVersions } from './hosted/deletion.ts';
 import { addDownloads } from './hosted/downloads.ts';
 import type { FeedContext } from './hosted/feed-context.ts';
 import { packageReferences, packageRowBytes } from './hosted/references.ts';
@@ -98,7 +99,7 @@ export class PackageFeed implements OpenProtocol {
     const { limits, reserved, merge } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
-    this.#context = { database, blobs, limits, now };
+    this.#context = { database, blobs, limits, now, deletedFor: core.deletedFor };
     this.reindexing = new Reindexing(database);
     const policyOf = (account?: string) =>
       new UpstreamPolicy(ours, account, reserved[pluralOf(this.kind)] ?? [], merge.packages);
@@ -203,6 +204,10 @@ export class PackageFeed implements OpenProtocol {
     return packageClaims(database, now);
   }
 
+  get deleted() {
+    return deletedVersions(this.#context);
+  }
+
   get stored() {
     return storedLists(this.#core.database, this.#storedViews, this.views);
   }
@@ -225,16 +230,11 @@ export class PackageFeed implements OpenProtocol {
   }
 
   async retain(work: Work): Promise<Counts> {
-    const { config, database, now } = this.#core;
+    const { config, database, deletedFor, now } = this.#core;
     const { packages, protect } = config.retention;
-    if (packages.keepVersions === undefined) return {};
-    const isProtected = matcher(protect);
-    return retainPackages(database, {
-      ...work,
-      now: now(),
-      keepVersions: packages.keepVersions,
-      isProtected: (id, version) => isProtected(id) || isProtected(`${id}:${version}`),
-    });
+    const { keepVersions } = packages;
+    if (keepVersions === undefined) return {};
+    return retainPackages(database, { ...work, now: now(), keepVersions, protect, deletedFor });
   }
 
   prefetch(...asked: Parameters<OpenProtocol['prefetch']>): Promise<void> {

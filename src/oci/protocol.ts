@@ -23,6 +23,7 @@ import type { Quota } from '../usage/quota.ts';
 import { dropAbandonedBlobs } from './hosted/abandoned-blobs.ts';
 import { carriedImages } from './hosted/carried.ts';
 import { imageClaims } from './hosted/claims.ts';
+import { deletedImages } from './hosted/deleted-images.ts';
 import { imageOperations } from './operations/detail-operations.ts';
 import { describeImageEntry, imageEntries } from './mirrored/image-entries.ts';
 import { ImageMirror } from './mirrored/image-mirror.ts';
@@ -84,9 +85,8 @@ export class ContainerRegistry implements OpenProtocol {
     const { limits, reserved } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
-    this.images = new Images(database, blobs, config, now, instances.folder, (...pushed) =>
-      gate.examinePush(...pushed),
-    );
+    const examine: Images['examine'] = (...pushed) => gate.examinePush(...pushed);
+    this.images = new Images(database, blobs, config, now, instances.folder, examine, core.deletedFor);
     this.#mirrorsWith = (admitting, reader) =>
       new AccountViews(
         ours,
@@ -178,6 +178,10 @@ export class ContainerRegistry implements OpenProtocol {
     return imageClaims(database, now);
   }
 
+  get deleted() {
+    return deletedImages(this.#core.now);
+  }
+
   get stored() {
     return storedTags(this.#core.database, this.#mirrors);
   }
@@ -214,9 +218,9 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   async retain(work: Work): Promise<Counts> {
-    const { config, database, accounts, deletionTime } = this.#core;
+    const { config, database, accounts, deletedFor, deletionTime } = this.#core;
     const { containers, protect } = config.retention;
-    const common = { ...work, now: deletionTime(), isProtected: matcher(protect) };
+    const common = { ...work, now: deletionTime(), protect, deletedFor };
     const counts: Counts = {};
     if (containers.tags.length > 0) {
       const names = new Map((await accounts.list()).map(({ id, name }) => [id, name]));

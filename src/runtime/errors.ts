@@ -10,6 +10,8 @@ export const errorNames = [
   'NotFound',
   'Invalid',
   'AlreadyExists',
+  'TagFrozen',
+  'Kept',
   'TooLarge',
   'DigestMismatch',
   'DigestInvalid',

@@ -54,6 +54,7 @@ import { Releases } from '../policy/releases.ts';
 import { Policies } from '../policy/policies.ts';
 import { WaivedNames } from '../policy/waived-names.ts';
 import { Waivers } from '../policy/waivers.ts';
+import { deletionWindow, Permanence } from '../permanence/permanence.ts';
 import { openUpstreams, readProxies } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { SubjectKind } from '../usage/counters.ts';
@@ -113,6 +114,9 @@ export interface Core {
   readonly deletionTime: () => number;
   /** How unfinished deletions of bytes are taken over. */
   readonly deletions: DeletionTimes;
+  /** How long a deletion of hosted content can be undone; milliseconds. */
+  readonly deletedFor: number;
+  readonly permanence: Permanence;
   /** Bounds the time for closing each part. */
   readonly closing: Closing;
   readonly cache: Cache;
@@ -258,6 +262,8 @@ export async function openCore(
     now,
     deletionTime: watch ? deletionClock(now, watch) : now,
     deletions: times,
+    deletedFor: await deletionWindow(database, config.deletedFor),
+    permanence: new Permanence(database, now),
     closing,
     cache,
     database,

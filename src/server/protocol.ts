@@ -23,6 +23,7 @@ import type { RangeReader } from '../policy/compile.ts';
 import type { Importable } from '../import/item.ts';
 import type { Exportable } from '../import/target.ts';
 import type { PlainEntry, PlainOptions, PlainSource } from '../prefetch/plain.ts';
+import type { DeletedContents } from '../permanence/deleted.ts';
 import type { Prefetchable } from '../prefetch/prefetch.ts';
 import type { ItemMeaning, PrefetchItem } from '../prefetch/item.ts';
 import type { ProtocolInputs } from '../prefetch/inputs.ts';
@@ -78,6 +79,8 @@ export interface OpenProtocol extends Prefetchable, JobParts {
   /** What a search in `/v1` reads. */
   readonly searches: readonly SearchSource[];
   readonly claims: EmptyClaims;
+  /** How its deleted hosted content comes back, if that can be undone. */
+  readonly deleted?: DeletedContents;
   /** Warnings about its hosted packages, if it has them. */
   readonly notices?: HostedNotices;
   /** Bytes of an account's unfinished uploads. */

@@ -48,6 +48,7 @@ import { FilesWithoutRow } from '../storage/upkeep/files-without-row.ts';
 import { References } from '../storage/blobs/references.ts';
 import { Scrubber } from '../storage/upkeep/scrub.ts';
 import { Paths } from '../storage/files/paths.ts';
+import { DeletedItems } from '../permanence/deleted.ts';
 import { Takeover } from '../takeover/takeover.ts';
 import { AllAccountsUse } from '../usage/all-accounts.ts';
 import type { Quota } from '../usage/quota.ts';
@@ -77,6 +78,7 @@ export interface Installation extends AsyncDisposable {
   readonly takeover: Takeover;
   readonly jobs: Jobs;
   readonly filesWithoutRow: FilesWithoutRow;
+  readonly deleted: DeletedItems;
   readonly references: References;
   readonly webhooks: OpenWebhooks;
 }
@@ -108,6 +110,8 @@ export async function openInstallation(
     quota: openQuota({ core, protocols: opened, stored }),
   });
   stack.defer(core.closing.part('the predecessors', () => takeover.close()));
+  const contents = new Map(opened.flatMap(({ kind, deleted: each }) => (each ? [[kind, each] as const] : [])));
+  const deleted = new DeletedItems(database, contents, now);
   const table = jobTable({
     config,
     database,
@@ -119,6 +123,7 @@ export async function openInstallation(
     stored,
     events: core.events,
     deliveredTo: () => webhooks.cursor(),
+    deleted,
     listRefresh: core.listRefresh,
     waivers: core.waivers,
     takeover: (work) => takeover.walk(work),
@@ -146,6 +151,7 @@ export async function openInstallation(
     filesWithoutRow,
     references,
     webhooks,
+    deleted,
   };
   return { ...parts, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
@@ -305,7 +311,7 @@ export async function startServer(
 
 /** The mounts of all protocols and of `/v1`. */
 function mountAll(
-  { core, protocols: opened, stored, held, takeover, jobs, webhooks }: Installation,
+  { core, protocols: opened, stored, held, takeover, jobs, webhooks, deleted }: Installation,
   authenticator: Authenticator,
   quota: Quota,
   {
@@ -334,6 +340,7 @@ function mountAll(
     operations: opened.flatMap((each) => each.operations),
     searches: opened.flatMap((each) => each.searches),
     claims: opened,
+    deleted,
     protocols: opened,
     held,
     mirror: config.mirror,

@@ -7,7 +7,7 @@ import { createRule, exchange, fromRepository, sendJson, startPair, type Json } 
 import { auditOf } from '../support/audit.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
-import { databaseOf, eventsOf, tokenOf } from '../support/inside.ts';
+import { databaseOf, eventsOf, noteDeletedTag, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { allowLoopback, createWebhook } from '../support/receiver.ts';
 import { TestRepository } from '../support/registry.ts';
@@ -122,7 +122,19 @@ test('every operation of /v1 that changes something records an event of its clie
   const statement = writeRevocation('0'.repeat(64), readSigningKey(offline.privateKey, 'offline'));
   const nupkg = new Blob([new Uint8Array(await makeNupkg({ id: 'Formed' }))]);
 
+  // They are deleted tags, because this server keeps nothing that is deleted.
+  const deletions: number[] = [];
+  for (const reference of ['back', 'gone'])
+    deletions.push(await noteDeletedTag(server, { name: 'app', reference, digest }));
+
   const changes: [string, EventType, () => Promise<unknown>][] = [
+    ['POST /deleted/{id}/restore', 'tag.restored', () => call('POST', `/deleted/${deletions[0]}/restore`)],
+    ['DELETE /deleted/{id}', 'tag.purged', () => call('DELETE', `/deleted/${deletions[1]}?reason=wrong`)],
+    [
+      'PUT /account/permanence',
+      'permanence.changed',
+      () => call('PUT', '/account/permanence', { keep: { packages: ['None.*'] } }),
+    ],
     [
       'POST /packages',
       'package.published',

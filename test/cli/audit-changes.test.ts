@@ -10,8 +10,8 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
-import { eventsOf } from '../support/inside.ts';
-import { digestOf } from '../support/registry.ts';
+import { eventsOf, noteDeletedTag } from '../support/inside.ts';
+import { digestOf, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 
 /** Commands that change nothing of an installation, whose change is no event of it, or whose events other tests see. */
@@ -23,6 +23,7 @@ const without = new Map([
   ['storage copy', 'writes only to the other storage'],
   ['doctor', 'only reads'],
   ['explain', 'only reads'],
+  ['permanence show', 'only reads'],
   ['policy show', 'only reads'],
   ['policy held', 'only reads'],
   ['policy seed', 'its events of waivers are tested with upstreams that answer'],
@@ -80,6 +81,10 @@ for (const dialect of dialects) {
     const longAgo = new Date('2026-01-01');
     await utimes(join(folder, digest), longAgo, longAgo);
 
+    const { digest: image } = await new TestRepository(server, 'app').image('v1');
+    const deletions: number[] = [];
+    for (const reference of ['back', 'gone'])
+      deletions.push(await noteDeletedTag(server, { name: 'app', reference, digest: image }));
     const policy = join(data, 'policy.yaml');
     await writeFile(policy, 'minimumAge: { packages: 3d }\n');
 
@@ -117,6 +122,9 @@ for (const dialect of dialects) {
       ['webhook change', 'webhook.updated', () => [id, '--disable']],
       ['webhook redeliver', 'webhook.redelivered', () => [id, '--since', '1d']],
       ['webhook delete', 'webhook.deleted', () => [id]],
+      ['permanence set', 'permanence.changed', () => ['--keep-packages', 'None.*']],
+      ['deleted restore', 'tag.restored', () => [String(deletions[0])]],
+      ['deleted purge', 'tag.purged', () => [String(deletions[1]), '--reason', 'wrong']],
       ['policy apply', 'policy.changed', () => [policy]],
       ['policy suspend', 'policy.suspended', () => ['--for', '1h']],
       ['policy resume', 'policy.resumed', () => []],

@@ -46,6 +46,7 @@ const unknown = new Set([
   'DELETE /v1/bundles/keys/{id}',
   'GET /v1/waivers/{id}',
   'DELETE /v1/waivers/{id}',
+  'DELETE /v1/deleted/{id}',
 ]);
 
 /** What only a person may do. */
@@ -141,7 +142,8 @@ async function operations(server: TestServer, names: typeof large): Promise<Reco
           path: `${filledPath}?${has('limit') ? 'limit=200' : ''}${has('q') ? '&q=a' : ''}${['/explain', '/uses'].includes(path) ? '&kind=package&name=a' : ''}${path === '/account/usage' ? '&group_by=package' : ''}`,
         };
       } else if (method === 'delete') {
-        found[name] = { method: 'DELETE', path: filledPath + (path.endsWith('/deprecations') ? '?versions=all' : '') };
+        const query = path.endsWith('/deprecations') ? '?versions=all' : path === '/deleted/{id}' ? '?reason=x' : '';
+        found[name] = { method: 'DELETE', path: filledPath + query };
       } else {
         for (const [kind, body] of Object.entries(bodies))
           found[`${name}, ${kind}`] = {
@@ -228,6 +230,8 @@ const pages = [
   '/console/mirror',
   '/console/jobs',
   '/console/publishers',
+  '/console/deleted',
+  '/console/permanence',
   '/console/claims',
   '/console/policy',
   '/console/waivers',

@@ -68,15 +68,27 @@ export const nuget = [
   ),
 
   ...mutantsOf(
-    'src/nuget/hosted/publish.ts',
-    ['test/nuget/feed/push.test.ts'],
+    'src/nuget/hosted/deletion.ts',
+    ['test/permanence/undelete.test.ts'],
     [
       [
         'a deleted version still takes room',
-        'size_bytes = size_bytes - (',
-        'size_bytes = size_bytes - 0 * (',
+        'size_bytes = size_bytes - ?',
+        'size_bytes = size_bytes - 0 * ?',
         'test/nuget/feed/accounts.test.ts',
       ],
+      [
+        'other bytes replace a deleted version',
+        'if (deleted.digest !== files.digests.nupkg)',
+        "if (deleted.digest === '')",
+      ],
+      ['a kept version is deleted', 'if (guard.keepsVersion(', 'if (!guard && (', 'test/permanence/rules.test.ts'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/hosted/publish.ts',
+    ['test/nuget/feed/push.test.ts'],
+    [
       [
         'an unlisted version stays listed',
         'const value = listed ? 1 : 0;',

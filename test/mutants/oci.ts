@@ -194,6 +194,16 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
+    'src/oci/hosted/kept-images.ts',
+    ['test/permanence/rules.test.ts'],
+    [['a part of a kept image is deleted', 'for (const parent of parents) seen.add(parent.digest);', '']],
+  ),
+  ...mutantsOf(
+    'src/oci/hosted/abandoned-blobs.ts',
+    ['test/permanence/undelete.test.ts'],
+    [['the layers of a deleted image are dropped', 'IN (rb.repository_id, -rb.repository_id)', '= rb.repository_id']],
+  ),
+  ...mutantsOf(
     'src/oci/hosted/tags.ts',
     ['test/oci/http/counts.test.ts'],
     [

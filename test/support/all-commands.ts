@@ -13,6 +13,8 @@ export const needed = (folder: string): Record<string, string> => ({
   'publisher create': '--name x --issuer x --claim a=b',
   'publisher delete': 'x',
   'claim release': 'x --kind package',
+  'deleted restore': '1',
+  'deleted purge': '1 --reason x',
   deprecate: 'My.Package --all --reason Legacy',
   'advisory create': 'My.Package --affected 1.0.0 --severity high --url https://example.test/7',
   'advisory delete': 'x',

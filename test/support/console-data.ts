@@ -150,6 +150,7 @@ export async function startWithData(t: Test, { days, now, settings }: DataOption
       { name: 'ghcr.io', kind: 'registry', url: broken.url.href, allowPrivateNetwork: true, timeout: '2s' },
     ],
     retention: { packages: { keepVersions: 5 } },
+    deletedFor: '90d',
     prefetch: { files: ['/etc/entrepot/images.txt'] },
     ...extraSettings,
     ...settings,

@@ -11,6 +11,7 @@ import { StoredDeprecations } from '../../src/nuget/upstream/stored-deprecations
 import type { UpstreamVulnerabilities } from '../../src/nuget/upstream/upstream-vulnerabilities.ts';
 import { PackageFeed } from '../../src/nuget/protocol.ts';
 import { ContainerRegistry } from '../../src/oci/protocol.ts';
+import { noteDeleted } from '../../src/permanence/deleted.ts';
 import { allAccounts } from '../../src/policy/policies.ts';
 import type { Upstream } from '../../src/upstream/upstream.ts';
 import type { TestServer } from './server.ts';
@@ -67,6 +68,15 @@ export async function tokenOf(server: Server, scopes: readonly string[], account
 /** The row id of the account `default`. */
 export function defaultAccountOf(server: Server): number {
   return coreOf(server).defaultAccount.id;
+}
+
+/** A deleted tag of the account `default` that can be restored; resolves to the number of the deletion. */
+export function noteDeletedTag(
+  server: Server,
+  tag: { name: string; reference: string; digest: string },
+): Promise<number> {
+  const what = { ...tag, accountId: defaultAccountOf(server), kind: 'container', type: 'tag', size: 0 } as const;
+  return databaseOf(server).transaction((tx) => noteDeleted(tx, what, { now: Date.now(), deletedFor: 86_400_000 }));
 }
 
 /** Runs a job at once, as `entrepot jobs run` does. */

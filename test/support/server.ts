@@ -71,6 +71,8 @@ export async function startTestServer(
     bootstrapToken: token,
     upstreams: [],
     jobs: noJobs,
+    // Tests of deletions look at what is left. test/permanence has the window of new installations.
+    deletedFor: '0s',
     ...settings,
     data,
     server,

@@ -11,6 +11,8 @@ const statuses: Record<ErrorName, number> = {
   NotFound: 404,
   Invalid: 400,
   AlreadyExists: 409,
+  TagFrozen: 409,
+  Kept: 409,
   TooLarge: 413,
   DigestMismatch: 400,
   DigestInvalid: 400,

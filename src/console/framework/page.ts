@@ -107,6 +107,8 @@ export const sections = [
       { title: 'Vulnerable and deprecated', path: '/console/vulnerable', actions: ['read'] },
       { title: 'Upload', path: '/console/upload', actions: ['write'] },
       { title: 'Imports', path: '/console/imports', actions: ['admin'] },
+      { title: 'Deleted', path: '/console/deleted', actions: ['delete'] },
+      { title: 'Freeze and keep', path: '/console/permanence', actions: ['account'] },
       { title: 'Claims', path: '/console/claims', actions: ['admin'] },
       { title: 'Policy', path: '/console/policy', actions: ['admin', 'operate'] },
       { title: 'Waivers', path: '/console/waivers', actions: ['account'] },
@@ -117,7 +119,11 @@ export const sections = [
     title: 'Images',
     path: '/console/images',
     actions: ['read'],
-    pages: [{ title: 'Claims', path: '/console/claims', actions: ['admin'] }],
+    pages: [
+      { title: 'Deleted', path: '/console/deleted', actions: ['delete'] },
+      { title: 'Freeze and keep', path: '/console/permanence', actions: ['account'] },
+      { title: 'Claims', path: '/console/claims', actions: ['admin'] },
+    ],
   },
   {
     key: 'mirror',

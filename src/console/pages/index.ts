@@ -29,6 +29,8 @@ import { storagePage } from './account/storage.ts';
 import { usagePage } from './account/usage.ts';
 import { explainPage } from './mirror/explain.ts';
 import { failedRequestsPage } from './mirror/failed-requests.ts';
+import { deletedPage, purgePage } from './permanence/deleted.ts';
+import { permanencePage } from './permanence/permanence.ts';
 import { newWaiverPage, waiverPage, waiversPage } from './mirror/waivers.ts';
 import { bundleImportPage, bundleSegmentsPage } from './mirror/bundle-import.ts';
 import { bundlePage, newBundlePage } from './mirror/bundle.ts';
@@ -56,6 +58,9 @@ export const pages: readonly Page[] = [
   imagePage,
   imageDeletePage,
   imageDigestPage,
+  deletedPage,
+  purgePage,
+  permanencePage,
   claimsPage,
   policyPage,
   waiversPage,

@@ -58,6 +58,8 @@ import { knownBadInUse } from './066-known-bad-in-use.ts';
 import { republished } from './067-republished.ts';
 import { adoptedCredentials } from './076-adopted-credentials.ts';
 import { webhookPatterns } from './077-webhook-patterns.ts';
+import { permanenceMigrations } from './070-permanence.ts';
+import { deletedMigrations } from './071-deleted.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -120,4 +122,6 @@ export const migrations: readonly Migration[] = [
   ...republished,
   ...adoptedCredentials,
   ...webhookPatterns,
+  ...permanenceMigrations,
+  ...deletedMigrations,
 ];

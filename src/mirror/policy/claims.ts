@@ -10,7 +10,7 @@ export interface EmptyClaim {
 }
 
 /** Why a claim cannot be released. */
-export type ClaimObstacle = 'in use' | 'unclaimed';
+export type ClaimObstacle = 'in use' | 'unclaimed' | 'deleted';
 
 /** The accounts' claims on names of one kind that have no hosted content any more. */
 export interface EmptyClaims {
@@ -27,7 +27,13 @@ export async function releaseClaim(kind: string, claims: EmptyClaims, accountId:
   const obstacle = await claims.release(accountId, name);
   const named = `${kind} "${name.slice(0, 255)}"`;
   if (obstacle === 'unclaimed') throw new DomainError('NotFound', `This account claims no ${named}.`);
-  if (obstacle !== 'in use') return;
+  if (obstacle === 'deleted') {
+    throw new DomainError(
+      'Invalid',
+      `The ${named} has deleted ${claims.contents} that can be restored. Delete them for good first (/v1/deleted), then release the name.`,
+    );
+  }
+  if (obstacle === undefined) return;
   throw new DomainError(
     'Invalid',
     `The ${named} still has ${claims.contents}. Delete them first, then release the name.`,

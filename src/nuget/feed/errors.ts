@@ -12,6 +12,7 @@ const statuses: Partial<Record<ErrorName, number>> = {
   PackageInvalid: 400,
   Aborted: 400,
   AlreadyExists: 409,
+  Kept: 409,
   TooLarge: 413,
   QuotaExceeded: 413,
   StorageFull: 507,

@@ -37,7 +37,7 @@ function addPackagePublish(router: Router, answering: Answering, parts: FeedPart
   router.delete(
     '/push/:id/:version',
     answering('delete', async ({ response, accountId, path }) => {
-      await setListed(feed, accountId, path['id']!, path['version']!, false);
+      await setListed(feed, accountId, path['id']!, path['version']!, false, true);
       response.writeHead(204).end();
     }),
   );

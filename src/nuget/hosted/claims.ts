@@ -47,6 +47,7 @@ function release(database: Database, accountId: number, id: string, now: number)
       values,
     );
     if (!found) return 'unclaimed';
+    if (await tx.get('SELECT id FROM package_versions WHERE package_row = ? LIMIT 1', [-found.id])) return 'deleted';
     const gone = 'DELETE FROM packages WHERE account_id = ? AND package_key = ? AND version_count = 0';
     if ((await tx.run(gone, values)) === 0) return 'in use';
     await removeAdvisories(tx, accountId, found.id, now);

@@ -12,4 +12,6 @@ export interface FeedContext {
   readonly limits: Config['limits'];
   /** Milliseconds since 1970 UTC. */
   readonly now: () => number;
+  /** How long a deletion can be undone; milliseconds. */
+  readonly deletedFor: number;
 }

@@ -10,7 +10,7 @@ import { bytesOfMetadata, metadataOf, type VersionMetadata } from '../format/met
 import { readNupkg, type Nupkg } from '../format/nupkg.ts';
 import { importedText } from './imported.ts';
 import { keyOfVersion, lockPackage, lockVersion, packageKey, refreshPackage } from './packages.ts';
-import { bytesOfSymbols } from './symbol-packages.ts';
+import { refuseKeptVersion, restoredByPush } from './deletion.ts';
 import { lowestStanding, standingOf } from '../format/terms.ts';
 import { movePackage, type IndexedPackage } from './term-index.ts';
 import { fullString, isPrerelease, normalize, sortKey, versionKey } from '../format/version.ts';
@@ -107,6 +107,7 @@ export async function writeVersion(
   const version = normalize(files.version);
   const { row, knownAs, isNew, versions } = await claim(tx, accountId, id, now);
   const values = [row, versionKey(files.version)];
+  const subject = { kind: 'package', name: id, reference: version } as const;
   const existing = await tx.get<{ nupkg_digest: Digest }>(
     'SELECT nupkg_digest FROM package_versions WHERE package_row = ? AND version_key = ?',
     values,
@@ -115,6 +116,9 @@ export async function writeVersion(
     return { id, version, replaces: undefined, warnings: [repaired] };
   }
   if (existing) throw alreadyExists(files);
+  if (await restoredByPush(tx, { packageRow: row, subject, files }, now)) {
+    return { id, version, replaces: undefined, warnings: [restoredWarning] };
+  }
   if (versions >= maxVersions) throw tooManyVersions(id);
   await insertVersion(tx, row, files, now, earlier);
   const deprecated = earlier?.deprecation ? 1 : 0;
@@ -127,7 +131,6 @@ export async function writeVersion(
   await refreshPackage(tx, row, now);
   if (earlier) await countEarlier(tx, row, earlier.downloads);
   const replaces = isNew ? mirroredFrom : undefined;
-  const subject = { kind: 'package', name: id, reference: version } as const;
   const details = {
     size_bytes: size,
     ...(replaces !== undefined && { taken_over_from: replaces }),
@@ -247,16 +250,21 @@ async function countEarlier(tx: Transaction, packageRow: number, downloads: numb
   await movePackage(tx, row, standingOf(row.download_count));
 }
 
-/** Hides a version from search and newer clients (`listed` false), or shows it again. Throws `NotFound`. */
+/**
+ * Hides a version from search and newer clients (`listed` false), or shows it again. Throws `NotFound`, and `Kept` for a client that
+ * asks for a deletion of a version that cannot be deleted.
+ */
 export async function setListed(
   { database, now }: FeedContext,
   accountId: number,
   id: string,
   version: string,
   listed: boolean,
+  isDeletion = false,
 ): Promise<void> {
   await database.transaction(async (tx) => {
     const { packageRow, versionRow, subject } = await lockVersion(tx, accountId, id, version);
+    if (isDeletion) await refuseKeptVersion(tx, accountId, subject);
     const value = listed ? 1 : 0;
     const sql = 'UPDATE package_versions SET listed = ? WHERE id = ? AND listed <> ?';
     const isChanged = (await tx.run(sql, [value, versionRow, value])) > 0;
@@ -264,34 +272,6 @@ export async function setListed(
     const type = listed ? 'package.relisted' : 'package.unlisted';
     if (isChanged) await recordEvent(tx, { type, accountId, subject }, now());
   });
-}
-
-/** Deletes a version permanently. The account keeps its claim on the id. Throws `NotFound`. */
-export async function deleteVersion(
-  { database, now }: FeedContext,
-  accountId: number,
-  id: string,
-  version: string,
-): Promise<void> {
-  await database.transaction(async (tx) => {
-    const { packageRow, versionRow, subject } = await lockVersion(tx, accountId, id, version);
-    await removeVersion(tx, packageRow, versionRow);
-    await refreshPackage(tx, packageRow, now());
-    await recordEvent(tx, { type: 'package.deleted', accountId, subject }, now());
-  });
-}
-
-/** Deletes a version. The caller has locked the package, and calls `refreshPackage` after the last deletion. */
-export async function removeVersion(tx: Transaction, packageRow: number, versionRow: number): Promise<void> {
-  await tx.run(
-    `UPDATE packages SET version_count = version_count - 1,
-         size_bytes = size_bytes - (SELECT size_bytes FROM package_versions WHERE id = ?),
-         metadata_bytes = metadata_bytes - (SELECT metadata_bytes FROM package_versions WHERE id = ?) - ? WHERE id = ?`,
-    [versionRow, versionRow, await bytesOfSymbols(tx, versionRow), packageRow],
-  );
-  await tx.run('DELETE FROM package_symbols WHERE version_row = ?', [versionRow]);
-  await tx.run('DELETE FROM package_blobs WHERE version_row = ?', [versionRow]);
-  await tx.run('DELETE FROM package_versions WHERE id = ?', [versionRow]);
 }
 
 /** The package's row, created if the account does not claim the id yet, and locked. */
@@ -348,6 +328,7 @@ async function refuseExisting(
   throw alreadyExists(nupkg);
 }
 
+const restoredWarning = 'This version was deleted. This push has restored it as it was.';
 const repaired = 'Files of this version were damaged in the storage. This push has repaired them.';
 
 function tooManyVersions(id: string): DomainError {

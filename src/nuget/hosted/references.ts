@@ -2,20 +2,20 @@ import type { Database } from '../../database/database.ts';
 import type { BlobReferences } from '../../storage/blobs/references.ts';
 import { sumByPage, type RowBytes } from '../../usage/row-bytes.ts';
 
-/** The blobs of hosted packages: their files, symbols among them. */
+/** The blobs of hosted packages: their files, symbols among them. Deleted versions that can be restored need theirs, too. */
 export const packageReferences: BlobReferences = {
   origin: 'hosted',
   tables: ['package_blobs'],
   owned: [
     `SELECT packages.account_id, package_blobs.digest FROM package_blobs
      JOIN package_versions ON package_versions.id = package_blobs.version_row
-     JOIN packages ON packages.id = package_versions.package_row
+     JOIN packages ON packages.id = ABS(package_versions.package_row)
      WHERE package_blobs.digest > ? AND package_blobs.digest <= ?`,
   ],
   async holders(tx, digest, limit) {
     const rows = await tx.select<{ id: string; version: string }>(
       `SELECT p.package_id AS id, v.version FROM package_blobs b JOIN package_versions v ON v.id = b.version_row
-       JOIN packages p ON p.id = v.package_row WHERE b.digest = ? LIMIT ?`,
+       JOIN packages p ON p.id = ABS(v.package_row) WHERE b.digest = ? LIMIT ?`,
       [digest, limit],
     );
     return rows.map(({ id, version }) => `package ${id} ${version}`);

@@ -1,17 +1,19 @@
 import { pagesOf } from '../../runtime/pages.ts';
 import { forUpdate, type Database } from '../../database/database.ts';
-import { recordEvent } from '../../events/record.ts';
+import { guardOf } from '../../permanence/rules.ts';
 import { Pace } from '../../storage/upkeep/pace.ts';
 import { refreshPackage } from './packages.ts';
-import { removeVersion } from './publish.ts';
+import { removeVersion } from './deletion.ts';
 
 interface PackageRetention {
   /** Milliseconds since 1970 UTC. */
   now: number;
   /** Number of newest releases, and of newest prereleases, that are kept. */
   keepVersions: number;
-  /** Whether a version is never deleted. */
-  isProtected: (id: string, version: string) => boolean;
+  /** Patterns of what is kept in all accounts, beside the rules of each. */
+  protect: readonly string[];
+  /** How long a deletion can be undone; milliseconds. */
+  deletedFor: number;
   dryRun: boolean;
   signal: AbortSignal;
   say: (line: string) => void;
@@ -76,6 +78,7 @@ function retain(
 ): Promise<Version[]> {
   return database.transaction(async (tx) => {
     await tx.get(`SELECT id FROM packages WHERE id = ?${forUpdate(tx)}`, [id]);
+    const guard = await guardOf(tx, account_id, rules.protect);
     const going: Version[] = [];
     for (const prerelease of [0, 1]) {
       for (let offset = rules.keepVersions; rules.dryRun || going.length < batch; offset += rowsAtATime) {
@@ -84,16 +87,15 @@ function retain(
            ORDER BY sort_key DESC LIMIT ? OFFSET ?`,
           [id, prerelease, rowsAtATime, offset],
         );
-        for (const each of old) if (!rules.isProtected(package_id, each.version)) going.push(each);
+        for (const each of old) if (!guard.keepsVersion(package_id, each.version)) going.push(each);
         if (old.length < rowsAtATime) break;
       }
     }
     if (rules.dryRun) return going;
     const gone = going.slice(0, batch);
     for (const version of gone) {
-      await removeVersion(tx, id, version.id);
       const subject = { kind: 'package', name: package_id, reference: version.version } as const;
-      await recordEvent(tx, { type: 'package.deleted', accountId: account_id, subject }, rules.now);
+      await removeVersion(tx, { accountId: account_id, packageRow: id, versionRow: version.id, subject }, rules);
     }
     if (gone.length > 0) await refreshPackage(tx, id, rules.now);
     return gone;

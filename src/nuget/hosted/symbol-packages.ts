@@ -133,7 +133,7 @@ export async function openSymbols(
   const row = await database.get<{ path: string; digest: Digest; size: number }>(
     `SELECT s.path, v.snupkg_digest AS digest, ${size} AS size
      FROM package_symbols s JOIN package_versions v ON v.id = s.version_row
-     ${among ? `JOIN packages p ON p.id = v.package_row AND ${among.sql}` : ''}
+     JOIN packages p ON p.id = v.package_row ${among ? `AND ${among.sql}` : ''}
      WHERE s.account_id = ? AND s.signature = ? AND s.file_name = ? AND ${size} IS NOT NULL
      ORDER BY s.version_row DESC LIMIT 1`,
     [...(among?.values ?? []), accountId, key.toLowerCase(), keyOfFile(fileName)],

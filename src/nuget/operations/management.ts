@@ -7,7 +7,7 @@ import { firstRanked, type Rank } from '../../runtime/ranked.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { parseRange, satisfies } from '../format/range.ts';
 import { parseVersion } from '../format/version.ts';
-import { deleteVersion } from '../hosted/publish.ts';
+import { deleteVersion } from '../hosted/deletion.ts';
 import {
   getPackage,
   listPackages,
@@ -223,7 +223,7 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       path: '/packages/:id/:version',
       id: 'deletePackageVersion',
       summary:
-        'Delete one version of a package. A mirrored version needs the scope operate too, and is downloaded again at the next request',
+        'Delete one version of a package. It can be restored for the time of the setting deletedFor. A mirrored version needs the scope operate too, and is downloaded again at the next request',
       action: 'delete',
       subject: { kind: 'package', param: 'id', keyOf: packageKey },
       params: { id, version: 'The version, in normalised or not' },

@@ -17,7 +17,7 @@ export class Images {
   readonly uploads: Uploads;
   readonly examine: ContentCheck;
 
-  /** `folder` is the identity of the data folder. */
+  /** `folder` is the identity of the data folder. Deletions can be undone for `deletedFor` milliseconds. */
   constructor(
     database: Database,
     blobs: BlobStore,
@@ -25,11 +25,12 @@ export class Images {
     now: () => number,
     folder: string,
     examine: ContentCheck,
+    deletedFor: number,
   ) {
     this.examine = examine;
     this.repositories = new Repositories(database);
     this.blobs = new ImageBlobs(database, blobs, gc.grace, now);
-    this.manifests = new Manifests(database, blobs, examine, now);
+    this.manifests = new Manifests(database, blobs, { examine, deletedFor, now });
     this.referrers = new Referrers(database, this.manifests);
     this.uploads = new Uploads(database, blobs, this.blobs, { limits, now, folder });
   }

@@ -22,11 +22,11 @@ interface Link {
 const page = 500;
 
 /**
- * SQL condition on a row `rb` of `repository_blobs`: no manifest of the repository refers to the blob. SQLite keeps the order
- * of a CROSS JOIN. It would otherwise read all manifests of the repository for each row, here and in other statements.
+ * SQL condition on a row `rb` of `repository_blobs`: no manifest of the repository refers to the blob, and none that was deleted and
+ * can be restored. SQLite keeps the order of a CROSS JOIN. It would otherwise read all manifests of the repository for each row, here and in other statements.
  */
 export const isAbandoned = `NOT EXISTS (SELECT 1 FROM manifest_references f CROSS JOIN manifests m ON m.id = f.manifest_id
-                     WHERE f.digest = rb.digest AND m.repository_id = rb.repository_id)`;
+                     WHERE f.digest = rb.digest AND m.repository_id IN (rb.repository_id, -rb.repository_id))`;
 
 /**
  * Removes blobs from repositories that have no manifest with a reference to them: layers of deleted images, and of pushes

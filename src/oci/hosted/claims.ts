@@ -31,6 +31,7 @@ function release(database: Database, accountId: number, name: string, now: numbe
     );
     if (!found) return 'unclaimed';
     if (found.manifests > 0) return 'in use';
+    if (await tx.get('SELECT id FROM manifests WHERE repository_id = ? LIMIT 1', [-found.id])) return 'deleted';
     await tx.run('UPDATE repositories SET claimed_at = NULL WHERE id = ?', [found.id]);
     await recordEvent(tx, { type: 'claim.released', accountId, subject: { kind: 'container', name } }, now);
     return undefined;

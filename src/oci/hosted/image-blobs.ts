@@ -8,6 +8,7 @@ import { sizeOf } from '../../storage/blobs/sizes.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { keepLive } from '../../storage/blobs/states.ts';
 import { isAbandoned } from './abandoned-blobs.ts';
+import { refuseKept } from './kept-images.ts';
 import { ensureRepository, findRepository, lockRepository } from './repositories.ts';
 import { addRepositoryCounts, bytesOfLinks } from './repository-counts.ts';
 import { Recent } from '../../runtime/recent.ts';
@@ -173,12 +174,13 @@ export class ImageBlobs {
     return row !== undefined;
   }
 
-  /** Removes a blob from one repository; `BlobUnknown` if the repository does not have it. */
+  /** Removes a blob from one repository; `BlobUnknown` if the repository does not have it, `Kept` if a kept image needs it. */
   async delete(accountId: number, name: string, digest: Digest): Promise<void> {
     const deleted = await this.#database.transaction(async (tx) => {
       const repositoryId = await findRepository(tx, accountId, name);
       if (repositoryId === undefined) return 0;
       await lockRepository(tx, repositoryId, this.#now());
+      await refuseKept(tx, { accountId, repositoryId, name }, digest);
       await addRepositoryCounts(tx, repositoryId, { bytes: -(await bytesOfLinks(tx, repositoryId, [digest])) });
       return tx.run('DELETE FROM repository_blobs WHERE repository_id = ? AND digest = ?', [repositoryId, digest]);
     });

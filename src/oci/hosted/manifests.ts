@@ -1,18 +1,20 @@
 import { placeholders, type Database, type Queryable, type Transaction } from '../../database/database.ts';
 import { algorithmOf, digestOf, type Digest } from '../../runtime/digest.ts';
-import { DomainError } from '../../runtime/errors.ts';
+import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { recordEvent } from '../../events/record.ts';
+import { guardOf, kept } from '../../permanence/rules.ts';
 import { record, recordPast } from '../../history/history.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import type { Content } from '../../storage/files/content.ts';
-import { sizeOf } from '../../storage/blobs/sizes.ts';
 import { batches } from '../../database/batches.ts';
 import { parsePushedManifest, verifyDigest, type ContentCheck, type Manifest } from '../format/manifest.ts';
 import type { Reference } from '../format/reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
 import { addRepositoryCounts, isLinked } from './repository-counts.ts';
 import { deleteManifest, resizeParents, tagsInEvent } from './manifest-deletion.ts';
-import { deleteTag, noteUntagged, writeTags } from './tags.ts';
+import { refuseKept } from './kept-images.ts';
+import { sizesOf } from './manifest-sizes.ts';
+import { deleteTag, noteUntagged, refuseFrozen, writeTags } from './tags.ts';
 
 /** A manifest to serve. */
 interface StoredManifest {
@@ -82,12 +84,19 @@ export class Manifests {
   readonly #blobs: BlobStore;
   readonly #examine: ContentCheck;
   readonly #now: () => number;
+  readonly #deletedFor: number;
 
-  constructor(database: Database, blobs: BlobStore, examine: ContentCheck, now: () => number) {
+  /** Deletions can be undone for `deletedFor` milliseconds. */
+  constructor(
+    database: Database,
+    blobs: BlobStore,
+    { examine, deletedFor, now }: { examine: ContentCheck; deletedFor: number; now: () => number },
+  ) {
     this.#database = database;
     this.#blobs = blobs;
     this.#examine = examine;
     this.#now = now;
+    this.#deletedFor = deletedFor;
   }
 
   /** The manifest of a tag or digest; throws `NameUnknown` or `ManifestUnknown`. */
@@ -142,7 +151,7 @@ export class Manifests {
 
   /**
    * Adds a manifest to a repository and points its tags to it. Its bytes are stored in the same transaction, or are held until it
-   * ends. Resolves to whether this claimed the repository. Throws `ManifestBlobUnknown` as `push` does.
+   * ends. Resolves to whether this claimed the repository. Throws `ManifestBlobUnknown` as `push` does, and `TagFrozen`.
    */
   async write(
     tx: Transaction,
@@ -154,6 +163,7 @@ export class Manifests {
     const now = this.#now();
     const repositoryId = await ensureRepository(tx, accountId, name, now);
     await lockRepository(tx, repositoryId, now);
+    await refuseFrozen(tx, { accountId, repositoryId, name }, tags, digest);
     const isRepeated = await hasAlready(tx, repositoryId, digest, tags);
     const children = await childSizes(tx, repositoryId, manifest, isWhole);
     await this.#write(tx, repositoryId, manifest, digest, size, children);
@@ -204,28 +214,35 @@ export class Manifests {
     return digests.filter((each) => !sizes.has(each));
   }
 
-  /** Deletes a tag but not its manifest, or a manifest with its tags. Throws `NameUnknown` or `ManifestUnknown`. */
+  /** Deletes a tag but not its manifest, or a manifest with its tags. Throws `NameUnknown`, `ManifestUnknown` or `Kept`. */
   async delete(accountId: number, name: string, reference: Reference): Promise<void> {
     await this.#database.transaction(async (tx) => {
       const repositoryId = await findRepository(tx, accountId, name);
       if (repositoryId === undefined) throw nameUnknown(name);
-      const now = this.#now();
-      await lockRepository(tx, repositoryId, now);
-      const deleted =
-        reference.tag === undefined
-          ? await deleteManifest(tx, repositoryId, reference.digest, now)
-          : await deleteTag(tx, repositoryId, reference.tag, now);
-      if (deleted === 0) throw manifestUnknown(reference);
+      const deletion = { now: this.#now(), deletedFor: this.#deletedFor };
+      await lockRepository(tx, repositoryId, deletion.now);
+      if (reference.tag === undefined) {
+        const { digest } = reference;
+        await refuseKept(tx, { accountId, repositoryId, name }, digest);
+        if ((await deleteManifest(tx, repositoryId, digest, deletion)) === 0) throw manifestUnknown(reference);
+        return;
+      }
+      const { tag } = reference;
+      if ((await deleteTag(tx, repositoryId, tag, deletion)) === 0) throw manifestUnknown(reference);
+      // This undoes the deletion.
+      if ((await guardOf(tx, accountId)).keepsTag(name, tag)) throw kept(`${name}:${tag}`);
     });
   }
 
-  /** Deletes a tag but not its manifest; resolves to whether the account had the tag. */
+  /** Deletes a tag but not its manifest; resolves to whether the account had the tag. Throws `Kept`. */
   async deleteTag(accountId: number, name: string, tag: string): Promise<boolean> {
-    const deleted = await this.#database.transaction(async (tx) => {
-      const repositoryId = await findRepository(tx, accountId, name);
-      return repositoryId === undefined ? 0 : deleteTag(tx, repositoryId, tag, this.#now());
-    });
-    return deleted > 0;
+    try {
+      await this.delete(accountId, name, { tag });
+      return true;
+    } catch (error) {
+      if (isDomainError(error, 'NameUnknown') || isDomainError(error, 'ManifestUnknown')) return false;
+      throw error;
+    }
   }
 
   #find(accountId: number, name: string, reference: Reference): Promise<ManifestRow | undefined> {
@@ -303,29 +320,6 @@ async function childSizes(tx: Queryable, repositoryId: number, manifest: Manifes
 /** An image needs its blobs. An index needs nothing, unless it has to be whole. */
 function neededBy({ kind, references, required }: Manifest, isWhole: boolean): Digest[] {
   return kind === 'index' && isWhole ? references.map(({ digest }) => digest) : required;
-}
-
-/** The size of each blob or manifest that `manifest` refers to and the repository has. */
-async function sizesOf(
-  from: Queryable,
-  repositoryId: number,
-  { kind, references }: Manifest,
-): Promise<ReadonlyMap<Digest, number>> {
-  const blobs = `SELECT digest, ${sizeOf('rb.digest')} AS size FROM repository_blobs rb WHERE repository_id = ?`;
-  const manifests = 'SELECT digest, image_bytes AS size FROM manifests WHERE repository_id = ?';
-  const sizes = new Map<Digest, number>();
-  for (const part of batches(references)) {
-    const digests = part.map(({ digest }) => digest);
-    // The children of an index are manifests, or blobs in the index of a build cache.
-    for (const sql of kind === 'index' ? [blobs, manifests] : [blobs]) {
-      const rows = await from.select<{ digest: Digest; size: number | null }>(
-        `${sql} AND digest IN (${placeholders(digests)})`,
-        [repositoryId, ...digests],
-      );
-      for (const { digest, size } of rows) if (size !== null) sizes.set(digest, size);
-    }
-  }
-  return sizes;
 }
 
 /** Tags for the details of an event; those above the limit are only counted. */

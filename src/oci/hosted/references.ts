@@ -4,9 +4,9 @@ import type { BlobReferences } from '../../storage/blobs/references.ts';
 import { sumByPage, type RowBytes } from '../../usage/row-bytes.ts';
 
 const accountOf = (table: string) => `SELECT repositories.account_id, ${table}.digest FROM ${table}
-  JOIN repositories ON repositories.id = ${table}.repository_id WHERE ${table}.digest > ? AND ${table}.digest <= ?`;
+  JOIN repositories ON repositories.id = ABS(${table}.repository_id) WHERE ${table}.digest > ? AND ${table}.digest <= ?`;
 
-/** The blobs of hosted images: layers and manifests. What a manifest refers to counts as long as the manifest is there. */
+/** The blobs of hosted images: layers and manifests. What a manifest refers to counts as long as the manifest is there, or can be restored. */
 export const imageReferences: BlobReferences = {
   origin: 'hosted',
   tables: ['repository_blobs', 'manifests', 'manifest_references'],
@@ -18,15 +18,15 @@ export const imageReferences: BlobReferences = {
     // A blob that was deleted from the repository is kept as long as a manifest refers to it.
     `SELECT repositories.account_id, manifest_references.digest FROM manifest_references
      JOIN manifests ON manifests.id = manifest_references.manifest_id
-     JOIN repositories ON repositories.id = manifests.repository_id
+     JOIN repositories ON repositories.id = ABS(manifests.repository_id)
      WHERE manifest_references.digest > ? AND manifest_references.digest <= ?`,
   ],
   async holders(tx, digest, limit) {
     const rows = await tx.select<{ name: string }>(
       `SELECT r.name FROM repositories r WHERE r.id IN (
          SELECT repository_id FROM repository_blobs WHERE digest = ?
-         UNION SELECT repository_id FROM manifests WHERE digest = ?
-         UNION SELECT m.repository_id FROM manifest_references f JOIN manifests m ON m.id = f.manifest_id
+         UNION SELECT ABS(repository_id) FROM manifests WHERE digest = ?
+         UNION SELECT ABS(m.repository_id) FROM manifest_references f JOIN manifests m ON m.id = f.manifest_id
                WHERE f.digest = ?
        ) LIMIT ?`,
       [digest, digest, digest, limit],

@@ -1,6 +1,7 @@
 import type { Database } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import { Pace } from '../../storage/upkeep/pace.ts';
+import { keeperOf } from './kept-images.ts';
 import { deleteManifest } from './manifest-deletion.ts';
 import { lockRepository } from './repositories.ts';
 
@@ -9,8 +10,10 @@ interface ImageRetention {
   now: number;
   /** A manifest that is unused for longer than this many milliseconds is deleted. */
   untaggedAfter: number;
-  /** Whether nothing may be deleted from a repository. */
-  isProtected: (repository: string) => boolean;
+  /** Patterns of what is kept in all accounts, beside the rules of each. */
+  protect: readonly string[];
+  /** How long a deletion can be undone; milliseconds. */
+  deletedFor: number;
   dryRun: boolean;
   signal: AbortSignal;
   say: (line: string) => void;
@@ -18,6 +21,7 @@ interface ImageRetention {
 
 interface Unused {
   id: number;
+  accountId: number;
   repositoryId: number;
   name: string;
   digest: Digest;
@@ -43,7 +47,7 @@ export async function retainImages(database: Database, rules: ImageRetention): P
   for (;;) {
     const before = deleted;
     for await (const unused of findUnused(database, rules)) {
-      if (rules.isProtected(unused.name)) continue;
+      if (rules.dryRun && (await keeperOf(database, unused, unused.digest, rules.protect)) !== undefined) continue;
       if (!rules.dryRun && !(await deleteUnused(database, unused, rules))) continue;
       rules.say(`manifest ${unused.name}@${unused.digest}`);
       deleted += 1;
@@ -60,7 +64,7 @@ async function* findUnused(database: Database, { now, untaggedAfter, signal }: I
       [after, page - 1],
     );
     const found = await database.select<Unused>(
-      `SELECT m.id, m.repository_id AS repositoryId, r.name, m.digest, COALESCE(m.untagged_at, m.pushed_at) AS since
+      `SELECT m.id, r.account_id AS accountId, m.repository_id AS repositoryId, r.name, m.digest, COALESCE(m.untagged_at, m.pushed_at) AS since
        FROM manifests m JOIN repositories r ON r.id = m.repository_id
        WHERE m.id > ? AND m.id <= ? AND COALESCE(m.untagged_at, m.pushed_at) < ? AND ${isUnused} ORDER BY m.id`,
       [after, end?.id ?? Number.MAX_SAFE_INTEGER, now - untaggedAfter],
@@ -75,11 +79,8 @@ async function* findUnused(database: Database, { now, untaggedAfter, signal }: I
 }
 
 /** Checks again with the repository locked, because a push may have tagged the manifest meanwhile, and deletes it. */
-function deleteUnused(
-  database: Database,
-  { id, repositoryId, digest }: Unused,
-  rules: ImageRetention,
-): Promise<boolean> {
+function deleteUnused(database: Database, unused: Unused, rules: ImageRetention): Promise<boolean> {
+  const { id, repositoryId, digest } = unused;
   return database.transaction(async (tx) => {
     await lockRepository(tx, repositoryId, rules.now);
     const still = await tx.get<{ since: number }>(
@@ -87,8 +88,8 @@ function deleteUnused(
        WHERE m.id = ? AND COALESCE(m.untagged_at, m.pushed_at) < ? AND ${isUnused}`,
       [id, rules.now - rules.untaggedAfter],
     );
-    if (!still) return false;
-    await deleteManifest(tx, repositoryId, digest, rules.now, still.since);
+    if (!still || (await keeperOf(tx, unused, digest, rules.protect)) !== undefined) return false;
+    await deleteManifest(tx, repositoryId, digest, rules, still.since);
     return true;
   });
 }

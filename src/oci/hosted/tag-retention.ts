@@ -1,9 +1,10 @@
 import { placeholders, type Database, type Queryable } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
+import { guardOf } from '../../permanence/rules.ts';
 import { pagesOf } from '../../runtime/pages.ts';
 import { Pace } from '../../storage/upkeep/pace.ts';
 import { lockRepository } from './repositories.ts';
-import { deleteTag } from './tags.ts';
+import { deleteTag, tagOwner } from './tags.ts';
 
 /** Which tags are kept of those that the rule decides about. */
 export interface TagRule {
@@ -21,8 +22,10 @@ interface TagRetention {
   now: number;
   /** The first one that matches a tag decides about it. */
   rules: readonly TagRule[];
-  /** Whether nothing may be deleted from a repository. */
-  isProtected: (repository: string) => boolean;
+  /** Patterns of what is kept in all accounts, beside the rules of each. */
+  protect: readonly string[];
+  /** How long a deletion can be undone; milliseconds. */
+  deletedFor: number;
   dryRun: boolean;
   signal: AbortSignal;
   say: (line: string) => void;
@@ -56,11 +59,13 @@ export async function retainTags(database: Database, retention: TagRetention): P
     await pace.step();
     for (const { id, accountId, name } of repositories) {
       const rules = retention.rules.filter((each) => each.isFor(accountId, name));
-      if (rules.length === 0 || retention.isProtected(name)) continue;
-      for await (const going of oldTags(database, id, rules, retention.now)) {
+      if (rules.length === 0) continue;
+      for await (const old of oldTags(database, id, rules, retention.now)) {
+        const guard = await guardOf(database, accountId, retention.protect);
+        const going = old.filter((tag) => !guard.keepsTag(name, tag.name));
         for (let start = 0; start < going.length; start += batch) {
           const some = going.slice(start, start + batch);
-          const gone = retention.dryRun ? some : await deleteOld(database, id, some, rules, retention.now);
+          const gone = retention.dryRun ? some : await deleteOld(database, id, some, rules, retention);
           for (const tag of gone) retention.say(`tag ${name}:${tag.name}`);
           deleted += gone.length;
           await pace.step();
@@ -137,8 +142,9 @@ function deleteOld(
   repositoryId: number,
   tags: readonly Tag[],
   rules: readonly TagRule[],
-  now: number,
+  deletion: TagRetention,
 ): Promise<Tag[]> {
+  const { now } = deletion;
   return database.transaction(async (tx) => {
     await lockRepository(tx, repositoryId, now);
     const names = tags.map(({ name }) => name);
@@ -147,8 +153,11 @@ function deleteOld(
       [repositoryId, ...names],
     );
     const still = tags.filter((each) => rows.some((row) => row.name === each.name && row.updatedAt === each.updatedAt));
-    const gone = await unused(tx, repositoryId, still, rules, now);
-    for (const { name } of gone) await deleteTag(tx, repositoryId, name, now);
+    const { account_id: accountId, name: repository } = await tagOwner(tx, repositoryId);
+    const guard = await guardOf(tx, accountId, deletion.protect);
+    const free = still.filter((tag) => !guard.keepsTag(repository, tag.name));
+    const gone = await unused(tx, repositoryId, free, rules, now);
+    for (const { name } of gone) await deleteTag(tx, repositoryId, name, deletion);
     return gone;
   });
 }

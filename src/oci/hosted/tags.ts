@@ -4,6 +4,8 @@ import { DomainError } from '../../runtime/errors.ts';
 import { recordEvent } from '../../events/record.ts';
 import { record } from '../../history/history.ts';
 import { batches } from '../../database/batches.ts';
+import { guardOf, tagFrozen } from '../../permanence/rules.ts';
+import { noteDeleted, type Deletion } from '../../permanence/deleted.ts';
 import { tagRow } from './natural-order.ts';
 import { addRepositoryCounts } from './repository-counts.ts';
 
@@ -13,18 +15,28 @@ const maxTags = 100_000;
 // Changes of tags, inside the transaction of a push or a deletion.
 
 /** Deletes a tag, but not its manifest; resolves to the number of deleted tags. */
-export async function deleteTag(tx: Transaction, repositoryId: number, tag: string, now: number): Promise<number> {
-  const found = await tx.get<{ digest: Digest }>('SELECT digest FROM tags WHERE repository_id = ? AND name = ?', [
-    repositoryId,
-    tag,
-  ]);
+export async function deleteTag(
+  tx: Transaction,
+  repositoryId: number,
+  tag: string,
+  deletion: Deletion,
+): Promise<number> {
+  const { now } = deletion;
+  const found = await tx.get<{ digest: Digest; changedAt: number }>(
+    'SELECT digest, updated_at AS changedAt FROM tags WHERE repository_id = ? AND name = ?',
+    [repositoryId, tag],
+  );
   if (!found) return 0;
   await noteUntagged(tx, repositoryId, [tag], now);
   const deleted = await deleteTags(tx, repositoryId, [tag], now);
   const { account_id: accountId, name } = await tagOwner(tx, repositoryId);
   const subject = { kind: 'container', name, reference: tag } as const;
   const details = { digest: found.digest };
-  if (deleted > 0) await recordEvent(tx, { type: 'tag.deleted', accountId, subject, details }, now);
+  if (deleted === 0) return 0;
+  await recordEvent(tx, { type: 'tag.deleted', accountId, subject, details }, now);
+  if (deletion.deletedFor > 0) {
+    await noteDeleted(tx, { ...subject, ...found, accountId, type: 'tag', size: 0 }, deletion);
+  }
   return deleted;
 }
 
@@ -70,6 +82,51 @@ export async function writeTags(
     await tx.upsert('tags', ['repository_id', 'name'], rows, update);
   }
   await addRepositoryCounts(tx, repositoryId, { tags: added });
+}
+
+/** Throws `TagFrozen` if one of the tags exists with another manifest, and cannot move. */
+export async function refuseFrozen(
+  tx: Transaction,
+  { accountId, repositoryId, name }: { accountId: number; repositoryId: number; name: string },
+  tags: readonly string[],
+  digest: Digest,
+): Promise<void> {
+  if (tags.length === 0) return;
+  const guard = await guardOf(tx, accountId);
+  if (!guard.freezesTags) return;
+  const others = await tx.select<{ name: string }>(
+    `SELECT name FROM tags WHERE repository_id = ? AND digest <> ? AND name IN (${placeholders(tags)})`,
+    [repositoryId, digest, ...tags],
+  );
+  const frozen = others.find((each) => guard.freezes(name, each.name));
+  if (frozen) throw tagFrozen(name, frozen.name);
+}
+
+/** Makes tags again that do not exist, with the times of their pushes. Resolves to those that exist with another manifest. */
+export async function restoreTags(
+  tx: Transaction,
+  repositoryId: number,
+  tags: readonly { reference: string; changedAt: number }[],
+  digest: Digest,
+  now: number,
+): Promise<string[]> {
+  if (tags.length === 0) return [];
+  const existing = await tx.select<{ name: string; digest: Digest }>(
+    `SELECT name, digest FROM tags WHERE repository_id = ? AND name IN (${placeholders(tags)})`,
+    [repositoryId, ...tags.map(({ reference }) => reference)],
+  );
+  const known = new Set(existing.map(({ name }) => name));
+  const made = tags.filter(({ reference }) => !known.has(reference));
+  const rows = made.map(({ reference, changedAt }) => tagRow(repositoryId, reference, digest, changedAt));
+  if (rows.length > 0) {
+    await tx.insertNew('tags', rows);
+    await requireRoom(tx, repositoryId, rows.length);
+    await addRepositoryCounts(tx, repositoryId, { tags: rows.length });
+    const { account_id: accountId, name } = await tagOwner(tx, repositoryId);
+    const lines = made.map(({ reference }) => ({ kind: 'tag' as const, reference, digest }));
+    await record(tx, { accountId, upstream: '', name }, lines, now);
+  }
+  return existing.filter((each) => each.digest !== digest).map(({ name }) => name);
 }
 
 async function requireRoom(tx: Transaction, repositoryId: number, added: number): Promise<void> {

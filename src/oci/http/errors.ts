@@ -12,6 +12,9 @@ const wire: Record<ErrorName, readonly [status: number, code: string]> = {
   NotFound: [404, 'UNSUPPORTED'],
   Invalid: [400, 'UNSUPPORTED'],
   AlreadyExists: [409, 'DENIED'],
+  // As other registries with tags that cannot move: clients show the message and do not try again.
+  TagFrozen: [400, 'TAG_INVALID'],
+  Kept: [409, 'DENIED'],
   PackageInvalid: [400, 'UNSUPPORTED'],
   Unsupported: [405, 'UNSUPPORTED'],
   NameInvalid: [400, 'NAME_INVALID'],

@@ -7,6 +7,8 @@ import { imagePath, withValues } from '../../framework/links.ts';
 import type { Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { firstOf } from '../../framework/selection.ts';
 import { digestLink } from './image.ts';
+import { deletedList } from '../../../api/permanence/deleted.ts';
+import { untilText } from '../permanence/deleted.ts';
 import { undefinedIfGone } from '../packages/package-delete.ts';
 
 /** Most tags and manifests that one form deletes. */
@@ -62,12 +64,13 @@ async function preview({ api, params }: PageCall, asked: Choice): Promise<PageVi
     ...(tags.length > 0 ? [counted(tags.length, 'tag')] : []),
     ...(digests.length > 0 ? [counted(digests.length, 'manifest')] : []),
   ].join(' and ');
+  const { deleted_for_seconds } = await api.call('listDeleted', deletedList, { query: { limit: '1' } });
   const verb = found.origin === 'mirrored' ? 'Drop' : 'Delete';
   const body = html`<p>
       ${
         found.origin === 'mirrored'
           ? 'The copies are dropped from the mirror. The next pull fetches them from the upstream again, if it still has them.'
-          : 'A deletion cannot be undone.'
+          : untilText(deleted_for_seconds)
       }
     </p>
     ${notes} ${tags.map((tag, index) => tagPreview(tag, ofTags[index], tags))}

@@ -11,6 +11,7 @@ const subjects: Readonly<Record<GroupOf<EventType>, string>> = {
   image: 'images',
   tag: 'tags',
   manifest: 'manifests',
+  permanence: 'what cannot change or be deleted',
   token: 'tokens',
   publisher: 'rules for a CI',
   claim: 'claims of names',

@@ -1,4 +1,5 @@
 import { dependentList, packageVersionDetails, packageVersionList } from '../../../api/content/content-schemas.ts';
+import { deletedList } from '../../../api/permanence/deleted.ts';
 import { packageDetails } from '../../../api/framework/schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { counted, short } from '../../framework/format.ts';
@@ -7,6 +8,7 @@ import { html, type Html } from '../../framework/html.ts';
 import { packagePath, withValues } from '../../framework/links.ts';
 import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
 import { firstOf } from '../../framework/selection.ts';
+import { untilText } from '../permanence/deleted.ts';
 
 /** Most versions that one form deletes or changes. */
 const maxAtOnce = 200;
@@ -103,7 +105,8 @@ async function preview({ api, params }: PageCall, asked: readonly string[]): Pro
     return { title: `Change ${short(found.id, 128)}`, body, status: 422 };
   }
   const query = { limit: String(shownDependents), without: versions.join(',') };
-  const [dependents, details] = await Promise.all([
+  const [{ deleted_for_seconds }, dependents, details] = await Promise.all([
+    api.call('listDeleted', deletedList, { query: { limit: '1' } }),
     api.call('listDependents', dependentList, { params: { id }, query }),
     versions.length === 1
       ? api.call('getPackageVersion', packageVersionDetails, { params: { id, version: versions[0]! } })
@@ -115,7 +118,7 @@ async function preview({ api, params }: PageCall, asked: readonly string[]): Pro
       ${
         isMirrored
           ? 'The copies are dropped from the mirror. The next request for one fetches it from its upstream again, if the upstream still has it.'
-          : 'A deletion cannot be undone. Clients that have locked one of these versions can no longer restore it. To hide a version only, unlist it.'
+          : `${untilText(deleted_for_seconds)} Clients that have locked one of these versions can no longer restore it. To hide a version only, unlist it.`
       }
     </p>
     ${note}

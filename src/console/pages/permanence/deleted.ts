@@ -1,0 +1,111 @@
+import type { z } from 'zod';
+import { deletedList, maxPurgeReason, restoredItem } from '../../../api/permanence/deleted.ts';
+import { DomainError } from '../../../runtime/errors.ts';
+import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
+import { ago, short, sizeHtml } from '../../framework/format.ts';
+import { html, type HtmlPart } from '../../framework/html.ts';
+import { may } from '../../framework/layout.ts';
+import { given } from '../../framework/links.ts';
+import { furtherPages } from '../../framework/list.ts';
+import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
+import { table } from '../../framework/table.ts';
+
+type Deleted = z.input<typeof deletedList>['items'][number];
+
+const path = '/console/deleted';
+
+/** What was deleted and can be restored. */
+export const deletedPage: Page = {
+  path: '/deleted',
+  section: 'packages',
+  action: 'delete',
+  show: (call) => deletedView(call),
+  send: async (call): Promise<PageView | Redirect> => {
+    try {
+      const params = { id: call.form.get('id') ?? '' };
+      const { left_tags: left } = await call.api.call('restoreDeleted', restoredItem, { params });
+      return { to: path, done: left.length > 0 ? 'restored-in-part' : 'restored' };
+    } catch (error) {
+      if (!(error instanceof DomainError) || !refusals.has(error.name)) throw error;
+      return deletedView(call, { form: error.message });
+    }
+  },
+};
+
+/** Why something cannot be restored now. */
+const refusals = new Set(['NotFound', 'AlreadyExists', 'ManifestUnknown', 'QuotaExceeded']);
+
+async function deletedView(call: PageCall, errors: Errors = {}): Promise<PageView> {
+  const { api, now, principal } = call;
+  const query = given(call.query, 'cursor');
+  const list = await api.call('listDeleted', deletedList, { query });
+  const form = new Form({}, errors);
+  const isAdmin = may(principal, 'admin');
+  const body = html`${form.error('form')}
+    <p>${untilText(list.deleted_for_seconds)}</p>
+    ${table(
+      [
+        { name: 'Name' },
+        'What',
+        { number: 'Size' },
+        'Deleted',
+        isAdmin && 'By',
+        'Can be restored until',
+        { unseen: 'Change' },
+      ],
+      list.items.map((each) => [
+        nameOf(each),
+        each.type,
+        each.type === 'tag' ? '' : sizeHtml(each.size_bytes),
+        ago(each.deleted_at, now),
+        each.deleted_by?.name ?? each.deleted_by?.kind,
+        ago(each.restorable_until, now),
+        html`<form method="post" action="${path}">
+          <button name="id" value="${each.id}">Restore<span class="unseen"> ${nameOf(each)}</span></button>
+          ${isAdmin && html`<a href="${path}/${each.id}">Delete for good…<span class="unseen"> ${nameOf(each)}</span></a>`}
+        </form>`,
+      ]),
+      { empty: 'Nothing was deleted that can be restored.' },
+    )}
+    ${furtherPages({ path, query }, list.next_cursor)}`;
+  return form.view('Deleted', body, '/v1/deleted');
+}
+
+/** Whether what is deleted now can be restored, for the page that asks before a deletion. */
+export function untilText(seconds: number): string {
+  if (seconds === 0) return 'A deletion cannot be undone: the setting deletedFor is 0s.';
+  const days = seconds / 86_400;
+  const time = days >= 1 ? `${Math.round(days * 10) / 10} days` : `${Math.round(seconds / 360) / 10} hours`;
+  return `What is deleted can be restored for ${time}, on the page Deleted. Its bytes count until then.`;
+}
+
+/** Asks for the reason before something is deleted for good. */
+export const purgePage: Page = {
+  path: '/deleted/:id',
+  section: 'packages',
+  action: 'admin',
+  show: ({ params, refused }) => {
+    const form = refused ?? new Form({});
+    const body = html`<p class="warning">It cannot be restored after that. The job gc frees its bytes.</p>
+      <form method="post" class="panel narrow">
+        ${form.input('reason', 'Why', { attributes: html`maxlength="${maxPurgeReason}" required` })}
+        <button class="danger">Delete for good</button>
+        <a href="${path}">Keep</a>
+      </form>`;
+    return Promise.resolve(form.view(`Delete deletion ${short(params['id']!, 20)} for good`, body));
+  },
+  send: async ({ api, form, params }): Promise<Redirect | RefusedForm> => {
+    try {
+      const query = { reason: form.get('reason') ?? '' };
+      await api.do('purgeDeleted', { params: { id: params['id']! }, query });
+      return { to: path, done: 'purged' };
+    } catch (error) {
+      return { refused: new Form(form, fieldErrors(error)) };
+    }
+  },
+};
+
+function nameOf({ type, name, reference }: Deleted): HtmlPart {
+  const separator = { version: ' ', manifest: '@', tag: ':' }[type];
+  return short(`${name}${separator}${reference}`, 160);
+}
