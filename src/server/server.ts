@@ -48,6 +48,8 @@ import { FilesWithoutRow } from '../storage/upkeep/files-without-row.ts';
 import { References } from '../storage/blobs/references.ts';
 import { Scrubber } from '../storage/upkeep/scrub.ts';
 import { Paths } from '../storage/files/paths.ts';
+import { openExposure } from '../exposure/open.ts';
+import type { Exposure } from '../exposure/exposure.ts';
 import { Takeover } from '../takeover/takeover.ts';
 import { AllAccountsUse } from '../usage/all-accounts.ts';
 import type { Quota } from '../usage/quota.ts';
@@ -75,6 +77,7 @@ export interface Installation extends AsyncDisposable {
   readonly held: HeldReferences;
   readonly trial: PolicyTrial;
   readonly takeover: Takeover;
+  readonly exposure: Exposure;
   readonly jobs: Jobs;
   readonly filesWithoutRow: FilesWithoutRow;
   readonly references: References;
@@ -108,6 +111,7 @@ export async function openInstallation(
     quota: openQuota({ core, protocols: opened, stored }),
   });
   stack.defer(core.closing.part('the predecessors', () => takeover.close()));
+  const exposure = openExposure(core, opened, versionReaders(protocols));
   const table = jobTable({
     config,
     database,
@@ -121,6 +125,7 @@ export async function openInstallation(
     deliveredTo: () => webhooks.cursor(),
     listRefresh: core.listRefresh,
     waivers: core.waivers,
+    exposure: (work) => exposure.job(work),
     takeover: (work) => takeover.walk(work),
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
     log,
@@ -142,6 +147,7 @@ export async function openInstallation(
     held,
     trial,
     takeover,
+    exposure: exposure.exposure,
     jobs,
     filesWithoutRow,
     references,
@@ -305,7 +311,7 @@ export async function startServer(
 
 /** The mounts of all protocols and of `/v1`. */
 function mountAll(
-  { core, protocols: opened, stored, held, takeover, jobs, webhooks }: Installation,
+  { core, protocols: opened, stored, held, takeover, exposure, jobs, webhooks }: Installation,
   authenticator: Authenticator,
   quota: Quota,
   {
@@ -336,6 +342,7 @@ function mountAll(
     claims: opened,
     protocols: opened,
     held,
+    exposure,
     mirror: config.mirror,
     isAbsent: (key) => core.mirror.isAbsent(key),
     publishers: identity,

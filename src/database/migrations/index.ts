@@ -56,6 +56,7 @@ import { takeoverMigrations } from './060-takeover.ts';
 import { clientChecks } from './065-client-checks.ts';
 import { knownBadInUse } from './066-known-bad-in-use.ts';
 import { republished } from './067-republished.ts';
+import { pullMigrations } from './074-pulls.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -116,4 +117,5 @@ export const migrations: readonly Migration[] = [
   ...clientChecks,
   ...knownBadInUse,
   ...republished,
+  ...pullMigrations,
 ];
