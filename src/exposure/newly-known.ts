@@ -1,5 +1,5 @@
 import { protocolWords } from '../config/protocols.ts';
-import { placeholders, type Database } from '../database/database.ts';
+import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import { recordEvent } from '../events/record.ts';
 import type { ListedNames } from '../policy/listed-names.ts';
 import type { MirroredName } from '../mirror/policy/admission.ts';
@@ -153,4 +153,9 @@ export class NewlyKnown {
 
 function keyOf(row: ComparedContent): PlaceToCompare {
   return [row.kind, row.name, row.accountId, row.id];
+}
+
+/** Deletes what was told of contents. */
+export async function forget(tx: Transaction, contentIds: readonly string[]): Promise<void> {
+  await tx.run(`DELETE FROM exposures WHERE content_id IN (${placeholders(contentIds)})`, [...contentIds]);
 }

@@ -8,7 +8,7 @@ import type { Pulls } from '../usage/pulls.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import type { Exposable } from './exposable.ts';
 import { Exposure } from './exposure.ts';
-import { NewlyKnown } from './newly-known.ts';
+import { forget, NewlyKnown } from './newly-known.ts';
 
 interface OpenParts {
   database: Database;
@@ -37,7 +37,7 @@ export function openExposure(
   return {
     exposure: new Exposure({ pulls, flush: () => usage.flush(), knownBad, protocols, ...readers }),
     job: async ({ signal }) => {
-      const deleted = await written.deleteOld(signal);
+      const deleted = await written.deleteOld(signal, forget);
       return { ...(await newlyKnown.compare(signal)), deleted };
     },
   };

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import type { CiJob, Principal } from '../accounts/principal.ts';
-import type { Database, Row, Transaction } from '../database/database.ts';
+import { placeholders, type Database, type Row, type Transaction } from '../database/database.ts';
 import { pause } from '../runtime/event-loop.ts';
 import { isDownload, type Use } from './counters.ts';
 import { dayOf } from './period.ts';
@@ -161,25 +161,38 @@ export class Pulls {
     for (const [key, day] of written) this.#known.set(key, day);
   }
 
-  /** Deletes the days that are older than the setting, and the oldest ones when there are too many rows; resolves to the number of rows. */
-  async deleteOld(signal?: AbortSignal): Promise<number> {
+  /**
+   * Deletes the days that are older than the setting, and the oldest ones when there are too many rows; resolves to the number of
+   * rows. `dropWith` deletes what belongs to contents that nobody used on another day.
+   */
+  async deleteOld(
+    signal: AbortSignal,
+    dropWith: (tx: Transaction, contentIds: readonly string[]) => Promise<void>,
+  ): Promise<number> {
     const first = await this.#firstKept(signal);
     let deleted = 0;
     for (;;) {
-      signal?.throwIfAborted();
+      signal.throwIfAborted();
       const some = await this.#deleteSome(first);
       if (some === 0) break;
       deleted += some;
     }
-    await this.#database.transaction(async (tx) => {
-      await tx.run('DELETE FROM pull_contents WHERE last_day < ?', [first]);
-      await tx.run('DELETE FROM pull_users WHERE last_day < ?', [first]);
-    });
+    const contents = `SELECT id FROM pull_contents WHERE last_day < ? LIMIT ${rowsPerDeletion}`;
+    for (;;) {
+      signal.throwIfAborted();
+      const ids = (await this.#database.select<{ id: string }>(contents, [first])).map(({ id }) => id);
+      if (ids.length === 0) break;
+      await this.#database.transaction(async (tx) => {
+        await tx.run(`DELETE FROM pull_contents WHERE id IN (${placeholders(ids)}) AND last_day < ?`, [...ids, first]);
+        await dropWith(tx, ids);
+      });
+    }
+    await this.#database.transaction((tx) => tx.run('DELETE FROM pull_users WHERE last_day < ?', [first]));
     return deleted;
   }
 
   /** The first day that is kept. */
-  async #firstKept(signal: AbortSignal | undefined): Promise<number> {
+  async #firstKept(signal: AbortSignal): Promise<number> {
     const today = dayOf(this.#now());
     const oldest = dayOf(this.#now() - this.#keep);
     const days = await this.#database.select<{ day: number }>(
@@ -188,7 +201,7 @@ export class Pulls {
     );
     let rows = 0;
     for (const { day } of days) {
-      signal?.throwIfAborted();
+      signal.throwIfAborted();
       rows += await this.#countOf(day, today);
       if (rows > this.#maxRows && day < today) return day + 86_400_000;
     }

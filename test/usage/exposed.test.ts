@@ -233,10 +233,10 @@ for (const dialect of dialects) {
     await server.installation.core.usage.flush();
     server.clock.now += 20 * day;
     t.is((await runJob(server, 'exposure'))['deleted'], 4, 'three pulls and a push');
-    const left = ['pulls', 'pull_contents', 'pull_users'].map(
+    const left = ['pulls', 'pull_contents', 'pull_users', 'exposures'].map(
       async (table) => (await rowsOf(server, `SELECT * FROM ${table}`)).length,
     );
-    t.deepEqual(await Promise.all(left), [1, 1, 1]);
+    t.deepEqual(await Promise.all(left), [1, 1, 1, 0]);
     t.deepEqual(
       (await ask('Lib@*')).map((each) => each['reference']),
       ['2.0.0'],
