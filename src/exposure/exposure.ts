@@ -63,6 +63,7 @@ interface Target {
   accountId?: number | undefined;
 }
 
+const day = 86_400_000;
 /** Most contents that an answer is about. */
 const maxContents = 2000;
 /** Pushes that are told of each user. */
@@ -109,7 +110,8 @@ export class Exposure {
     after?: readonly [contentId: string, userId: string],
   ): Promise<ExposedUser[]> {
     const { pulls } = this.#parts;
-    const byId = new Map(contents.map((each) => [each.id, each]));
+    const recent = contents.filter(({ lastDay }) => lastDay > since - day);
+    const byId = new Map(recent.map((each) => [each.id, each]));
     const uses = await pulls.pulls([...byId.keys()], since, limit, after);
     const users = await pulls.users([...new Set(uses.map(({ userId }) => userId))]);
     const pushed = new Map<string, (ContentUse & UsedContent)[]>();

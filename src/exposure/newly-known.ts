@@ -84,8 +84,8 @@ export class NewlyKnown {
     const told = news
       .map((each) => ({ ...each, contents: each.contents.filter(({ isCompared }) => isCompared !== 0) }))
       .filter((each) => each.contents.length > 0);
-    const facts = new Map<Warning, { users: number; lastAt: number }>();
-    for (const each of told) facts.set(each, await pulls.summary(each.contents.map(({ id }) => id)));
+    const users = new Map<Warning, number>();
+    for (const each of told) users.set(each, await pulls.countUsers(each.contents.map(({ id }) => id)));
     await database.transaction(async (tx) => {
       const at = now();
       const rows = news.flatMap(({ id, contents: some }) =>
@@ -95,14 +95,13 @@ export class NewlyKnown {
       await pulls.setCompared(tx, compared);
       for (const each of told) {
         const { accountId, kind, name } = each.contents[0]!;
-        const { users, lastAt } = facts.get(each)!;
         const details = {
           id: each.id,
           list: each.list,
           severity: each.severity,
           references: each.contents.slice(0, maxReferences).map(({ reference }) => reference),
-          users,
-          last_pulled_at: new Date(lastAt).toISOString(),
+          users: users.get(each),
+          last_used_on: new Date(Math.max(...each.contents.map(({ lastDay }) => lastDay))).toISOString().slice(0, 10),
         };
         await recordEvent(tx, { type: 'exposure.found', accountId, subject: { kind, name }, details }, at);
       }

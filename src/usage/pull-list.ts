@@ -10,6 +10,8 @@ export interface UsedContent {
   kind: string;
   name: string;
   reference: string;
+  /** The last day on which it was used; milliseconds since 1970 UTC. */
+  lastDay: number;
 }
 
 /** Content, and whether known vulnerabilities were compared with it before; 0 or 1. */
@@ -25,7 +27,9 @@ export interface ContentUse {
 }
 
 const idsPerStatement = 200;
-const columns = 'id, account_id AS accountId, kind, name, reference';
+const columns = 'id, account_id AS accountId, kind, name, reference, last_day AS lastDay';
+/** Rows that are read to count users. */
+const maxCounted = 10_000;
 
 /** Reads who pulled and pushed which content. What this process has not written yet is missing: flush usage before. */
 export class PullList {
@@ -74,15 +78,15 @@ export class PullList {
     }
   }
 
-  /** How many users pulled contents, and when the last time; of up to 200 contents. */
-  async summary(ids: readonly string[]): Promise<{ users: number; lastAt: number }> {
+  /** How many users pulled contents; of very many, fewer are counted. */
+  async countUsers(ids: readonly string[]): Promise<number> {
     const some = ids.slice(0, idsPerStatement);
-    const row = await this.#database.get<{ users: number; lastAt: number | null }>(
-      `SELECT COUNT(DISTINCT user_id) AS users, MAX(last_at) AS lastAt FROM pulls
-       WHERE content_id IN (${placeholders(some)}) AND act = 'pull'`,
+    const row = await this.#database.get<{ users: number }>(
+      `SELECT COUNT(DISTINCT user_id) AS users FROM (SELECT user_id FROM pulls
+       WHERE content_id IN (${placeholders(some)}) AND act = 'pull' LIMIT ${maxCounted}) AS some`,
       some,
     );
-    return { users: row!.users, lastAt: row!.lastAt ?? 0 };
+    return row!.users;
   }
 
   /** Up to `limit` contents with these references, under any name. */

@@ -195,17 +195,19 @@ export class Pulls {
   async #firstKept(signal: AbortSignal): Promise<number> {
     const today = dayOf(this.#now());
     const oldest = dayOf(this.#now() - this.#keep);
-    const days = await this.#database.select<{ day: number }>(
-      'SELECT DISTINCT day FROM pulls WHERE day >= ? ORDER BY day DESC',
-      [oldest],
-    );
     let rows = 0;
-    for (const { day } of days) {
+    for (let day = await this.#lastDay(today + 86_400_000); day >= oldest; day = await this.#lastDay(day)) {
       signal.throwIfAborted();
       rows += await this.#countOf(day, today);
       if (rows > this.#maxRows && day < today) return day + 86_400_000;
     }
     return this.#keep === 0 ? today + 86_400_000 : oldest;
+  }
+
+  /** The last day before another one that has rows; -1 if there is none. */
+  async #lastDay(before: number): Promise<number> {
+    const sql = 'SELECT MAX(day) AS day FROM pulls WHERE day < ?';
+    return (await this.#database.get<{ day: number | null }>(sql, [before]))!.day ?? -1;
   }
 
   async #countOf(day: number, today: number): Promise<number> {
