@@ -16,6 +16,9 @@ const rooms: Record<string, string> = {
   cli: 'permanence clients policy bundle takeover import server/server.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config',
   'server/server.ts':
     'permanence policy bundle/runs import/runs takeover server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config',
+  cli: 'exposure clients policy bundle takeover import server/server.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config',
+  'server/server.ts':
+    'exposure policy bundle/runs import/runs takeover server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config',
   'server/quota.ts': 'server/protocol.ts server/core.ts usage',
   'server/chores.ts': 'bundle takeover server/protocol.ts server/core.ts webhooks jobs usage tls',
   'nuget/protocol.ts':
@@ -54,7 +57,7 @@ const rooms: Record<string, string> = {
     'permanence oci/format bundle mirror mirror/policy mirror/store usage accounts history events storage/upkeep storage/blobs storage/files database',
   'oci/format': '',
   'server/protocol.ts':
-    'permanence policy server/core.ts bundle takeover import known-bad api/content api/framework jobs prefetch instances http mirror mirror/policy mirror/fetch mirror/store usage accounts storage/blobs upstream config',
+    'permanence policy server/core.ts bundle takeover import known-bad api/content api/framework jobs prefetch instances http mirror mirror/policy mirror/fetch mirror/store usage accounts storage/blobs upstream config exposure',
   'server/first-token.ts': 'server/core.ts config',
   'server/register-metrics.ts': 'server/core.ts jobs http mirror/store usage tls upstream metrics',
   'server/checks.ts': 'server/core.ts webhooks http usage tls',
@@ -72,7 +75,7 @@ const rooms: Record<string, string> = {
   'console/pages':
     'console/framework clients api/clients api/account api/bundles api/imports api/content api/permanence api/policy api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework events config',
   'console/framework': 'api api/framework http limits accounts config',
-  api: 'api/permanence permanence policy api/clients api/account api/bundles api/imports import/runs api/policy api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config',
+  api: 'api/permanence permanence policy api/clients api/account api/bundles api/imports import/runs api/policy api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config exposure',
   'api/account': 'api/framework usage accounts history database config',
   'api/imports': 'api/framework import import/runs',
   'api/bundles': 'api/prefetch api/framework bundle bundle/runs jobs prefetch http config storage/files',
@@ -82,7 +85,7 @@ const rooms: Record<string, string> = {
   'api/policy': 'api/upstreams api/framework policy mirror/policy usage accounts config',
   'api/prefetch': 'api/framework jobs prefetch http',
   'api/publishers': 'api/framework http limits identity usage accounts config',
-  'api/server': 'api/framework jobs instances usage accounts events config',
+  'api/server': 'exposure api/framework jobs instances usage accounts events config',
   'api/upstreams': 'api/framework policy mirror mirror/policy mirror/store usage accounts metrics config',
   'api/webhooks': 'api/framework webhooks accounts events',
   'api/framework': 'http accounts events config',
@@ -91,6 +94,7 @@ const rooms: Record<string, string> = {
     'prefetch mirror mirror/fetch mirror/store accounts history events storage/upkeep storage/blobs storage/files database cache upstream',
   'import/runs': 'import jobs events mirror/policy database upstream cache config',
   takeover: 'import jobs http limits events mirror/policy usage accounts database upstream cache config',
+  exposure: 'policy known-bad mirror/policy usage accounts events database config',
   import: 'prefetch storage/files upstream cache config',
   webhooks: 'accounts events storage/files database upstream config',
   jobs: 'policy prefetch known-bad mirror/store usage events storage/upkeep storage/blobs storage/drivers database config',

@@ -24,6 +24,20 @@ interface Rights {
   names: Names | undefined;
 }
 
+/** A job of a CI, by the claims of its identity token. */
+export interface CiJob {
+  /** The same for all tokens of the job: a digest of its account, issuer, repository, ref and run. */
+  id: string;
+  /** The name of the trusted issuer. */
+  issuer: string;
+  /** Null where the issuer says none. */
+  repository: string | null;
+  ref: string | null;
+  run: string | null;
+  /** The subject of its identity token. */
+  subject: string | null;
+}
+
 /** The bearer of an API token. */
 export interface TokenPrincipal extends Rights {
   kind: 'token';
@@ -33,6 +47,9 @@ export interface TokenPrincipal extends Rights {
   publisherId: string | null;
   /** The person whose personal token it is, or made it; null for other tokens. */
   personId: string | null;
+  personName: string | null;
+  /** The job that got it, or got the token that made it; null for other tokens. */
+  job: CiJob | null;
   /** Milliseconds since 1970; null for never. */
   expiresAt: number | null;
   /** Whether it ends soon after it was made, such as one that a rule gave: it makes nothing that has no end. */

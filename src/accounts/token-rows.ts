@@ -35,6 +35,8 @@ export interface TokenRow {
   owner_id: string | null;
   /** An `Actor` as JSON. */
   created_by: string | null;
+  /** A `CiJob` as JSON. */
+  job: string | null;
   created_at: number;
   expires_at: number | null;
   last_used_at: number | null;

@@ -7,8 +7,15 @@ import type { Rank, Ranked } from '../runtime/ranked.ts';
 import type { Details } from '../events/event.ts';
 import { recordFrom } from '../events/record.ts';
 import { Names, parsePatterns, type Patterns } from './names.ts';
-import type { People } from './people.ts';
-import { parseScopes, scopes as allScopes, type Scope, type TokenPrincipal, type Verifier } from './principal.ts';
+import type { People, Person } from './people.ts';
+import {
+  parseScopes,
+  scopes as allScopes,
+  type CiJob,
+  type Scope,
+  type TokenPrincipal,
+  type Verifier,
+} from './principal.ts';
 import { patternsOfRow, tokenOfRow, type Token, type TokenRow } from './token-rows.ts';
 import { hashToken, newTokenValue, prefixLength, prefixOf } from './token-value.ts';
 
@@ -30,6 +37,8 @@ export interface NewToken {
   publisherId?: string | null;
   /** For a personal token, or one that such a token makes. It can do what its person can, and ends with the person's rights. */
   personId?: string | null;
+  /** The job of a CI that gets it, or that got the token which makes it. */
+  job?: CiJob | null;
   /** Who makes it, if that is not the actor of the request. */
   createdBy?: Actor;
   /** Further facts for its event. */
@@ -104,6 +113,7 @@ export class Tokens implements Verifier {
       publisher_id: options.publisherId ?? null,
       owner_id: options.personId ?? null,
       created_by: JSON.stringify(createdBy),
+      job: options.job ? JSON.stringify(options.job) : null,
       created_at: this.#now(),
       expires_at: expiresAt,
       last_used_at: null,
@@ -311,6 +321,8 @@ export class Tokens implements Verifier {
         tokenName: row.name,
         publisherId: row.publisher_id,
         personId: row.owner_id,
+        personName: row.person === null ? null : (JSON.parse(row.person) as Person).name,
+        job: row.job === null ? null : (JSON.parse(row.job) as CiJob),
         expiresAt: row.expires_at,
         isShortLived: row.expires_at !== null && row.expires_at - row.created_at <= shortLife,
         scopes: this.#scopesOf(row),

@@ -15,6 +15,8 @@ import type { Quota } from '../usage/quota.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 import { accountOperations, type AccountParts } from './account/account.ts';
 import { auditOperations, type AuditParts } from './server/audit.ts';
+import type { Exposure } from '../exposure/exposure.ts';
+import { exposedOperations } from './server/exposed.ts';
 import { clientOperations, type ClientParts } from './clients/clients.ts';
 import { claimOperations, type ReleasableClaims } from './content/claims.ts';
 import type { AnsweredFile } from '../http/send-file.ts';
@@ -62,6 +64,7 @@ interface OperationParts
   publishers: Omit<PublisherParts, 'uses'>;
   failures: FailedRequests;
   uses: TokenUses;
+  exposure: Exposure;
   jobs: Jobs;
   instances: Instances;
   webhooks: OpenWebhooks;
@@ -105,6 +108,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...permanenceOperations(parts.permanence),
     ...deletedOperations(parts.deleted, parts.deletedFor),
     ...auditOperations(parts),
+    ...exposedOperations(parts),
     ...failedRequestOperations(parts.failures, parts.tokens, (id) => parts.accounts.nameOf(id)),
     ...jobOperations(parts.jobs),
     ...instanceOperations(parts.instances),

@@ -13,6 +13,7 @@ import { addAdvisory, addDeprecate } from './deprecate.ts';
 import { addDeleted } from './deleted.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
+import { addExposed } from './exposed.ts';
 import { addExplain } from './explain.ts';
 import { addExport } from './export.ts';
 import { addHealth } from './health.ts';
@@ -66,6 +67,7 @@ export function run(words: readonly string[], environment: Environment, outside:
     addWanted(program, environment, terminal);
     addPolicy(program, environment, terminal);
     addWaiver(program, environment, terminal);
+    addExposed(program, environment, terminal);
     addExplain(program, environment, terminal);
     addJobs(program, environment, terminal);
     addInstances(program, environment, terminal);

@@ -5,12 +5,13 @@ import { z } from 'zod';
 import { isHostName, isReceiver } from './hosts.ts';
 import { oidc, publishers, trustedIssuers } from './identity.ts';
 import { internal } from './internal.ts';
+import { jobSchedules } from './jobs.ts';
 import { limits } from './limits.ts';
 import { data, database, redis } from './place.ts';
 import { checkStorageSettings, storage } from './storage.ts';
 import { predecessors } from './predecessors.ts';
 import { deletedFor, retention } from './retention.ts';
-import { duration, schedule, sizeSetting, whole } from './units.ts';
+import { duration, sizeSetting, whole } from './units.ts';
 import { hasNoUser, publicUpstreams, upstreams } from './upstreams.ts';
 
 /** An address that this server shows in answers and messages, so it cannot contain a secret. */
@@ -257,6 +258,13 @@ export const schema = z.strictObject({
       keep: duration.prefault('90d').describe('Keep events, which `/v1/audit` shows, for this long'),
     })
     .prefault({}),
+  usage: z
+    .strictObject({
+      keepPulls: duration
+        .prefault('400d')
+        .describe('Keep for this long which token or job pulled which content on which day; `0d` records nothing'),
+    })
+    .prefault({}),
   bundles: z
     .strictObject({
       key: file.optional().describe('PEM file of the private key that signs bundles made by `/v1` and the console'),
@@ -314,29 +322,7 @@ export const schema = z.strictObject({
         .describe('Fetch only during these hours (local time), such as `22:00-06:00`'),
     })
     .prefault({}),
-  jobs: z
-    .strictObject({
-      uploads: schedule.default('*/10 * * * *').describe('When to delete abandoned uploads (cron, UTC), or `off`'),
-      retention: schedule.default('40 2 * * *').describe('When to apply the `retention` rules, or `off`'),
-      evict: schedule.default('10 * * * *').describe('When to reduce mirrored content to `mirror.maxSize`, or `off`'),
-      gc: schedule.default('20 * * * *').describe('When to delete unreferenced bytes, or `off`'),
-      sample: schedule
-        .default('*/10 * * * *')
-        .describe('When to measure the bytes that accounts store (one sample per hour), or `off`'),
-      prefetch: schedule.default('off').describe('When to run `prefetch`, or `off`'),
-      scrub: schedule.default('0 4 * * 0').describe('When to read and verify stored bytes, or `off`'),
-      audit: schedule.default('30 3 * * *').describe('When to delete events older than `audit.keep`, or `off`'),
-      knownBad: schedule
-        .default('*/15 * * * *')
-        .describe('When to look for lists of known bad content that are due to be read again, or `off`'),
-      takeover: schedule
-        .default('7 * * * *')
-        .describe('When to bring what `predecessors` have and this server lacks, or `off`'),
-      waivers: schedule
-        .default('*/10 * * * *')
-        .describe('When to record the ends of waivers, and to announce those that end soon, or `off`'),
-    })
-    .prefault({}),
+  jobs: jobSchedules,
 });
 
 export type Config = z.output<typeof schema>;

@@ -59,6 +59,7 @@ export const eventTexts = {
   'known_bad.refreshed': 'a list of known bad content has changed',
   'known_bad.in_use': 'content that clients use is known to be bad',
   'known_bad.failed': 'a list of known bad content cannot be read',
+  'exposure.found': 'content that was pulled before is vulnerable or bad, as is known now',
   'bundle.created': 'a bundle for another installation was made',
   'bundle.imported': 'a bundle of another installation was imported',
   'bundle.receipt': 'a receipt of what is mirrored was written',

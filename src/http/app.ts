@@ -151,7 +151,7 @@ function record(
   observe.count(request.method!, response.statusCode, facts.seconds, context);
   const line = accessLine(request, response, facts, now());
   const { principal } = context;
-  if (principal && line.billable) usage.count(principal.accountId, line, context.version);
+  if (principal && line.billable) usage.count(principal.accountId, line, context.version, principal);
   // The console uses a token in the place of its visitor; its sessions are listed by themselves.
   if (principal?.kind === 'token' && !isUnder(line.path, '/console')) {
     const { accountId, tokenId, publisherId } = principal;

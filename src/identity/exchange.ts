@@ -5,6 +5,7 @@ import type { Tokens } from '../accounts/tokens.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { withPauses } from '../runtime/event-loop.ts';
+import { jobOf } from './job.ts';
 import { isForProject, mismatches, type Mismatch } from './claims.ts';
 import type { Claims, IdentityTokens, VerifiedToken } from './identity-token.ts';
 import { tokenRefused } from './refusal.ts';
@@ -106,6 +107,7 @@ export class TokenExchange {
         publisherId,
         createdBy: { kind: 'rule', id: publisherId, name },
         details: { identity: identityOf(verified) },
+        job: jobOf(publisher.accountId, verified),
       },
       async (tx) => {
         const row = { id: verified.useId, expires_at: verified.acceptedUntil + keptLonger };

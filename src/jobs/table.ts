@@ -54,6 +54,8 @@ interface TableParts {
   deliveredTo: () => Promise<number>;
   listRefresh: ListRefresh;
   waivers: Waivers;
+  /** Compares what was pulled with what is known now. */
+  exposure: JobDefinition['run'];
   /** Brings what servers have that are replaced. */
   takeover: JobDefinition['run'];
   prefetch: ScheduledPrefetchParts;
@@ -98,6 +100,12 @@ export function jobTable(parts: TableParts): Job[] {
     job('audit', 'delete events older than the setting "audit.keep"', false, (work) => deleteOldEvents(parts, work)),
     job('knownBad', 'read lists of known bad content again', false, (work) =>
       parts.listRefresh.run(work, contentInUse(parts)),
+    ),
+    job(
+      'exposure',
+      'tell what was pulled and is now known to be vulnerable or bad, and delete old pulls',
+      false,
+      parts.exposure,
     ),
     job('takeover', 'bring what predecessors have and this server lacks', false, parts.takeover),
     job('waivers', 'record the ends of waivers, and announce those that end soon', false, (work) =>

@@ -48,6 +48,8 @@ const ofName = `${found} WHERE e.kind = ? AND e.name_key = ? ${order}`;
 const ofKind = `${found} WHERE e.kind = ? ${order}`;
 const ofDigests = `${found} WHERE e.kind = 'digest'`;
 const anyDigest = `${ofDigests} LIMIT 1`;
+const ofId = `SELECT e.kind, e.list, e.id, e.name_key, e.detail FROM bad_lists l
+  JOIN bad_entries e ON e.list = l.name AND e.generation = l.generation AND e.id IN (?, ?) ${order} LIMIT 5000`;
 const anyList = 'SELECT COUNT(*) AS lists FROM bad_lists WHERE entry_count > 0';
 
 /**
@@ -76,6 +78,13 @@ export class KnownBad {
     const patterns = this.#patternsIn(await this.#database.selectCached<EntryRow>(ofKind, ['pattern']));
     const matching = patterns.filter(({ names }) => names.includes(key));
     return matching.length === 0 ? exact : [...exact, ...matching.map(({ entry }) => entry)];
+  }
+
+  /** The entries of all lists with an ID, in any letter case, and what they name: a package, an image, a pattern or a digest. */
+  async named(id: string): Promise<{ kind: string; key: string; entry: BadEntry }[]> {
+    if (await this.#areEmpty()) return [];
+    const rows = await this.#database.select<EntryRow & { kind: string }>(ofId, [id, id.toUpperCase()]);
+    return rows.map((row) => ({ kind: row.kind, key: row.name_key, entry: entryOf(row) }));
   }
 
   /** Whether a list has entries for digests. */

@@ -59,6 +59,7 @@ import { UpstreamSearch } from './upstream/upstream-search.ts';
 import { isAffected } from './upstream/affected.ts';
 import { siblingsOf } from './upstream/fixes.ts';
 import { KnownAdvisories } from './upstream/known-advisories.ts';
+import { NamedAdvisories } from './upstream/name-advisories.ts';
 import { UpstreamSymbols } from './source/symbols.ts';
 import { UpstreamVulnerabilities } from './upstream/upstream-vulnerabilities.ts';
 
@@ -130,6 +131,7 @@ export class PackageFeed implements OpenProtocol {
           registrations,
           search: new UpstreamSearch(packages, cache, log),
           vulnerabilities,
+          advisories,
         };
       });
     this.#viewsOver = (reader) => viewsWith(new Admission(noJudge), false, reader);
@@ -217,6 +219,16 @@ export class PackageFeed implements OpenProtocol {
       const isClaimed = (await claimedAmong(this.#core.database, accountId, [id])).size > 0;
       return isClaimed ? undefined : (await this.views.of(accountId)).mirror.mirroredFrom(id);
     });
+  }
+
+  get advisories() {
+    return new NamedAdvisories(this.#core.database, this.views);
+  }
+
+  usedName(_accountId: number, id: string): Promise<string> {
+    if (!isPackageId(id))
+      throw new DomainError('Invalid', `${id.slice(0, 100)}: expected a package ID, such as Contoso.Core`);
+    return Promise.resolve(packageKey(id));
   }
 
   get notices() {

@@ -14,10 +14,8 @@ import { Admission, noJudge } from '../mirror/policy/admission.ts';
 import type { MirrorReader } from '../mirror/stored-only.ts';
 import { matcher, UpstreamPolicy, type NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { OpenProtocol, PrivateNames, Protocol, Web } from '../server/protocol.ts';
-import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { urlBelow } from '../upstream/url.ts';
 import { mirroredDownloads } from '../usage/mirrored.ts';
 import type { Quota } from '../usage/quota.ts';
 import { dropAbandonedBlobs } from './hosted/abandoned-blobs.ts';
@@ -51,6 +49,7 @@ import { retainImages } from './hosted/retention.ts';
 import { retainTags, type TagRule } from './hosted/tag-retention.ts';
 import { createRegistry } from './http/routes.ts';
 import { imageSearches } from './operations/search-sources.ts';
+import { askRateLimit } from './mirrored/rate-limit.ts';
 import { storedTags } from './mirrored/stored-tags.ts';
 import { StoredImages } from './catalog/stored-images.ts';
 import { ContinuedUploads, uploadHandler } from './http/upload-relay.ts';
@@ -288,6 +287,22 @@ export class ContainerRegistry implements OpenProtocol {
     };
   }
 
+  async usedName(accountId: number, name: string): Promise<string> {
+    const { place, hosted } = await this.#located(accountId, name);
+    return place ? listedName(place) : (hosted ?? name);
+  }
+
+  async digestsOfTag(accountId: number, name: string, tag: string): Promise<string[]> {
+    const history = new ImageHistory(this.#core.database, this.#mirrors);
+    return history.digestsOf(await this.#located(accountId, name), tag, maxDigestsOfTag);
+  }
+
+  async #located(accountId: number, name: string) {
+    if (!isRepositoryName(name))
+      throw new DomainError('Invalid', `${name.slice(0, 100)}: expected the name of an image, such as team/api`);
+    return this.source.locate({ accountId, name, ns: undefined, mayPush: false });
+  }
+
   async holds(accountId: number, name: string, reference?: string): Promise<boolean> {
     if (reference === undefined) return (await claimsAmong(this.#core.database, accountId, [name])).get(name) ?? false;
     return this.images.manifests.has(accountId, name, isDigest(reference) ? { digest: reference } : { tag: reference });
@@ -381,15 +396,8 @@ function tagRuleOf(
   return { isFor, matches: matcher(tags), keepNewest: rest.keepNewest, keepUsedFor: rest.keepUsedFor };
 }
 
-/** Docker Hub announces its limit in the headers of a manifest; a HEAD request does not count against it. */
-async function askRateLimit(upstream: Upstream): Promise<void> {
-  if (upstream.name !== 'docker.io') return;
-  const subject = 'ratelimitpreview/test';
-  const url = urlBelow(baseOf(upstream.config).origin, 'v2', ...subject.split('/'), 'manifests', 'latest');
-  const answer = await upstream.send({ method: 'HEAD', url, subject, scope: `repository:${subject}:pull` });
-  discard(answer.body);
-}
-
 const namesAtATime = 200;
+/** Digests of a tag for a question who pulled it. */
+const maxDigestsOfTag = 500;
 /** A session is ended when its data folder is gone and no request changed it for this many milliseconds. */
 const lostAfter = 3_600_000;

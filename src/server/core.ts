@@ -61,6 +61,7 @@ import type { SubjectKind } from '../usage/counters.ts';
 import { ClientChecks } from '../usage/client-checks.ts';
 import { FailedRequests } from '../usage/failed-requests.ts';
 import { TokenUses } from '../usage/token-uses.ts';
+import { Pulls } from '../usage/pulls.ts';
 import { UsageRecord, type AddDownloads } from '../usage/record.ts';
 import { Unwritten } from '../usage/unwritten.ts';
 import type { ReceiverOptions } from '../webhooks/open.ts';
@@ -137,6 +138,7 @@ export interface Core {
   readonly repeatedEvents: RepeatedEvents;
   readonly limits: Limits;
   readonly usage: UsageRecord;
+  readonly pulls: Pulls;
   readonly failures: FailedRequests;
   readonly uses: TokenUses;
   readonly checks: ClientChecks;
@@ -151,6 +153,7 @@ export interface Core {
   readonly releases: Releases;
   readonly waivers: Waivers;
   readonly knownBad: KnownBad;
+  readonly listed: ListedNames;
   readonly listRefresh: ListRefresh;
   readonly upstreams: readonly Upstream[];
 }
@@ -195,7 +198,8 @@ export async function openCore(
   // Closed after all that note events.
   stack.defer(closing.part('the events', (milliseconds) => writeLast(repeatedEvents, milliseconds, log)));
   const limits = new Limits({ settings: config.limits, cache, events: repeatedEvents, now: watch ?? now });
-  const usage = new UsageRecord(database, now, downloads);
+  const pulls = new Pulls(database, now, config.usage.keepPulls);
+  const usage = new UsageRecord(database, now, downloads, pulls);
   const failures = new FailedRequests(database, now, offlineIn(config));
   const uses = new TokenUses(database, now);
   const checks = new ClientChecks(database, now);
@@ -283,6 +287,7 @@ export async function openCore(
     repeatedEvents,
     limits,
     usage,
+    pulls,
     failures,
     uses,
     checks,
@@ -297,6 +302,7 @@ export async function openCore(
     releases,
     waivers,
     knownBad,
+    listed,
     listRefresh,
     upstreams,
   };

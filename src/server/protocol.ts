@@ -20,6 +20,7 @@ import type { NameStory } from '../mirror/policy/upstream-policy.ts';
 import type { EmptyClaims } from '../mirror/policy/claims.ts';
 import type { AffectedTest } from '../known-bad/entry.ts';
 import type { RangeReader } from '../policy/compile.ts';
+import type { Exposable } from '../exposure/exposable.ts';
 import type { Importable } from '../import/item.ts';
 import type { Exportable } from '../import/target.ts';
 import type { PlainEntry, PlainOptions, PlainSource } from '../prefetch/plain.ts';
@@ -68,7 +69,7 @@ export interface Web {
 }
 
 /** A protocol on an open core. */
-export interface OpenProtocol extends Prefetchable, JobParts {
+export interface OpenProtocol extends Prefetchable, JobParts, Exposable {
   readonly kind: NameKind;
   /** Its routers and their paths. */
   mount(web: Web): Mount[];

@@ -49,6 +49,8 @@ import { References } from '../storage/blobs/references.ts';
 import { Scrubber } from '../storage/upkeep/scrub.ts';
 import { Paths } from '../storage/files/paths.ts';
 import { DeletedItems } from '../permanence/deleted.ts';
+import { openExposure } from '../exposure/open.ts';
+import type { Exposure } from '../exposure/exposure.ts';
 import { Takeover } from '../takeover/takeover.ts';
 import { AllAccountsUse } from '../usage/all-accounts.ts';
 import type { Quota } from '../usage/quota.ts';
@@ -76,6 +78,7 @@ export interface Installation extends AsyncDisposable {
   readonly held: HeldReferences;
   readonly trial: PolicyTrial;
   readonly takeover: Takeover;
+  readonly exposure: Exposure;
   readonly jobs: Jobs;
   readonly filesWithoutRow: FilesWithoutRow;
   readonly deleted: DeletedItems;
@@ -112,6 +115,7 @@ export async function openInstallation(
   stack.defer(core.closing.part('the predecessors', () => takeover.close()));
   const contents = new Map(opened.flatMap(({ kind, deleted: each }) => (each ? [[kind, each] as const] : [])));
   const deleted = new DeletedItems(database, contents, now);
+  const exposure = openExposure(core, opened, versionReaders(protocols));
   const table = jobTable({
     config,
     database,
@@ -126,6 +130,7 @@ export async function openInstallation(
     deleted,
     listRefresh: core.listRefresh,
     waivers: core.waivers,
+    exposure: (work) => exposure.job(work),
     takeover: (work) => takeover.walk(work),
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
     log,
@@ -147,6 +152,7 @@ export async function openInstallation(
     held,
     trial,
     takeover,
+    exposure: exposure.exposure,
     jobs,
     filesWithoutRow,
     references,
@@ -311,7 +317,7 @@ export async function startServer(
 
 /** The mounts of all protocols and of `/v1`. */
 function mountAll(
-  { core, protocols: opened, stored, held, takeover, jobs, webhooks, deleted }: Installation,
+  { core, protocols: opened, stored, held, takeover, exposure, jobs, webhooks, deleted }: Installation,
   authenticator: Authenticator,
   quota: Quota,
   {
@@ -343,6 +349,7 @@ function mountAll(
     deleted,
     protocols: opened,
     held,
+    exposure,
     mirror: config.mirror,
     isAbsent: (key) => core.mirror.isAbsent(key),
     publishers: identity,

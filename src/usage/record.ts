@@ -1,9 +1,11 @@
 import { createHash, randomUUID } from 'node:crypto';
+import type { Principal } from '../accounts/principal.ts';
 import { inTurn } from '../runtime/in-turn.ts';
 import type { Database, Row, Transaction } from '../database/database.ts';
 import { addCounts, countUse, counterNames, isBillable, isDownload, noCounts } from './counters.ts';
 import type { Counters, SubjectKind, Use } from './counters.ts';
 import { dayOf, dayToWrite, periodAt } from './period.ts';
+import { noteContent, type Pulls, type UsedContents, type WrittenPulls } from './pulls.ts';
 
 /** Downloads of one package or image. */
 export interface Downloads {
@@ -27,6 +29,7 @@ interface UnwrittenCounts {
   day: number;
   counters: Counters;
   versions: Map<string, number> | undefined;
+  contents: UsedContents[];
   last: number;
 }
 
@@ -64,6 +67,7 @@ export class UsageRecord {
   readonly #database: Database;
   readonly #now: () => number;
   readonly #downloads: Partial<Record<SubjectKind, AddDownloads>>;
+  readonly #pulls: Pulls | undefined;
   readonly #writer = randomUUID();
   #entries = new Map<string, UnwrittenCounts>();
   /** The entry of the last request, because the next request often has the same. */
@@ -73,18 +77,30 @@ export class UsageRecord {
   #writtenAt: number;
   #isTaken = false;
 
-  constructor(database: Database, now: () => number, downloads: Partial<Record<SubjectKind, AddDownloads>> = {}) {
+  constructor(
+    database: Database,
+    now: () => number,
+    downloads: Partial<Record<SubjectKind, AddDownloads>> = {},
+    pulls?: Pulls,
+  ) {
+    this.#pulls = pulls;
     this.#database = database;
     this.#now = now;
     this.#downloads = downloads;
     this.#writtenAt = now();
   }
 
-  /** Counts a finished request if it is billable. `version` is the version of a downloaded package, or the digest of an image. */
-  count(accountId: number, use: Use, version = ''): void {
+  /**
+   * Counts a finished request if it is billable. `version` is the version of a package, or the digest of an image, that the request
+   * got or sent. With `principal` it is also recorded who did so.
+   */
+  count(accountId: number, use: Use, version = '', principal?: Principal): void {
     if (!isBillable(use.status)) return;
     const entry = this.#entryFor(accountId, use);
     countUse(entry.counters, use);
+    if (principal && version !== '') {
+      noteContent(entry.contents, principal, use, version);
+    }
     if (!isDownload(use)) return;
     entry.versions ??= new Map();
     entry.versions.set(version, (entry.versions.get(version) ?? 0) + 1);
@@ -128,7 +144,7 @@ export class UsageRecord {
    */
   async restore({ writer, batches }: UnwrittenUsage): Promise<void> {
     for (const { number, entries } of batches) {
-      await this.#database.transaction((tx) => this.#writeBatch(tx, writer, number, entries));
+      await this.#writeOnce(writer, number, entries);
     }
   }
 
@@ -158,7 +174,17 @@ export class UsageRecord {
       entry = this.#entries.get(key);
       if (entry) return entry;
     }
-    entry = { accountId, token, kind, name, day, counters: noCounts(), versions: undefined, last: 0 };
+    entry = {
+      accountId,
+      token,
+      kind,
+      name,
+      day,
+      counters: noCounts(),
+      versions: undefined,
+      contents: [],
+      last: 0,
+    };
     this.#entries.set(key, entry);
     // A failure is ignored here: the next flush reports it.
     if (this.#entries.size === many) this.flush().catch(() => undefined);
@@ -176,7 +202,7 @@ export class UsageRecord {
   async #writeBatches(): Promise<void> {
     for (let batch = this.#batches[0]; batch; batch = this.#batches[0]) {
       const { number, entries } = batch;
-      await this.#database.transaction((tx) => this.#writeBatch(tx, this.#writer, number, entries));
+      await this.#writeOnce(this.#writer, number, entries);
       this.#batches.shift();
     }
   }
@@ -190,13 +216,19 @@ export class UsageRecord {
     }
   }
 
+  async #writeOnce(writer: string, number: number, entries: readonly UnwrittenCounts[]): Promise<void> {
+    const written = await this.#database.transaction((tx) => this.#writeBatch(tx, writer, number, entries));
+    if (written) this.#pulls?.remember(written);
+  }
+
+  /** Resolves to what `Pulls` wrote; undefined if it wrote nothing. */
   async #writeBatch(
     tx: Transaction,
     writer: string,
     number: number,
     entries: readonly UnwrittenCounts[],
-  ): Promise<void> {
-    if (!(await this.#isNew(tx, writer, number))) return;
+  ): Promise<WrittenPulls | undefined> {
+    if (!(await this.#isNew(tx, writer, number))) return undefined;
     const now = this.#now();
     const rows = rowsOf(entries, now);
     const update = counterNames.map((name) => `${name} = usage_counts.${name} + new.${name}`).join(', ');
@@ -207,6 +239,7 @@ export class UsageRecord {
     for (const { kind, accountId, name, versions, last } of entries) {
       if (versions) await this.#downloads[kind]?.(tx, { accountId, name, versions, last });
     }
+    return this.#pulls?.write(tx, entries);
   }
 
   /** If an earlier attempt of this batch may still commit, the update waits for it, and then finds its number. */

@@ -19,6 +19,27 @@ const count = z.int().min(0);
 const counters = z.strictObject(
   Object.fromEntries(counterNames.map((name) => [name, count])) as Record<keyof Counters, typeof count>,
 );
+const seen = z
+  .array(z.tuple([z.string().max(255), z.strictObject({ count, firstAt: count, lastAt: count })]))
+  .transform((pairs) => new Map(pairs));
+const text = z.string().max(2000).nullable();
+const job = z.strictObject({
+  id: z.string(),
+  issuer: z.string(),
+  repository: text,
+  ref: text,
+  run: text,
+  subject: text,
+});
+const user = z.strictObject({
+  id: z.string().max(40),
+  kind: z.enum(['token', 'job', 'anonymous', 'console']),
+  name: text,
+  ruleId: text,
+  person: text,
+  job: job.nullable(),
+});
+const used = z.strictObject({ by: z.enum(['token', 'person', 'anonymous']), user, pulled: seen, pushed: seen });
 const entry = z.strictObject({
   accountId: count,
   token: z.string().max(255),
@@ -27,6 +48,7 @@ const entry = z.strictObject({
   day: z.int(),
   counters,
   versions: z.array(z.tuple([z.string(), count])).transform((pairs) => (pairs.length > 0 ? new Map(pairs) : undefined)),
+  contents: z.array(used).max(3).default([]),
   last: count,
 });
 const line = z.union([
@@ -137,7 +159,11 @@ function usageLines(unwritten: UnwrittenUsage | undefined): string[] {
   if (!unwritten) return [];
   const { writer, batches } = unwritten;
   return batches.map(({ number, entries }) => {
-    const plain = entries.map((each) => ({ ...each, versions: [...(each.versions ?? [])] }));
+    const plain = entries.map((each) => ({
+      ...each,
+      versions: [...(each.versions ?? [])],
+      contents: each.contents.map((one) => ({ ...one, pulled: [...one.pulled], pushed: [...one.pushed] })),
+    }));
     return JSON.stringify({ writer, number, entries: plain });
   });
 }

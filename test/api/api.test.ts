@@ -77,6 +77,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /account',
       'GET /account/usage',
       'GET /audit',
+      'GET /exposed',
       'GET /sessions',
       'GET /tokens',
       'GET /tokens/{id}',

@@ -113,6 +113,7 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/jobs/:name': { at: () => '/console/jobs/scrub', scopes: ['operate'] },
   '/instances': { at: () => '/console/instances', scopes: ['operate'] },
   '/audit': { at: () => '/console/audit', scopes: ['admin'], also: ['operate'] },
+  '/exposed': { at: () => '/console/exposed?what=GHSA-none', scopes: ['admin'], also: ['operate'] },
   '/failures': { at: () => '/console/failures', scopes: ['admin'], also: ['operate'] },
   '/explain': { at: ({ package: name }) => `/console/explain?kind=package&name=${name}`, scopes: ['read', 'operate'] },
   '/connect': { at: () => '/console/connect', scopes: ['read'] },

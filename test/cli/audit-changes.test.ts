@@ -22,6 +22,7 @@ const without = new Map([
   ['verify', 'only reads'],
   ['storage copy', 'writes only to the other storage'],
   ['doctor', 'only reads'],
+  ['exposed', 'only reads'],
   ['explain', 'only reads'],
   ['permanence show', 'only reads'],
   ['policy show', 'only reads'],

@@ -35,6 +35,7 @@ for (const dialect of dialects) {
         'scrub',
         'audit',
         'known-bad',
+        'exposure',
         'takeover',
         'waivers',
       ],

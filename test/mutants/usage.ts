@@ -100,8 +100,8 @@ export const usage = [
       ],
       [
         'counts are lost after a failed write',
-        'await this.#database.transaction((tx) => this.#writeBatch(tx, this.#writer, number, entries));\n      this.#batches.shift();',
-        'this.#batches.shift();\n      await this.#database.transaction((tx) => this.#writeBatch(tx, this.#writer, number, entries));',
+        'await this.#writeOnce(this.#writer, number, entries);\n      this.#batches.shift();',
+        'this.#batches.shift();\n      await this.#writeOnce(this.#writer, number, entries);',
       ],
       [
         'a long name blocks all counts',

@@ -29,6 +29,7 @@ export const needed = (folder: string): Record<string, string> => ({
   restore: `${folder}/x.tar`,
   'storage copy': '--to s3',
   cert: '--self-signed',
+  exposed: 'Lib@1.0.0',
   explain: 'Lib 1.0.0',
   'policy apply': `${folder}/list.txt`,
   'policy seed': `${folder}/list.txt --by Ada`,

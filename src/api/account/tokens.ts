@@ -88,7 +88,7 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       run: async ({ principal, body }) => {
         const expiresAt = endOfMade(principal, body.expires_at ? Date.parse(body.expires_at) : null);
         // So that it ends with the rule or the person, too.
-        const { publisherId = null, personId = null } = principal.kind === 'token' ? principal : {};
+        const { publisherId = null, personId = null, job = null } = principal.kind === 'token' ? principal : {};
         const { name, scopes, patterns = null } = body;
         allowToken(principal, scopes, patterns);
         const created = await tokens.create(principal.accountId, {
@@ -98,6 +98,7 @@ export function tokenOperations(tokens: Tokens): Operation[] {
           expiresAt,
           publisherId,
           personId,
+          job,
         });
         return { ...toToken(created.token), token: created.value };
       },

@@ -101,10 +101,16 @@ async function turnOf(turns: Semaphore, { accountId }: Principal): Promise<() =>
   );
 }
 
-/** What the principal asks for and may see. Throws `ScopeMissing`. */
-async function filterOf({ accounts }: AuditParts, principal: Principal, query: AuditQuery): Promise<EventFilter> {
-  const { account, type, actor, subject, since, until } = query;
-  const { accountId, accountName, scopes, names } = principal;
+/**
+ * The account whose records the principal asks for and may see; undefined for all accounts. With `admin` that is its own, with
+ * `operate` any. Throws `ScopeMissing`, and `Invalid` for an account that does not exist.
+ */
+export async function audienceOf(
+  accounts: Accounts,
+  principal: Principal,
+  account: string | undefined,
+): Promise<number | undefined> {
+  const { accountId, accountName, scopes } = principal;
   const seesAll = scopes.has('operate');
   if (!seesAll) allow(principal, 'admin');
   const isOther = account !== undefined && account !== accountName;
@@ -115,13 +121,19 @@ async function filterOf({ accounts }: AuditParts, principal: Principal, query: A
       detail: { parameter: 'account' },
     });
   }
+  return named?.id ?? (seesAll && account === undefined ? undefined : accountId);
+}
+
+/** What the principal asks for and may see. Throws as `audienceOf`. */
+async function filterOf({ accounts }: AuditParts, principal: Principal, query: AuditQuery): Promise<EventFilter> {
+  const { account, type, actor, subject, since, until } = query;
   return {
-    accountId: named?.id ?? (seesAll && account === undefined ? undefined : accountId),
+    accountId: await audienceOf(accounts, principal, account),
     type,
     actor,
     subject,
     ...(since !== undefined && { since: Date.parse(since) }),
     ...(until !== undefined && { until: Date.parse(until) }),
-    names,
+    names: principal.names,
   };
 }

@@ -167,7 +167,10 @@ export const sections = [
     title: 'Audit',
     path: '/console/audit',
     actions: ['admin', 'operate'],
-    pages: [{ title: 'Failed requests', path: '/console/failures', actions: ['admin', 'operate'] }],
+    pages: [
+      { title: 'Failed requests', path: '/console/failures', actions: ['admin', 'operate'] },
+      { title: 'Who pulled it', path: '/console/exposed', actions: ['admin', 'operate'] },
+    ],
   },
   { key: 'webhooks', title: 'Webhooks', path: '/console/webhooks', actions: ['admin'] },
   { key: 'connect', title: 'Connect', path: '/console/connect', actions: ['read'] },

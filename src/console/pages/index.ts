@@ -28,6 +28,7 @@ import { dropEntriesPage, upstreamPage } from './mirror/upstream.ts';
 import { storagePage } from './account/storage.ts';
 import { usagePage } from './account/usage.ts';
 import { explainPage } from './mirror/explain.ts';
+import { exposedPage } from './operations/exposed.ts';
 import { failedRequestsPage } from './mirror/failed-requests.ts';
 import { deletedPage, purgePage } from './permanence/deleted.ts';
 import { permanencePage } from './permanence/permanence.ts';
@@ -98,6 +99,7 @@ export const pages: readonly Page[] = [
   instancesPage,
   auditPage,
   failedRequestsPage,
+  exposedPage,
   explainPage,
   webhooksPage,
   newWebhookPage,

@@ -60,6 +60,7 @@ import { adoptedCredentials } from './076-adopted-credentials.ts';
 import { webhookPatterns } from './077-webhook-patterns.ts';
 import { permanenceMigrations } from './070-permanence.ts';
 import { deletedMigrations } from './071-deleted.ts';
+import { pullMigrations } from './074-pulls.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -124,4 +125,5 @@ export const migrations: readonly Migration[] = [
   ...webhookPatterns,
   ...permanenceMigrations,
   ...deletedMigrations,
+  ...pullMigrations,
 ];

@@ -5,7 +5,7 @@ import type { Principal } from '../../accounts/principal.ts';
 import { contextOf } from '../../http/request-context.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
-import { packageKey } from '../hosted/packages.ts';
+import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { publish } from '../hosted/publish.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import { receiveFile } from './upload.ts';
@@ -41,6 +41,7 @@ export async function receivePackage({ feed, views, log }: PublishingParts, push
   const checks = { permit: permitting(principal), mirroredFrom: (each: string) => mirror.mirroredFrom(each) };
   const { id, version, replaces: upstream, warnings } = await publish(feed, accountId, staged, checks);
   context.subject = packageKey(id);
+  context.version = keyOfVersion(version)!;
   log.info({ request: context.id, id, version }, 'package published');
   if (upstream !== undefined) {
     log.warn({ account: accountId, id, upstream }, 'the pushed package now takes precedence over the mirrored one');

@@ -1,4 +1,5 @@
 import type { AccountViews } from '../../mirror/policy/account-views.ts';
+import type { KnownAdvisories } from './known-advisories.ts';
 import type { PackageMirror } from './package-mirror.ts';
 import type { UpstreamRegistrations } from './upstream-registration.ts';
 import type { UpstreamSearch } from './upstream-search.ts';
@@ -10,6 +11,7 @@ export interface FeedView {
   registrations: UpstreamRegistrations;
   search: UpstreamSearch;
   vulnerabilities: UpstreamVulnerabilities;
+  advisories: KnownAdvisories;
 }
 
 export type FeedViews = AccountViews<FeedView>;

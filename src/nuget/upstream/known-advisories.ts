@@ -2,7 +2,7 @@ import { unusable } from '../../mirror/fetch/fetch.ts';
 import type { KnownAdvisory } from '../../mirror/policy/admission.ts';
 import { severities } from '../../mirror/policy/severities.ts';
 import { Collected } from '../../runtime/collected.ts';
-import { pause } from '../../runtime/event-loop.ts';
+import { pause, withPauses } from '../../runtime/event-loop.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { parseRange, satisfies, type VersionRange } from '../format/range.ts';
 import { normalize, parseVersion } from '../format/version.ts';
@@ -39,6 +39,20 @@ export class KnownAdvisories {
 
   constructor(vulnerabilities: UpstreamVulnerabilities) {
     this.#pages = new Collected({ collect: () => collect(vulnerabilities), maxSize: 1, freshFor });
+  }
+
+  /** The advisories with an ID, in any letter case, with the keys of their packages. Throws as `of`. */
+  async named(id: string): Promise<{ name: string; advisory: KnownAdvisory }[]> {
+    const wanted = id.toLowerCase();
+    const found: { name: string; advisory: KnownAdvisory }[] = [];
+    for (const { lists } of await this.#pages.of('all')) {
+      for await (const [name, list] of withPauses(lists)) {
+        if (list.length > maxAdvisories || !list.toLowerCase().includes(wanted)) continue;
+        const all = readAdvisories(list).map(advisoryOf);
+        found.push(...all.filter((each) => each.id.toLowerCase() === wanted).map((advisory) => ({ name, advisory })));
+      }
+    }
+    return found;
   }
 
   /**
@@ -90,7 +104,8 @@ async function listsByKey(page: KnownVulnerabilities): Promise<ReadonlyMap<strin
   return lists;
 }
 
-function advisoryOf({ severity, url, range }: ReadAdvisory): KnownAdvisory {
+/** The ID and the affected versions of a vulnerability. */
+export function advisoryOf({ severity, url, range }: ReadAdvisory): KnownAdvisory {
   // Addresses of advisories end with their IDs, such as GHSA-….
   const [, id = url.slice(0, 100)] = /\/([^/?#\s]{1,100})\/?$/.exec(url) ?? [];
   return {

@@ -1,5 +1,5 @@
 import type { Database } from '../../database/database.ts';
-import type { NameOwner } from '../../history/history.ts';
+import { digestsOf, type NameOwner } from '../../history/history.ts';
 import { tagMoves, type TagMove, type TagMovesRange } from '../../history/tag-moves.ts';
 import type { AccountViews } from '../../mirror/policy/account-views.ts';
 import type { Digest } from '../../runtime/digest.ts';
@@ -52,6 +52,12 @@ export class ImageHistory {
     }
     descriptors.push(...(await this.#describe(repository, tag, moves)));
     return { descriptors, next: undefined };
+  }
+
+  /** Up to `limit` digests that a tag has had, the latest first. */
+  async digestsOf(repository: LocatedRepository, tag: string, limit: number): Promise<string[]> {
+    const owner = historyOwner(repository);
+    return owner ? ((await digestsOf(this.#database, owner, [tag], limit)).get(tag) ?? []) : [];
   }
 
   /** Those of `moves` that lists show. */

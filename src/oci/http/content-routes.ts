@@ -49,9 +49,9 @@ export async function getManifest(call: RegistryCall): Promise<void> {
   context.subject = manifest.repository;
   // An index alone is not a pull: the client then gets an image manifest.
   if (request.method === 'HEAD') context.act = 'version-check';
-  else if (!isIndex(mediaType)) {
-    context.act = 'download';
+  else {
     context.version = digest;
+    if (!isIndex(mediaType)) context.act = 'download';
   }
   await sendContent(request, response, content, {
     headers: {
@@ -80,6 +80,7 @@ export async function putManifest(call: RegistryCall): Promise<void> {
     bytes,
     contentType: request.headers['content-type'],
   });
+  context.version = digest;
   sendEmpty(response, 201, {
     Location: `/v2/${name}/manifests/${digest}`,
     'Docker-Content-Digest': digest,

@@ -16,6 +16,7 @@ import { imagePath, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
 import { facts, type Cells, table } from '../../framework/table.ts';
 import { explainMissing, policySection } from '../mirror/explain.ts';
+import { exposedPath } from '../operations/exposed.ts';
 import { deletionText, digestLink, shownDigest } from './image.ts';
 import { kindHtml, pullLines } from './image-kinds.ts';
 
@@ -51,6 +52,10 @@ export const imageDigestPage: Page = {
         ],
         ['Size', sizeHtml(found.size_bytes)],
         ['Pulls', html`${countText(found.pull_count)}, the last ${ago(found.last_pulled_at, now)}`],
+        may(principal, 'admin') && [
+          'Who pulled it',
+          html`<a href="${exposedPath(`${found.name}@${found.digest}`)}">Tokens and jobs</a>`,
+        ],
         [found.origin === 'hosted' ? 'Pushed' : 'Mirrored', ago(found.updated_at, now)],
         found.subject !== null && ['Refers to', digestLink(found.name, found.subject)],
         found.indexes.length > 0 && ['Listed by', indexLinks(found)],

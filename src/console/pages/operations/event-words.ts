@@ -28,6 +28,7 @@ const subjects: Readonly<Record<GroupOf<EventType>, string>> = {
   known_bad: 'known bad content',
   bundle: 'bundles',
   takeover: 'servers that are replaced',
+  exposure: 'pulled content that is vulnerable or bad',
 };
 
 const byGroup = Map.groupBy(eventTypes, (type) => type.split('.', 1)[0] as GroupOf<EventType>);

@@ -3,9 +3,11 @@ import { ago, countText, counted, originOf, short } from '../../framework/format
 import { html } from '../../framework/html.ts';
 import { choice, given, originChoice, packagePath, withQuery } from '../../framework/links.ts';
 import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
+import { may } from '../../framework/layout.ts';
 import type { Page } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
 import { userOf } from '../account/token.ts';
+import { exposedPath } from '../operations/exposed.ts';
 import { marksOf } from './marks.ts';
 import { external } from './package-version.ts';
 
@@ -17,10 +19,11 @@ export const findingsPage: Page = {
   path: '/vulnerable',
   section: 'packages',
   action: 'read',
-  show: async ({ api, query: asked, now }) => {
+  show: async ({ api, query: asked, now, principal }) => {
     const query = given(asked, 'q', 'kind', 'origin', 'cursor');
     const address = { path, query };
     const list = await api.call('listFindings', findingList, { query });
+    const mayAsk = may(principal, 'admin');
     const body = html`<p>
         ${counted(list.vulnerable_count, 'version')} with a known vulnerability, ${countText(list.deprecated_count)}
         deprecated. They come from the advisories and deprecations of this server, from the vulnerability data of the
@@ -42,7 +45,8 @@ export const findingsPage: Page = {
             .slice(0, 5)
             .map(({ url }) => html`<div>${external(url, short(url.replace(/^https?:\/\//, ''), 60))}</div>`),
           html`<a href="${packagePath(each.id)}?show=used">${countText(each.downloads_30_days)}</a>`,
-          html`${ago(each.last_used_at, now)} ${each.last_used_by && html`<div>by ${userOf(each.last_used_by)}</div>`}`,
+          html`${ago(each.last_used_at, now)} ${each.last_used_by && html`<div>by ${userOf(each.last_used_by)}</div>`}
+          ${mayAsk && html`<div><a href="${exposedPath(`${each.id}@${each.version}`)}">Who pulled it</a></div>`}`,
         ]),
         { empty: emptyText(address, 'No hosted or stored version is known to be vulnerable, and none is deprecated.') },
       )}

@@ -2,11 +2,13 @@ import type { z } from 'zod';
 import type { packageVersionDetails } from '../../../api/content/content-schemas.ts';
 import { ago, copyable, countText, counted, lines, originOf, short, sizeHtml } from '../../framework/format.ts';
 import { html, webAddress, type Html } from '../../framework/html.ts';
+import { may } from '../../framework/layout.ts';
 import { packagePath } from '../../framework/links.ts';
 import type { PageCall } from '../../framework/page.ts';
 import { facts } from '../../framework/table.ts';
 import { readmeHtml } from '../../framework/readme.ts';
 import { nugetConfigPart } from '../connect.ts';
+import { exposedPath } from '../operations/exposed.ts';
 import { marksOf } from './marks.ts';
 
 type Details = z.input<typeof packageVersionDetails>;
@@ -156,7 +158,7 @@ export function dependencySection({ dependency_groups: groups }: Details): Html 
 }
 
 /** What identifies and describes a version, as a list. */
-export function versionFacts(details: Details, { now }: PageCall): Html {
+export function versionFacts(details: Details, { now, principal }: PageCall): Html {
   const frameworks = details.dependency_groups.flatMap((each) => each.target_framework ?? []);
   const licence = details.license_expression ?? details.license_file ?? details.license_url;
   const licenceLink = details.license_expression ? null : details.license_url;
@@ -167,6 +169,10 @@ export function versionFacts(details: Details, { now }: PageCall): Html {
     details.cached_at && ['Mirrored', ago(details.cached_at, now)],
     ['Size', sizeHtml(details.size_bytes)],
     ['Downloads', countText(details.download_count)],
+    may(principal, 'admin') && [
+      'Who pulled it',
+      html`<a href="${exposedPath(`${details.id}@${details.version}`)}">Tokens and jobs</a>`,
+    ],
     ['File', html`<a href="${packagePath(details.id, details.version)}/file">Download the .nupkg</a>`],
     details.authors && ['Authors', short(details.authors, 200)],
     frameworks.length > 0 && ['Frameworks', short(frameworks.join(', '), 400)],
