@@ -279,6 +279,7 @@ test('the text of the scope admin has everything that needs it', async (t) => {
     claims: /\bclaims\b/,
     'client-checks': /\bcheck whether clients use this server\b/,
     uses: /\bwhich token uses what\b/,
+    account: /\brules for promotions\b/,
     held: /\bwhose requests policies refuse\b/,
   };
   const { document } = await OpenDocument.of(await startTestServer(t));

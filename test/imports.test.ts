@@ -15,7 +15,7 @@ const rooms: Record<string, string> = {
   'main.ts': 'cli',
   cli: 'clients policy bundle takeover import server/server.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config',
   'server/server.ts':
-    'policy bundle/runs import/runs takeover server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config',
+    'promotion policy bundle/runs import/runs takeover server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config',
   'server/quota.ts': 'server/protocol.ts server/core.ts usage',
   'server/chores.ts': 'bundle takeover server/protocol.ts server/core.ts webhooks jobs usage tls',
   'nuget/protocol.ts':
@@ -34,7 +34,7 @@ const rooms: Record<string, string> = {
     'nuget/hosted nuget/format known-bad mirror mirror/policy mirror/fetch mirror/store usage accounts history events storage/files database upstream cache config',
   'nuget/search': 'nuget/hosted nuget/format mirror/policy accounts database',
   'nuget/hosted':
-    'nuget/format server/protocol.ts bundle mirror/policy usage accounts events storage/upkeep storage/blobs storage/files database config',
+    'promotion nuget/format server/protocol.ts bundle mirror/policy usage accounts events storage/upkeep storage/blobs storage/files database config',
   'nuget/format': 'storage/files',
   'oci/protocol.ts':
     'oci/import oci/prefetch oci/operations oci/http oci/catalog oci/mirrored oci/uploads oci/hosted oci/format server/protocol.ts server/core.ts jobs http mirror mirror/policy usage upstream config',
@@ -51,10 +51,10 @@ const rooms: Record<string, string> = {
     'oci/hosted oci/format mirror mirror/policy mirror/fetch mirror/store storage/files database upstream config',
   'oci/uploads': 'oci/hosted instances usage storage/blobs storage/files database config',
   'oci/hosted':
-    'oci/format bundle mirror mirror/policy mirror/store usage accounts history events storage/upkeep storage/blobs storage/files database',
+    'promotion oci/format bundle mirror mirror/policy mirror/store usage accounts history events storage/upkeep storage/blobs storage/files database',
   'oci/format': '',
   'server/protocol.ts':
-    'policy server/core.ts bundle takeover import known-bad api/content api/framework jobs prefetch instances http mirror mirror/policy mirror/fetch mirror/store usage accounts storage/blobs upstream config',
+    'promotion policy server/core.ts bundle takeover import known-bad api/content api/framework jobs prefetch instances http mirror mirror/policy mirror/fetch mirror/store usage accounts storage/blobs upstream config',
   'server/first-token.ts': 'server/core.ts config',
   'server/register-metrics.ts': 'server/core.ts jobs http mirror/store usage tls upstream metrics',
   'server/checks.ts': 'server/core.ts webhooks http usage tls',
@@ -63,16 +63,16 @@ const rooms: Record<string, string> = {
   'server/preflight.ts':
     'server/core.ts server/command-place.ts webhooks jobs instances storage/upkeep storage/files database cache config',
   'server/core.ts':
-    'policy server/place.ts webhooks instances http limits identity known-bad mirror mirror/policy mirror/store usage accounts events storage/upkeep storage/blobs storage/drivers storage/files database upstream cache metrics config',
+    'promotion policy server/place.ts webhooks instances http limits identity known-bad mirror mirror/policy mirror/store usage accounts events storage/upkeep storage/blobs storage/drivers storage/files database upstream cache metrics config',
   'server/place.ts':
     'server/command-place.ts instances events storage/upkeep storage/blobs storage/drivers storage/files database cache config',
   'server/command-place.ts': 'storage/upkeep storage/drivers storage/files database config',
   backup: 'storage/upkeep storage/blobs storage/drivers storage/files database',
   console: 'console/pages console/framework api api/framework http limits identity accounts config',
   'console/pages':
-    'console/framework clients api/clients api/account api/bundles api/imports api/content api/policy api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework events config',
+    'api/promotions console/framework clients api/clients api/account api/bundles api/imports api/content api/policy api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework events config',
   'console/framework': 'api api/framework http limits accounts config',
-  api: 'policy api/clients api/account api/bundles api/imports import/runs api/policy api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config',
+  api: 'api/promotions promotion policy api/clients api/account api/bundles api/imports import/runs api/policy api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config',
   'api/account': 'api/framework usage accounts history database config',
   'api/imports': 'api/framework import import/runs',
   'api/bundles': 'api/prefetch api/framework bundle bundle/runs jobs prefetch http config storage/files',
@@ -80,6 +80,7 @@ const rooms: Record<string, string> = {
   'api/content': 'api/framework mirror/policy accounts config',
   'api/policy': 'api/upstreams api/framework policy mirror/policy usage accounts config',
   'api/prefetch': 'api/framework jobs prefetch http',
+  'api/promotions': 'api/framework promotion accounts config',
   'api/publishers': 'api/framework http limits identity usage accounts config',
   'api/server': 'api/framework jobs instances usage accounts events config',
   'api/upstreams': 'api/framework policy mirror mirror/policy mirror/store usage accounts metrics config',
@@ -92,13 +93,14 @@ const rooms: Record<string, string> = {
   takeover: 'import jobs http limits events mirror/policy usage accounts database upstream cache config',
   import: 'prefetch storage/files upstream cache config',
   webhooks: 'events storage/files database upstream config',
-  jobs: 'policy prefetch known-bad mirror/store usage events storage/upkeep storage/blobs storage/drivers database config',
+  jobs: 'promotion policy prefetch known-bad mirror/store usage events storage/upkeep storage/blobs storage/drivers database config',
   prefetch: 'mirror mirror/store storage/files upstream',
   instances: 'http database config',
   http: 'limits usage accounts storage/blobs storage/files tls metrics config',
   limits: 'events cache config',
   identity: 'accounts events database upstream config',
   policy: 'known-bad usage clients mirror mirror/policy mirror/store accounts events database upstream config',
+  promotion: 'accounts events database',
   'known-bad': 'accounts events storage/files database upstream config',
   mirror: 'mirror/fetch mirror/store events storage/files database upstream metrics',
   'mirror/policy': 'accounts upstream',

@@ -42,6 +42,7 @@ import { listedName, type UpstreamRepository } from './mirrored/upstream-reposit
 import { dropLostUploads, dropStagedFiles } from './uploads/lost-uploads.ts';
 import { PastImages } from './catalog/past-images.ts';
 import { Pushes } from './catalog/pushes.ts';
+import { promotableImages } from './hosted/promotable.ts';
 import { imageReferences, imageRowBytes } from './hosted/references.ts';
 import { isTag, isRepositoryName } from './format/reference.ts';
 import { addPulls, claimsAmong, largestRepositories } from './hosted/repositories.ts';
@@ -167,10 +168,17 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   get carried() {
+    return carriedImages(this.#carrying);
+  }
+
+  get promotable() {
+    return promotableImages(this.#carrying);
+  }
+
+  get #carrying(): Parameters<typeof carriedImages>[0] {
     const { config, database, blobs, now } = this.#core;
-    const mirroredFrom = (accountId: number, name: string) => this.source.mirroredFrom(accountId, name);
-    const { manifests } = this.images;
-    return carriedImages({ database, blobs, manifests, mirroredFrom, limit: config.limits.manifest, now });
+    const { source, images } = this;
+    return { database, blobs, manifests: images.manifests, source, limit: config.limits.manifest, now };
   }
 
   get claims() {

@@ -54,6 +54,7 @@ import { Releases } from '../policy/releases.ts';
 import { Policies } from '../policy/policies.ts';
 import { WaivedNames } from '../policy/waived-names.ts';
 import { Waivers } from '../policy/waivers.ts';
+import { PromotionRules } from '../promotion/rules.ts';
 import { openUpstreams, readProxies } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { SubjectKind } from '../usage/counters.ts';
@@ -146,6 +147,7 @@ export interface Core {
   readonly refusals: PolicyRefusals;
   readonly releases: Releases;
   readonly waivers: Waivers;
+  readonly promotionRules: PromotionRules;
   readonly knownBad: KnownBad;
   readonly listRefresh: ListRefresh;
   readonly upstreams: readonly Upstream[];
@@ -287,6 +289,7 @@ export async function openCore(
     refusals,
     releases,
     waivers,
+    promotionRules: new PromotionRules(database, now),
     knownBad,
     listRefresh,
     upstreams,

@@ -36,6 +36,7 @@ import { openOverview } from '../mirror/open.ts';
 import type { MirrorOverview } from '../mirror/overview.ts';
 import { HeldReferences } from '../policy/held.ts';
 import { PolicyTrial } from '../policy/trial.ts';
+import { Promotions } from '../promotion/promotions.ts';
 import { mirrorReferences } from '../mirror/store/references.ts';
 import { nuget } from '../nuget/protocol.ts';
 import { oci } from '../oci/protocol.ts';
@@ -75,6 +76,7 @@ export interface Installation extends AsyncDisposable {
   readonly held: HeldReferences;
   readonly trial: PolicyTrial;
   readonly takeover: Takeover;
+  readonly promotions: Promotions;
   readonly jobs: Jobs;
   readonly filesWithoutRow: FilesWithoutRow;
   readonly references: References;
@@ -100,14 +102,21 @@ export async function openInstallation(
   const stored = new StorageMeter(database, { references, rows }, defaultAccount.id, now);
   const webhooks = openWebhooks({ ...core, receivers: surroundings.receivers });
   stack.defer(core.closing.part('the webhooks', (milliseconds) => webhooks.close(milliseconds)));
+  const quota = openQuota({ core, protocols: opened, stored });
   const takeover = new Takeover({
     ...core,
     proxy: surroundings.proxy,
     offline: config.offline,
     protocols: opened,
-    quota: openQuota({ core, protocols: opened, stored }),
+    quota,
   });
   stack.defer(core.closing.part('the predecessors', () => takeover.close()));
+  const promotions = new Promotions({
+    ...core,
+    rules: core.promotionRules,
+    protocols: opened,
+    admit: (owner, bytes) => quota.requireRoom(owner, bytes, () => undefined),
+  });
   const table = jobTable({
     config,
     database,
@@ -121,6 +130,7 @@ export async function openInstallation(
     deliveredTo: () => webhooks.cursor(),
     listRefresh: core.listRefresh,
     waivers: core.waivers,
+    promotions,
     takeover: (work) => takeover.walk(work),
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
     log,
@@ -142,6 +152,7 @@ export async function openInstallation(
     held,
     trial,
     takeover,
+    promotions,
     jobs,
     filesWithoutRow,
     references,
@@ -305,7 +316,7 @@ export async function startServer(
 
 /** The mounts of all protocols and of `/v1`. */
 function mountAll(
-  { core, protocols: opened, stored, held, takeover, jobs, webhooks }: Installation,
+  { core, protocols: opened, stored, held, takeover, promotions, jobs, webhooks }: Installation,
   authenticator: Authenticator,
   quota: Quota,
   {
@@ -336,6 +347,7 @@ function mountAll(
     claims: opened,
     protocols: opened,
     held,
+    promotions,
     mirror: config.mirror,
     isAbsent: (key) => core.mirror.isAbsent(key),
     publishers: identity,

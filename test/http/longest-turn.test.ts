@@ -44,6 +44,7 @@ const unknown = new Set([
   'DELETE /v1/bundles/{id}',
   'DELETE /v1/bundles/imports/{id}',
   'DELETE /v1/bundles/keys/{id}',
+  'GET /v1/promotions/{id}',
   'GET /v1/waivers/{id}',
   'DELETE /v1/waivers/{id}',
 ]);
@@ -231,6 +232,7 @@ const pages = [
   '/console/claims',
   '/console/policy',
   '/console/waivers',
+  '/console/promotions',
   '/console/prefetch',
   '/console/bundles',
   '/console/bundles?show=keys',

@@ -56,6 +56,8 @@ import { takeoverMigrations } from './060-takeover.ts';
 import { clientChecks } from './065-client-checks.ts';
 import { knownBadInUse } from './066-known-bad-in-use.ts';
 import { republished } from './067-republished.ts';
+import { promotionMigrations } from './072-promotions.ts';
+import { promotionRuleMigrations } from './073-promotion-rules.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -116,4 +118,6 @@ export const migrations: readonly Migration[] = [
   ...clientChecks,
   ...knownBadInUse,
   ...republished,
+  ...promotionMigrations,
+  ...promotionRuleMigrations,
 ];
