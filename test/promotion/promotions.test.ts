@@ -310,3 +310,29 @@ test('the limit of bytes of an account holds for what it does not have yet', asy
   t.deepEqual([refused.status, /its limit is 100000 bytes/.test(refused.detail)], [403, true]);
   t.like(await approve((await ask({ ...wish, name: 'Small' })).id), { state: 'done' });
 });
+
+test('an image with more than 1,000 manifests that refer to it is refused, and nothing of it appears', async (t) => {
+  const { server, dev, prod, ask, approve } = await start(t);
+  const source = new TestRepository(server, 'app', dev);
+  const { bytes: _bytes, ...subject } = await source.image('v1');
+  const manifest = await source.manifest({ subject, artifactType: 'application/vnd.test.note' });
+  const push = (number: number) => {
+    const bytes = JSON.stringify({ ...manifest, annotations: { number: String(number) } });
+    return source.put(digestOf(bytes), bytes);
+  };
+  for (let start = 0; start < 1000; start += 50) {
+    const pushed = await Promise.all(Array.from({ length: 50 }, (_, at) => push(start + at)));
+    t.true(pushed.every(({ status }) => status === 201));
+  }
+  const { id } = await ask({ kind: 'image', name: 'app', reference: 'v1' });
+  const refused = await approve(id);
+  t.deepEqual([refused.status, /more than 1000 manifests/.test(refused.detail)], [413, true]);
+  t.is(await digestAt(server, prod, 'app', 'v1'), 404);
+  const [referrer] = (
+    (await (await source.fetch(`referrers/${subject.digest}?n=1`)).json()) as { manifests: { digest: string }[] }
+  ).manifests;
+  t.is((await source.fetch(`manifests/${referrer!.digest}`, { method: 'DELETE' })).status, 202);
+  t.like(await approve(id), { status: 200, state: 'done' });
+  const [counts] = await rowsOf(server, "SELECT manifest_count FROM repositories WHERE name = 'app' ORDER BY id DESC");
+  t.like(counts, { manifest_count: 1000 });
+});
