@@ -352,11 +352,10 @@ for (const dialect of dialects) {
 }
 
 test('a person who may promote in both accounts promotes at once, unless another person has to approve it', async (t) => {
-  const of = (value: string, account: string, scopes: string[]) => ({ claim: 'groups', value, account, scopes });
   const { server } = await startWithProvider(t, {}, [
-    of('dev', 'default', ['read', 'promote']),
-    of('dev', 'other', ['read', 'promote']),
-    of('leads', 'third', ['read', 'write']),
+    { claim: 'groups', value: 'dev', account: 'default', scopes: ['read', 'promote'] },
+    { claim: 'groups', value: 'dev', account: 'other', scopes: ['read', 'promote'] },
+    { claim: 'groups', value: 'leads', account: 'third', scopes: ['read', 'write'] },
   ]);
   const admin = await tokenOf(server, ['admin'], 'other');
   await tokenOf(server, ['admin'], 'third');
