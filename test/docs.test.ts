@@ -277,10 +277,10 @@ test('the text of the scope admin has everything that needs it', async (t) => {
     sessions: /\bsessions\b/,
     imports: /\bimports from other servers\b/,
     claims: /\bclaims\b/,
-    account: /\bwhat is frozen and kept\b/,
     deleted: /\bdelete for good\b/,
     'client-checks': /\bcheck whether clients use this server\b/,
     uses: /\bwhich token uses what\b/,
+    account: /\brules for promotions of the account, what is frozen and kept\b/,
     held: /\bwhose requests policies refuse\b/,
   };
   const { document } = await OpenDocument.of(await startTestServer(t));

@@ -13,12 +13,10 @@ const src = join(import.meta.dirname, '../src');
  */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'permanence clients policy bundle takeover import server/server.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config',
+  cli: 'clients policy bundle takeover import server/server.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config permanence exposure',
   'server/server.ts':
-    'permanence policy bundle/runs import/runs takeover server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config',
-  cli: 'exposure clients policy bundle takeover import server/server.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config',
-  'server/server.ts':
-    'exposure policy bundle/runs import/runs takeover server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config',
+    'server/listener-keys.ts policy bundle/runs import/runs takeover server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config permanence exposure promotion',
+  'server/listener-keys.ts': 'server/place.ts',
   'server/quota.ts': 'server/protocol.ts server/core.ts usage',
   'server/chores.ts': 'bundle takeover server/protocol.ts server/core.ts webhooks jobs usage tls',
   'nuget/protocol.ts':
@@ -37,7 +35,7 @@ const rooms: Record<string, string> = {
     'nuget/hosted nuget/format known-bad mirror mirror/policy mirror/fetch mirror/store usage accounts history events storage/files database upstream cache config',
   'nuget/search': 'nuget/hosted nuget/format mirror/policy accounts database',
   'nuget/hosted':
-    'permanence nuget/format server/protocol.ts bundle mirror/policy usage accounts events storage/upkeep storage/blobs storage/files database config',
+    'nuget/format server/protocol.ts bundle mirror/policy usage accounts events storage/upkeep storage/blobs storage/files database config permanence promotion',
   'nuget/format': 'storage/files',
   'oci/protocol.ts':
     'oci/import oci/prefetch oci/operations oci/http oci/catalog oci/mirrored oci/uploads oci/hosted oci/format server/protocol.ts server/core.ts jobs http mirror mirror/policy usage upstream config',
@@ -54,10 +52,10 @@ const rooms: Record<string, string> = {
     'oci/hosted oci/format mirror mirror/policy mirror/fetch mirror/store storage/files database upstream config',
   'oci/uploads': 'oci/hosted instances usage storage/blobs storage/files database config',
   'oci/hosted':
-    'permanence oci/format bundle mirror mirror/policy mirror/store usage accounts history events storage/upkeep storage/blobs storage/files database',
+    'oci/format bundle mirror mirror/policy mirror/store usage accounts history events storage/upkeep storage/blobs storage/files database permanence promotion',
   'oci/format': '',
   'server/protocol.ts':
-    'permanence policy server/core.ts bundle takeover import known-bad api/content api/framework jobs prefetch instances http mirror mirror/policy mirror/fetch mirror/store usage accounts storage/blobs upstream config exposure',
+    'policy server/core.ts bundle takeover import known-bad api/content api/framework jobs prefetch instances http mirror mirror/policy mirror/fetch mirror/store usage accounts storage/blobs upstream config permanence exposure promotion',
   'server/first-token.ts': 'server/core.ts config',
   'server/register-metrics.ts': 'server/core.ts jobs http mirror/store usage tls upstream metrics',
   'server/checks.ts': 'server/core.ts webhooks http usage tls',
@@ -66,26 +64,25 @@ const rooms: Record<string, string> = {
   'server/preflight.ts':
     'server/core.ts server/command-place.ts webhooks jobs instances storage/upkeep storage/files database cache config',
   'server/core.ts':
-    'permanence policy server/place.ts webhooks instances http limits identity known-bad mirror mirror/policy mirror/store usage accounts events storage/upkeep storage/blobs storage/drivers storage/files database upstream cache metrics config',
+    'policy server/place.ts webhooks instances http limits identity known-bad mirror mirror/policy mirror/store usage accounts events storage/upkeep storage/blobs storage/drivers storage/files database upstream cache metrics config permanence promotion',
   'server/place.ts':
     'server/command-place.ts instances events storage/upkeep storage/blobs storage/drivers storage/files database cache config',
   'server/command-place.ts': 'storage/upkeep storage/drivers storage/files database config',
   backup: 'storage/upkeep storage/blobs storage/drivers storage/files database',
   console: 'console/pages console/framework api api/framework http limits identity accounts config',
   'console/pages':
-    'console/framework clients api/clients api/account api/bundles api/imports api/content api/permanence api/policy api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework events config',
+    'console/framework clients api/clients api/account api/bundles api/imports api/content api/policy api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework events config api/permanence api/promotions',
   'console/framework': 'api api/framework http limits accounts config',
-  api: 'api/permanence permanence policy api/clients api/account api/bundles api/imports import/runs api/policy api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config exposure',
+  api: 'policy api/clients api/account api/bundles api/imports import/runs api/policy api/content api/prefetch api/publishers api/server api/upstreams api/webhooks api/framework webhooks jobs instances http usage accounts config api/permanence permanence exposure api/promotions promotion',
   'api/account': 'api/framework usage accounts history database config',
   'api/imports': 'api/framework import import/runs',
   'api/bundles': 'api/prefetch api/framework bundle bundle/runs jobs prefetch http config storage/files',
   'api/clients': 'api/framework policy http usage accounts clients config',
   'api/content': 'api/framework mirror/policy accounts config',
-  'api/permanence': 'api/framework permanence config',
   'api/policy': 'api/upstreams api/framework policy mirror/policy usage accounts config',
   'api/prefetch': 'api/framework jobs prefetch http',
   'api/publishers': 'api/framework http limits identity usage accounts config',
-  'api/server': 'exposure api/framework jobs instances usage accounts events config',
+  'api/server': 'api/framework jobs instances usage accounts events config exposure',
   'api/upstreams': 'api/framework policy mirror mirror/policy mirror/store usage accounts metrics config',
   'api/webhooks': 'api/framework webhooks accounts events',
   'api/framework': 'http accounts events config',
@@ -94,12 +91,9 @@ const rooms: Record<string, string> = {
     'prefetch mirror mirror/fetch mirror/store accounts history events storage/upkeep storage/blobs storage/files database cache upstream',
   'import/runs': 'import jobs events mirror/policy database upstream cache config',
   takeover: 'import jobs http limits events mirror/policy usage accounts database upstream cache config',
-  exposure: 'policy known-bad mirror/policy usage accounts events database config',
   import: 'prefetch storage/files upstream cache config',
   webhooks: 'accounts events storage/files database upstream config',
-  jobs: 'policy prefetch known-bad mirror/store usage events storage/upkeep storage/blobs storage/drivers database config',
-  webhooks: 'events storage/files database upstream config',
-  jobs: 'permanence policy prefetch known-bad mirror/store usage events storage/upkeep storage/blobs storage/drivers database config',
+  jobs: 'policy prefetch known-bad mirror/store usage events storage/upkeep storage/blobs storage/drivers database config permanence promotion',
   prefetch: 'mirror mirror/store storage/files upstream',
   instances: 'http database config',
   http: 'limits usage accounts storage/blobs storage/files tls metrics config',
@@ -112,7 +106,6 @@ const rooms: Record<string, string> = {
   'mirror/fetch': 'mirror/store history storage/blobs storage/files upstream',
   'mirror/store': 'history events storage/upkeep storage/blobs database upstream cache',
   usage: 'accounts storage/blobs database',
-  permanence: 'accounts events storage/upkeep database',
   accounts: 'events database config',
   history: 'database',
   events: 'database config',
@@ -128,6 +121,11 @@ const rooms: Record<string, string> = {
   clients: '',
   config: '',
   runtime: '',
+  'api/permanence': 'api/framework permanence config',
+  permanence: 'accounts events storage/upkeep database',
+  exposure: 'policy known-bad mirror/policy usage accounts events database config',
+  'api/promotions': 'api/framework promotion accounts config',
+  promotion: 'accounts events database',
 };
 
 /** What reaches out of the program is behind one door each. */

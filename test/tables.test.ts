@@ -54,6 +54,8 @@ const owners: Record<string, string> = {
   import_problems: 'import',
   upstream_samples: 'mirror',
   waivers: 'policy',
+  promotions: 'promotion',
+  promotion_rules: 'promotion',
   takeovers: 'takeover',
   takeover_names: 'takeover',
   takeover_references: 'takeover',

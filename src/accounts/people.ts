@@ -71,6 +71,12 @@ export class People {
     return this.#grantsOf(JSON.parse(person) as Person).get(accountName) ?? new Set();
   }
 
+  /** As `scopesOf`, for the person with an ID, by the last sign-in. */
+  async scopesOfId(personId: string, accountName: string): Promise<ReadonlySet<Scope>> {
+    const row = await this.#database.get<{ person: string }>('SELECT person FROM people WHERE id = ?', [personId]);
+    return row ? this.scopesOf(row.person, accountName) : new Set();
+  }
+
   /** The first existing account that a rule gives to the person; undefined without one. */
   async firstAccountOf(person: Person): Promise<number | undefined> {
     for (const name of this.#grantsOf(person).keys()) {

@@ -2,7 +2,7 @@ import { DomainError } from '../runtime/errors.ts';
 import type { Names } from './names.ts';
 
 /** All but `operate` concern only the account of the token; `operate` concerns what all accounts share. */
-export const scopes = ['read', 'write', 'delete', 'admin', 'operate'] as const;
+export const scopes = ['read', 'write', 'delete', 'promote', 'admin', 'operate'] as const;
 export type Scope = (typeof scopes)[number];
 
 /** What each scope allows. A test compares docs/security.md and SECURITY.md with this. */
@@ -10,8 +10,10 @@ export const scopeTexts: Readonly<Record<Scope, string>> = {
   read: 'list and download packages and images; read account and usage',
   write: 'push packages and images; relist and deprecate versions',
   delete: 'unlist and delete versions; delete tags, manifests and blobs; list and restore what was deleted',
+  promote:
+    'promote versions and images to another account or name without pushing them; approve what others want to promote to the account',
   admin:
-    'manage tokens, rules for identity tokens, webhooks, sessions of the console, imports from other servers, claims of names, the policy of the account, what is frozen and kept; delete for good; read the audit of the account, which token uses what, and whose requests policies refuse; check whether clients use this server',
+    'manage tokens, rules for identity tokens, webhooks, sessions of the console, imports from other servers, claims of names, the policy and the rules for promotions of the account, what is frozen and kept; delete for good; read the audit of the account, which token uses what, and whose requests policies refuse; check whether clients use this server',
   operate:
     'what concerns all accounts: jobs, prefetches, bundles, upstreams, instances, the policy, the audit and the metrics of all; with "delete", drop mirrored versions and tags',
 };

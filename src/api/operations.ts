@@ -31,8 +31,11 @@ import { bundleOperations, type BundleOperationParts } from './bundles/bundles.t
 import { prefetchOperations, type PrefetchOperationParts } from './prefetch/prefetch.ts';
 import type { Policies } from '../policy/policies.ts';
 import type { HeldReferences } from '../policy/held.ts';
+import type { PromotionRules } from '../promotion/rules.ts';
 import { heldOperations } from './policy/held.ts';
 import { policyOperations } from './policy/policy.ts';
+import { promotionOperations, type PromotionOperationParts } from './promotions/promotions.ts';
+import { promotionRuleOperations } from './promotions/rules.ts';
 import { waiverOperations, type WaiverOperationParts } from './policy/waivers.ts';
 import type { DeletedItems } from '../permanence/deleted.ts';
 import type { Permanence } from '../permanence/permanence.ts';
@@ -56,7 +59,8 @@ interface OperationParts
     StorageParts,
     Pick<ClientParts, 'checks' | 'urlsNow' | 'config'>,
     Pick<ExplainParts, 'isAbsent' | 'gate'>,
-    Pick<WaiverOperationParts, 'waivers'> {
+    Pick<WaiverOperationParts, 'waivers'>,
+    Pick<PromotionOperationParts, 'promotions'> {
   protocols: StorageParts['protocols'] & ExplainParts['protocols'];
   tokens: Tokens;
   people: People;
@@ -78,6 +82,7 @@ interface OperationParts
   deleted: DeletedItems;
   /** How long a deletion can be undone; milliseconds. */
   deletedFor: number;
+  promotionRules: PromotionRules;
   /** Operations of the protocols. */
   operations: readonly Operation[];
   searches: readonly SearchSource[];
@@ -122,6 +127,8 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...heldOperations(parts.held, parts.failures, parts.tokens),
     ...clientOperations(parts),
     ...waiverOperations({ ...parts, accountName: (id) => parts.accounts.nameOf(id) }),
+    ...promotionOperations({ ...parts, accountName: (id) => parts.accounts.nameOf(id) }),
+    ...promotionRuleOperations(parts.promotionRules),
   ];
 }
 

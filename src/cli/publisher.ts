@@ -30,7 +30,7 @@ export function addPublisher(program: Command, environment: Environment, termina
       'a claim that the identity token must have, such as repository_id=123; repeat it for further claims and values',
       (text: string, before: string[] | undefined) => [...(before ?? []), text],
     )
-    .option('--scope <list>', 'scopes of the tokens: any of read,write,delete,admin,operate', 'read');
+    .option('--scope <list>', 'scopes of the tokens: any of read,write,delete,promote,admin,operate', 'read');
   forAccount<CreateOptions>(
     addPatternOptions(create, 'the tokens'),
     environment,

@@ -19,7 +19,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .command('create')
     .description('create a token and print it')
     .requiredOption('--name <name>', 'the name of the token')
-    .option('--scope <list>', 'scopes: any of read,write,delete,admin,operate', 'read');
+    .option('--scope <list>', 'scopes: any of read,write,delete,promote,admin,operate', 'read');
   forAccount<CreateOptions>(
     addPatternOptions(create, 'it').option(
       '--expires <duration>',

@@ -94,7 +94,7 @@ const personRule = z.strictObject({
   claim: z.string().min(1).max(200),
   value: claimValue.pipe(z.string().min(1).max(500)),
   account: accountName,
-  scopes: z.array(z.enum(['read', 'write', 'delete', 'admin', 'operate'])).min(1, 'name at least one scope'),
+  scopes: z.array(z.enum(['read', 'write', 'delete', 'promote', 'admin', 'operate'])).min(1, 'name at least one scope'),
 });
 
 /** The settings `signIn.oidc`: the provider that people sign in to the console with. */

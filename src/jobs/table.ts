@@ -4,6 +4,7 @@ import type { Database } from '../database/database.ts';
 import type { Events } from '../events/events.ts';
 import type { ListRefresh } from '../known-bad/refresh.ts';
 import type { Waivers } from '../policy/waivers.ts';
+import type { Promotions } from '../promotion/promotions.ts';
 import type { Entries, EntryKey } from '../mirror/store/entries.ts';
 import type { ListedKinds } from '../mirror/store/entry-kinds.ts';
 import { UsedEntries } from '../mirror/store/used-entries.ts';
@@ -56,6 +57,7 @@ interface TableParts {
   waivers: Waivers;
   /** Compares what was pulled with what is known now. */
   exposure: JobDefinition['run'];
+  promotions: Promotions;
   /** Brings what servers have that are replaced. */
   takeover: JobDefinition['run'];
   prefetch: ScheduledPrefetchParts;
@@ -97,7 +99,9 @@ export function jobTable(parts: TableParts): Job[] {
       prefetchBySettings(parts.prefetch, work),
     ),
     job('scrub', 'read and verify stored bytes', false, (work) => scrub(parts, work)),
-    job('audit', 'delete events older than the setting "audit.keep"', false, (work) => deleteOldEvents(parts, work)),
+    job('audit', 'delete events and decided promotions older than the setting "audit.keep"', false, (work) =>
+      deleteOldEvents(parts, work),
+    ),
     job('knownBad', 'read lists of known bad content again', false, (work) =>
       parts.listRefresh.run(work, contentInUse(parts)),
     ),
@@ -200,8 +204,9 @@ async function scrub({ scrubber, log }: TableParts, { signal, say }: Work): Prom
   return { ...(await scrubber.scrub({ signal, report })) };
 }
 
+/** What promotions were decided is kept as long as the events of it. */
 async function deleteOldEvents(
-  { config, events, deliveredTo, deletionTime }: TableParts,
+  { config, events, promotions, deliveredTo, deletionTime }: TableParts,
   { signal }: Work,
 ): Promise<Counts> {
   const before = deletionTime() - config.audit.keep;
@@ -212,7 +217,7 @@ async function deleteOldEvents(
     deleted += some;
     more = some > 0;
   }
-  return { events: deleted };
+  return { events: deleted, promotions: await promotions.deleteDecided(before, signal) };
 }
 
 function needOf({ hosted, mirrored }: Damage): string {

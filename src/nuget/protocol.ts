@@ -21,6 +21,7 @@ import type { FeedContext } from './hosted/feed-context.ts';
 import { packageReferences, packageRowBytes } from './hosted/references.ts';
 import { retainPackages } from './hosted/retention.ts';
 import { packageNotices } from './hosted/notices.ts';
+import { promotablePackages } from './hosted/promotable.ts';
 import { largestPackages, listPackages } from './hosted/summary.ts';
 import { packageChanges } from './operations/change-operations.ts';
 import { isPackageId } from './format/nuspec.ts';
@@ -215,10 +216,7 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get carried() {
-    return carriedPackages(this.#context, async (accountId, id) => {
-      const isClaimed = (await claimedAmong(this.#core.database, accountId, [id])).size > 0;
-      return isClaimed ? undefined : (await this.views.of(accountId)).mirror.mirroredFrom(id);
-    });
+    return carriedPackages(this.#context, this.#mirroredFrom);
   }
 
   get advisories() {
@@ -230,6 +228,16 @@ export class PackageFeed implements OpenProtocol {
       throw new DomainError('Invalid', `${id.slice(0, 100)}: expected a package ID, such as Contoso.Core`);
     return Promise.resolve(packageKey(id));
   }
+
+  get promotable() {
+    return promotablePackages(this.#context, this.#mirroredFrom);
+  }
+
+  /** The upstream that a first push takes an id over from. */
+  readonly #mirroredFrom = async (accountId: number, id: string): Promise<string | undefined> => {
+    const isClaimed = (await claimedAmong(this.#core.database, accountId, [id])).size > 0;
+    return isClaimed ? undefined : (await this.views.of(accountId)).mirror.mirroredFrom(id);
+  };
 
   get notices() {
     return packageNotices(this.#context);

@@ -26,6 +26,7 @@ import { imageOperations } from './operations/detail-operations.ts';
 import { describeImageEntry, imageEntries } from './mirrored/image-entries.ts';
 import { ImageMirror } from './mirrored/image-mirror.ts';
 import { ImageHistory } from './catalog/image-history.ts';
+import { imageStory } from './catalog/image-story.ts';
 import { ImageSource } from './catalog/image-source.ts';
 import { HostedImages } from './catalog/hosted-images.ts';
 import { Images } from './catalog/images.ts';
@@ -41,6 +42,7 @@ import { listedName, type UpstreamRepository } from './mirrored/upstream-reposit
 import { dropLostUploads, dropStagedFiles } from './uploads/lost-uploads.ts';
 import { PastImages } from './catalog/past-images.ts';
 import { Pushes } from './catalog/pushes.ts';
+import { promotableImages } from './hosted/promotable.ts';
 import { imageReferences, imageRowBytes } from './hosted/references.ts';
 import { isTag, isRepositoryName } from './format/reference.ts';
 import { addPulls, claimsAmong, largestRepositories } from './hosted/repositories.ts';
@@ -166,10 +168,17 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   get carried() {
+    return carriedImages(this.#carrying);
+  }
+
+  get promotable() {
+    return promotableImages(this.#carrying);
+  }
+
+  get #carrying(): Parameters<typeof carriedImages>[0] {
     const { config, database, blobs, now } = this.#core;
-    const mirroredFrom = (accountId: number, name: string) => this.source.mirroredFrom(accountId, name);
-    const { manifests } = this.images;
-    return carriedImages({ database, blobs, manifests, mirroredFrom, limit: config.limits.manifest, now });
+    const { source, images } = this;
+    return { database, blobs, manifests: images.manifests, source, limit: config.limits.manifest, now };
   }
 
   get claims() {
@@ -328,28 +337,7 @@ export class ContainerRegistry implements OpenProtocol {
   } satisfies OpenProtocol['upstreams'];
 
   async explain(accountId: number, asked: string): Promise<NameStory> {
-    if (!isRepositoryName(asked))
-      throw new DomainError('Invalid', 'name: expected the name of an image, such as team/api');
-    const mirror = await this.#mirrors.of(accountId);
-    const { reservedBy, upstreams, hosted, missing, meant } = mirror.names.explain(asked);
-    const { place } = mirror.names.locate(asked, undefined);
-    const claims = await claimsAmong(this.#core.database, accountId, hosted);
-    const isHosted = hosted.some((name) => claims.get(name));
-    return {
-      isHosted,
-      reservedBy,
-      missing,
-      upstreams: upstreams.map((each) => (isHosted && each.rule === 'asked' ? { ...each, rule: 'hosted' } : each)),
-      spellings: hosted,
-      nameThere: meant?.name ?? asked,
-      policyName: place && !isHosted ? mirror.nameOf(place).shown[0] : undefined,
-      referenceTo: async (reference) => {
-        const isReference = isDigest(reference) || isTag(reference);
-        if (!place || isHosted || !isReference) return undefined;
-        return { name: mirror.nameOf(place), reference };
-      },
-      digestOf: async (tag) => place && mirror.digestOf(place, tag),
-    };
+    return imageStory(this.#core.database, await this.#mirrors.of(accountId), accountId, asked);
   }
 
   largest(accountId: number, limit: number) {

@@ -55,6 +55,7 @@ import { Policies } from '../policy/policies.ts';
 import { WaivedNames } from '../policy/waived-names.ts';
 import { Waivers } from '../policy/waivers.ts';
 import { deletionWindow, Permanence } from '../permanence/permanence.ts';
+import { PromotionRules } from '../promotion/rules.ts';
 import { openUpstreams, readProxies } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { SubjectKind } from '../usage/counters.ts';
@@ -152,6 +153,7 @@ export interface Core {
   readonly refusals: PolicyRefusals;
   readonly releases: Releases;
   readonly waivers: Waivers;
+  readonly promotionRules: PromotionRules;
   readonly knownBad: KnownBad;
   readonly listed: ListedNames;
   readonly listRefresh: ListRefresh;
@@ -301,6 +303,7 @@ export async function openCore(
     refusals,
     releases,
     waivers,
+    promotionRules: new PromotionRules(database, now),
     knownBad,
     listed,
     listRefresh,

@@ -28,6 +28,7 @@ import type { DeletedContents } from '../permanence/deleted.ts';
 import type { Prefetchable } from '../prefetch/prefetch.ts';
 import type { ItemMeaning, PrefetchItem } from '../prefetch/item.ts';
 import type { ProtocolInputs } from '../prefetch/inputs.ts';
+import type { PromotableContents } from '../promotion/promotable.ts';
 import type { Takeover } from '../takeover/takeover.ts';
 import type { BlobReferences } from '../storage/blobs/references.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -108,6 +109,8 @@ export interface OpenProtocol extends Prefetchable, JobParts, Exposable {
   prefetchOver?(mirror: MirrorReader): Prefetchable;
   /** The content that accounts host, for bundles. */
   readonly carried?: HostedContents;
+  /** The content that accounts host, for promotions. */
+  readonly promotable?: PromotableContents;
   /** The content of another server or of its files, to be brought in as hosted content. */
   importFrom?: Importable['importFrom'];
   /** What an account hosts, pushed to another server. */

@@ -11,11 +11,12 @@ interface QuotaPlace {
 
 /** The limits of the accounts of an installation. What they refuse is recorded as an event. */
 export function openQuota({ core, protocols, stored }: QuotaPlace): Quota {
-  const { config, database, repeatedEvents, log, now } = core;
+  const { config, database, promotionRules, repeatedEvents, log, now } = core;
   return new Quota({
     database,
     stored,
     limits: config.limits,
+    requirePushes: ({ accountId, accountName }) => promotionRules.requirePushes(accountId, accountName),
     unfinished: (accountId) => unfinishedBytes(protocols, accountId),
     onReached: ({ accountId, accountName: name, ...details }) =>
       repeatedEvents.note({

@@ -8,6 +8,7 @@ import type { Config } from '../config/schema.ts';
 import { createConsole, visitors } from '../console/routes.ts';
 import { choresOf } from './chores.ts';
 import { createFirstToken } from './first-token.ts';
+import { nameAddress, type ListenerKeys } from './listener-keys.ts';
 import { authenticatorOf, countFailedSignIn, noteFailedSignIn, operatorsOnly } from './authenticator.ts';
 import { openOperations } from './checks.ts';
 import { openCore, type Core, type Surroundings } from './core.ts';
@@ -36,6 +37,7 @@ import { openOverview } from '../mirror/open.ts';
 import type { MirrorOverview } from '../mirror/overview.ts';
 import { HeldReferences } from '../policy/held.ts';
 import { PolicyTrial } from '../policy/trial.ts';
+import { Promotions } from '../promotion/promotions.ts';
 import { mirrorReferences } from '../mirror/store/references.ts';
 import { nuget } from '../nuget/protocol.ts';
 import { oci } from '../oci/protocol.ts';
@@ -79,6 +81,7 @@ export interface Installation extends AsyncDisposable {
   readonly trial: PolicyTrial;
   readonly takeover: Takeover;
   readonly exposure: Exposure;
+  readonly promotions: Promotions;
   readonly jobs: Jobs;
   readonly filesWithoutRow: FilesWithoutRow;
   readonly deleted: DeletedItems;
@@ -105,17 +108,24 @@ export async function openInstallation(
   const stored = new StorageMeter(database, { references, rows }, defaultAccount.id, now);
   const webhooks = openWebhooks({ ...core, receivers: surroundings.receivers });
   stack.defer(core.closing.part('the webhooks', (milliseconds) => webhooks.close(milliseconds)));
+  const quota = openQuota({ core, protocols: opened, stored });
   const takeover = new Takeover({
     ...core,
     proxy: surroundings.proxy,
     offline: config.offline,
     protocols: opened,
-    quota: openQuota({ core, protocols: opened, stored }),
+    quota,
   });
   stack.defer(core.closing.part('the predecessors', () => takeover.close()));
   const contents = new Map(opened.flatMap(({ kind, deleted: each }) => (each ? [[kind, each] as const] : [])));
   const deleted = new DeletedItems(database, contents, now);
   const exposure = openExposure(core, opened, versionReaders(protocols));
+  const promotions = new Promotions({
+    ...core,
+    rules: core.promotionRules,
+    protocols: opened,
+    admit: (owner, bytes) => quota.requireRoom(owner, bytes, () => undefined),
+  });
   const table = jobTable({
     config,
     database,
@@ -131,6 +141,7 @@ export async function openInstallation(
     listRefresh: core.listRefresh,
     waivers: core.waivers,
     exposure: (work) => exposure.job(work),
+    promotions,
     takeover: (work) => takeover.walk(work),
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
     log,
@@ -153,6 +164,7 @@ export async function openInstallation(
     trial,
     takeover,
     exposure: exposure.exposure,
+    promotions,
     jobs,
     filesWithoutRow,
     references,
@@ -231,7 +243,7 @@ export async function startServer(
   ) => {
     const app = createApp(config, mounts, observers);
     const listening = listen(app, host, port, connectionLimits(config, core.limits), options);
-    const server = await listening.catch(nameListener(keys));
+    const server = await listening.catch(nameAddress(keys));
     servers.push(server);
     return server;
   };
@@ -317,7 +329,7 @@ export async function startServer(
 
 /** The mounts of all protocols and of `/v1`. */
 function mountAll(
-  { core, protocols: opened, stored, held, takeover, exposure, jobs, webhooks, deleted }: Installation,
+  { core, protocols: opened, stored, held, takeover, exposure, promotions, jobs, webhooks, deleted }: Installation,
   authenticator: Authenticator,
   quota: Quota,
   {
@@ -350,6 +362,7 @@ function mountAll(
     protocols: opened,
     held,
     exposure,
+    promotions,
     mirror: config.mirror,
     isAbsent: (key) => core.mirror.isAbsent(key),
     publishers: identity,
@@ -377,18 +390,4 @@ function mountAll(
     log,
   });
   return [...opened.flatMap((each) => each.mount(web)), exchange, { path: '/v1', router }, ...consoleMounts];
-}
-
-/** The settings of an address and its port. */
-interface ListenerKeys {
-  host: string;
-  port: string;
-}
-
-/** For `catch`: names the setting of the address or of the port that cannot be used. */
-function nameListener({ host, port }: ListenerKeys): (error: NodeJS.ErrnoException) => never {
-  return (error) => {
-    const isPort = error.code === 'EADDRINUSE' || error.code === 'EACCES';
-    return named(isPort ? port : host, 'cannot listen')(error);
-  };
 }

@@ -11,6 +11,8 @@ interface QuotaParts {
   stored: StorageMeter;
   /** Bytes that an account may host, and may download in a month; unlimited by default. */
   limits: { accountStorage?: number | undefined; accountEgress?: number | undefined };
+  /** Throws `Denied` for an account that takes no pushes. */
+  requirePushes?: ((owner: QuotaOwner) => Promise<void>) | undefined;
   /** Bytes of an account's unfinished uploads. They count as stored. */
   unfinished: (accountId: number) => Promise<number>;
   /** Called when an account has used a limit up, and each time when a push is refused because of a limit. */
@@ -66,11 +68,17 @@ export class Quota {
     return this.#used.values();
   }
 
+  /** As `requireRoom`, for a push; throws also `Denied`. */
+  async admit(owner: QuotaOwner, announced: number, warn: (text: string) => void): Promise<void> {
+    await this.#parts.requirePushes?.(owner);
+    await this.requireRoom(owner, announced, warn);
+  }
+
   /**
-   * Checks the limits for a push of `announced` bytes; throws `QuotaExceeded`. Calls `warn` for each limit that is near.
+   * Checks the limits for `announced` new bytes; throws `QuotaExceeded`. Calls `warn` for each limit that is near.
    * Concurrent pushes, or a push without an announced length, can exceed the limit once.
    */
-  async admit(owner: QuotaOwner, announced: number, warn: (text: string) => void): Promise<void> {
+  async requireRoom(owner: QuotaOwner, announced: number, warn: (text: string) => void): Promise<void> {
     const { accountStorage, accountEgress } = this.#parts.limits;
     if (accountStorage !== undefined) {
       const { hosted, used } = await this.#storageOf(owner.accountId);

@@ -151,7 +151,7 @@ for (const dialect of dialects) {
     const values = await Promise.all([tokens, ...others].map((each) => each.bootstrap(account.id)));
     const [first, ...more] = values.filter((each) => each !== undefined);
     t.deepEqual(more, []);
-    t.deepEqual([...(await tokens.verify(first!))!.scopes], ['read', 'write', 'delete', 'admin', 'operate']);
+    t.deepEqual([...(await tokens.verify(first!))!.scopes], ['read', 'write', 'delete', 'promote', 'admin', 'operate']);
     t.is(await tokens.bootstrap(account.id), undefined, 'only once');
   });
 

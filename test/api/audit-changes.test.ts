@@ -105,6 +105,16 @@ test('every operation of /v1 that changes something records an event of its clie
     expires_at: new Date(Date.now() + 86_400_000).toISOString(),
   };
   const reader = await tokenOf(server, ['read']);
+  await new TestRepository(server, 'promoted').image('v1');
+  await call('PUT', '/account/promotion', { approval: 'another' });
+  const asking = await tokenOf(server, ['promote']);
+  const asked: Json[] = [];
+  for (const to_name of ['approved', 'rejected']) {
+    const body = JSON.stringify({ kind: 'image', name: 'promoted', reference: 'v1', to_name });
+    const headers = { 'content-type': 'application/json' };
+    const response = await server.fetch('/v1/promotions', { method: 'POST', headers, body, token: asking });
+    asked.push((await response.json()) as Json);
+  }
   const requested: Json[] = [];
   for (let each = 0; each < 2; each += 1) {
     const headers = { 'content-type': 'application/json' };
@@ -217,6 +227,26 @@ test('every operation of /v1 that changes something records an event of its clie
     ],
     ['DELETE /publishers/{id}', 'publisher.deleted', () => call('DELETE', `/publishers/${String(made['id'])}`)],
     ['PUT /policy', 'policy.changed', () => call('PUT', '/policy', { mode: 'audit' })],
+    [
+      'PUT /account/promotion',
+      'promotion.rules_changed',
+      () => call('PUT', '/account/promotion', { approval: 'another' }),
+    ],
+    [
+      'POST /promotions',
+      'promotion.requested',
+      () => call('POST', '/promotions', { kind: 'image', name: 'promoted', reference: 'v1', to_name: 'third' }),
+    ],
+    [
+      'POST /promotions/{id}/approve',
+      'promotion.approved',
+      () => call('POST', `/promotions/${String(asked[0]!['id'])}/approve`),
+    ],
+    [
+      'POST /promotions/{id}/reject',
+      'promotion.rejected',
+      () => call('POST', `/promotions/${String(asked[1]!['id'])}/reject`),
+    ],
     ['POST /waivers', 'waiver.requested', () => call('POST', '/waivers', waiver)],
     [
       'POST /waivers/{id}/approve',

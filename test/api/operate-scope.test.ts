@@ -84,7 +84,11 @@ test('only a token with the scope operate creates another one with it', async (t
   const made = await document.read('POST /tokens', await create(server.token, ['operate', 'read']));
   t.deepEqual(made['scopes'], ['read', 'operate']);
   const { items } = (await (await server.fetch('/v1/tokens')).json()) as { items: { scopes: string[] }[] };
-  t.deepEqual(items.at(-1)!.scopes, ['read', 'write', 'delete', 'admin', 'operate'], 'the first token has every scope');
+  t.deepEqual(
+    items.at(-1)!.scopes,
+    ['read', 'write', 'delete', 'promote', 'admin', 'operate'],
+    'the first token has every scope',
+  );
   for (const account of ['default', 'other']) {
     const token = await tokenOf(server, ownScopes, account);
     const refused = await create(token, ['read', 'operate']);

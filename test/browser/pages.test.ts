@@ -173,7 +173,7 @@ testInBrowser('the titles of all pages differ', async (t) => {
 
 testInBrowser('each page needs exactly the scopes in the table', async (t) => {
   const all = await data();
-  const every = ['read', 'write', 'delete', 'admin', 'operate'] as const;
+  const every = ['read', 'write', 'delete', 'promote', 'admin', 'operate'] as const;
   for (const [path, { at, scopes, also = [], status = 200 }] of Object.entries(testedPages)) {
     const enough = await Visitor.signedIn(all.server, await tokenOf(all.server, scopes));
     t.is((await enough.fetch(at(all))).status, status, path);

@@ -44,7 +44,7 @@ test('an error is one line on stderr, and the command fails', async (t) => {
   const cases: [string[], RegExp][] = [
     [
       ['token', 'create', '--name', 'x', '--scope', 'read,all'],
-      /no scope "all"; there are read, write, delete, admin, operate/,
+      /no scope "all"; there are read, write, delete, promote, admin, operate/,
     ],
     [['token', 'create', '--name', 'x', '--scope', ','], /at least one scope/],
     [['token', 'create', '--name', ' '], /name of 1 to 200/],

@@ -7,6 +7,7 @@ import { Browser } from '../support/cookie-browser.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { databaseOf, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
+import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { leadsTo } from '../support/visitor.ts';
 
@@ -23,7 +24,7 @@ const people: Record<string, object> = {
 };
 
 /** A whole provider (npm oidc-provider), where the person `who.id` is signed in, and a server that uses it. */
-async function startWithProvider(t: ExecutionContext, settings: Record<string, unknown> = {}) {
+async function startWithProvider(t: ExecutionContext, settings: Record<string, unknown> = {}, given = rules) {
   const who = { id: 'ann' };
   const http = createServer();
   await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
@@ -32,7 +33,7 @@ async function startWithProvider(t: ExecutionContext, settings: Record<string, u
     http.close();
   });
   const issuer = `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
-  const oidc = { issuer, clientId: 'entrepot', clientSecret: 'secret', allowPrivateNetwork: true, rules };
+  const oidc = { issuer, clientId: 'entrepot', clientSecret: 'secret', allowPrivateNetwork: true, rules: given };
   const server = await startTestServer(t, { ...settings, signIn: { oidc } });
   const provider = new Provider(issuer, {
     clients: [
@@ -349,3 +350,35 @@ for (const dialect of dialects) {
     t.deepEqual([await status(admin), await status(child), await status(server.token)], [401, 401, 200]);
   });
 }
+
+test('a person who may promote in both accounts promotes at once, unless another person has to approve it', async (t) => {
+  const { server } = await startWithProvider(t, {}, [
+    { claim: 'groups', value: 'dev', account: 'default', scopes: ['read', 'promote'] },
+    { claim: 'groups', value: 'dev', account: 'other', scopes: ['read', 'promote'] },
+    { claim: 'groups', value: 'leads', account: 'third', scopes: ['read', 'write'] },
+  ]);
+  const admin = await tokenOf(server, ['admin'], 'other');
+  await tokenOf(server, ['admin'], 'third');
+  await new TestRepository(server, 'app').image('v1');
+  const browser = await signedIn(server);
+  const ask = async (fields: Record<string, string>) => {
+    const wish = { kind: 'image', name: 'app', reference: 'v1', to_name: '', reason: '', ...fields };
+    const answer = await browser.send(`${server.url}/console/promotions/new`, wish);
+    const at = answer.headers.get('location')!;
+    return at.includes('refused') ? page(browser, server, at) : leadsTo(answer);
+  };
+  t.is(await ask({ to_account: 'other' }), '/console/promotions/1 (promoted)');
+  const reader = await tokenOf(server, ['read'], 'other');
+  t.is((await server.fetch('/v2/app/manifests/v1', { token: reader })).status, 200);
+  t.regex(
+    await ask({ to_account: 'third' }),
+    /There is no account third that takes promotions/,
+    'a right of another kind',
+  );
+  const change = { method: 'PUT', body: '{"approval":"another"}', headers: { 'content-type': 'application/json' } };
+  t.is((await server.fetch('/v1/account/promotion', { ...change, token: admin })).status, 200);
+  t.is(await ask({ to_account: 'other', to_name: 'new' }), '/console/promotions/2 (promotion-requested)');
+  await browser.send(`${server.url}/console/account`, { account: 'other' });
+  const own = await browser.send(`${server.url}/console/promotions/2`, { act: 'approve' });
+  t.regex(await own.text(), /Another person approves it/, 'the same person with another account');
+});

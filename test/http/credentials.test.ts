@@ -57,7 +57,7 @@ test('empty Basic credentials are the same as none', async (t) => {
 test('a container client logs in with any valid token', async (t) => {
   for (const anonymousRead of ['none', 'mirrored', 'all']) {
     const server = await startTestServer(t, { anonymousRead });
-    for (const scope of ['read', 'write', 'delete', 'admin', 'operate']) {
+    for (const scope of ['read', 'write', 'delete', 'promote', 'admin', 'operate']) {
       const token = await tokenOf(server, [scope]);
       for (const method of ['GET', 'HEAD']) t.is((await server.fetch('/v2/', { token, method })).status, 200, scope);
       const authorization = basic(`api:${token}`);

@@ -2,6 +2,7 @@ import { newKeyPair } from '../../src/bundle/keys.ts';
 import type { ExecutionContext } from 'ava';
 import { allowLoopback, createWebhook, deliveriesOf, deliverUntil, startReceiver } from './receiver.ts';
 import { bundleForm, called, ended, sentImport } from './bundle-runs.ts';
+import { tokenOf } from './inside.ts';
 import type { TestServer } from './server.ts';
 
 // What the pages of the mirror, of prefetches, webhooks, rules and advisories show.
@@ -24,6 +25,7 @@ export interface ExtraContent {
   /** An import from another server. */
   movingId: string;
   waiverId: string;
+  promotionId: string;
   /** An upstream, and an entry that is stored of it. */
   upstream: string;
   entryId: string;
@@ -76,6 +78,17 @@ export async function addExtras(
     reason: 'It has the fix that the release needs.',
     expires_at: new Date(server.clock.now! + 14 * 86_400_000).toISOString(),
   });
+  const headers = { 'content-type': 'application/json' };
+  const rules = { method: 'PUT', headers, body: JSON.stringify({ from: ['default'] }) };
+  await server.fetch('/v1/account/promotion', { ...rules, token: await tokenOf(server, ['admin'], 'released') });
+  const hosted = (await (await server.fetch(`/v1/packages/${packageId}`)).json()) as { latest_version: string };
+  const promotion = await post('/v1/promotions', {
+    kind: 'package',
+    name: packageId,
+    reference: hosted.latest_version,
+    to_account: 'released',
+    reason: 'Release 7.',
+  });
   const list = await server.fetch(`/v1/upstreams/${upstream}/entries`);
   const { items } = (await list.json()) as { items: { id: string }[] };
   return {
@@ -88,6 +101,7 @@ export async function addExtras(
     importId: importAt.split('/').at(-1)!,
     movingId: moving.id,
     waiverId: waiver.id,
+    promotionId: promotion.id,
     upstream,
     entryId: items[0]!.id,
   };

@@ -63,10 +63,12 @@ export async function consolePages(bench: Bench): Promise<void> {
     importId: '',
     movingId: '',
     waiverId: '',
+    promotionId: '',
     upstream: '',
     entryId: '',
   };
-  const missing = /^\/(?:webhooks|publishers|prefetch|bundles|bundles\/imports|mirror|waivers)\/:|advisories/;
+  const missing =
+    /^\/(?:webhooks|publishers|prefetch|bundles|bundles\/imports|mirror|waivers|promotions)\/:|advisories/;
   for (const [path, { at, status = 200 }] of Object.entries(testedPages)) {
     if (missing.test(path)) continue;
     const title = `page ${path} among ${bench.many} packages with ${versions * bench.many} versions`;

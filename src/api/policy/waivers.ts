@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
+import { requesterOf } from '../../accounts/requester.ts';
 import { kindOfWord, protocolWords } from '../../config/protocols.ts';
 import type { NameStory } from '../../mirror/policy/upstream-policy.ts';
 import { waiverStates, type Waiver } from '../../policy/waiver.ts';
@@ -241,14 +242,6 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
       },
     }),
   ];
-}
-
-/** Who counts as one: a person with all own tokens, a rule with all tokens that it gives, or else a token. */
-function requesterOf(principal: Principal): string {
-  if (principal.kind === 'anonymous') throw new DomainError('Unauthorized', 'Authenticate with an API token.');
-  if (principal.personId !== null) return `person:${principal.personId}`;
-  const { publisherId, tokenId } = principal as Extract<Principal, { kind: 'token' }>;
-  return publisherId === null ? `token:${tokenId}` : `rule:${publisherId}`;
 }
 
 /** Whether the name patterns of a principal show it a waiver. */

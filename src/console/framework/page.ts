@@ -112,6 +112,7 @@ export const sections = [
       { title: 'Claims', path: '/console/claims', actions: ['admin'] },
       { title: 'Policy', path: '/console/policy', actions: ['admin', 'operate'] },
       { title: 'Waivers', path: '/console/waivers', actions: ['account'] },
+      { title: 'Promotions', path: '/console/promotions', actions: ['account'] },
     ],
   },
   {

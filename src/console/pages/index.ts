@@ -15,6 +15,7 @@ import { overviewPage } from './overview.ts';
 import { findingsPage } from './packages/findings.ts';
 import { packageDeletePage, packageListingPage } from './packages/package-delete.ts';
 import { packagePage, packageVersionPage } from './packages/package.ts';
+import { newPromotionPage, promotionPage, promotionRulesPage, promotionsPage } from './packages/promotions.ts';
 import { packagesPage } from './packages/packages.ts';
 import { searchPage } from './search.ts';
 import { auditPage } from './operations/audit.ts';
@@ -68,6 +69,11 @@ export const pages: readonly Page[] = [
   newWaiverPage,
   // After the page whose last segment is no number.
   waiverPage,
+  promotionsPage,
+  newPromotionPage,
+  promotionRulesPage,
+  // After the pages whose last segment is no number.
+  promotionPage,
   claimReleasePage,
   uploadPage,
   importsPage,

@@ -61,6 +61,8 @@ import { webhookPatterns } from './077-webhook-patterns.ts';
 import { permanenceMigrations } from './070-permanence.ts';
 import { deletedMigrations } from './071-deleted.ts';
 import { pullMigrations } from './074-pulls.ts';
+import { promotionMigrations } from './072-promotions.ts';
+import { promotionRuleMigrations } from './073-promotion-rules.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -126,4 +128,6 @@ export const migrations: readonly Migration[] = [
   ...permanenceMigrations,
   ...deletedMigrations,
   ...pullMigrations,
+  ...promotionMigrations,
+  ...promotionRuleMigrations,
 ];

@@ -19,19 +19,19 @@ import { hasManifest } from './repositories.ts';
 /** Rows that one statement reads. */
 const page = 500;
 
-interface CarriedParts {
+export interface CarriedParts {
   database: Database;
   blobs: BlobStore;
   manifests: Manifests;
-  /** The upstream that a name is mirrored from, if the account does not claim it. */
-  mirroredFrom: (accountId: number, name: string) => Promise<string | undefined>;
+  /** Tells the upstream that a name is mirrored from, if the account does not claim it. */
+  source: { mirroredFrom(accountId: number, name: string): Promise<string | undefined> };
   /** Most bytes of a manifest. */
   limit: number;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
 }
 
-interface PreparedManifest {
+export interface PreparedManifest {
   manifest: Manifest;
   digest: Digest;
   size: number;
@@ -39,7 +39,7 @@ interface PreparedManifest {
 }
 
 /** A repository that is ready to be written. */
-interface Prepared {
+interface PreparedRepository {
   name: string;
   blobs: Digest[];
   /** Each after those to which it refers. */
@@ -69,7 +69,7 @@ export function carriedImages(parts: CarriedParts): HostedContents {
       return found;
     },
     prepare: async (accountId, entries) => {
-      const prepared: Prepared[] = [];
+      const prepared: PreparedRepository[] = [];
       let memory = 0;
       for (const [name, some] of Map.groupBy(entries, (each) => each.name)) {
         for (const { kind, size } of some) if (kind === 'manifest') memory += size;
@@ -137,21 +137,21 @@ async function* contentsOf(
 }
 
 async function prepareRepository(
-  { blobs, manifests, mirroredFrom, limit }: CarriedParts,
+  { blobs, manifests, source, limit }: CarriedParts,
   accountId: number,
   name: string,
   entries: readonly HostedEntry[],
-): Promise<Prepared> {
+): Promise<PreparedRepository> {
   if (!isRepositoryName(name)) throw new DomainError('Invalid', `the bundle has an image with the wrong name ${name}`);
   const byDigest = new Map<Digest, PreparedManifest>();
-  const found: Prepared = {
+  const found: PreparedRepository = {
     name,
     blobs: [],
     manifests: [],
     seen: entries.flatMap(({ reference, seen }) =>
       seen.filter((line) => line.kind === 'tag' && line.reference === reference),
     ),
-    mirroredFrom: await mirroredFrom(accountId, name),
+    mirroredFrom: await source.mirroredFrom(accountId, name),
   };
   for (const { kind, reference, digest, size, type } of entries) {
     if (kind === 'blob') found.blobs.push(digest);
@@ -167,12 +167,12 @@ async function prepareRepository(
       throw new DomainError('Invalid', `the bundle has a ${kind} ${name}:${reference} without its content`);
     tagged.tags.push(reference);
   }
-  found.manifests = inOrder(byDigest);
+  found.manifests = manifestsInOrder(byDigest);
   return found;
 }
 
 /** Each manifest after those to which it refers. */
-function inOrder(byDigest: ReadonlyMap<Digest, PreparedManifest>): PreparedManifest[] {
+export function manifestsInOrder(byDigest: ReadonlyMap<Digest, PreparedManifest>): PreparedManifest[] {
   const sorted = new Map<Digest, PreparedManifest>();
   // An index of indexes is after them; a manifest cannot contain its own digest, so there is an end.
   const add = (digest: Digest): void => {
@@ -186,11 +186,11 @@ function inOrder(byDigest: ReadonlyMap<Digest, PreparedManifest>): PreparedManif
 }
 
 /** Resolves to how many manifests and tags changed. */
-async function writeRepository(
+export async function writeRepository(
   tx: Transaction,
-  { manifests, now }: CarriedParts,
+  { manifests, now }: Pick<CarriedParts, 'manifests' | 'now'>,
   accountId: number,
-  { name, blobs, manifests: prepared, seen, mirroredFrom }: Prepared,
+  { name, blobs, manifests: prepared, seen, mirroredFrom }: PreparedRepository,
   isOlder: boolean,
 ): Promise<number> {
   let changed = 0;

@@ -15,6 +15,7 @@ import { may } from '../../framework/layout.ts';
 import { imagePath, withQuery } from '../../framework/links.ts';
 import type { Page } from '../../framework/page.ts';
 import { facts, type Cells, table } from '../../framework/table.ts';
+import { promoteLink } from '../packages/promotions.ts';
 import { explainMissing, policySection } from '../mirror/explain.ts';
 import { exposedPath } from '../operations/exposed.ts';
 import { deletionText, digestLink, shownDigest } from './image.ts';
@@ -66,6 +67,7 @@ export const imageDigestPage: Page = {
       )}
       ${pullLines(urls.registry, found.name, `@${found.digest}`, found)}
       ${mayDelete && html`<p><a href="${withQuery(`${imagePath(found.name)}/delete`, { digest: found.digest })}">${deletionText(found.origin)}</a></p>`}
+      ${promoteLink(call, 'image', { ...found, reference: found.tags[0] ?? found.digest })}
       ${await policySection(call, 'container', { ...found, reference: found.digest })}
       ${children.length > 0 && childSection(found)} ${layers.length > 0 && layerSection(found)} ${historySection(found)}
       ${referrerSection(found)} ${pairSection('Annotations', found.annotations)}

@@ -25,6 +25,7 @@ const subjects: Readonly<Record<GroupOf<EventType>, string>> = {
   limit: 'limits',
   policy: 'policies',
   waiver: 'waivers',
+  promotion: 'promotions',
   known_bad: 'known bad content',
   bundle: 'bundles',
   takeover: 'servers that are replaced',

@@ -17,6 +17,7 @@ import { explainMissing, policySection } from '../mirror/explain.ts';
 import { eventRows } from '../operations/event-rows.ts';
 import { deprecationPath } from './deprecation.ts';
 import { marksOf } from './marks.ts';
+import { promoteLink } from './promotions.ts';
 import {
   dependencySection,
   installLines,
@@ -118,6 +119,7 @@ async function firstPart(call: PageCall, found: Found, details: Details): Promis
     <section>
       <h2>About ${short(details.version, 64)}</h2>
       ${versionFacts(details, call)}
+      ${promoteLink(call, 'package', { name: found.id, origin: details.origin, reference: details.version })}
       ${
         // Otherwise the upstream does not answer, and the page would wait for it again.
         details.is_advice_known &&
