@@ -12,7 +12,6 @@ import { nameAddress, type ListenerKeys } from './listener-keys.ts';
 import { authenticatorOf, countFailedSignIn, noteFailedSignIn, operatorsOnly } from './authenticator.ts';
 import { openOperations } from './checks.ts';
 import { openCore, type Core, type Surroundings } from './core.ts';
-import { named } from './place.ts';
 import { adminHostAdvice, adminHostOf } from './admin-host.ts';
 import { Aliases } from '../http/aliases.ts';
 import { answerUnhandled, createApp, type Mount } from '../http/app.ts';

@@ -3,7 +3,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import { isDigest } from '../../runtime/digest.ts';
 import type { NameStory } from '../../mirror/policy/upstream-policy.ts';
 import { isRepositoryName, isTag } from '../format/reference.ts';
-import { claimsAmong } from '../hosted/claims.ts';
+import { claimsAmong } from '../hosted/repositories.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
 
 /** Where an account gets the image `asked` from, and why. Throws `Invalid` for what is no name of an image. */
