@@ -142,6 +142,7 @@ test('every setting can come from the environment', (t) => {
     deletedFor: '14d',
     'gc.grace': '1h',
     'audit.keep': '30d',
+    'usage.keepPulls': '30d',
     secretKeyFile: '/etc/entrepot/secret.key',
     'waivers.longest': '30d',
     'bundles.key': '/etc/entrepot/bundles.key',
@@ -185,6 +186,7 @@ test('every setting can come from the environment', (t) => {
     'jobs.audit': 'off',
     'jobs.knownBad': '@hourly',
     'jobs.takeover': '@daily',
+    'jobs.exposure': '@hourly',
     'jobs.waivers': '@daily',
   };
   t.deepEqual(
