@@ -135,12 +135,7 @@ export const http = [
         'throw this.#refused(key, rules);',
       ],
       ['empty Basic credentials are wrong ones', '/^basic +Og==$/i', '/^basic +Og$/i'],
-      [
-        'any user name is accepted',
-        'anyUser || pair.user === basicUser',
-        'true',
-        'test/oci/http/auth.test.ts',
-      ],
+      ['any user name is accepted', 'anyUser || pair.user === basicUser', 'true', 'test/oci/http/auth.test.ts'],
       [
         'debuggers need the user name api',
         'anyUser || pair.user === basicUser',
