@@ -56,8 +56,10 @@ const maxWaiting = 200;
 const maxSecret = 1024;
 /** Milliseconds after which a predecessor is tried again with a credential that nobody has. */
 const openFor = 60 * 60_000;
-/** Memory and time of a password, by OWASP's "Password Storage Cheat Sheet": some 32 MiB, and 100 ms of a thread. */
+/** What a password costs, by OWASP's "Password Storage Cheat Sheet": 32 MiB of memory, and time of a thread. */
 const cost = { N: 2 ** 15, r: 8, p: 3, maxmem: 64 * 2 ** 20 };
+/** Passwords that are compared at the same time: the threads also read and write files. */
+const comparisons = new Semaphore({ max: 1 });
 const scryptOf = promisify<string, Buffer, number, object, Buffer>(scrypt);
 
 /**
@@ -149,6 +151,15 @@ export class AdoptedCredentials implements ForeignVerifier {
     const key = this.#keys.get(this.#digest([predecessor.name, secret]));
     if (key) return this.#adopt(predecessor, key, null);
     if (user === undefined) return undefined;
+    return limitAttempt(
+      this.#parts.limits,
+      () => this.#lookForUser(predecessor, user, secret),
+      (tokenId) => tokenId !== undefined,
+    );
+  }
+
+  /** It counts as a failed sign-in of the address until it has found a token. */
+  async #lookForUser(predecessor: Predecessor, user: string, secret: string): Promise<string | undefined> {
     const row = await this.#row(predecessor.name, 'user', user);
     const isSame = row?.secret != null && (await isSecret(row.secret, secret));
     const age = this.#parts.now() - (row?.checked_at ?? 0);
@@ -166,7 +177,7 @@ export class AdoptedCredentials implements ForeignVerifier {
     return undefined;
   }
 
-  /** Whether a predecessor accepts a password. It counts as a failed sign-in of the address, and of the predecessor, until it has. */
+  /** Whether a predecessor accepts a password. It counts as a failed sign-in of the predecessor until it has. */
   async #isAccepted(predecessor: Predecessor, user: string, secret: string): Promise<boolean> {
     const { limits, cache } = this.#parts;
     if (predecessor.remote.pause && predecessor.remote.pause.until > this.#parts.now())
@@ -175,7 +186,7 @@ export class AdoptedCredentials implements ForeignVerifier {
         retryAfter: 10,
       });
     const tried = `adopted-tries ${predecessor.name} ${hash('sha256', user)}`;
-    const check = async () => {
+    return limitIdentity(limits, `predecessor ${predecessor.name}`, async () => {
       const release = await this.#asking.take(predecessor.name, { group: user });
       if (!release)
         throw new DomainError('TooManyRequests', 'Too many sign-ins are being checked.', { retryAfter: 10 });
@@ -193,12 +204,7 @@ export class AdoptedCredentials implements ForeignVerifier {
       } finally {
         release();
       }
-    };
-    return limitAttempt(
-      limits,
-      () => limitIdentity(limits, `predecessor ${predecessor.name}`, check),
-      (isRight) => isRight,
-    );
+    });
   }
 
   /** A server that lets everybody read accepts each password, which then proves nothing. */
@@ -304,7 +310,8 @@ async function asked(
 }
 
 async function secretOf(secret: string, salt = randomBytes(16)): Promise<string> {
-  return `${salt.toString('base64')} ${(await scryptOf(secret, salt, 32, cost)).toString('base64')}`;
+  const digest = await comparisons.run(() => scryptOf(secret, salt, 32, cost), 'scrypt');
+  return `${salt.toString('base64')} ${digest.toString('base64')}`;
 }
 
 async function isSecret(stored: string, secret: string): Promise<boolean> {
