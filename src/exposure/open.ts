@@ -18,6 +18,8 @@ interface OpenParts {
   listed: ListedNames;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
+  /** The same for deletions by age. */
+  deletionTime: () => number;
 }
 
 interface OpenExposure {
@@ -28,7 +30,7 @@ interface OpenExposure {
 
 /** Opens what tells who pulled what. */
 export function openExposure(
-  { database, usage, pulls: written, knownBad, listed, now }: OpenParts,
+  { database, usage, pulls: written, knownBad, listed, now, deletionTime }: OpenParts,
   protocols: readonly Exposable[],
   readers: { readRange: RangeReader; isAffected: AffectedTest },
 ): OpenExposure {
@@ -37,7 +39,7 @@ export function openExposure(
   return {
     exposure: new Exposure({ pulls, flush: () => usage.flush(), knownBad, protocols, ...readers }),
     job: async ({ signal }) => {
-      const deleted = await written.deleteOld(signal, forget);
+      const deleted = await written.deleteOld(deletionTime(), signal, forget);
       return { ...(await newlyKnown.compare(signal)), deleted };
     },
   };

@@ -200,7 +200,7 @@ export async function openCore(
   // Closed after all that note events.
   stack.defer(closing.part('the events', (milliseconds) => writeLast(repeatedEvents, milliseconds, log)));
   const limits = new Limits({ settings: config.limits, cache, events: repeatedEvents, now: watch ?? now });
-  const pulls = new Pulls(database, now, config.usage.keepPulls);
+  const pulls = new Pulls(database, config.usage.keepPulls);
   const usage = new UsageRecord(database, now, downloads, pulls);
   const failures = new FailedRequests(database, now, offlineIn(config));
   const uses = new TokenUses(database, now);

@@ -96,11 +96,11 @@ export class PullList {
     limit: number,
   ): Promise<UsedContent[]> {
     if (references.length === 0) return [];
-    const found = await this.#database.select<UsedContent>(
-      `SELECT ${columns} FROM pull_contents WHERE reference IN (${placeholders(references)}) LIMIT ?`,
-      [...references, limit],
+    const of = accountId === undefined ? '' : 'AND account_id = ?';
+    return this.#database.select<UsedContent>(
+      `SELECT ${columns} FROM pull_contents WHERE reference IN (${placeholders(references)}) ${of} LIMIT ?`,
+      [...references, ...(accountId === undefined ? [] : [accountId]), limit],
     );
-    return accountId === undefined ? found : found.filter((each) => each.accountId === accountId);
   }
 
   /**

@@ -100,7 +100,6 @@ function contentIdOf(accountId: number, kind: string, name: string, reference: s
 /** The table of who pulled and pushed what on which day: written with usage, and kept for as long as a setting says. */
 export class Pulls {
   readonly #database: Database;
-  readonly #now: () => number;
   readonly #keep: number;
   readonly #maxRows: number;
   readonly #known = new Map<string, number>();
@@ -108,9 +107,8 @@ export class Pulls {
   readonly #counted = new Map<number, number>();
 
   /** `keep` is in milliseconds; 0 writes nothing. */
-  constructor(database: Database, now: () => number, keep: number, max = maxRows) {
+  constructor(database: Database, keep: number, max = maxRows) {
     this.#database = database;
-    this.#now = now;
     this.#keep = keep;
     this.#maxRows = max;
   }
@@ -163,13 +161,14 @@ export class Pulls {
 
   /**
    * Deletes the days that are older than the setting, and the oldest ones when there are too many rows; resolves to the number of
-   * rows. `dropWith` deletes what belongs to contents that nobody used on another day.
+   * rows. `now` is the time for deletions by age. `dropWith` deletes what belongs to contents that nobody used on another day.
    */
   async deleteOld(
+    now: number,
     signal: AbortSignal,
     dropWith: (tx: Transaction, contentIds: readonly string[]) => Promise<void>,
   ): Promise<number> {
-    const first = await this.#firstKept(signal);
+    const first = await this.#firstKept(now, signal);
     let deleted = 0;
     for (;;) {
       signal.throwIfAborted();
@@ -177,24 +176,34 @@ export class Pulls {
       if (some === 0) break;
       deleted += some;
     }
-    const contents = `SELECT id FROM pull_contents WHERE last_day < ? LIMIT ${rowsPerDeletion}`;
-    for (;;) {
-      signal.throwIfAborted();
-      const ids = (await this.#database.select<{ id: string }>(contents, [first])).map(({ id }) => id);
-      if (ids.length === 0) break;
-      await this.#database.transaction(async (tx) => {
-        await tx.run(`DELETE FROM pull_contents WHERE id IN (${placeholders(ids)}) AND last_day < ?`, [...ids, first]);
-        await dropWith(tx, ids);
-      });
-    }
-    await this.#database.transaction((tx) => tx.run('DELETE FROM pull_users WHERE last_day < ?', [first]));
+    await this.#deleteUnused('pull_contents', first, signal, dropWith);
+    await this.#deleteUnused('pull_users', first, signal);
     return deleted;
   }
 
+  /** Deletes contents or users without a use on the day `first` or later. */
+  async #deleteUnused(
+    table: 'pull_contents' | 'pull_users',
+    first: number,
+    signal: AbortSignal,
+    dropWith?: (tx: Transaction, ids: readonly string[]) => Promise<void>,
+  ): Promise<void> {
+    const some = `SELECT id FROM ${table} WHERE last_day < ? LIMIT ${rowsPerDeletion}`;
+    for (;;) {
+      signal.throwIfAborted();
+      const ids = (await this.#database.select<{ id: string }>(some, [first])).map(({ id }) => id);
+      if (ids.length === 0) return;
+      await this.#database.transaction(async (tx) => {
+        await tx.run(`DELETE FROM ${table} WHERE id IN (${placeholders(ids)}) AND last_day < ?`, [...ids, first]);
+        await dropWith?.(tx, ids);
+      });
+    }
+  }
+
   /** The first day that is kept. */
-  async #firstKept(signal: AbortSignal): Promise<number> {
-    const today = dayOf(this.#now());
-    const oldest = dayOf(this.#now() - this.#keep);
+  async #firstKept(now: number, signal: AbortSignal): Promise<number> {
+    const today = dayOf(now);
+    const oldest = dayOf(now - this.#keep);
     let rows = 0;
     for (let day = await this.#lastDay(today + 86_400_000); day >= oldest; day = await this.#lastDay(day)) {
       signal.throwIfAborted();
