@@ -40,7 +40,7 @@ export const predecessors = z
     }
   });
 
-/** Whether nobody on the way can read what is sent to `url`. */
+/** Whether what is sent to `url` is encrypted, or stays on this machine. */
 function keepsSecrets({ protocol, hostname }: URL): boolean {
   return protocol === 'https:' || /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(hostname);
 }

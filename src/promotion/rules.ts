@@ -11,7 +11,7 @@ export const maxSources = 100;
 interface AccountRules {
   /** Whether it takes no pushes. */
   promoteOnly: boolean;
-  /** `another`: somebody else than who asks approves, also inside the account. `none`: only what other accounts ask needs approval. */
+  /** `another`: another person than the requester approves, also inside the account. `none`: only requests of other accounts need approval. */
   approval: (typeof approvals)[number];
   /** The names of the accounts that may ask. For all others, the account does not exist. */
   from: readonly string[];

@@ -12,7 +12,7 @@ export const promotionRules = z
       .default('none')
       .meta({
         description:
-          '`another`: somebody else than who asks approves each promotion. `none`: only what other accounts ask for needs approval, by anybody with the scope promote',
+          '`another`: another person than the requester approves each promotion. `none`: only requests of other accounts need approval, by a token or person with the scope promote',
       }),
     from: z
       .array(z.string().trim().min(1).max(100))

@@ -1,13 +1,17 @@
-import type { DomainError } from '../../runtime/errors.ts';
+import { DomainError, type ErrorName } from '../../runtime/errors.ts';
 import { html, type Html, type HtmlPart } from './html.ts';
 import type { PageView } from './page.ts';
 
 /** What is wrong, by field. */
 export type Errors = Readonly<Record<string, string>>;
 
-/** The errors of a form by field, from a domain error `Invalid`; other errors are thrown again. */
-export function fieldErrors(error: unknown): Errors {
+/**
+ * The errors of a form by field, from a domain error `Invalid`. Those with a name of `ofForm` are errors of the whole form; others
+ * are thrown again.
+ */
+export function fieldErrors(error: unknown, ofForm: readonly ErrorName[] = []): Errors {
   const { name, message, detail } = error as DomainError;
+  if (error instanceof DomainError && ofForm.includes(error.name)) return { form: message };
   if (name !== 'Invalid') throw error;
   const list = (detail?.['errors'] ?? [{ field: 'form', message }]) as { field: string; message: string }[];
   const byField: Record<string, string> = {};

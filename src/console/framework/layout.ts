@@ -20,7 +20,7 @@ const notices: Readonly<Record<string, string>> = {
   'waiver-approved': 'Approved. It acts with the next request.',
   'waiver-rejected': 'Rejected.',
   'waiver-ended': 'The waiver has ended.',
-  'promotion-requested': 'Asked. Somebody approves or rejects it.',
+  'promotion-requested': 'The promotion is requested. A person with the scope promote approves or rejects it.',
   'promotion-rejected': 'Rejected. Nothing appears.',
   'promotion-rules': 'The rules are saved. They act with the next request.',
   promoted: 'Promoted. It is there now.',

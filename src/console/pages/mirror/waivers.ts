@@ -1,7 +1,5 @@
 import type { z } from 'zod';
 import { waiverItem, waiverList } from '../../../api/policy/waivers.ts';
-import { protocolWords } from '../../../config/protocols.ts';
-import { DomainError } from '../../../runtime/errors.ts';
 import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { ago, counted, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
@@ -9,10 +7,13 @@ import { may } from '../../framework/layout.ts';
 import { choice, given, withQuery } from '../../framework/links.ts';
 import { emptyText, filterForm, furtherPages } from '../../framework/list.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
+import { byText, contentFields } from '../../framework/requests.ts';
 import { facts, table } from '../../framework/table.ts';
 
 type Waiver = z.input<typeof waiverItem>;
 
+/** Errors that no field has. */
+const errorsOfForm = ['QuotaExceeded', 'Denied'] as const;
 const path = '/console/waivers';
 const day = 86_400_000;
 const states = {
@@ -86,20 +87,14 @@ export const newWaiverPage: Page = {
       const { id } = await api.call('requestWaiver', waiverItem, { body });
       return { to: `${path}/${id}`, done: 'waiver-requested' };
     } catch (error) {
-      return { refused: new Form(form, errorsOf(error)) };
+      return { refused: new Form(form, fieldErrors(error, errorsOfForm)) };
     }
   },
 };
 
 function newView(form: Form): PageView {
   const body = html`<form method="post" action="${path}/new" class="panel narrow">
-    ${form.error('form')}
-    ${form.select(
-      'kind',
-      'Kind',
-      protocolWords.map(({ word }) => [word, word] as const),
-    )}
-    ${form.input('name', 'Name', { attributes: html`maxlength="255" required` })}
+    ${form.error('form')} ${contentFields(form)}
     ${form.area('references', 'Versions, tags or digests, one a line', {
       attributes: html`rows="3" required`,
       hint: html`Also ranges with a first and a last version, such as <code>[2.0.0, 2.1.0)</code>. A tag means the
@@ -133,7 +128,7 @@ export const waiverPage: Page = {
       else await api.call(act === 'approve' ? 'approveWaiver' : 'rejectWaiver', waiverItem, args);
       return { to: back, done: { approve: 'waiver-approved', end: 'waiver-ended' }[act ?? ''] ?? 'waiver-rejected' };
     } catch (error) {
-      return waiverView(call, errorsOf(error));
+      return waiverView(call, fieldErrors(error, errorsOfForm));
     }
   },
 };
@@ -160,10 +155,6 @@ async function waiverView(call: PageCall, errors: Errors = {}): Promise<PageView
     ${actions(call, waiver, layer)}
     <p><a href="${withQuery(path, { layer: layer === 'all' ? layer : null })}">All waivers</a></p>`;
   return form.view(`Waiver ${waiver.id}`, body, withQuery(`/v1/waivers/${waiver.id}`, given(call.query, 'layer')));
-}
-
-function byText(actor: Waiver['requested_by']): string | null {
-  return actor && `by ${actor.name ?? actor.id}`;
 }
 
 /** Buttons for what the visitor may do with a waiver that has not ended. */
@@ -198,10 +189,4 @@ function addressOf({ id }: Waiver, layer: keyof typeof layers): string {
 
 function stateMark({ state }: Waiver): Html {
   return html`<span class="state ${marks[state]}">${state}</span>`;
-}
-
-/** The errors of the fields; other errors are thrown again. */
-function errorsOf(error: unknown): Errors {
-  if (error instanceof DomainError && ['QuotaExceeded', 'Denied'].includes(error.name)) return { form: error.message };
-  return fieldErrors(error);
 }

@@ -1,6 +1,5 @@
 import type { z } from 'zod';
 import { newWebhook, webhookList, type webhook } from '../../../api/webhooks/webhook-schemas.ts';
-import { DomainError } from '../../../runtime/errors.ts';
 import { eventTexts } from '../../../events/event.ts';
 import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { ago, copyable, counted } from '../../framework/format.ts';
@@ -121,8 +120,7 @@ export function webhookFields(form: Form): Html {
 
 /** The errors of the fields; other errors are thrown again. */
 export function webhookErrors(error: unknown): Errors {
-  if (error instanceof DomainError && error.name === 'QuotaExceeded') return { form: error.message };
-  return fieldErrors(error);
+  return fieldErrors(error, ['QuotaExceeded']);
 }
 
 /** Shows a secret, which no other page shows again. */

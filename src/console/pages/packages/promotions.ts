@@ -1,8 +1,6 @@
 import type { z } from 'zod';
 import { promotionItem, promotionList } from '../../../api/promotions/promotions.ts';
 import { promotionRules } from '../../../api/promotions/rules.ts';
-import { protocolWords } from '../../../config/protocols.ts';
-import { DomainError } from '../../../runtime/errors.ts';
 import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { ago, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
@@ -10,10 +8,21 @@ import { may } from '../../framework/layout.ts';
 import { choice, given, withQuery } from '../../framework/links.ts';
 import { emptyText, filterForm, furtherPages } from '../../framework/list.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
+import { byText, contentFields } from '../../framework/requests.ts';
 import { facts, table } from '../../framework/table.ts';
 
 type Promotion = z.input<typeof promotionItem>;
 
+/** Errors that no field has. */
+const errorsOfForm = [
+  'NotFound',
+  'AlreadyExists',
+  'Denied',
+  'NameDenied',
+  'QuotaExceeded',
+  'TooLarge',
+  'NameInvalid',
+] as const;
 const path = '/console/promotions';
 const states = { '': 'all', requested: 'requested', done: 'done', rejected: 'rejected' } as const;
 const marks = { requested: 'warn', done: 'good', rejected: 'bad' } as const;
@@ -77,23 +86,17 @@ export const newPromotionPage: Page = {
       const { id, state } = await api.call('promote', promotionItem, { body });
       return { to: `${path}/${id}`, done: state === 'done' ? 'promoted' : 'promotion-requested' };
     } catch (error) {
-      return { refused: new Form(form, errorsOf(error)) };
+      return { refused: new Form(form, fieldErrors(error, errorsOfForm)) };
     }
   },
 };
 
 function newView(form: Form): PageView {
   const body = html`<form method="post" action="${path}/new" class="panel narrow">
-    ${form.error('form')}
-    ${form.select(
-      'kind',
-      'Kind',
-      protocolWords.map(({ word }) => [word, word] as const),
-    )}
-    ${form.input('name', 'Name', { attributes: html`maxlength="255" required` })}
+    ${form.error('form')} ${contentFields(form)}
     ${form.input('reference', 'Version, tag or digest', {
       attributes: html`maxlength="255" required`,
-      hint: 'What it is now is promoted, also if the tag moves before somebody approves.',
+      hint: 'The digest that it has now is promoted, also if the tag moves before the approval.',
     })}
     ${form.input('to_account', 'To the account', { attributes: html`maxlength="100" required` })}
     ${form.input('to_name', 'Under the name', {
@@ -127,7 +130,7 @@ export const promotionRulesPage: Page = {
         hint: 'For all others, this account does not exist.',
       })}
       ${form.choices('Rules', 'approval', [
-        ['another', 'Somebody else than who asks approves', 'also inside this account'],
+        ['another', 'Another person than the requester approves', 'also inside this account'],
       ])}
       ${form.choice('promote_only', ['yes', 'No pushes', 'packages and images come by promotion only'])}
       <button class="primary">Save</button>
@@ -145,7 +148,7 @@ export const promotionRulesPage: Page = {
       await api.call('putPromotionRules', promotionRules, { body });
       return { to: path, done: 'promotion-rules' };
     } catch (error) {
-      return { refused: new Form(form, errorsOf(error)) };
+      return { refused: new Form(form, fieldErrors(error, errorsOfForm)) };
     }
   },
 };
@@ -163,7 +166,7 @@ export const promotionPage: Page = {
       await call.api.call(isApproval ? 'approvePromotion' : 'rejectPromotion', promotionItem, { params: { id } });
       return { to: `${path}/${encodeURIComponent(id)}`, done: isApproval ? 'promoted' : 'promotion-rejected' };
     } catch (error) {
-      return promotionView(call, errorsOf(error));
+      return promotionView(call, fieldErrors(error, errorsOfForm));
     }
   },
 };
@@ -212,10 +215,6 @@ function targetOf({ name, to_account: account, to_name: toName }: Promotion): st
   return toName === name ? (account ?? '') : `${account} as ${short(toName, 100)}`;
 }
 
-function byText(actor: Promotion['requested_by']): string | null {
-  return actor && `by ${actor.name ?? actor.id}`;
-}
-
 function stateMark({ state }: Promotion): Html {
   return html`<span class="state ${marks[state]}">${state}</span>`;
 }
@@ -228,11 +227,4 @@ export function promoteLink(
 ): Html | undefined {
   if (origin !== 'hosted' || !may(principal, 'promote')) return undefined;
   return html`<p><a href="${withQuery(`${path}/new`, { kind, name, reference })}">Promote…</a></p>`;
-}
-
-/** The errors of the fields; other errors are thrown again. */
-function errorsOf(error: unknown): Errors {
-  const names = ['NotFound', 'AlreadyExists', 'Denied', 'NameDenied', 'QuotaExceeded', 'TooLarge', 'NameInvalid'];
-  if (error instanceof DomainError && names.includes(error.name)) return { form: error.message };
-  return fieldErrors(error);
 }
