@@ -20,8 +20,6 @@ if (process.argv[2] !== 'serve') {
 cacheCompiledCode(process.getuid?.());
 const { noteProgram } = await import('./runtime/command-name.ts');
 noteProgram(process.argv[1]);
-// A container runs `health` every few seconds, so it loads only what it needs.
-const run =
-  process.argv[2] === 'health' ? (await import('./cli/health.ts')).runHealth : (await import('./cli/commands.ts')).run;
+const { run } = await import('./cli/commands.ts');
 
 process.exitCode = await run(process.argv.slice(2), process.env, process);

@@ -13,9 +13,11 @@ const src = join(import.meta.dirname, '../src');
  */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'clients policy bundle takeover import server/server.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config permanence exposure',
+  cli: 'clients policy bundle takeover import server/server.ts server/installation.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config permanence exposure',
   'server/server.ts':
-    'server/listener-keys.ts policy bundle/runs import/runs takeover server/quota.ts server/chores.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts console api api/prefetch api/publishers webhooks jobs prefetch instances http mirror mirror/store usage storage/upkeep storage/blobs storage/files tls config permanence exposure promotion',
+    'server/installation.ts server/listener-keys.ts bundle/runs import/runs server/quota.ts server/chores.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts console api api/prefetch api/publishers jobs instances http mirror usage storage/files tls config',
+  'server/installation.ts':
+    'policy takeover server/quota.ts nuget/protocol.ts oci/protocol.ts server/protocol.ts server/core.ts webhooks jobs prefetch mirror/store usage storage/upkeep storage/blobs config permanence exposure promotion',
   'server/listener-keys.ts': 'server/place.ts',
   'server/quota.ts': 'server/protocol.ts server/core.ts usage',
   'server/chores.ts': 'bundle takeover server/protocol.ts server/core.ts webhooks jobs usage tls',
@@ -240,7 +242,7 @@ test('a protocol is known to others by one file', (t) => {
     for (const target of imports.filter((each) => each.startsWith('.')).map((each) => resolve(path, each))) {
       const [other] = target.split('/');
       if (!['nuget', 'oci'].includes(other!) || other === folder) continue;
-      t.is(`${path} imports ${target}`, `server/server.ts imports ${other}/protocol.ts`);
+      t.is(`${path} imports ${target}`, `server/installation.ts imports ${other}/protocol.ts`);
     }
   }
 });
@@ -299,8 +301,10 @@ test('only main.ts touches the process and its environment', (t) => {
   }
 });
 
-test('only the core, the preflight, the protocols, the webhooks and server.ts put parts together', (t) => {
-  const parts = ['server', 'core', 'preflight', 'place', 'authenticator'].map((name) => `server/${name}.ts`);
+test('only the core, the preflight, the protocols, the webhooks, the installation and server.ts put parts together', (t) => {
+  const parts = ['server', 'installation', 'core', 'preflight', 'place', 'authenticator'].map(
+    (name) => `server/${name}.ts`,
+  );
   const composing = new Set([...parts, 'nuget/protocol.ts', 'oci/protocol.ts', 'webhooks/open.ts']);
   // The entry of a thread.
   composing.add('prefetch/reader-thread.ts');

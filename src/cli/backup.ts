@@ -15,7 +15,7 @@ import { parseSize } from '../config/units.ts';
 import { inBackground } from '../server/core.ts';
 import { folderStorage, openRestoreTarget } from '../server/place.ts';
 import { DomainError } from '../runtime/errors.ts';
-import { allReferences } from '../server/server.ts';
+import { allReferences } from '../server/installation.ts';
 import type { StagedFile } from '../storage/files/staged-file.ts';
 import { verifyPlace } from '../storage/upkeep/verify.ts';
 import { binaryBytes } from './progress.ts';

@@ -15,7 +15,7 @@ import type { Missing } from '../prefetch/report.ts';
 import { withPauses } from '../runtime/event-loop.ts';
 import { DomainError, isDomainError } from '../runtime/errors.ts';
 import { version } from '../runtime/package.ts';
-import type { Installation } from '../server/server.ts';
+import type { Installation } from '../server/installation.ts';
 import { flagOfNew } from './new-file.ts';
 import { shown } from './printed.ts';
 import { printMissing } from './prefetch.ts';

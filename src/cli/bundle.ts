@@ -26,7 +26,7 @@ import type { Environment } from '../config/load.ts';
 import { parseDuration, parseSize } from '../config/units.ts';
 import { prefetch } from '../prefetch/prefetch.ts';
 import type { PrefetchReport } from '../prefetch/report.ts';
-import type { Installation } from '../server/server.ts';
+import type { Installation } from '../server/installation.ts';
 import { addBundleKeys, keyStatement, signingKey } from './bundle-keys.ts';
 import { addBundleVerify } from './bundle-verify.ts';
 import { row, shown } from './printed.ts';

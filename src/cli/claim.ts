@@ -2,7 +2,7 @@ import { pagesOf } from '../runtime/pages.ts';
 import { Option, type Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { releaseClaim, type EmptyClaim, type EmptyClaims } from '../mirror/policy/claims.ts';
-import { allProtocols } from '../server/server.ts';
+import { allProtocols } from '../server/installation.ts';
 import { row } from './printed.ts';
 import { forAccount, type Terminal } from './with-installation.ts';
 

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
-import type { Installation } from '../server/server.ts';
+import type { Installation } from '../server/installation.ts';
 import { row } from './printed.ts';
 import { forAccount, type Terminal } from './with-installation.ts';
 

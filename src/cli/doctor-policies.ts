@@ -1,7 +1,7 @@
 import type { HeldReference } from '../policy/held.ts';
 import { allAccounts } from '../policy/policies.ts';
 import { typed } from '../runtime/command-name.ts';
-import type { Installation } from '../server/server.ts';
+import type { Installation } from '../server/installation.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { CheckResult } from './doctor.ts';
 

@@ -14,7 +14,7 @@ import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
 import { withheldFrom } from '../upstream/credentials.ts';
 import { checksOf } from '../server/checks.ts';
-import type { Installation } from '../server/server.ts';
+import type { Installation } from '../server/installation.ts';
 import { examinePolicies } from './doctor-policies.ts';
 import { redirectState } from './doctor-redirect.ts';
 import { shown } from './printed.ts';

@@ -4,7 +4,7 @@ import type { ReferenceInPolicy } from '../policy/seed.ts';
 import { openInput } from '../prefetch/inputs.ts';
 import type { PrefetchItem } from '../prefetch/item.ts';
 import { DomainError, isDomainError } from '../runtime/errors.ts';
-import { inputs, type Installation } from '../server/server.ts';
+import { inputs, type Installation } from '../server/installation.ts';
 import { itemsOfFiles, meaningIn } from './file-items.ts';
 import { row } from './printed.ts';
 import type { Terminal } from './with-installation.ts';

@@ -6,7 +6,7 @@ import { evidenceText, type Decision } from '../policy/decide.ts';
 import { explainFiles, isFileToRead } from './explain-files.ts';
 import { assignment } from './selection.ts';
 import { addKindOption, protocolOf, type KindOptions } from './named-kind.ts';
-import { inputs } from '../server/server.ts';
+import { inputs } from '../server/installation.ts';
 import { forAccount, type Terminal } from './with-installation.ts';
 
 /** `entrepot explain` */

@@ -2,7 +2,7 @@ import type { ReferenceInPolicy } from '../policy/seed.ts';
 import { prefetchItemsIn } from '../prefetch/folders.ts';
 import { isUnclear, locationText, type PrefetchItem } from '../prefetch/item.ts';
 import { isDomainError } from '../runtime/errors.ts';
-import { inputs, type Installation } from '../server/server.ts';
+import { inputs, type Installation } from '../server/installation.ts';
 import { shown } from './printed.ts';
 import type { Terminal } from './with-installation.ts';
 

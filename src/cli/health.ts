@@ -5,18 +5,12 @@ import { adminHostOf } from '../server/admin-host.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
-import { runProgram } from './program.ts';
 import type { Terminal } from './with-installation.ts';
 
 /** Milliseconds until the answer. */
 const answerTime = 4000;
 /** The most characters of an answer that are shown. */
 const maxAnswer = 1000;
-
-/** `entrepot health` alone, which loads faster than all commands. */
-export function runHealth(words: readonly string[], environment: Environment, outside: Terminal): Promise<number> {
-  return runProgram(words, outside, (program, terminal) => addHealth(program, environment, terminal));
-}
 
 /** `entrepot health` */
 export function addHealth(program: Command, environment: Environment, terminal: Terminal): void {

@@ -8,7 +8,7 @@ import { matcher } from '../mirror/policy/upstream-policy.ts';
 import { openPlainSource } from '../prefetch/plain.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { openQuota } from '../server/quota.ts';
-import type { Installation } from '../server/server.ts';
+import type { Installation } from '../server/installation.ts';
 import { timeOption } from './audit.ts';
 import { printReport, reportedRun, type ReportWords } from './reported-run.ts';
 import { readSecret } from './secret.ts';

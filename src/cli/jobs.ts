@@ -3,7 +3,7 @@ import type { Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { recordOutside } from '../events/record.ts';
 import { countsText } from '../jobs/runs.ts';
-import type { Installation } from '../server/server.ts';
+import type { Installation } from '../server/installation.ts';
 import { row } from './printed.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 

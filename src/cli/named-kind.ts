@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { kindOfWord, protocolWords } from '../config/protocols.ts';
 import { DomainError } from '../runtime/errors.ts';
-import type { Installation } from '../server/server.ts';
+import type { Installation } from '../server/installation.ts';
 
 export interface KindOptions {
   kind?: string;

@@ -12,7 +12,7 @@ export async function runProgram(
   words: readonly string[],
   outside: Terminal,
   add: (program: Command, terminal: Terminal) => void,
-  advise: (error: unknown) => string = () => '',
+  advise: (error: unknown) => Promise<string>,
 ): Promise<number> {
   const terminal = safe(outside);
   const program = new Command('entrepot')
@@ -38,7 +38,7 @@ export async function runProgram(
     return 1;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode;
-    terminal.stderr.write(`entrepot: ${shown(explain(error) + advise(error))}\n`);
+    terminal.stderr.write(`entrepot: ${shown(explain(error) + (await advise(error)))}\n`);
     return 1;
   }
 }

@@ -3,7 +3,7 @@ import type { Environment } from '../config/load.ts';
 import { PolicySeed } from '../policy/seed.ts';
 import { runForSystem } from '../runtime/caller.ts';
 import { DomainError } from '../runtime/errors.ts';
-import { inputs } from '../server/server.ts';
+import { inputs } from '../server/installation.ts';
 import { itemsOfFiles, meaningIn } from './file-items.ts';
 import { assignment } from './selection.ts';
 import { row } from './printed.ts';

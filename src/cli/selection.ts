@@ -5,7 +5,7 @@ import { parsePlatform, type Platform } from '../prefetch/platform.ts';
 import { parseWindow, type DailyTimes } from '../prefetch/daily-times.ts';
 import type { PrefetchItem } from '../prefetch/item.ts';
 import type { PrefetchOptions } from '../prefetch/prefetch.ts';
-import { inputs } from '../server/server.ts';
+import { inputs } from '../server/installation.ts';
 import { shown } from './printed.ts';
 import type { Terminal } from './with-installation.ts';
 

@@ -8,7 +8,7 @@ import { storageDrivers } from '../config/storage.ts';
 import { folderStorage } from '../server/place.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { copyStorage } from '../storage/upkeep/copy.ts';
-import type { Installation } from '../server/server.ts';
+import type { Installation } from '../server/installation.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
 import { openDriver } from '../storage/drivers/open.ts';
 import { StorageSettingError } from '../storage/drivers/s3/failures.ts';

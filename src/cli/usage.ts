@@ -7,7 +7,7 @@ import { isClosed, parsePeriod, periodAt, type Period } from '../usage/period.ts
 import { reconcile } from '../usage/reconcile.ts';
 import { itemsOf, storageOf, totalsOf, type Grouping } from '../usage/report.ts';
 import type { Core } from '../server/core.ts';
-import { allProtocols, type Installation } from '../server/server.ts';
+import { allProtocols, type Installation } from '../server/installation.ts';
 import { row } from './printed.ts';
 import { forAccount, withInstallation, type Terminal } from './with-installation.ts';
 

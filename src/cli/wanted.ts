@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../runtime/errors.ts';
-import type { Installation } from '../server/server.ts';
+import type { Installation } from '../server/installation.ts';
 import { shown } from './printed.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 

@@ -5,7 +5,7 @@ import { loadConfig, type Environment } from '../config/load.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { inBackground, runForSystem, type Core } from '../server/core.ts';
 import { checkStorage } from '../server/preflight.ts';
-import { openInstallation, type Installation } from '../server/server.ts';
+import { openInstallation, type Installation } from '../server/installation.ts';
 
 /** The signals that end a server in order. */
 export type StopSignal = 'SIGTERM' | 'SIGINT' | 'SIGHUP';

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { readPathInThread } from '../../src/prefetch/reader-thread.ts';
-import { inputs } from '../../src/server/server.ts';
+import { inputs } from '../../src/server/installation.ts';
 import { wishesIn } from '../support/prefetch.ts';
 import { held, serve } from '../support/upstreams/faulty-upstream.ts';
 import { startTestServer } from '../support/server.ts';

@@ -6,7 +6,7 @@ import { packageInputs } from '../../src/nuget/prefetch/inputs.ts';
 import { prefetchItemsIn } from '../../src/prefetch/folders.ts';
 import { Inputs } from '../../src/prefetch/inputs.ts';
 import { isUnclear } from '../../src/prefetch/item.ts';
-import { inputs } from '../../src/server/server.ts';
+import { inputs } from '../../src/server/installation.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
 const values: ReadonlyMap<string, string> = new Map();

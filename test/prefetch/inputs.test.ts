@@ -6,7 +6,7 @@ import { parseImageName } from '../../src/oci/prefetch/image-name.ts';
 import type { OciItem } from '../../src/oci/prefetch/image-item.ts';
 import type { NugetItem } from '../../src/nuget/prefetch/package-item.ts';
 import { isPlatform, parsePlatform, platformText } from '../../src/prefetch/platform.ts';
-import { inputs } from '../../src/server/server.ts';
+import { inputs } from '../../src/server/installation.ts';
 import { substitute } from '../../src/oci/prefetch/substitute.ts';
 
 type Known = NugetItem | OciItem;

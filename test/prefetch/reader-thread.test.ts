@@ -1,6 +1,6 @@
 import test from 'ava';
 import { readInThread } from '../../src/prefetch/reader-thread.ts';
-import { inputs } from '../../src/server/server.ts';
+import { inputs } from '../../src/server/installation.ts';
 import { wishesIn } from '../support/prefetch.ts';
 
 const read = (file: string, text: string, limit?: number) => readInThread(inputs.modules, [{ file, text }], limit);

@@ -1,7 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { allProtocols } from '../../src/server/server.ts';
+import { allProtocols } from '../../src/server/installation.ts';
 import { upstreams } from '../../src/config/upstreams.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { createToken, flushUsage, rowsOf, runJob } from '../support/inside.ts';

@@ -1,5 +1,5 @@
 import { prefetch, type PrefetchOptions } from '../../src/prefetch/prefetch.ts';
-import { inputs } from '../../src/server/server.ts';
+import { inputs } from '../../src/server/installation.ts';
 import type { PrefetchReport } from '../../src/prefetch/report.ts';
 import type { PrefetchItem } from '../../src/prefetch/item.ts';
 import type { TestServer } from './server.ts';

@@ -10,7 +10,8 @@ import type { Surroundings } from '../../src/server/core.ts';
 import { healthTimes } from '../../src/http/health.ts';
 import { timeLimits } from '../../src/database/time-limits.ts';
 import type { Protocol } from '../../src/server/protocol.ts';
-import { allProtocols, startServer, type RunningServer } from '../../src/server/server.ts';
+import { startServer, type RunningServer } from '../../src/server/server.ts';
+import { allProtocols } from '../../src/server/installation.ts';
 import { copySchema } from './schema-copy.ts';
 import { testClock, type TestClock } from './clock.ts';
 

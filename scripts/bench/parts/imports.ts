@@ -1,6 +1,9 @@
+import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { digestOf } from '../../../src/runtime/digest.ts';
 import { makeNupkg } from '../../../test/support/builders/nupkg.ts';
 import type { Bench } from '../bench.ts';
+import { pushImage } from '../content.ts';
 import { mebibyte, type Peer } from '../processes.ts';
 import { compare, note } from '../report.ts';
 
@@ -8,27 +11,21 @@ import { compare, note } from '../report.ts';
 const atOnce = 8;
 const readEvery = 20;
 
+const allowed = { ENTREPOT_IMPORTS_ALLOW: '["127.0.0.1"]' };
+
 /**
  * Imports of packages of 50 kB from another server of this machine, and pushes of the same files, in turn; what clients that read
- * notice of an import, the memory that it needs, and a second import of unchanged versions.
+ * notice of an import, the memory that it needs, and a second import of unchanged versions. Then the same of images.
  */
 export async function imports(bench: Bench): Promise<void> {
   const total = bench.quick ? 400 : 10_000;
-  const settings = { ENTREPOT_IMPORTS_ALLOW: '["127.0.0.1"]' };
   const source = await bench.ours('imports-source');
   const files = await Promise.all(
     Array.from({ length: 50 }, (_, at) => makeNupkg({ id: `Lib${at}`, version: '1.0.0', payloadBytes: 50_000 })),
   );
   const made = (number: number) =>
     number < files.length ? files[number]! : makeNupkg({ id: `Lib${number}`, version: '1.0.0', payloadBytes: 50_000 });
-  const pushAll = async (peer: Peer) => {
-    let next = 0;
-    const worker = async () => {
-      for (let number = next++; number < total; number = next++) await push(peer, await made(number));
-    };
-    await Promise.all(Array.from({ length: atOnce }, worker));
-  };
-  await pushAll(source);
+  await some(total, async (number) => push(source, await made(number)));
   // Made before, so that the time to make them does not count.
   const all = await Promise.all(Array.from({ length: total }, (_, number) => bytesOf(source, `lib${number}`)));
   let round = 0;
@@ -39,18 +36,12 @@ export async function imports(bench: Bench): Promise<void> {
   const ways = {
     import: async () => {
       round += 1;
-      const peer = await bench.ours(`imports-${round}`, settings);
+      const peer = await bench.ours(`imports-${round}`, allowed);
       await push(peer, await makeNupkg({ id: 'Read', version: '1.0.0' }));
       idle.push(await p99(peer, sleep(2000)));
       const began = performance.now();
-      const body = {
-        kind: 'feed',
-        url: `${source.url}/v3/index.json`,
-        secret: source.token,
-        hosted: true,
-        concurrency: atOnce,
-      };
-      const { id } = await asked(peer, 'POST', '', body);
+      const url = `${source.url}/v3/index.json`;
+      const { id } = await asked(peer, 'POST', '', { ...from(source), kind: 'feed', url });
       const done = ended(peer, id, memory);
       busy.push(await p99(peer, done));
       const rate = total / ((performance.now() - began) / 1000);
@@ -63,11 +54,7 @@ export async function imports(bench: Bench): Promise<void> {
     push: async () => {
       const peer = await bench.ours(`imports-push-${round}`);
       const began = performance.now();
-      let next = 0;
-      const worker = async () => {
-        for (let number = next++; number < total; number = next++) await push(peer, all[number]!);
-      };
-      await Promise.all(Array.from({ length: atOnce }, worker));
+      await some(total, (number) => push(peer, all[number]!));
       return total / ((performance.now() - began) / 1000);
     },
   };
@@ -79,7 +66,51 @@ export async function imports(bench: Bench): Promise<void> {
   note({ title: 'reads of another client, p99', unit: 'ms', samples: samples({ 'during an import': busy, idle }) });
   note({ title: 'memory during imports', unit: 'MiB', bar: '300', samples: samples({ most: [Math.max(...memory)] }) });
   note({ title: 'import of unchanged versions', unit: 'versions/s', bar: '334', samples: samples({ again: deltas }) });
+  await bench.endPart();
+  await images(bench);
 }
+
+async function images(bench: Bench): Promise<void> {
+  const total = bench.quick ? 10 : 200;
+  const layers = Array.from({ length: total }, () => randomBytes(20 * mebibyte));
+  const digests = layers.map((layer) => digestOf(layer));
+  const pushAll = (peer: Peer) =>
+    some(total, async (number) => void (await pushImage(peer, `image-${number}`, layers[number], digests[number])));
+  const source = await bench.ours('imports-images');
+  await pushAll(source);
+  const memory: number[] = [];
+  let round = 0;
+  const ways = {
+    import: async () => {
+      round += 1;
+      const peer = await bench.ours(`imports-images-${round}`, allowed);
+      const began = performance.now();
+      const { id } = await asked(peer, 'POST', '', { ...from(source), kind: 'registry', url: source.url });
+      await ended(peer, id, memory);
+      return total / ((performance.now() - began) / 1000);
+    },
+    push: async () => {
+      const peer = await bench.ours(`imports-images-push-${round}`);
+      const began = performance.now();
+      await pushAll(peer);
+      return total / ((performance.now() - began) / 1000);
+    },
+  };
+  const title = `${total} images of 20 MiB, import and push`;
+  await compare({ title, unit: 'images/s', bar: '0.7×' }, bench.rounds, ways);
+  note({ title: 'memory during imports of images', unit: 'MiB', bar: '300', samples: samples({ most: memory }) });
+}
+
+/** Does `task` for each number below `total`, some at the same time. */
+async function some(total: number, task: (number: number) => Promise<void>): Promise<void> {
+  let next = 0;
+  const worker = async () => {
+    for (let number = next++; number < total; number = next++) await task(number);
+  };
+  await Promise.all(Array.from({ length: atOnce }, worker));
+}
+
+const from = (source: Peer & { token: string }) => ({ secret: source.token, hosted: true, concurrency: atOnce });
 
 function samples(values: Record<string, number[]>) {
   return Object.entries(values).map(([subject, some]) => ({ subject, values: some }));

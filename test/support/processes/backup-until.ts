@@ -4,7 +4,7 @@ import { openFolder, readFolder } from '../../../src/backup/folder.ts';
 import { restore } from '../../../src/backup/restore.ts';
 import { loadConfig } from '../../../src/config/load.ts';
 import { folderStorage, openRestoreTarget } from '../../../src/server/place.ts';
-import { openInstallation } from '../../../src/server/server.ts';
+import { openInstallation } from '../../../src/server/installation.ts';
 
 // Runs a backup to a folder, or a restore from it, up to a step, and waits there to be killed: backup|restore FOLDER STEP.
 // Writes a line when it waits.
