@@ -1,25 +1,5 @@
-#!/usr/bin/env -S node --max-semi-space-size=8 --initial-old-space-size=64
-import { setFlagsFromString } from 'node:v8';
-import { cacheCompiledCode } from './runtime/compile-cache.ts';
+import { run } from './cli/commands.ts';
+import { noteProgram } from './runtime/command-name.ts';
 
-// Node reads the flags above only at the start of the process, so `npm start` sets them too. The first makes the heap
-// space for new objects smaller, so that a hundred concurrent bodies take a sixth less memory. The second lets the heap
-// grow to 64 MiB before all of it is marked: without it a push of a package marks it every third time, which takes a
-// quarter of the processor time.
-
-// Collect garbage before the heap doubles, so that a hundred concurrent bodies take up to a fifth less memory.
-setFlagsFromString('--heap-growing-percent=40');
-// Count buffers together with the heap. Counted separately, they cause a mark phase every 30 MiB of a fast body.
-setFlagsFromString('--external-memory-accounted-in-global-limit');
-// A command may run beside a server on a machine with little memory: this saves 45 MB of space for new objects, and 30 MB of
-// buffers that wait for a collection.
-if (process.argv[2] !== 'serve') {
-  setFlagsFromString('--semi-space-growth-factor=1');
-  setFlagsFromString('--heap-growing-percent=20');
-}
-cacheCompiledCode(process.getuid?.());
-const { noteProgram } = await import('./runtime/command-name.ts');
 noteProgram(process.argv[1]);
-const { run } = await import('./cli/commands.ts');
-
 process.exitCode = await run(process.argv.slice(2), process.env, process);

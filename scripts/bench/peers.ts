@@ -4,7 +4,7 @@ import { execute, requiredCommand } from '../../test/support/clients/clients.ts'
 import { freePort } from '../../test/support/processes/services.ts';
 import { startPeer, type Peer } from './processes.ts';
 
-const main = join(import.meta.dirname, '../../src/main.ts');
+const main = join(import.meta.dirname, '../../bin/entrepot.js');
 
 export interface Entrepot extends Peer {
   /** A token with all scopes. */

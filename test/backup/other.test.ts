@@ -103,7 +103,7 @@ for (const dialect of dialects) {
 
 test('a command that creates makes no installation in a folder that no setting names', async (t) => {
   const folder = await folderUntilEnd(t);
-  const main = join(import.meta.dirname, '../../src/main.ts');
+  const main = join(import.meta.dirname, '../../bin/entrepot.js');
   const words = [main, 'token', 'create', '--name', 'x'];
   const run = (env: Record<string, string>) =>
     promisify(execFile)(process.execPath, words, { cwd: folder, env: { PATH: process.env['PATH'], ...env } });

@@ -14,7 +14,7 @@ import { TestDisk } from '../support/test-disk.ts';
 
 // A command that is killed at any instant leaves nothing half-visible, and the next one goes on.
 
-const main = join(import.meta.dirname, '../../src/main.ts');
+const main = join(import.meta.dirname, '../../bin/entrepot.js');
 
 /** Runs a command of a site in its own process, and kills it after `milliseconds`; resolves to whether it had succeeded before. */
 async function killedAfter(site: Site, milliseconds: number, ...words: string[]): Promise<boolean> {

@@ -13,7 +13,7 @@ import { CommandLine } from '../support/processes/command.ts';
 import { startTestServer } from '../support/server.ts';
 import { within } from '../support/until.ts';
 
-const main = join(import.meta.dirname, '../../src/main.ts');
+const main = join(import.meta.dirname, '../../bin/entrepot.js');
 
 function eventsIn(stdout: string): EventItem[] {
   return stdout

@@ -6,7 +6,7 @@ import { serveOn, emptyPlace, type Installed } from '../backup/support.ts';
 import { TestFeed } from '../support/feed.ts';
 import { entrepot } from '../support/in-process.ts';
 
-const main = join(import.meta.dirname, '../../src/main.ts');
+const main = join(import.meta.dirname, '../../bin/entrepot.js');
 
 interface Ended {
   code: number | null;

@@ -10,7 +10,7 @@ test('a message names a command as it is typed where the program is installed', 
   const root = join(import.meta.dirname, '../..');
   const env = { PATH: process.env['PATH'], ENTREPOT_DATA: join(folder, 'data'), ENTREPOT_UPSTREAMS: '[]' };
   const run = (file: string, ...words: string[]) => promisify(execFile)(process.execPath, [file, ...words], { env });
-  await run(join(root, 'src/main.ts'), 'account', 'create', 'team');
+  await run(join(root, 'bin/entrepot.js'), 'account', 'create', 'team');
   const linked = async (path: string) => {
     const file = join(folder, path);
     await mkdir(dirname(file), { recursive: true });
@@ -21,7 +21,6 @@ test('a message names a command as it is typed where the program is installed', 
     [await linked('bin/entrepot'), 'entrepot'],
     [await linked('node_modules/.bin/entrepot'), 'npx --no-install entrepot'],
     [join(root, 'bin/entrepot.js'), 'npx --no-install entrepot'],
-    [join(root, 'src/main.ts'), 'npx --no-install entrepot'],
   ] as const;
   for (const [file, typed] of programs) {
     const error = await t.throwsAsync<Error & { stderr: string }>(run(file, 'token', 'list', '--account', 'none'));

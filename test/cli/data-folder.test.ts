@@ -4,7 +4,7 @@ import { promisify } from 'node:util';
 import test from 'ava';
 import { folderUntilEnd } from '../support/folder.ts';
 
-const main = join(import.meta.dirname, '../../src/main.ts');
+const main = join(import.meta.dirname, '../../bin/entrepot.js');
 /** Far more than the start takes. */
 const limit = 100_000;
 

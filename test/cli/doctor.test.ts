@@ -13,7 +13,7 @@ import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstrea
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
-const main = join(import.meta.dirname, '../../src/main.ts');
+const main = join(import.meta.dirname, '../../bin/entrepot.js');
 
 /** `state name` of each upstream in the output. */
 function statesIn(stdout: string): string[] {

@@ -9,7 +9,7 @@ import { until, within } from '../support/until.ts';
 
 // The log of real processes whose standard output takes no lines: requests are answered all the same.
 
-const main = join(import.meta.dirname, '../../src/main.ts');
+const main = join(import.meta.dirname, '../../bin/entrepot.js');
 
 interface Started {
   url: string;

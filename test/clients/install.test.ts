@@ -292,7 +292,7 @@ asRootWith('setpriv')(
     await chmod(volume, 0o2775);
     await home(1000);
     const env = { ENTREPOT_DATA: join(volume, 'entrepot') };
-    const server = await serve(t, `exec node '${join(clone, 'src/main.ts')}' serve`, { cwd: '/', user: 1000, env });
+    const server = await serve(t, `exec node '${join(clone, 'bin/entrepot.js')}' serve`, { cwd: '/', user: 1000, env });
     const { uid, mode } = await stat(join(volume, 'entrepot'));
     t.deepEqual([uid, mode & 0o777], [1000, 0o700]);
     t.notRegex(server.said(), /"level":40/);

@@ -11,7 +11,7 @@ import { testWith } from '../support/clients/test-with.ts';
 
 // Content that was prefetched while a server runs is available to real clients when the upstreams are down.
 
-const main = join(import.meta.dirname, '../../src/main.ts');
+const main = join(import.meta.dirname, '../../bin/entrepot.js');
 const folder = await temporaryFolder();
 const at = (...parts: string[]): string => join(folder.path, ...parts);
 const containers = ['docker-registry', 'umoci', 'skopeo'];

@@ -46,7 +46,7 @@ testWith('curl')('the example of two teams works when it is pasted', async (t) =
   const home = join(folder.path, 'teams');
   await mkdir(home);
   const commands = await pasted('Example: two teams', 0);
-  const program = `ENTREPOT_DATA=${join(folder.path, 'data')} ENTREPOT_UPSTREAMS=[] '${process.execPath}' '${join(import.meta.dirname, '../../src/main.ts')}'`;
+  const program = `ENTREPOT_DATA=${join(folder.path, 'data')} ENTREPOT_UPSTREAMS=[] '${process.execPath}' '${join(import.meta.dirname, '../../bin/entrepot.js')}'`;
   const text = commands
     .replaceAll('npx --no-install entrepot', program)
     .replaceAll('127.0.0.1:8080', entrepot.host)

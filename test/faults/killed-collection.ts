@@ -14,7 +14,7 @@ import { Teardown } from './teardown.ts';
 /** Blobs that the killed collection was to delete. */
 const blobs = 300;
 const most = 3;
-const program = join(import.meta.dirname, '../../src/main.ts');
+const program = join(import.meta.dirname, '../../bin/entrepot.js');
 
 export const fault: Fault = { name: 'kill -9 of a garbage collection, its content pushed again', run: killCollection };
 

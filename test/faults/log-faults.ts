@@ -11,7 +11,7 @@ import { resultOf } from './probes.ts';
 import { Pushes, settings } from './pushes.ts';
 import { Teardown } from './teardown.ts';
 
-const main = join(import.meta.dirname, '../../src/main.ts');
+const main = join(import.meta.dirname, '../../bin/entrepot.js');
 const clients = 4;
 /** Milliseconds in which a server without requests ends, with room for a slow machine. */
 const exitBound = 10_000;

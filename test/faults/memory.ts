@@ -17,7 +17,7 @@ import { Teardown } from './teardown.ts';
 
 // A server that is killed as soon as it uses more memory than docs/scaling.md names, as a container would be.
 
-const main = join(import.meta.dirname, '../../src/main.ts');
+const main = join(import.meta.dirname, '../../bin/entrepot.js');
 /** The options of `npm start`. */
 const nodeOptions = ['--max-semi-space-size=8', '--initial-old-space-size=64'];
 const clients = 8;

@@ -26,7 +26,7 @@ test('compiled code is cached where only this user can write, and each set of fl
   const user = process.getuid?.() ?? 0;
   const path = join(folder, `entrepot-code-${user}`);
   const cached = async (...flags: string[]): Promise<string> => {
-    const source = `import { cacheCompiledCode } from ${JSON.stringify(new URL('../../src/runtime/compile-cache.ts', import.meta.url))};
+    const source = `import { cacheCompiledCode } from ${JSON.stringify(new URL('../../bin/compile-cache.js', import.meta.url))};
       import { setFlagsFromString } from 'node:v8';
       for (const flag of ${JSON.stringify(flags)}) setFlagsFromString(flag);
       cacheCompiledCode(${user});

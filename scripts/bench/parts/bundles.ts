@@ -9,7 +9,7 @@ import { mebibyte, peakWhile } from '../processes.ts';
 import { note, type Sample } from '../report.ts';
 import { anonymousServer, feedOf } from './restore.ts';
 
-const main = join(import.meta.dirname, '../../../src/main.ts');
+const main = join(import.meta.dirname, '../../../bin/entrepot.js');
 const layer = 20 * mebibyte;
 
 /** What a bundle costs beside `tar` with sha256 over the same bytes, and what one costs that brings a hundredth. */

@@ -17,7 +17,7 @@ import { until } from '../../support/until.ts';
 
 // `entrepot storage copy` beside a whole server.
 
-const main = join(import.meta.dirname, '../../../src/main.ts');
+const main = join(import.meta.dirname, '../../../bin/entrepot.js');
 
 interface SetUp {
   s3: FakeS3;

@@ -4,8 +4,8 @@ import type { ExecutionContext } from 'ava';
 import { folderUntilEnd } from '../folder.ts';
 import { endWithThisProcess } from './ending.ts';
 
-const main = join(import.meta.dirname, '../../../src/main.ts');
-/** As in the first line of main.ts. */
+const main = join(import.meta.dirname, '../../../bin/entrepot.js');
+/** As in the first line of this file. */
 const flags = ['--max-semi-space-size=8', '--initial-old-space-size=64'];
 
 export interface Ended {

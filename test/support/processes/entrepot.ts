@@ -7,7 +7,7 @@ import { answers, freePort } from './services.ts';
 
 // The server as users run it: with the command line, a data folder and the environment.
 
-const main = join(import.meta.dirname, '../../../src/main.ts');
+const main = join(import.meta.dirname, '../../../bin/entrepot.js');
 
 export interface Access {
   /** host:port, the registry name for container clients. */

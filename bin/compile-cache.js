@@ -7,8 +7,9 @@ import { join } from 'node:path';
  * Caches compiled code between starts, which halves the start time, in a folder of the temporary files that only `user` can
  * write: what the cache has is run. Call this after V8 got its last flag. V8 refuses code that was compiled with others, and
  * each set of flags has a cache of its own.
+ * @param {number | undefined} user
  */
-export function cacheCompiledCode(user: number | undefined): void {
+export function cacheCompiledCode(user) {
   const folder = join(tmpdir(), `entrepot-code-${user ?? 'cache'}`);
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
