@@ -271,6 +271,7 @@ test('docs/security.md and SECURITY.md say of each scope what the console says',
 test('the text of the scope admin has everything that needs it', async (t) => {
   const words: Record<string, RegExp> = {
     tokens: /\btokens\b/,
+    grants: /\bgrants\b/,
     publishers: /\brules\b/,
     'trusted-issuers': /\brules for identity tokens\b/,
     webhooks: /\bwebhooks\b/,

@@ -13,6 +13,7 @@ const owners: Record<string, string> = {
   policy_releases: 'policy',
   tokens: 'accounts',
   people: 'accounts',
+  grants: 'accounts',
   sessions: 'accounts',
   cookie_key: 'accounts',
   refused_forms: 'accounts',

@@ -1,5 +1,5 @@
 import { DomainError } from '../runtime/errors.ts';
-import type { NameKind, Patterns } from './names.ts';
+import type { NameKind, Names, Patterns } from './names.ts';
 import type { Principal, Scope } from './principal.ts';
 
 /**
@@ -15,6 +15,17 @@ export function scopeFor(action: Action): Scope | undefined {
   return action === 'account' ? 'read' : action;
 }
 
+/** The names with which `principal` may do `action`, if it may do it at all; undefined for all names. */
+function namesFor(principal: Principal, action: Action): Names | undefined {
+  const scope = scopeFor(action);
+  return scope === undefined || !principal.namesByScope ? principal.names : principal.namesByScope.get(scope);
+}
+
+/** `principal` with the names of `action` alone: lists are filtered by these, and limits follow from them. */
+export function forAction(principal: Principal, action: Action): Principal {
+  return principal.namesByScope ? { ...principal, names: namesFor(principal, action) } : principal;
+}
+
 /**
  * Checks that `principal` may do `action` with the content of `kind` named `name`. A name is in lower case and is the
  * name under which the content is stored. If the content has several names, one of them must match. With a kind but no
@@ -22,7 +33,7 @@ export function scopeFor(action: Action): Scope | undefined {
  * that is filtered.
  *
  * Throws `Unauthorized` for an anonymous reader that could do this with a token; `ScopeMissing`, which names the scope,
- * for a token without it; and `NameDenied` for a token that is limited to other names.
+ * for a principal without it; and `NameDenied` for one that is limited to other names.
  */
 export function allow(principal: Principal, action: Action, kind?: NameKind, name?: string | readonly string[]): void {
   if (action === 'sign-in') return;
@@ -39,12 +50,16 @@ export function allow(principal: Principal, action: Action, kind?: NameKind, nam
         : `This token lacks the scope "${scope}".`;
     throw new DomainError('ScopeMissing', message, { detail: { scope } });
   }
-  const names = kind === undefined ? undefined : principal.names?.of(kind);
+  const names = kind === undefined ? undefined : namesFor(principal, action)?.of(kind);
   if (!names) return;
   const matches = typeof name === 'string' ? names.includes(name) : name?.some((each) => names.includes(each));
   if (matches ?? !names.isEmpty) return;
   const which = (typeof name === 'string' ? name : name?.[0])?.slice(0, 260);
-  const message = `The name patterns of this token do not match ${which === undefined ? `any ${kind}` : `the ${kind} "${which}"`}.`;
+  const what = which === undefined ? `any ${kind}` : `the ${kind} "${which}"`;
+  const message =
+    principal.kind === 'person' || principal.namesByScope
+      ? `The right "${scope ?? 'read'}" in the account ${principal.accountName} is limited to names that do not match ${what}.`
+      : `The name patterns of this token do not match ${what}.`;
   throw new DomainError('NameDenied', message, { detail: { kind, ...(which !== undefined && { name: which }) } });
 }
 

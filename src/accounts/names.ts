@@ -1,6 +1,7 @@
 import { placeholders, type Value } from '../database/database.ts';
 import { pluralOf } from '../config/protocols.ts';
 import { DomainError } from '../runtime/errors.ts';
+import { Recent } from '../runtime/recent.ts';
 
 /** A kind of names, such as package IDs. Each protocol has one. */
 export type NameKind = string;
@@ -14,6 +15,11 @@ export type Patterns = Readonly<Record<string, readonly string[] | undefined>>;
 /** Most patterns of one kind, and most characters of one pattern. */
 export const maxPatterns = 50;
 export const maxPatternLength = 255;
+/** Results of a set with many patterns that are kept, and the patterns with a star from which on a set has many. */
+const maxKnown = 2000;
+const many = 20;
+/** Conditions that SQL joins at one level: SQLite has a bound for the depth. */
+const maxJoined = 200;
 const patternFormat = /^[^\s,\\\p{Cc}]+$/u;
 
 /**
@@ -24,23 +30,33 @@ export class NameSet {
   readonly #exact: ReadonlySet<string>;
   /** The texts between the stars of each pattern with a star. */
   readonly #parts: readonly (readonly string[])[];
+  readonly #within: NameSet | undefined;
+  readonly #known: Recent<string, boolean> | undefined;
 
-  constructor(patterns: readonly string[]) {
+  /** With `within`, only names that match there, too. */
+  constructor(patterns: readonly string[], within?: NameSet) {
     const lowered = patterns.map((pattern) => pattern.toLowerCase());
     this.#exact = new Set(lowered.filter((pattern) => !pattern.includes('*')));
     this.#parts = lowered.filter((pattern) => pattern.includes('*')).map((pattern) => pattern.split('*'));
+    this.#within = within;
+    this.#known = this.#parts.length < many ? undefined : new Recent(maxKnown);
   }
 
   /** Whether no name matches. */
   get isEmpty(): boolean {
-    return this.#exact.size === 0 && this.#parts.length === 0;
+    return (this.#exact.size === 0 && this.#parts.length === 0) || this.#within?.isEmpty === true;
   }
 
   /** Whether `name`, which must be in lower case, matches. */
   includes(name: string): boolean {
+    if (this.#within && !this.#within.includes(name)) return false;
     if (this.#exact.has(name)) return true;
-    for (const parts of this.#parts) if (matches(parts, name)) return true;
-    return false;
+    let matching = this.#known?.get(name);
+    if (matching === undefined) {
+      matching = this.#parts.some((parts) => matches(parts, name));
+      this.#known?.set(name, matching);
+    }
+    return matching;
   }
 
   /**
@@ -59,8 +75,18 @@ export class NameSet {
       ...(exact.length > 0 ? [`${column} IN (${placeholders(exact)})`] : []),
       ...like.map(() => `${column} LIKE ? ESCAPE '!'`),
     ];
-    return { sql: `(${conditions.join(' OR ') || '1 = 0'})`, values: [...exact, ...like] };
+    const sql = `(${joined(conditions) || '1 = 0'})`;
+    const within = this.#within?.where(column);
+    if (!within) return { sql, values: [...exact, ...like] };
+    return { sql: `(${sql} AND ${within.sql})`, values: [...exact, ...like, ...within.values] };
   }
+}
+
+function joined(conditions: readonly string[]): string {
+  const groups: string[] = [];
+  for (let start = 0; start < conditions.length; start += maxJoined)
+    groups.push(conditions.slice(start, start + maxJoined).join(' OR '));
+  return groups.length < 2 ? groups.join('') : groups.map((each) => `(${each})`).join(' OR ');
 }
 
 /** Whether a text matches `pattern`, in which `*` stands for any characters. Letter case counts. */
@@ -85,12 +111,15 @@ function matches(parts: readonly string[], name: string): boolean {
   return true;
 }
 
-/** The names of a limited token. */
+/** The names of a limited token, or of rights. */
 export class Names {
   readonly #sets: ReadonlyMap<string, NameSet>;
 
-  constructor(patterns: Patterns) {
-    this.#sets = new Map(Object.entries(patterns).map(([plural, some = []]) => [plural, new NameSet(some)]));
+  /** With `within`, only names that are allowed there, too. */
+  constructor(patterns: Patterns, within?: Names) {
+    const setOf = (plural: string, some: readonly string[]) =>
+      new NameSet(some, within && (within.#sets.get(plural) ?? none));
+    this.#sets = new Map(Object.entries(patterns).map(([plural, some = []]) => [plural, setOf(plural, some)]));
   }
 
   /** Those of a kind: none if the token has no patterns of that kind. */

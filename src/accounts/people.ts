@@ -1,7 +1,10 @@
 import { hash } from 'node:crypto';
 import type { Database } from '../database/database.ts';
 import type { Accounts } from './accounts.ts';
+import type { Grantee } from './grant-rows.ts';
+import type { Grants } from './grants.ts';
 import type { PersonPrincipal, Scope } from './principal.ts';
+import { combined, type Right } from './rights.ts';
 
 /** A person at the provider that people sign in with. */
 export interface Person {
@@ -12,7 +15,16 @@ export interface Person {
   name: string;
   /** The claims that rules had at sign-in, with the values that the person had. */
   claims: readonly (readonly [claim: string, value: string])[];
+  /** The IDs of groups at sign-in. Missing for a person who signed in with an older version. */
+  groups?: readonly string[];
+  /** The claims of which the provider had more values than it sent, whose values are those of an earlier sign-in. */
+  cut?: readonly string[];
+  /** The time of that sign-in; milliseconds since 1970. */
+  knownAt?: number;
 }
+
+/** The claim with the groups of a person. */
+export const groupsClaim = 'groups';
 
 /** People with this claim get these scopes in this account. */
 interface PersonRule {
@@ -28,37 +40,76 @@ interface PersonalTokenTimes {
   absolute: number;
 }
 
-/** What people may do: only what the rules of the settings give them. */
+/** Groups of a person that are kept, besides those that have grants. */
+const maxGroups = 500;
+
+/** What people may do: what the rules of the settings and the grants of accounts give them. */
 export class People {
   readonly tokenTimes: PersonalTokenTimes;
   readonly #accounts: Accounts;
+  readonly #grants: Grants;
   readonly #database: Database;
   readonly #now: () => number;
   readonly #issuer: string | undefined;
   readonly #rules: readonly PersonRule[];
 
   constructor(
-    { database, accounts, now }: { database: Database; accounts: Accounts; now: () => number },
+    { database, accounts, grants, now }: { database: Database; accounts: Accounts; grants: Grants; now: () => number },
     { issuer, rules }: { issuer?: string | undefined; rules: readonly PersonRule[] },
     tokenTimes: PersonalTokenTimes,
   ) {
     this.#database = database;
     this.#accounts = accounts;
+    this.#grants = grants;
     this.#now = now;
     this.tokenTimes = tokenTimes;
     this.#issuer = issuer;
     this.#rules = rules;
   }
 
-  /** Records a sign-in. From now on the personal tokens of the person can do what the claims of this sign-in give. */
-  async signedIn(person: Person): Promise<void> {
+  /** Whether grants ask for the groups of people. */
+  async needsGroups(): Promise<boolean> {
+    return this.#issuer !== undefined && (await this.#grants.groups(this.#issuer)).size > 0;
+  }
+
+  /**
+   * Records a sign-in; resolves to the person as recorded. From now on the personal tokens of the person can do what the claims of
+   * this sign-in give. A claim that the provider cut is unknown: it has the values of the last sign-in with all of them, for
+   * `signIn.tokens.idle` at most.
+   */
+  async signedIn(person: Person): Promise<Person> {
     const now = this.#now();
-    const row = { id: personIdOf(person), person: JSON.stringify(person), signed_in_at: now };
+    const known = await this.#completed(person);
+    const granted = await this.#grants.groups(person.issuer);
+    const groups = known.groups ?? [];
+    const others = groups.filter((each) => !granted.has(each)).slice(0, maxGroups);
+    const kept = { ...known, groups: [...groups.filter((each) => granted.has(each)), ...others] };
+    const row = { id: personIdOf(person), person: JSON.stringify(kept), signed_in_at: now };
     await this.#database.transaction(async (tx) => {
       await tx.upsert('people', ['id'], [row], 'person = new.person, signed_in_at = new.signed_in_at');
       // Their tokens are refused already.
       await tx.run('DELETE FROM people WHERE signed_in_at <= ?', [now - this.tokenTimes.idle]);
     });
+    return kept;
+  }
+
+  /** With the values that claims had before they were cut. */
+  async #completed(person: Person): Promise<Person> {
+    const { cut = [], claims, ...rest } = person;
+    if (cut.length === 0) return person;
+    const sql = 'SELECT person, signed_in_at FROM people WHERE id = ?';
+    const row = await this.#database.get<{ person: string; signed_in_at: number }>(sql, [personIdOf(person)]);
+    if (!row) return person;
+    const before = JSON.parse(row.person) as Person;
+    const isKnown = ([claim, value]: readonly [string, string]) =>
+      cut.includes(claim) && !claims.some(([name, found]) => name === claim && found === value);
+    return {
+      ...rest,
+      cut,
+      claims: [...claims, ...before.claims.filter(isKnown)],
+      groups: cut.includes(groupsClaim) ? (before.groups ?? []) : (rest.groups ?? []),
+      knownAt: before.knownAt ?? row.signed_in_at,
+    };
   }
 
   /** Whether the personal tokens of somebody who last signed in then are accepted: providers do not tell who has left. */
@@ -66,20 +117,27 @@ export class People {
     return this.#now() - signedInAt < this.tokenTimes.idle;
   }
 
-  /** What a person of the table `people` may do in an account by the rules of now. */
-  scopesOf(person: string, accountName: string): ReadonlySet<Scope> {
-    return this.#grantsOf(JSON.parse(person) as Person).get(accountName) ?? new Set();
+  /** What a person may do in an account now, whose grants have this version. */
+  async rightsIn(person: Person, account: { id: number; name: string; version: number }): Promise<Right[]> {
+    const rights: Right[] = [];
+    const scopes = this.#ruledOf(person).get(account.name);
+    if (scopes) rights.push({ scopes: [...scopes], patterns: null });
+    const grants = await this.#grants.of(account.id, account.version);
+    for (const subject of this.#granteesOf(person))
+      for (const { verbs, patterns } of grants.to(subject)) rights.push({ scopes: verbs, patterns });
+    return rights;
   }
 
-  /** As `scopesOf`, for the person with an ID, by the last sign-in. */
-  async scopesOfId(personId: string, accountName: string): Promise<ReadonlySet<Scope>> {
+  /** As `principalOf`, for the person with an ID, by the last sign-in, in the account of this name. */
+  async principalOfId(personId: string, accountName: string): Promise<PersonPrincipal | undefined> {
     const row = await this.#database.get<{ person: string }>('SELECT person FROM people WHERE id = ?', [personId]);
-    return row ? this.scopesOf(row.person, accountName) : new Set();
+    const account = row && (await this.#accounts.named(accountName));
+    return account && this.principalOf(JSON.parse(row!.person) as Person, account.id);
   }
 
-  /** The first existing account that a rule gives to the person; undefined without one. */
+  /** The first existing account that a rule or a grant gives to the person; undefined without one. */
   async firstAccountOf(person: Person): Promise<number | undefined> {
-    for (const name of this.#grantsOf(person).keys()) {
+    for (const name of await this.#accountsOf(person)) {
       const account = await this.#accounts.named(name);
       if (account) return account.id;
     }
@@ -88,42 +146,63 @@ export class People {
 
   /** The ID of an account that the person may use; undefined if there is none with this name. */
   async accountOf(person: Person, name: string): Promise<number | undefined> {
-    return this.#grantsOf(person).has(name) ? (await this.#accounts.named(name))?.id : undefined;
+    const isOwn = (await this.#accountsOf(person)).includes(name);
+    return isOwn ? (await this.#accounts.named(name))?.id : undefined;
   }
 
-  /** The names of the accounts that the person may use, and every scope that the person has in one of them. */
-  rightsOf(person: Person): { accounts: string[]; scopes: Set<Scope> } {
-    const grants = this.#grantsOf(person);
-    return { accounts: [...grants.keys()], scopes: new Set([...grants.values()].flatMap((each) => [...each])) };
+  /** The names of the accounts that the person may use, and every scope that rules give the person in one of them. */
+  async rightsOf(person: Person): Promise<{ accounts: string[]; scopes: Set<Scope> }> {
+    const scopes = [...this.#ruledOf(person).values()].flatMap((each) => [...each]);
+    return { accounts: await this.#accountsOf(person), scopes: new Set(scopes) };
   }
 
-  /** What the person may do in the account, by the rules of now; undefined for nothing. */
+  /** What the person may do in the account now; undefined for nothing. */
   async principalOf(person: Person, accountId: number): Promise<PersonPrincipal | undefined> {
-    const accountName = await this.#accounts.nameOf(accountId);
-    const grants = this.#grantsOf(person);
-    const scopes = accountName === undefined ? undefined : grants.get(accountName);
-    if (!scopes) return undefined;
+    const name = await this.#accounts.nameOf(accountId);
+    if (name === undefined) return undefined;
+    const version = await this.#grants.versionOf(accountId);
+    const rights = await this.rightsIn(person, { id: accountId, name, version });
+    if (rights.length === 0) return undefined;
     return {
       kind: 'person',
       accountId,
-      accountName: accountName!,
-      scopes,
-      names: undefined,
+      accountName: name,
+      ...combined(rights),
       personId: personIdOf(person),
       personName: person.name,
-      accounts: [...grants.keys()],
+      accounts: await this.#accountsOf(person),
     };
   }
 
+  /** Those of the rules in their order, then those of grants. */
+  async #accountsOf(person: Person): Promise<string[]> {
+    const granted = await this.#grants.accountsWith(this.#granteesOf(person));
+    return [...new Set([...this.#ruledOf(person).keys(), ...granted])];
+  }
+
+  /** The person and the groups, as grants name them. */
+  #granteesOf({ issuer, subject, groups = [], ...person }: Person): Grantee[] {
+    if (issuer !== this.#issuer) return [];
+    const isGone = this.#isUnknown(person, groupsClaim);
+    const ids = isGone ? [] : groups;
+    return [{ kind: 'person', issuer, id: subject }, ...ids.map((id) => ({ kind: 'group' as const, issuer, id }))];
+  }
+
+  /** Whether the values of a claim that the provider cut were known too long ago. */
+  #isUnknown({ cut = [], knownAt = 0 }: Pick<Person, 'cut' | 'knownAt'>, claim: string): boolean {
+    return cut.includes(claim) && !this.isCurrent(knownAt);
+  }
+
   /** Scopes by account, in the order of the rules. */
-  #grantsOf({ issuer, claims }: Person): Map<string, Set<Scope>> {
-    const grants = new Map<string, Set<Scope>>();
-    if (issuer !== this.#issuer) return grants;
+  #ruledOf({ issuer, claims, ...person }: Person): Map<string, Set<Scope>> {
+    const ruled = new Map<string, Set<Scope>>();
+    if (issuer !== this.#issuer) return ruled;
     for (const { claim, value, account, scopes } of this.#rules) {
       if (!claims.some(([name, found]) => name === claim && found === value)) continue;
-      grants.set(account, new Set([...(grants.get(account) ?? []), ...scopes]));
+      if (this.#isUnknown(person, claim)) continue;
+      ruled.set(account, new Set([...(ruled.get(account) ?? []), ...scopes]));
     }
-    return grants;
+    return ruled;
   }
 }
 

@@ -13,7 +13,7 @@ export const scopeTexts: Readonly<Record<Scope, string>> = {
   promote:
     'promote versions and images to another account or name without pushing them; approve what others want to promote to the account',
   admin:
-    'manage tokens, rules for identity tokens, webhooks, sessions of the console, imports from other servers, claims of names, the policy and the rules for promotions of the account, what is frozen and kept; delete for good; read the audit of the account, which token uses what, and whose requests policies refuse; check whether clients use this server',
+    'manage tokens, grants, rules for identity tokens, webhooks, sessions of the console, imports from other servers, claims of names, the policy and the rules for promotions of the account, what is frozen and kept; delete for good; read the audit of the account, which token uses what, and whose requests policies refuse; check whether clients use this server',
   operate:
     'what concerns all accounts: jobs, prefetches, bundles, upstreams, instances, the policy, the audit and the metrics of all; with "delete", drop mirrored versions and tags',
 };
@@ -21,9 +21,12 @@ export const scopeTexts: Readonly<Record<Scope, string>> = {
 interface Rights {
   accountId: number;
   accountName: string;
+  /** Those that it has for some names. */
   scopes: ReadonlySet<Scope>;
-  /** The names that it is limited to; undefined for all names. */
+  /** The names that it is limited to; undefined for all names. Where scopes differ, those of `read`. */
   names: Names | undefined;
+  /** For each scope its names, undefined for all names. Only where scopes differ in their names. */
+  namesByScope?: ReadonlyMap<Scope, Names | undefined> | undefined;
 }
 
 /** A job of a CI, by the claims of its identity token. */

@@ -39,11 +39,15 @@ interface SessionRow {
   used_at: number;
 }
 
+/** With its person as of the last sign-in in any browser; null without one. */
+type SessionOfPerson = SessionRow & { present: string | null };
 /** With the scopes and the name of its token; null without one. */
-type SessionWithToken = SessionRow & { scopes: string | null; token_name: string | null };
+type SessionWithToken = SessionOfPerson & { scopes: string | null; token_name: string | null };
 
-const withToken =
-  'SELECT sessions.*, tokens.scopes, tokens.name AS token_name FROM sessions LEFT JOIN tokens ON tokens.id = sessions.token_id';
+const ofPeople = 'LEFT JOIN people ON people.id = sessions.person_id';
+const withPerson = `SELECT sessions.*, people.person AS present FROM sessions ${ofPeople}`;
+const withToken = `SELECT sessions.*, people.person AS present, tokens.scopes, tokens.name AS token_name FROM sessions ${ofPeople}
+  LEFT JOIN tokens ON tokens.id = sessions.token_id`;
 
 /** Milliseconds after which a session ends: without a request, and in any case. */
 interface SessionTimes {
@@ -65,7 +69,7 @@ const useInterval = 60_000;
 /**
  * Sessions of the console. The cookie has a random value of 192 bits and a signature of 64 bits, which is checked before the
  * database is asked; the database has the SHA-256 of both only. A session of a
- * token can do what the token can, and ends with it. A session of a person can do what the rules of the settings give.
+ * token can do what the token can, and ends with it. A session of a person can do what the person can.
  */
 export class Sessions {
   readonly #database: Database;
@@ -145,22 +149,24 @@ export class Sessions {
     value: string,
     { isUse = true }: { isUse?: boolean } = {},
   ): Promise<{ id: string; principal: TokenPrincipal | PersonPrincipal } | undefined> {
-    const row = await this.#database.get<SessionRow>('SELECT * FROM sessions WHERE hash = ?', [hash('sha256', value)]);
+    const sql = `${withPerson} WHERE hash = ?`;
+    const row = await this.#database.get<SessionOfPerson>(sql, [hash('sha256', value)]);
     if (!row || !this.#isOpen(row)) return undefined;
     const principal = await this.#principalOf(row);
     if (!principal) return undefined;
     const now = this.#now();
     if (isUse && now - row.used_at >= useInterval) {
-      const sql = 'UPDATE sessions SET used_at = ? WHERE id = ?';
-      await this.#database.transaction((tx) => tx.run(sql, [now, row.id]), { uncached: true });
+      const used = 'UPDATE sessions SET used_at = ? WHERE id = ?';
+      await this.#database.transaction((tx) => tx.run(used, [now, row.id]), { uncached: true });
     }
     return { id: row.id, principal };
   }
 
   /** Uses another account in the session of a person from now on. Throws `NotFound` for one that no rule gives. */
   async useAccount(id: string, account: string): Promise<void> {
-    const row = await this.#database.get<SessionRow>('SELECT * FROM sessions WHERE id = ?', [id]);
-    const accountId = row?.person ? await this.#people.accountOf(personIn(row.person), account) : undefined;
+    const row = await this.#database.get<SessionOfPerson>(`${withPerson} WHERE sessions.id = ?`, [id]);
+    const person = row && personIn(row);
+    const accountId = person && (await this.#people.accountOf(person, account));
     if (accountId === undefined) {
       throw new DomainError('NotFound', 'There is no account with this name, or you may not use it.');
     }
@@ -168,8 +174,9 @@ export class Sessions {
     await this.#database.transaction((tx) => tx.run(sql, [accountId, id]), { uncached: true });
   }
 
-  async #principalOf(row: SessionRow): Promise<TokenPrincipal | PersonPrincipal | undefined> {
-    if (row.person !== null) return this.#people.principalOf(personIn(row.person), row.account_id);
+  async #principalOf(row: SessionOfPerson): Promise<TokenPrincipal | PersonPrincipal | undefined> {
+    const person = personIn(row);
+    if (person) return this.#people.principalOf(person, row.account_id);
     return row.token_id === null ? undefined : this.#tokens.principalOf(row.token_id);
   }
 
@@ -202,7 +209,7 @@ export class Sessions {
         limit,
       ],
     );
-    return rows.map((row) => this.#toSession(row));
+    return Promise.all(rows.map((row) => this.#toSession(row)));
   }
 
   /** One session of those that `list` shows; undefined if it has ended. */
@@ -238,9 +245,9 @@ export class Sessions {
     await this.#database.transaction((tx) => tx.run(sql, ids), { uncached: true });
   }
 
-  #toSession(row: SessionWithToken): Session {
-    const person = row.person === null ? undefined : personIn(row.person);
-    const rights = person && this.#people.rightsOf(person);
+  async #toSession(row: SessionWithToken): Promise<Session> {
+    const person = personIn(row);
+    const rights = person && (await this.#people.rightsOf(person));
     return {
       id: row.id,
       tokenId: row.token_id,
@@ -260,6 +267,7 @@ export class Sessions {
   }
 }
 
-function personIn(json: string): Person {
-  return JSON.parse(json) as Person;
+/** The person of a session, with what the provider said at the last sign-in in any browser. */
+function personIn({ person, present }: SessionOfPerson): Person | undefined {
+  return person === null ? undefined : (JSON.parse(present ?? person) as Person);
 }

@@ -6,6 +6,7 @@ import { DomainError } from '../runtime/errors.ts';
 import type { Rank, Ranked } from '../runtime/ranked.ts';
 import type { Details } from '../events/event.ts';
 import { recordFrom } from '../events/record.ts';
+import type { Grants } from './grants.ts';
 import { Names, parsePatterns, type Patterns } from './names.ts';
 import type { People, Person } from './people.ts';
 import {
@@ -16,14 +17,20 @@ import {
   type TokenPrincipal,
   type Verifier,
 } from './principal.ts';
+import { combined, type Right } from './rights.ts';
 import { patternsOfRow, tokenOfRow, type Token, type TokenRow } from './token-rows.ts';
 import { hashToken, newTokenValue, prefixLength, prefixOf } from './token-value.ts';
 
 /** With what `people` says about its person; null for other tokens. */
-type PrincipalRow = TokenRow & { account_name: string; person: string | null; signed_in_at: number | null };
+type PrincipalRow = TokenRow & {
+  account_name: string;
+  grants_version: number;
+  person: string | null;
+  signed_in_at: number | null;
+};
 
-const principalRows = `SELECT tokens.*, accounts.name AS account_name, people.person, people.signed_in_at FROM tokens
-  JOIN accounts ON accounts.id = tokens.account_id LEFT JOIN people ON people.id = tokens.owner_id`;
+const principalRows = `SELECT tokens.*, accounts.name AS account_name, accounts.grants_version, people.person,
+  people.signed_in_at FROM tokens JOIN accounts ON accounts.id = tokens.account_id LEFT JOIN people ON people.id = tokens.owner_id`;
 const byHash = `${principalRows} WHERE tokens.hash = ?`;
 const byId = `${principalRows} WHERE tokens.id = ?`;
 
@@ -67,18 +74,18 @@ const lag = 200;
 export class Tokens implements Verifier {
   readonly #database: Database;
   readonly #now: () => number;
-  readonly #people: People | undefined;
+  readonly #rights: { people: People; grants: Grants } | undefined;
   #used = new Map<string, number>();
   /** Times that a flush is writing. */
   readonly #writing = new Set<ReadonlyMap<string, number>>();
   /** By token row: the database returns the same row object until the next write. */
   readonly #principals = new WeakMap<object, TokenPrincipal>();
 
-  /** Without `people`, personal tokens are refused. */
-  constructor(database: Database, now: () => number, people?: People) {
+  /** Without `rights`, personal tokens are refused, and grants do not count. */
+  constructor(database: Database, now: () => number, rights?: { people: People; grants: Grants }) {
     this.#database = database;
     this.#now = now;
-    this.#people = people;
+    this.#rights = rights;
   }
 
   /**
@@ -306,13 +313,12 @@ export class Tokens implements Verifier {
     return this.#principal(await this.#database.getCached<PrincipalRow>(byId, [id], { lag }));
   }
 
-  #principal(row: PrincipalRow | undefined): TokenPrincipal | undefined {
+  async #principal(row: PrincipalRow | undefined): Promise<TokenPrincipal | undefined> {
     const now = this.#now();
     if (!row || row.revoked_at !== null || (row.expires_at !== null && row.expires_at <= now)) return undefined;
-    if (row.owner_id !== null && !this.#people?.isCurrent(row.signed_in_at ?? 0)) return undefined;
+    if (row.owner_id !== null && !this.#rights?.people.isCurrent(row.signed_in_at ?? 0)) return undefined;
     let principal = this.#principals.get(row);
     if (!principal) {
-      const patterns = patternsOfRow(row);
       principal = {
         kind: 'token',
         accountId: row.account_id,
@@ -325,8 +331,7 @@ export class Tokens implements Verifier {
         job: row.job === null ? null : (JSON.parse(row.job) as CiJob),
         expiresAt: row.expires_at,
         isShortLived: row.expires_at !== null && row.expires_at - row.created_at <= shortLife,
-        scopes: this.#scopesOf(row),
-        names: patterns ? new Names(patterns) : undefined,
+        ...(await this.#rightsOf(row)),
       };
       this.#principals.set(row, principal);
     }
@@ -335,11 +340,21 @@ export class Tokens implements Verifier {
     return principal;
   }
 
-  /** The scopes of a token; of a personal one, those that its person has now. */
-  #scopesOf({ scopes, account_name: account, owner_id: id, person }: PrincipalRow): ReadonlySet<Scope> {
-    const all = scopes.split(',') as Scope[];
-    const present = id === null ? undefined : this.#people!.scopesOf(person!, account);
-    return new Set(all.filter((each) => present?.has(each) ?? true));
+  /**
+   * What a token may do: what it was made for, and what grants give it. A personal one may do of what it was made for what its
+   * person may do now.
+   */
+  async #rightsOf(row: PrincipalRow): Promise<Pick<TokenPrincipal, 'scopes' | 'names' | 'namesByScope'>> {
+    const own: Right = { scopes: row.scopes.split(',') as Scope[], patterns: patternsOfRow(row) };
+    const { account_id: id, account_name: name, grants_version: version } = row;
+    if (row.owner_id !== null) {
+      const { people } = this.#rights!;
+      const present = await people.rightsIn(JSON.parse(row.person!) as Person, { id, name, version });
+      return combined(present, { scopes: own.scopes, names: own.patterns ? new Names(own.patterns) : undefined });
+    }
+    const grants = await this.#rights?.grants.of(id, version);
+    const given = grants?.to({ kind: 'token', issuer: null, id: row.id }) ?? [];
+    return combined([own, ...given.map(({ verbs, patterns }) => ({ scopes: verbs, patterns }))]);
   }
 
   /** Writes the times of last use to the database. Called every few seconds and when the server closes. */

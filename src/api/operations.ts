@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { allow, allowLasting } from '../accounts/allow.ts';
+import { allow, allowLasting, forAction } from '../accounts/allow.ts';
 import { ownerOf } from '../accounts/owner.ts';
 import type { People } from '../accounts/people.ts';
 import type { Principal } from '../accounts/principal.ts';
@@ -45,6 +45,7 @@ import { publisherOperations, type PublisherParts } from './publishers/publisher
 import { sessionOperations } from './account/sessions.ts';
 import { searchOperations, type SearchSource } from './content/search.ts';
 import { explainOperations, type ExplainParts } from './upstreams/explain.ts';
+import { grantOperations, type GrantParts } from './account/grants.ts';
 import { ownTokenOperations } from './account/own-tokens.ts';
 import { storageOperations, type StorageParts } from './account/storage.ts';
 import { useOperations } from './account/uses.ts';
@@ -56,6 +57,7 @@ interface OperationParts
   extends
     AccountParts,
     AuditParts,
+    Pick<GrantParts, 'grants'>,
     StorageParts,
     Pick<ClientParts, 'checks' | 'urlsNow' | 'config'>,
     Pick<ExplainParts, 'isAbsent' | 'gate'>,
@@ -104,6 +106,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...searchOperations(parts.searches),
     ...claimOperations(parts.claims),
     ...tokenOperations(parts.tokens),
+    ...grantOperations(parts),
     ...useOperations(parts.uses, parts.tokens),
     ...ownTokenOperations(parts.tokens, parts.people, parts.now),
     ...publisherOperations({ ...parts.publishers, uses: parts.uses }),
@@ -142,7 +145,7 @@ export function allowOperation(
   params: Readonly<Record<string, string>>,
 ): number {
   allow(principal, action);
-  if (allNames !== undefined && principal.names) throw new DomainError('NameDenied', allNames);
+  if (allNames !== undefined && forAction(principal, action).names) throw new DomainError('NameDenied', allNames);
   if (lasting) allowLasting(principal, action);
   if (!subject) return principal.accountId;
   const name = params[subject.param]!;
@@ -220,7 +223,8 @@ export class Api {
     requireForm(request);
     if (stores) await admit(this.#quota, request, response, principal);
     if (stores || cost) await limitCost(response, cost, stores);
-    const call = { principal, owner, params, query: undefined, body: undefined, receiving };
+    const sender = forAction(principal, operation.action);
+    const call = { principal: sender, owner, params, query: undefined, body: undefined, receiving };
     return (await operation.run(call)) as z.input<Answer>;
   }
 
@@ -232,7 +236,7 @@ export class Api {
     const owner = allowOperation(operation, principal, params);
     if (operation.receives) throw new Error(`the operation ${operation.id} receives a form`);
     return operation.run({
-      principal,
+      principal: forAction(principal, operation.action),
       owner,
       params,
       query: operation.query && check(operation.query, query, 'query'),

@@ -28,7 +28,8 @@ export function patternsText(patterns: Readonly<Record<string, readonly string[]
   return protocolWords.map(({ plural }) => `${plural}: ${patterns[plural]?.join(',') || 'none'}`).join('; ');
 }
 
-function listIn(text = ''): string[] {
+/** The words of a list that commas separate. */
+export function listIn(text = ''): string[] {
   return text
     .split(',')
     .map((each) => each.trim())

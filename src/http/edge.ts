@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
-import { allow, credentialMissing, type Action } from '../accounts/allow.ts';
+import { allow, credentialMissing, forAction, type Action } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { checkIn } from '../usage/client-checks.ts';
@@ -73,11 +73,12 @@ const checkedName =
 export function createEdge<Target, Call>(protocol: WireProtocol<Target, Call>): Edge<Target> {
   return answerOrRefuse(protocol, async (target, request, response) => {
     contextOf(response).kind = protocol.kind;
-    const principal = await protocol.authenticate(request, target);
-    const limited = identify(response, principal);
+    const sender = await protocol.authenticate(request, target);
+    const limited = identify(response, sender);
     if (limited) await limited;
     const operation = protocol.find(target, request, response);
-    allow(principal, operation.action);
+    allow(sender, operation.action);
+    const principal = forAction(sender, operation.action);
     const call = await protocol.open({ request, response, target, principal, operation });
     if (operation.action === 'read' && protocol.kind !== 'other' && checkIn(request.url!) !== undefined)
       throw new DomainError('NotFound', checkedName);

@@ -1,7 +1,7 @@
 import { hash, randomBytes } from 'node:crypto';
 import * as client from 'openid-client';
 import type { Logger } from 'pino';
-import type { People, Person } from '../accounts/people.ts';
+import { groupsClaim, type People, type Person } from '../accounts/people.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { CheckedFetch } from '../upstream/checked-fetch.ts';
@@ -21,7 +21,7 @@ interface SignInParts {
   now: () => number;
 }
 
-/** Who signed in, and the first account that the person may use; undefined if no rule gives one. */
+/** Who signed in, and the first account that the person may use; undefined if no rule and no grant gives one. */
 export interface SignedIn {
   person: Person;
   accountId: number | undefined;
@@ -34,6 +34,9 @@ const failurePause = 5000;
 const timeout = 10;
 const maxNameLength = 200;
 const maxSubjectLength = 255;
+const maxGroupLength = 255;
+/** Claims with too many values that are noted. */
+const maxCut = 20;
 
 /**
  * Sign-in of people with an OpenID Connect provider: authorization code with PKCE, state and nonce (OpenID Connect Core
@@ -95,8 +98,7 @@ export class PersonSignIn {
     const claims = await this.#claims(configuration, secret, callback).catch((error: unknown) => {
       throw failureOf(error);
     });
-    const person = this.#personOf(claims);
-    await this.#people.signedIn(person);
+    const person = await this.#people.signedIn(this.#personOf(claims));
     return { person, accountId: await this.#people.firstAccountOf(person) };
   }
 
@@ -112,7 +114,9 @@ export class PersonSignIn {
       idTokenExpected: true,
     });
     const claims = tokens.claims()!;
-    const isComplete = this.#settings.rules.every(({ claim }) => valuesIn(claims, claim).length > 0);
+    const needed = this.#settings.rules.map(({ claim }) => claim);
+    if (await this.#people.needsGroups()) needed.push(groupsClaim);
+    const isComplete = needed.every((claim) => valuesIn(claims, claim).length > 0);
     if (isComplete || configuration.serverMetadata().userinfo_endpoint === undefined) return claims;
     // Many providers leave claims such as groups out of the ID token.
     const more = await client.fetchUserInfo(configuration, tokens.access_token, claims.sub);
@@ -133,6 +137,8 @@ export class PersonSignIn {
       subject,
       name: name.replace(/\p{Cc}/gu, ' ').slice(0, maxNameLength),
       claims: pairs,
+      groups: groupsIn(claims),
+      cut: cutIn(claims),
     };
   }
 
@@ -172,6 +178,23 @@ export class PersonSignIn {
       throw unavailable(error);
     }
   }
+}
+
+/** The IDs of all groups that the provider sent. */
+function groupsIn(claims: Readonly<Record<string, unknown>>): string[] {
+  const values = [claims[groupsClaim]].flat().filter((each) => typeof each === 'string' || typeof each === 'number');
+  return [...new Set(values.map(String))].filter((each) => each !== '' && each.length <= maxGroupLength);
+}
+
+/**
+ * The claims that the provider left out because they have too many values: those of OpenID Connect Core 1.0, 5.6.2, which are
+ * elsewhere, and the groups that Entra ID marks with `hasgroups`.
+ */
+function cutIn(claims: Readonly<Record<string, unknown>>): string[] {
+  const elsewhere = claims['_claim_names'];
+  const names = typeof elsewhere === 'object' && elsewhere !== null ? Object.keys(elsewhere) : [];
+  if (claims['hasgroups'] === true || claims['hasgroups'] === 'true') names.push(groupsClaim);
+  return [...new Set(names)].filter((each) => !Object.hasOwn(claims, each)).slice(0, maxCut);
 }
 
 /** A value that shows nothing of the secret, nor of other values. */

@@ -1,6 +1,7 @@
 import type { Logger } from 'pino';
 import { Accounts, type Account } from '../accounts/accounts.ts';
 import { CookieKey } from '../accounts/cookie-key.ts';
+import { Grants } from '../accounts/grants.ts';
 import { People } from '../accounts/people.ts';
 import { Sessions } from '../accounts/sessions.ts';
 import { Tokens } from '../accounts/tokens.ts';
@@ -132,6 +133,7 @@ export interface Core {
   readonly defaultAccount: Account;
   readonly tokens: Tokens;
   readonly people: People;
+  readonly grants: Grants;
   readonly cookies: CookieKey;
   readonly sessions: Sessions;
   readonly identity: Identity;
@@ -189,8 +191,9 @@ export async function openCore(
   stack.defer(closing.part('the instance', (milliseconds) => instances.leave(milliseconds)));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
-  const people = new People({ database, accounts, now }, config.signIn.oidc, config.signIn.tokens);
-  const tokens = new Tokens(database, now, people);
+  const grants = new Grants({ database, accounts, now }, config.signIn.oidc.issuer);
+  const people = new People({ database, accounts, grants, now }, config.signIn.oidc, config.signIn.tokens);
+  const tokens = new Tokens(database, now, { people, grants });
   const cookies = new CookieKey(database);
   const sessions = new Sessions(database, { tokens, people, cookies }, config.signIn.session, now);
   const identity = await openIdentity({ config, database, accounts, tokens, people, proxy, log, now, watch });
@@ -282,6 +285,7 @@ export async function openCore(
     defaultAccount,
     tokens,
     people,
+    grants,
     cookies,
     sessions,
     identity,

@@ -84,6 +84,7 @@ test('every operation of /v1 that changes something records an event of its clie
   await claimed.image('v1');
   await call('DELETE', '/containers/claimed/v1');
   const made = await createRule(server);
+  let granted: Json = {};
   const webhook = await createWebhook(server, 'http://127.0.0.1:9/secret-path', ['package.*']);
   const { id: token } = await call('POST', '/tokens', { name: 'ci', scopes: ['read'] });
   await Visitor.signedIn(server);
@@ -217,6 +218,27 @@ test('every operation of /v1 that changes something records an event of its clie
           headers: { 'content-type': 'application/json', authorization },
         });
         t.is(response.status, 200);
+      },
+    ],
+    [
+      'POST /grants',
+      'grant.created',
+      async () => {
+        granted = await call('POST', '/grants', {
+          subject: { kind: 'group', issuer: 'https://a.test', id: 'g' },
+          verbs: ['read'],
+        });
+      },
+    ],
+    ['DELETE /grants/{id}', 'grant.removed', () => call('DELETE', `/grants/${String(granted['id'])}`)],
+    [
+      'POST /grants/{id}/accept',
+      'grant.accepted',
+      async () => {
+        const shared = { subject: { kind: 'account', id: 'default' }, verbs: ['read'], packages: ['Shared.*'] };
+        const token = await tokenOf(server, ['read', 'admin'], 'other');
+        const { id } = (await (await sendJson(server, 'POST', '/v1/grants', shared, token)).json()) as Json;
+        return call('POST', `/grants/${String(id)}/accept`);
       },
     ],
     ['POST /publishers', 'publisher.created', () => call('POST', '/publishers', rule)],

@@ -106,6 +106,9 @@ for (const dialect of dialects) {
       ['token revoke', 'token.revoked', () => [id]],
       ['publisher create', 'publisher.created', () => ['--name', 'x', '--issuer', 'github', ...rule]],
       ['publisher delete', 'publisher.deleted', () => [id]],
+      ['grant add', 'grant.created', () => ['account', 'team', '--may', 'read', '--packages', 'Lib']],
+      ['grant accept', 'grant.accepted', () => [id, '--account', 'team']],
+      ['grant remove', 'grant.removed', () => [id, '--account', 'team']],
       ['claim release', 'claim.released', () => ['gone', '--kind', 'package']],
       ['deprecate', 'package.deprecated', () => ['Lib', '--all', '--reason', 'Legacy']],
       [
@@ -163,7 +166,7 @@ for (const dialect of dialects) {
       const event = (await auditOf(server, `after=${before}`)).find((each) => each.type === type);
       t.like(event, { actor: { kind: 'system', name: 'command' } }, command);
       const details = event?.details ?? {};
-      const made = details['token_id'] ?? details['publisher_id'] ?? details['advisory'];
+      const made = details['token_id'] ?? details['publisher_id'] ?? details['grant_id'] ?? details['advisory'];
       if (typeof made === 'string') id = made;
     }
   });

@@ -1,12 +1,10 @@
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import { Provider } from 'oidc-provider';
 import { auditOf } from '../support/audit.ts';
 import { Browser } from '../support/cookie-browser.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { databaseOf, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
+import { signedIn, startProvider } from '../support/provider.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { leadsTo } from '../support/visitor.ts';
@@ -23,57 +21,8 @@ const people: Record<string, object> = {
   bob: { name: 'Bob', groups: ['sales'], email: 'ann@example.com' },
 };
 
-/** A whole provider (npm oidc-provider), where the person `who.id` is signed in, and a server that uses it. */
-async function startWithProvider(t: ExecutionContext, settings: Record<string, unknown> = {}, given = rules) {
-  const who = { id: 'ann' };
-  const http = createServer();
-  await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => {
-    http.closeAllConnections();
-    http.close();
-  });
-  const issuer = `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
-  const oidc = { issuer, clientId: 'entrepot', clientSecret: 'secret', allowPrivateNetwork: true, rules: given };
-  const server = await startTestServer(t, { ...settings, signIn: { oidc } });
-  const provider = new Provider(issuer, {
-    clients: [
-      {
-        client_id: 'entrepot',
-        client_secret: 'secret',
-        redirect_uris: [`${server.url}/console/sign-in/oidc/callback`],
-      },
-    ],
-    claims: { openid: ['sub'], profile: ['name', 'groups'] },
-    pkce: { required: () => true },
-    features: { devInteractions: { enabled: false } },
-    cookies: { keys: ['key'] },
-    findAccount: (_context: unknown, id: string) => ({
-      accountId: id,
-      claims: () => Promise.resolve({ sub: id, ...people[id] }),
-    }),
-    interactions: { url: (_context: unknown, { uid }: { uid: string }) => `/interaction/${uid}` },
-    loadExistingGrant: async (context: { oidc: { client: { clientId: string }; session: { accountId: string } } }) => {
-      const { client, session } = context.oidc;
-      const grant = new provider.Grant({ clientId: client.clientId, accountId: session.accountId });
-      grant.addOIDCScope('openid profile');
-      await grant.save();
-      return grant;
-    },
-  } as never);
-  const answer = provider.callback();
-  http.on('request', (request, response) => {
-    if (!request.url!.startsWith('/interaction/')) return void answer(request, response);
-    return void provider.interactionFinished(request, response, { login: { accountId: who.id } });
-  });
-  return { server, issuer, who };
-}
-
-async function signedIn(server: TestServer): Promise<Browser> {
-  const browser = new Browser();
-  const { url, response } = await browser.follow(`${server.url}/console/sign-in/oidc?next=%2Fconsole%2Fconnect`);
-  if (response.status !== 200 || !url.endsWith('/console/connect')) throw new Error(`${url} ${response.status}`);
-  return browser;
-}
+const startWithProvider = (t: ExecutionContext, settings: Record<string, unknown> = {}, given = rules) =>
+  startProvider(t, people, given, settings);
 
 const page = async (browser: Browser, server: TestServer, path: string) =>
   (await browser.fetch(server.url + path)).text();

@@ -63,6 +63,7 @@ import { deletedMigrations } from './071-deleted.ts';
 import { pullMigrations } from './074-pulls.ts';
 import { promotionMigrations } from './072-promotions.ts';
 import { promotionRuleMigrations } from './073-promotion-rules.ts';
+import { grantMigrations } from './068-grants.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -130,4 +131,5 @@ export const migrations: readonly Migration[] = [
   ...pullMigrations,
   ...promotionMigrations,
   ...promotionRuleMigrations,
+  ...grantMigrations,
 ];

@@ -74,9 +74,12 @@ export function signInFailedView(message: string, status: number): PageView {
 /** The page for a person to whom no rule gives anything. */
 export function noAccountView({ name, subject, issuer }: { name: string; subject: string; issuer: string }): PageView {
   const body = html`<p class="failure" role="alert">
-      You signed in as ${name}, but no rule of this server gives you an account.
+      You signed in as ${name}, but no rule and no grant of this server gives you an account.
     </p>
-    <p>Ask its operator for a rule in the setting <code>signIn.oidc.rules</code> for one of your claims. You are:</p>
+    <p>
+      Ask the administrators of an account for a grant to you or to one of your groups, or the operator of this server
+      for a rule in the setting <code>signIn.oidc.rules</code> for one of your claims. You are:
+    </p>
     ${facts(['Provider', copyable(issuer)], ['Subject', copyable(subject)])}
     <p><a class="button" href="/console/sign-in">Go to the sign-in page</a></p>`;
   return { title: 'No account', body, status: 403 };

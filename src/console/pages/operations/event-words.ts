@@ -14,6 +14,7 @@ const subjects: Readonly<Record<GroupOf<EventType>, string>> = {
   permanence: 'what cannot change or be deleted',
   token: 'tokens',
   publisher: 'rules for a CI',
+  grant: 'grants',
   claim: 'claims of names',
   account: 'accounts',
   session: 'sessions of the console',

@@ -1,0 +1,163 @@
+import { z } from 'zod';
+import { allowObject, allowToken, coversPatterns } from '../../accounts/allow.ts';
+import { granteeKinds, verbs, type Grant } from '../../accounts/grant-rows.ts';
+import type { Grants } from '../../accounts/grants.ts';
+import { maxPatternLength, maxPatterns, type Patterns } from '../../accounts/names.ts';
+import type { Principal } from '../../accounts/principal.ts';
+import { capital, pluralOf, protocolWords } from '../../config/protocols.ts';
+import { operation, type Operation } from '../framework/operation.ts';
+import { pageQuery, readPage } from '../framework/paging.ts';
+import { actor, listOf, time, timeOf, timeOrNull } from '../framework/schemas.ts';
+
+const verb = z.enum(verbs, `expected ${verbs.join(', ')}`);
+/** By the field of each kind of names: `packages` and `images`. */
+const fields = protocolWords.map((words) => ({ ...words, field: pluralOf(words.word) }));
+
+function patternFields(text: string): Record<string, z.ZodArray<z.ZodString>> {
+  const list = z.array(z.string().trim().min(1).max(maxPatternLength)).max(maxPatterns);
+  const shape = fields.map(({ field, names, example }) => {
+    const description = `${capital(names)}, such as \`${example.replace(',', '`, `')}\`. ${text}`;
+    return [field, list.meta({ description })] as const;
+  });
+  return Object.fromEntries(shape);
+}
+
+const subject = z.strictObject({
+  kind: z.enum(granteeKinds, `expected ${granteeKinds.join(', ')}`),
+  issuer: z
+    .string()
+    .max(255)
+    .nullable()
+    .meta({ description: 'The provider of a person or a group; null for a token and an account' }),
+  id: z.string().trim().min(1, 'expected an ID').max(255).meta({
+    description:
+      'Of a person the subject (`sub`) at the provider, of a group a value of the claim `groups`, of a token its ID, of an account its name',
+  }),
+});
+
+const grantItem = z
+  .strictObject({
+    id: z.uuid(),
+    account: z.string().meta({ description: 'The account whose names they are' }),
+    subject,
+    verbs: z.array(verb),
+    ...patternFields('With both lists empty, all names'),
+    state: z.enum(['active', 'pending']).meta({ description: '`pending`: the other account has not accepted it' }),
+    created_by: actor.nullable().meta({ description: 'Who added it; null for a grant of another account' }),
+    created_at: time,
+    accepted_at: time.nullable(),
+  })
+  .meta({ id: 'Grant' });
+const grantList = listOf(grantItem);
+
+const grantRequest = z
+  .strictObject({
+    subject: subject.extend({
+      issuer: subject.shape.issuer.optional().meta({ description: 'By default `signIn.oidc.issuer` of the settings' }),
+    }),
+    verbs: z.array(verb).min(1, 'name at least one verb'),
+    ...z.object(patternFields('Without any list, all names; with one alone, no other kind of names')).partial().shape,
+  })
+  .meta({ id: 'GrantRequest' });
+
+export interface GrantParts {
+  grants: Grants;
+  accounts: { nameOf(id: number): Promise<string | undefined> };
+}
+
+/**
+ * `/grants`: who may do what with which names. All operations need the scope `admin`. A limited principal sees and changes only
+ * grants within its own limits.
+ */
+export function grantOperations({ grants, accounts }: GrantParts): Operation[] {
+  const item = async (principal: Principal, grant: Grant): Promise<z.input<typeof grantItem>> => ({
+    id: grant.id,
+    account: (await accounts.nameOf(grant.accountId)) ?? '',
+    subject: grant.subject,
+    verbs: grant.verbs.filter((each) => each !== 'operate'),
+    ...shown(grant.patterns),
+    state: grant.subject.kind === 'account' && grant.acceptedAt === null ? 'pending' : 'active',
+    created_by: grant.accountId === principal.accountId ? grant.createdBy : null,
+    created_at: timeOf(grant.createdAt),
+    accepted_at: timeOrNull(grant.acceptedAt),
+  });
+  const id = { id: 'The ID of the grant' };
+  return [
+    operation({
+      method: 'get',
+      path: '/grants',
+      id: 'listGrants',
+      summary: 'List the grants of the account, and those of other accounts to it, the latest first',
+      action: 'admin',
+      query: pageQuery,
+      status: 200,
+      answer: grantList,
+      run: async ({ principal, query }) => {
+        const { entries, next_cursor } = await readPage(query, {
+          name: 'grants',
+          key: z.tuple([z.int(), z.string()]),
+          keyOf: (each: Grant) => [each.createdAt, each.id] as [number, string],
+          read: (limit, after) => grants.list(principal.accountId, limit, after),
+          isVisible: principal.names ? (each) => coversPatterns(principal, each.patterns) : undefined,
+        });
+        return { items: await Promise.all(entries.map((each) => item(principal, each))), next_cursor };
+      },
+    }),
+    operation({
+      method: 'post',
+      path: '/grants',
+      id: 'addGrant',
+      summary:
+        'Add a grant: a person, a group, a token or another account may do something with names of this account. One to another account gives `read`, and counts when that account has accepted it',
+      action: 'admin',
+      lasting: true,
+      body: grantRequest,
+      status: 201,
+      answer: grantItem,
+      run: async ({ principal, body }) => {
+        const patterns = patternsIn(body);
+        allowToken(principal, body.verbs, patterns);
+        return item(principal, await grants.add(principal.accountId, { ...body, patterns }));
+      },
+    }),
+    operation({
+      method: 'post',
+      path: '/grants/:id/accept',
+      id: 'acceptGrant',
+      summary: 'Accept a grant of another account: from now on its names are read under the same addresses',
+      action: 'admin',
+      allNames: 'A grant of another account is accepted for all names: use a token without name patterns.',
+      lasting: true,
+      params: id,
+      status: 200,
+      answer: grantItem,
+      run: async ({ principal, params }) =>
+        item(principal, await grants.accept(principal.accountId, params['id']!, () => Promise.resolve())),
+    }),
+    operation({
+      method: 'delete',
+      path: '/grants/:id',
+      id: 'removeGrant',
+      summary: 'Remove a grant of the account, or end one of another account to it, at once',
+      action: 'admin',
+      params: id,
+      status: 204,
+      run: ({ principal, params }) =>
+        grants.remove(principal.accountId, params['id']!, ({ verbs: scopes, patterns }) =>
+          allowObject(principal, { scopes, patterns }),
+        ),
+    }),
+  ];
+}
+
+/** The patterns of the fields of a request; null without any field. */
+function patternsIn(body: Readonly<Record<string, unknown>>): Patterns | null {
+  const given = fields.flatMap(({ plural, field }) =>
+    body[field] ? [[plural, body[field] as string[]] as const] : [],
+  );
+  return given.length === 0 ? null : Object.fromEntries(given);
+}
+
+function shown(patterns: Patterns | null): Record<string, string[]> {
+  return Object.fromEntries(fields.map(({ plural, field }) => [field, [...(patterns?.[plural] ?? [])]]));
+}

@@ -1,0 +1,75 @@
+import type { Command } from 'commander';
+import { pluralOf, protocolWords } from '../config/protocols.ts';
+import type { Environment } from '../config/load.ts';
+import { listIn } from './patterns.ts';
+import { row } from './printed.ts';
+import type { Core } from '../server/core.ts';
+import { forAccount, type Terminal } from './with-installation.ts';
+
+type Grant = Awaited<ReturnType<Core['grants']['get']>>;
+type AddOptions = Readonly<Record<string, string | undefined>> & { may: string; issuer?: string };
+
+const pageSize = 500;
+
+/** `entrepot grant` */
+export function addGrant(program: Command, environment: Environment, terminal: Terminal): void {
+  const grant = program.command('grant').description('who may do what with which names of an account');
+  const add = grant
+    .command('add')
+    .description('let a person, a group, a token or another account do something, and print the ID of the grant')
+    .argument('<kind>', 'who gets it: person, group, token or account')
+    .argument('<id>', 'the subject of a person, the ID of a group or a token, or the name of an account')
+    .requiredOption('--may <list>', 'any of read,write,delete,admin; another account gets only read')
+    .option('--issuer <url>', 'the provider of the person or group; by default signIn.oidc.issuer');
+  for (const { word, names, example } of protocolWords)
+    add.option(
+      `--${pluralOf(word)} <patterns>`,
+      `limit it to ${names}, such as ${example}; alone, it gives no other kind of names`,
+    );
+  forAccount<AddOptions>(add, environment, async (account, { core }, options, kind, id) => {
+    const given = protocolWords.flatMap(({ word, plural }) => {
+      const list = options[pluralOf(word)];
+      return list === undefined ? [] : [[plural, listIn(list)] as const];
+    });
+    const made = await core.grants.add(account, {
+      subject: { kind: kind!, issuer: options.issuer, id: id! },
+      verbs: options.may.split(','),
+      patterns: given.length === 0 ? null : Object.fromEntries(given),
+    });
+    terminal.stdout.write(`${made.id}\n`);
+  });
+  forAccount(
+    grant.command('list').description('list the grants of an account, and those of other accounts to it'),
+    environment,
+    async (account, { core }) => {
+      for (let after: [number, string] | undefined; ;) {
+        const page = await core.grants.list(account, pageSize, after);
+        for (const each of page)
+          terminal.stdout.write(lineOf(each, (await core.accounts.nameOf(each.accountId)) ?? ''));
+        const last = page.at(-1);
+        if (!last || page.length < pageSize) return;
+        after = [last.createdAt, last.id];
+      }
+    },
+  );
+  forAccount(
+    grant.command('accept <id>').description('accept a grant of another account'),
+    environment,
+    async (account, { core }, _options, id) => {
+      await core.grants.accept(account, id!, () => Promise.resolve());
+    },
+  );
+  forAccount(
+    grant.command('remove <id>').description('remove a grant of the account, or end one of another account to it'),
+    environment,
+    (account, { core }, _options, id) => core.grants.remove(account, id!),
+  );
+}
+
+function lineOf({ id, subject, verbs: scopes, patterns, acceptedAt }: Grant, account: string): string {
+  const state = subject.kind === 'account' && acceptedAt === null ? 'pending' : 'active';
+  const names = protocolWords.map(
+    ({ plural, word }) => `${pluralOf(word)}: ${patterns ? patterns[plural]?.join(',') || 'none' : 'all'}`,
+  );
+  return row(id, account, state, scopes.join(','), names.join('; '), subject.kind, subject.id, subject.issuer ?? '-');
+}

@@ -1,0 +1,234 @@
+import test, { type ExecutionContext } from 'ava';
+import { auditOf } from '../support/audit.ts';
+import type { Browser } from '../support/cookie-browser.ts';
+import { Browser as NewBrowser } from '../support/cookie-browser.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { TestFeed } from '../support/feed.ts';
+import { createToken, databaseOf, tokenOf } from '../support/inside.ts';
+import { OpenDocument } from '../support/open-document.ts';
+import { signedIn, startProvider } from '../support/provider.ts';
+import type { TestServer } from '../support/server.ts';
+import { sendJson, type Json } from './support.ts';
+
+const day = 86_400_000;
+const rules = [{ claim: 'sub', value: 'root', account: 'default', scopes: ['read', 'write', 'delete', 'admin'] }];
+
+interface Someone {
+  name: string;
+  groups?: string[];
+  hasgroups?: boolean;
+}
+
+async function start(t: ExecutionContext, dialect: 'sqlite' | 'mysql') {
+  const people: Record<string, Someone> = {
+    root: { name: 'Root' },
+    ann: { name: 'Ann', groups: ['g-dev'] },
+    bob: { name: 'Bob' },
+  };
+  const database = { url: await temporaryDatabase(t, dialect) };
+  const { server, issuer, who } = await startProvider(t, people, rules, { database });
+  server.clock.now = Date.now();
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'Contoso.App' }, { id: 'Contoso.Core' }, { id: 'Fabrikam' });
+  const signIn = (id: string) => {
+    who.id = id;
+    return signedIn(server);
+  };
+  return { server, issuer, people, who, signIn };
+}
+
+const grant = async (server: TestServer, body: Json, token?: string): Promise<string> => {
+  const answer = await sendJson(server, 'POST', '/v1/grants', body, token);
+  if (answer.status !== 201) throw new Error(`${answer.status} ${await answer.text()}`);
+  return ((await answer.json()) as { id: string }).id;
+};
+const person = (id: string) => ({ kind: 'person', id });
+const group = (id: string) => ({ kind: 'group', id });
+
+/** A personal token of who is signed in. */
+async function personal(browser: Browser, server: TestServer, scopes: string[], patterns?: object): Promise<string> {
+  const answer = await browser.fetch(`${server.url}/v1/me/tokens`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ name: 'mine', scopes, ...(patterns && { patterns }) }),
+  });
+  if (answer.status !== 201) throw new Error(`${answer.status} ${await answer.text()}`);
+  return ((await answer.json()) as { token: string }).token;
+}
+
+const index = (id: string) => `/v3/package/${id.toLowerCase()}/index.json`;
+const statuses = (server: TestServer, token: string, ...paths: string[]) =>
+  Promise.all(paths.map(async (path) => (await server.fetch(path, { token })).status));
+const listed = async (server: TestServer, token: string): Promise<string[]> => {
+  const { items } = (await (await server.fetch('/v1/packages', { token })).json()) as { items: { id: string }[] };
+  return items.map(({ id }) => id);
+};
+
+for (const dialect of dialects) {
+  test(`${dialect}: grants give people, groups and tokens verbs for names, and end at once`, async (t) => {
+    const { server, issuer, people, who, signIn } = await start(t, dialect);
+    const document = await OpenDocument.of(server);
+    const push = async (id: string, token: string, version = '2.0.0') =>
+      (await new TestFeed(server, token).push({ id, version })).status;
+
+    who.id = 'ann';
+    const refused = await new NewBrowser().follow(`${server.url}/console/sign-in/oidc`);
+    t.is(refused.response.status, 403, 'no rule and no grant');
+    const readers = await grant(server, { subject: group('g-dev'), verbs: ['read'], packages: ['Contoso.*'] });
+    const browser = await signIn('ann');
+    const text = await (await browser.fetch(`${server.url}/console/packages`)).text();
+    t.regex(text, /Contoso\.App/);
+    t.notRegex(text, /Fabrikam/);
+    const reads = await personal(browser, server, ['read']);
+    t.deepEqual(await listed(server, reads), ['Contoso.App', 'Contoso.Core']);
+    t.deepEqual(await statuses(server, reads, index('Contoso.App'), index('Fabrikam'), '/v1/tokens'), [200, 403, 403]);
+    t.is((await browser.fetch(`${server.url}/console/tokens`)).status, 403);
+    const more = { name: 'more', scopes: ['write'] };
+    const json = { 'content-type': 'application/json' };
+    const init = { method: 'POST', headers: json, body: JSON.stringify(more) };
+    t.is((await browser.fetch(`${server.url}/v1/me/tokens`, init)).status, 403);
+
+    server.clock.now! += 1000;
+    const writes = await grant(server, {
+      subject: { ...person('ann'), issuer },
+      verbs: ['read', 'write'],
+      packages: ['Fabrikam'],
+    });
+    const both = await personal(browser, server, ['read', 'write']);
+    const narrow = await personal(browser, server, ['read', 'write'], { packages: ['Fabrikam', 'Contoso.App'] });
+    const wide = await personal(browser, server, ['read'], { packages: ['*'], containers: ['*'] });
+    t.deepEqual(await listed(server, both), ['Contoso.App', 'Contoso.Core', 'Fabrikam']);
+    t.deepEqual(await listed(server, narrow), ['Contoso.App', 'Fabrikam']);
+    t.deepEqual(await listed(server, wide), ['Contoso.App', 'Contoso.Core', 'Fabrikam']);
+    t.deepEqual(await statuses(server, narrow, index('Contoso.Core'), index('Contoso.App')), [403, 200]);
+    t.is(await push('Fabrikam', both), 201);
+    t.is(await push('Contoso.App', both), 403, 'it may read this one only');
+    t.is(await push('Contoso.New', narrow), 403);
+    t.is(await push('Fabrikam', reads, '3.0.0'), 403, 'a token has its own scopes');
+    const deleting = await server.fetch('/v1/packages/Fabrikam/2.0.0', { method: 'DELETE', token: both });
+    t.is(deleting.status, 403);
+    const denied = await new TestFeed(server, both).push({ id: 'Contoso.App', version: '2.0.0' });
+    t.regex(denied.statusText, /The right "write" in the account default is limited to names that do not match/);
+
+    const list = await document.read('GET /grants', await server.fetch('/v1/grants'));
+    t.deepEqual(
+      (list['items'] as Json[]).map(({ id, verbs, packages, images, state }) => [id, verbs, packages, images, state]),
+      [
+        [writes, ['read', 'write'], ['Fabrikam'], [], 'active'],
+        [readers, ['read'], ['Contoso.*'], [], 'active'],
+      ],
+    );
+    t.is((await server.fetch('/v1/grants', { token: both })).status, 403);
+    t.is((await server.fetch(`/v1/grants/${writes}`, { method: 'DELETE' })).status, 204);
+    t.is((await server.fetch(`/v1/grants/${writes}`, { method: 'DELETE' })).status, 404);
+    t.deepEqual(await listed(server, both), ['Contoso.App', 'Contoso.Core']);
+    t.is(await push('Fabrikam', both, '3.0.0'), 403);
+
+    const { token, value } = await createToken(server, ['read'], 'default', { packages: ['Fabrikam'] });
+    t.deepEqual(await listed(server, value), ['Fabrikam']);
+    const ofToken = await grant(server, { subject: { kind: 'token', id: token.id }, verbs: ['write'] });
+    t.is(await push('Contoso.App', value), 201, 'beside its own patterns');
+    t.deepEqual(await listed(server, value), ['Fabrikam'], 'it may write all, and read what it was made for');
+    t.is((await server.fetch(`/v1/grants/${ofToken}`, { method: 'DELETE' })).status, 204);
+    t.is(await push('Contoso.App', value, '4.0.0'), 403);
+
+    await grant(server, { subject: person('bob'), verbs: ['admin'] });
+    await grant(server, { subject: person('bob'), verbs: ['read'], images: ['none'] });
+    const asAdmin = await personal(await signIn('bob'), server, ['admin']);
+    t.deepEqual(await statuses(server, asAdmin, '/v1/tokens', '/v1/grants', '/v1/packages'), [200, 200, 403]);
+    await databaseOf(server).transaction((tx) => tx.run('DELETE FROM people'));
+    t.deepEqual(await statuses(server, asAdmin, '/v1/tokens'), [401]);
+    const events = await auditOf(server, 'type=grant.*');
+    t.deepEqual(
+      events.map(({ type }) => type),
+      [
+        'grant.created',
+        'grant.created',
+        'grant.removed',
+        'grant.created',
+        'grant.removed',
+        'grant.created',
+        'grant.created',
+      ],
+    );
+    t.deepEqual(Object.keys(people), ['root', 'ann', 'bob']);
+  });
+
+  test(`${dialect}: groups are those of the last sign-in, and unknown while a provider cuts them`, async (t) => {
+    const { server, people, signIn } = await start(t, dialect);
+    const ann = people['ann']!;
+    await grant(server, { subject: group('g-4999'), verbs: ['read'] });
+    await grant(server, { subject: person('ann'), verbs: ['read'], packages: ['Own'] });
+    ann.groups = Array.from({ length: 5000 }, (_, number) => `g-${number}`);
+    const token = await personal(await signIn('ann'), server, ['read']);
+    t.is((await listed(server, token)).length, 3, 'the last of 5,000');
+    const [row] = await databaseOf(server).select<{ person: string }>('SELECT person FROM people');
+    t.is((JSON.parse(row!.person) as { groups: string[] }).groups.length, 501);
+
+    delete ann.groups;
+    ann.hasgroups = true;
+    server.clock.now! += 20 * day;
+    await signIn('ann');
+    t.is((await listed(server, token)).length, 3, 'not lost');
+    server.clock.now! += 9 * day;
+    await signIn('ann');
+    t.is((await listed(server, token)).length, 3);
+    server.clock.now! += 2 * day;
+    await signIn('ann');
+    t.deepEqual(await listed(server, token), [], 'not kept');
+
+    ann.groups = ['g-4999'];
+    delete ann.hasgroups;
+    const browser = await signIn('ann');
+    t.is((await listed(server, token)).length, 3);
+    delete ann.groups;
+    await signIn('ann');
+    t.deepEqual(await listed(server, token), [], 'without the claim, the groups are lost');
+    t.notRegex(
+      await (await browser.fetch(`${server.url}/console/packages`)).text(),
+      /Fabrikam/,
+      'in open sessions, too',
+    );
+  });
+}
+
+test('a grant is refused with the field that is wrong, and belongs to one provider', async (t) => {
+  const { server, signIn } = await start(t, 'sqlite');
+  const refusal = async (body: Json, token?: string) => {
+    const answer = await sendJson(server, 'POST', '/v1/grants', body, token);
+    const { detail, errors } = (await answer.json()) as { detail: string; errors?: { field: string }[] };
+    return `${answer.status} ${errors?.[0]?.field}: ${detail}`;
+  };
+  const ann = person('ann');
+  t.regex(await refusal({ subject: ann, verbs: [] }), /^400 verbs: .*at least one verb/);
+  t.regex(await refusal({ subject: ann, verbs: ['operate'] }), /^400 verbs/);
+  t.regex(await refusal({ subject: ann, verbs: ['admin'], images: ['a/*'] }), /^400 verbs: "admin" concerns the whole/);
+  t.regex(await refusal({ subject: ann, verbs: ['read'], images: ['a b'] }), /^400 .*A pattern has 1 to 255/);
+  t.regex(await refusal({ subject: ann, verbs: ['read'], images: [] }), /^400 .*at least one pattern/);
+  t.regex(await refusal({ subject: { kind: 'team', id: 'x' }, verbs: ['read'] }), /^400 subject\.kind/);
+  t.regex(
+    await refusal({ subject: { kind: 'token', id: 'x' }, verbs: ['read'] }),
+    /^400 subject\.id: .*no valid token/,
+  );
+  const toItself = { subject: { kind: 'account', id: 'default' }, verbs: ['read'], images: ['a'] };
+  t.regex(await refusal(toItself), /^400 subject\.id: An account cannot share names with itself/);
+  const other = { kind: 'account', id: 'other' };
+  t.regex(await refusal({ subject: other, verbs: ['read'] }), /^400 verbs: A grant to another account gives only/);
+  t.regex(await refusal({ subject: other, verbs: ['write'], images: ['a'] }), /^400 verbs/);
+  const limited = (await createToken(server, ['read', 'admin'], 'default', { packages: ['Contoso.*'] })).value;
+  t.regex(await refusal({ subject: ann, verbs: ['read'] }, limited), /^403/);
+  t.regex(await refusal({ subject: ann, verbs: ['write'], packages: ['Contoso.A'] }, limited), /^403/);
+  await grant(server, { subject: ann, verbs: ['read'], packages: ['Contoso.A'] }, limited);
+
+  await grant(server, { subject: { ...person('bob'), issuer: 'https://other.example' }, verbs: ['read'] });
+  await t.throwsAsync(signIn('bob'), { message: /403/ }, 'the same subject of another provider');
+  const shown = (await (await server.fetch('/v1/grants', { token: limited })).json()) as { items: Json[] };
+  t.is(shown.items.length, 1, 'a limited token sees what is within its limits');
+
+  const stranger = await tokenOf(server, ['admin'], 'stranger');
+  const id = await grant(server, { subject: other, verbs: ['read'], packages: ['Contoso.*'] });
+  const asStranger = { token: stranger, method: 'DELETE' };
+  t.is((await server.fetch(`/v1/grants/${id}`, asStranger)).status, 404);
+  t.is((await sendJson(server, 'POST', `/v1/grants/${id}/accept`, {}, stranger)).status, 404);
+  t.is((await sendJson(server, 'POST', `/v1/grants/${id}/accept`, {})).status, 404, 'the account that shares');
+});
