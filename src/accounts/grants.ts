@@ -3,6 +3,8 @@ import { currentOrigin, systemOrigin } from '../runtime/caller.ts';
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import { recordFrom } from '../events/record.ts';
 import { DomainError } from '../runtime/errors.ts';
+import { SharedNames, type AccountNames } from './shared-names.ts';
+import { Names, type NameKind } from './names.ts';
 import { Recent } from '../runtime/recent.ts';
 import type { Accounts } from './accounts.ts';
 import {
@@ -20,6 +22,8 @@ import {
 const maxGrants = 2000;
 const maxPatterns = 5000;
 const maxAccepted = 200;
+/** Names that a refusal names. */
+const maxNamed = 10;
 /** Accounts whose grants are kept in memory. */
 const maxKept = 1000;
 /** Without Redis, how long an instance may use grants after another instance changed them; milliseconds. */
@@ -32,14 +36,20 @@ const ofAccount = `account_id = ? OR (subject_kind = 'account' AND subject_id = 
 class AccountGrants {
   readonly version: number;
   readonly #bySubject: Map<string, Grant[]>;
-  /** Grants of others that the account accepted. */
-  readonly received: readonly Grant[];
+  /** What the account reads of others; undefined if it accepted no grant. */
+  readonly shared: SharedNames | undefined;
 
-  constructor(version: number, accountId: number, grants: readonly Grant[]) {
+  constructor(
+    version: number,
+    accountId: number,
+    grants: readonly Grant[],
+    kinds: ReadonlyMap<NameKind, AccountNames>,
+  ) {
     this.version = version;
     const own = grants.filter((each) => each.accountId === accountId);
     this.#bySubject = Map.groupBy(own, ({ subject }) => keyOf(subject));
-    this.received = grants.filter((each) => each.accountId !== accountId && each.acceptedAt !== null);
+    const received = grants.filter((each) => each.accountId !== accountId);
+    this.shared = received.length === 0 ? undefined : new SharedNames(received, kinds);
   }
 
   /** Those to somebody. */
@@ -48,7 +58,7 @@ class AccountGrants {
   }
 }
 
-const noGrants = new AccountGrants(0, 0, []);
+const noGrants = new AccountGrants(0, 0, [], new Map());
 
 /**
  * Who may do what with which names of which account, beside the rules of the settings. The grants of an account are kept in
@@ -60,6 +70,7 @@ export class Grants {
   readonly #now: () => number;
   /** The provider that people sign in with. */
   readonly #issuer: string | undefined;
+  readonly #kinds = new Map<NameKind, AccountNames>();
   readonly #kept = new Recent<number, { version: number; grants: Promise<AccountGrants> }>(maxKept);
 
   constructor(
@@ -70,6 +81,11 @@ export class Grants {
     this.#accounts = accounts;
     this.#now = now;
     this.#issuer = issuer;
+  }
+
+  /** Lets accounts share the names of these kinds. */
+  share(kinds: readonly AccountNames[]): void {
+    for (const each of kinds) this.#kinds.set(each.kind, each);
   }
 
   /** The version of an account's grants; 0 if it never had one. */
@@ -95,7 +111,7 @@ export class Grants {
     const name = (await this.#accounts.nameOf(accountId)) ?? '';
     const sql = `SELECT * FROM grants WHERE (${ofAccount}) AND (account_id = ? OR accepted_at IS NOT NULL)`;
     const rows = await this.#database.select<GrantRow>(sql, [accountId, name, accountId]);
-    return new AccountGrants(version, accountId, rows.map(grantOfRow));
+    return new AccountGrants(version, accountId, rows.map(grantOfRow), this.#kinds);
   }
 
   /** The names of the accounts that have grants to one of these, in order. */
@@ -169,12 +185,12 @@ export class Grants {
   }
 
   /**
-   * Accepts a grant of another account to this one: from now on it counts. Throws `NotFound`, and `QuotaExceeded`. `check` runs
-   * before, and may refuse it.
+   * Accepts a grant of another account to this one: from now on it counts. Throws `NotFound`, `QuotaExceeded`, and `Invalid` if
+   * this account has matching names from upstreams, which the names of the other account could take over.
    */
-  async accept(accountId: number, id: string, check: (grant: Grant) => Promise<void>): Promise<Grant> {
+  async accept(accountId: number, id: string): Promise<Grant> {
     const given = await this.#toAccept(this.#database, accountId, id);
-    await check(given);
+    await this.#checkMirrored(accountId, given);
     return this.#database.transaction(async (tx) => {
       await renew(tx, [given.accountId, accountId]);
       const grant = await this.#toAccept(tx, accountId, id);
@@ -204,6 +220,15 @@ export class Grants {
       if ((await tx.run('DELETE FROM grants WHERE id = ?', [id])) === 0) throw notFound();
       await this.#record(tx, 'grant.removed', grant, accountId, concerned);
     });
+  }
+
+  async #checkMirrored(accountId: number, { patterns }: Grant): Promise<void> {
+    for (const each of this.#kinds.values()) {
+      const found = await each.mirroredAmong(accountId, new Names(patterns ?? {}).of(each.kind), maxNamed);
+      if (found.length === 0) continue;
+      const message = `This account has names from upstreams that match: ${found.join(', ')}. Ask for a grant with narrower patterns.`;
+      throw new DomainError('Invalid', message);
+    }
   }
 
   async #toAccept(from: Pick<Database, 'get'>, accountId: number, id: string): Promise<Grant> {

@@ -168,6 +168,7 @@ export class People {
       accountId,
       accountName: name,
       ...combined(rights),
+      shared: (await this.#grants.of(accountId, version)).shared,
       personId: personIdOf(person),
       personName: person.name,
       accounts: await this.#accountsOf(person),

@@ -1,5 +1,6 @@
 import { DomainError } from '../runtime/errors.ts';
 import type { Names } from './names.ts';
+import type { SharedNames } from './shared-names.ts';
 
 /** All but `operate` concern only the account of the token; `operate` concerns what all accounts share. */
 export const scopes = ['read', 'write', 'delete', 'promote', 'admin', 'operate'] as const;
@@ -27,6 +28,8 @@ interface Rights {
   names: Names | undefined;
   /** For each scope its names, undefined for all names. Only where scopes differ in their names. */
   namesByScope?: ReadonlyMap<Scope, Names | undefined> | undefined;
+  /** The names of other accounts that it may read; undefined without any. */
+  shared?: SharedNames | undefined;
 }
 
 /** A job of a CI, by the claims of its identity token. */

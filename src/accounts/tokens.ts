@@ -344,17 +344,19 @@ export class Tokens implements Verifier {
    * What a token may do: what it was made for, and what grants give it. A personal one may do of what it was made for what its
    * person may do now.
    */
-  async #rightsOf(row: PrincipalRow): Promise<Pick<TokenPrincipal, 'scopes' | 'names' | 'namesByScope'>> {
+  async #rightsOf(row: PrincipalRow): Promise<Pick<TokenPrincipal, 'scopes' | 'names' | 'namesByScope' | 'shared'>> {
     const own: Right = { scopes: row.scopes.split(',') as Scope[], patterns: patternsOfRow(row) };
     const { account_id: id, account_name: name, grants_version: version } = row;
+    const grants = await this.#rights?.grants.of(id, version);
+    const shared = grants?.shared;
     if (row.owner_id !== null) {
       const { people } = this.#rights!;
       const present = await people.rightsIn(JSON.parse(row.person!) as Person, { id, name, version });
-      return combined(present, { scopes: own.scopes, names: own.patterns ? new Names(own.patterns) : undefined });
+      const limit = { scopes: own.scopes, names: own.patterns ? new Names(own.patterns) : undefined };
+      return { ...combined(present, limit), shared };
     }
-    const grants = await this.#rights?.grants.of(id, version);
     const given = grants?.to({ kind: 'token', issuer: null, id: row.id }) ?? [];
-    return combined([own, ...given.map(({ verbs, patterns }) => ({ scopes: verbs, patterns }))]);
+    return { ...combined([own, ...given.map(({ verbs, patterns }) => ({ scopes: verbs, patterns }))]), shared };
   }
 
   /** Writes the times of last use to the database. Called every few seconds and when the server closes. */

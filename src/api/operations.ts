@@ -143,7 +143,7 @@ export function allowOperation(
   { subject, action, allNames, lasting }: Operation,
   principal: Principal,
   params: Readonly<Record<string, string>>,
-): number {
+): number | Promise<number> {
   allow(principal, action);
   if (allNames !== undefined && forAction(principal, action).names) throw new DomainError('NameDenied', allNames);
   if (lasting) allowLasting(principal, action);
@@ -151,7 +151,7 @@ export function allowOperation(
   const name = params[subject.param]!;
   const key = subject.keyOf?.(name) ?? name;
   allow(principal, action, subject.kind, key);
-  return ownerOf(principal, subject.kind, key);
+  return ownerOf(principal, subject.kind, key, action);
 }
 
 /** Calls operations in this process, with the checks of a request to `/v1`. */
@@ -219,7 +219,7 @@ export class Api {
     const { request, response } = receiving;
     const { cost, receives } = operation;
     const { stores } = receives;
-    const owner = allowOperation(operation, principal, params);
+    const owner = await allowOperation(operation, principal, params);
     requireForm(request);
     if (stores) await admit(this.#quota, request, response, principal);
     if (stores || cost) await limitCost(response, cost, stores);
@@ -233,7 +233,7 @@ export class Api {
     principal: Principal,
     { params, query, body }: Required<Arguments>,
   ): Promise<unknown> {
-    const owner = allowOperation(operation, principal, params);
+    const owner = await allowOperation(operation, principal, params);
     if (operation.receives) throw new Error(`the operation ${operation.id} receives a form`);
     return operation.run({
       principal: forAction(principal, operation.action),

@@ -68,9 +68,9 @@ export function createApi(parts: ApiParts): Router {
       return visitor ?? authenticator.principalOf(message);
     },
     find: ({ operation }) => operation,
-    open: ({ response, principal, target: { definition, request } }) => {
+    open: async ({ response, principal, target: { definition, request } }) => {
       const params = paramsOf(request);
-      const owner = allowOperation(definition, principal, params);
+      const owner = await allowOperation(definition, principal, params);
       return { request, response, principal, owner, params };
     },
     statusOf,

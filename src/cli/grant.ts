@@ -56,7 +56,7 @@ export function addGrant(program: Command, environment: Environment, terminal: T
     grant.command('accept <id>').description('accept a grant of another account'),
     environment,
     async (account, { core }, _options, id) => {
-      await core.grants.accept(account, id!, () => Promise.resolve());
+      await core.grants.accept(account, id!);
     },
   );
   forAccount(

@@ -3,6 +3,7 @@ import { DomainError } from '../runtime/errors.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import { Router } from 'express';
 import { noAccount } from '../accounts/principal.ts';
+import type { NameSet } from '../accounts/names.ts';
 import type { Core } from '../server/core.ts';
 import type { RepeatedWork } from '../jobs/repeated-work.ts';
 import type { Work } from '../jobs/jobs.ts';
@@ -209,6 +210,16 @@ export class PackageFeed implements OpenProtocol {
 
   get deleted() {
     return deletedVersions(this.#context);
+  }
+
+  get names() {
+    return {
+      kind: this.kind,
+      hostedAs: async (accountId: number, id: string) =>
+        (await this.source.revisionOf(accountId, id)) === undefined ? undefined : packageKey(id),
+      mirroredAmong: async (accountId: number, only: NameSet, limit: number) =>
+        (await this.#mirrored.list(accountId, limit, undefined, only)).map(({ id }) => id),
+    };
   }
 
   get stored() {

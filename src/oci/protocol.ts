@@ -31,6 +31,7 @@ import { ImageSource } from './catalog/image-source.ts';
 import { HostedImages } from './catalog/hosted-images.ts';
 import { Images } from './catalog/images.ts';
 import { containerOperations } from './operations/management.ts';
+import { imageNames } from './catalog/image-names.ts';
 import { MirroredImages } from './catalog/mirrored-images.ts';
 import { compareImages, exportImages, importImages } from './import/sources.ts';
 import { imageInputs } from './prefetch/inputs.ts';
@@ -188,6 +189,10 @@ export class ContainerRegistry implements OpenProtocol {
 
   get deleted() {
     return deletedImages(this.#core.now);
+  }
+
+  get names() {
+    return imageNames(this.#core.database, this.#mirrors, this.#mirrored);
   }
 
   get stored() {

@@ -29,8 +29,8 @@ interface WantedPromotion {
   toName: string | undefined;
   reason: string;
   requester: string;
-  /** Whether the requester may approve promotions to this name of an account of this name, too. */
-  mayPromoteIn: (account: string, toName: string) => Promise<boolean>;
+  /** Whether the requester may approve promotions to an account of this name, too. */
+  mayPromoteIn: (account: string) => Promise<boolean>;
   /** Throws if the requester may not promote to this name of the own account. */
   permit: (toName: string) => void;
 }

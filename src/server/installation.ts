@@ -65,6 +65,7 @@ export async function openInstallation(
   const core = await openCore(config, surroundings, tables, stack);
   const { database, driver, entries, upstreams, defaultAccount, log, now } = core;
   const opened = protocols.map((each) => each.open(core, stack));
+  core.grants.share(opened.map((each) => each.names));
   const accounts = new Map((await core.accounts.list()).map(({ name, id }) => [name, id]));
   const references = new References([...hosted, mirrorReferences(upstreams, accounts)]);
   const rows = protocols.map((each) => each.rowBytes);

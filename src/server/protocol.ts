@@ -1,4 +1,5 @@
 import type { NameKind } from '../accounts/names.ts';
+import type { AccountNames } from '../accounts/shared-names.ts';
 import type { HostedContents } from '../bundle/hosted-contents.ts';
 import type { Operation } from '../api/framework/operation.ts';
 import type { SearchSource } from '../api/content/search.ts';
@@ -83,6 +84,7 @@ export interface OpenProtocol extends Prefetchable, JobParts, Exposable {
   readonly claims: EmptyClaims;
   /** How its deleted hosted content comes back, if that can be undone. */
   readonly deleted?: DeletedContents;
+  readonly names: AccountNames;
   /** Warnings about its hosted packages, if it has them. */
   readonly notices?: HostedNotices;
   /** Bytes of an account's unfinished uploads. */

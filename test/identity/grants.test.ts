@@ -7,7 +7,9 @@ import { TestFeed } from '../support/feed.ts';
 import { createToken, databaseOf, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { signedIn, startProvider } from '../support/provider.ts';
-import type { TestServer } from '../support/server.ts';
+import { ociManifest, TestRepository } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { sendJson, type Json } from './support.ts';
 
 const day = 86_400_000;
@@ -231,4 +233,85 @@ test('a grant is refused with the field that is wrong, and belongs to one provid
   t.is((await server.fetch(`/v1/grants/${id}`, asStranger)).status, 404);
   t.is((await sendJson(server, 'POST', `/v1/grants/${id}/accept`, {}, stranger)).status, 404);
   t.is((await sendJson(server, 'POST', `/v1/grants/${id}/accept`, {})).status, 404, 'the account that shares');
+});
+
+for (const dialect of dialects) {
+  test(`${dialect}: an account reads the names that another one shares with it, under the same addresses`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const a = await tokenOf(server, ['read', 'write', 'delete', 'admin'], 'a');
+    const b = await tokenOf(server, ['read', 'write', 'delete', 'admin'], 'b');
+    const c = await tokenOf(server, ['read'], 'c');
+    await new TestFeed(server, a).publish({ id: 'Lib.Core' }, { id: 'Lib.Own' }, { id: 'Secret' });
+    await new TestFeed(server, b).publish({ id: 'Lib.Own', version: '7.0.0' });
+    const image = {
+      schemaVersion: 2,
+      mediaType: ociManifest,
+      config: await new TestRepository(server, 'lib/base', a).blob('{}'),
+    };
+    const put = (name: string, token: string) =>
+      server.fetch(`/v2/${name}/manifests/v1`, {
+        method: 'PUT',
+        token,
+        headers: { 'content-type': ociManifest },
+        body: JSON.stringify({ ...image, layers: [] }),
+      });
+    t.is((await put('lib/base', a)).status, 201);
+    const body = { subject: { kind: 'account', id: 'b' }, verbs: ['read'], packages: ['Lib.*'], images: ['lib/*'] };
+    const id = await grant(server, body, a);
+    const paths = [
+      index('Lib.Core'),
+      '/v1/packages/Lib.Core',
+      '/v1/packages/Lib.Core/1.0.0/file',
+      '/v2/lib/base/manifests/v1',
+      '/v2/lib/base/tags/list',
+      '/v1/containers/lib%2Fbase',
+    ];
+    const none = paths.map(() => 404);
+    t.deepEqual(await statuses(server, b, ...paths), none, 'it is not accepted');
+    const accepted = await sendJson(server, 'POST', `/v1/grants/${id}/accept`, {}, b);
+    t.is(accepted.status, 200);
+    t.like(await accepted.json(), { account: 'a', state: 'active', created_by: null });
+    t.deepEqual(
+      await statuses(server, b, ...paths),
+      paths.map(() => 200),
+    );
+    t.deepEqual(await statuses(server, b, index('Secret'), '/v1/packages/Secret'), [404, 404]);
+    t.deepEqual(await statuses(server, c, ...paths), none);
+    const own = (await (await server.fetch(index('Lib.Own'), { token: b })).json()) as { versions: string[] };
+    t.deepEqual(own.versions, ['7.0.0'], 'an own name wins');
+    const remove = await server.fetch('/v1/packages/Lib.Core/1.0.0', { method: 'DELETE', token: b });
+    t.is(remove.status, 404, 'it only reads');
+    const limited = (await createToken(server, ['read'], 'b', { packages: ['Other'] })).value;
+    t.deepEqual(await statuses(server, limited, index('Lib.Core')), [403]);
+
+    const onward = { ...body, subject: { kind: 'account', id: 'c' } };
+    const next = await grant(server, onward, b);
+    const forC = await tokenOf(server, ['admin'], 'c');
+    t.is((await sendJson(server, 'POST', `/v1/grants/${next}/accept`, {}, forC)).status, 200);
+    t.deepEqual(await statuses(server, c, index('Lib.Core'), index('Lib.Own')), [404, 200], 'no sharing onward');
+    const back = await grant(server, { ...body, subject: { kind: 'account', id: 'a' } }, b);
+    t.is((await sendJson(server, 'POST', `/v1/grants/${back}/accept`, {}, a)).status, 200, 'a loop');
+    t.deepEqual(await statuses(server, a, index('Lib.Core'), index('Lib.Unknown')), [200, 404]);
+
+    const { digest } = image.config;
+    const asksPush = await server.fetch(`/v2/lib/base/blobs/${digest}`, { method: 'HEAD', token: b });
+    t.is(asksPush.status, 404, 'a push sends its blobs');
+    await new TestRepository(server, 'lib/base', b).blob('{}');
+    t.is((await put('lib/base', b)).status, 201);
+    t.is((await server.fetch(`/v1/grants/${id}`, { method: 'DELETE', token: b })).status, 204, 'the receiver ends it');
+    t.deepEqual(await statuses(server, b, index('Lib.Core'), '/v2/lib/base/tags/list'), [404, 200]);
+  });
+}
+
+test('a grant that matches names from upstreams is not accepted, and names them', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  upstream.image('app', 'v1');
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
+  t.is((await server.fetch('/v2/up.test/app/manifests/v1')).status, 200);
+  const a = await tokenOf(server, ['admin'], 'a');
+  const subject = { kind: 'account', id: 'default' };
+  const id = await grant(server, { subject, verbs: ['read'], images: ['up.test/*'] }, a);
+  const refused = await sendJson(server, 'POST', `/v1/grants/${id}/accept`, {});
+  t.is(refused.status, 400);
+  t.regex(await refused.text(), /names from upstreams that match: up\.test\/app/);
 });

@@ -75,6 +75,11 @@ class Notes implements OpenProtocol {
   readonly operations = [];
   readonly searches = [];
   readonly jobs = [];
+  readonly names = {
+    kind: this.kind,
+    hostedAs: () => Promise.resolve(undefined),
+    mirroredAmong: () => Promise.resolve([]),
+  };
   readonly claims = { contents: 'notes', list: async () => [], release: async () => undefined };
   readonly privateNames;
   readonly upstreams = {
@@ -114,12 +119,12 @@ class Notes implements OpenProtocol {
         if (!found) throw new DomainError('Invalid', 'Use GET, PUT or DELETE.');
         return found;
       },
-      open: ({ request, response, principal, operation, target }) => {
+      open: async ({ request, response, principal, operation, target }) => {
         const [, name = '', version = ''] = /^\/notes\/([a-z.]{1,100})\/([a-z0-9.]{1,100})$/.exec(target) ?? [];
         if (name === '') throw new DomainError('NotFound', 'There is nothing at this address.');
         allow(principal, operation.action, this.kind, name);
         contextOf(response).subject = name;
-        return { request, response, accountId: ownerOf(principal, this.kind, name), name, version };
+        return { request, response, accountId: await ownerOf(principal, this.kind, name), name, version };
       },
       statusOf,
       refuse: sendProblem,

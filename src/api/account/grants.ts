@@ -131,8 +131,7 @@ export function grantOperations({ grants, accounts }: GrantParts): Operation[] {
       params: id,
       status: 200,
       answer: grantItem,
-      run: async ({ principal, params }) =>
-        item(principal, await grants.accept(principal.accountId, params['id']!, () => Promise.resolve())),
+      run: async ({ principal, params }) => item(principal, await grants.accept(principal.accountId, params['id']!)),
     }),
     operation({
       method: 'delete',

@@ -139,7 +139,8 @@ export function promotionOperations({ promotions, people, accountName }: Promoti
       answer: promotionItem,
       run: async ({ principal, body }) => {
         const nameKind = kindOfWord(body.kind)!;
-        const permit = (name: string) => allow(principal, 'promote', nameKind, name.toLowerCase());
+        const permit = (name: string, by: Principal = principal) =>
+          allow(by, 'promote', nameKind, name.toLowerCase());
         permit(body.name);
         const { accountId: id, accountName: name } = principal;
         const made = await promotions.request({
@@ -151,8 +152,11 @@ export function promotionOperations({ promotions, people, accountName }: Promoti
           toName: body.to_name,
           reason: body.reason,
           requester: requesterOf(principal),
-          mayPromoteIn: async (account) =>
-            principal.kind === 'person' && (await people.scopesOfId(principal.personId, account)).has('promote'),
+          mayPromoteIn: async (account) => {
+            const there =
+              principal.kind === 'person' ? await people.principalOfId(principal.personId, account) : undefined;
+            return there !== undefined && mayDo(() => permit(body.to_name ?? body.name, there));
+          },
           permit,
         });
         return item(made, principal);

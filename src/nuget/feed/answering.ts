@@ -78,7 +78,7 @@ async function open(
   context.subject = id ?? '';
   context.act = operation.act;
   const addresses = new Addresses(urls.of(request).feed + prefix);
-  const reader = id === undefined ? principal.accountId : readerOf(source, principal, id);
+  const reader = id === undefined ? principal.accountId : readerOf(source, principal, id, operation.action);
   const accountId = typeof reader === 'number' ? reader : await reader;
   if (id !== undefined && isPackageId(id) && operation.action === 'read' && accountId !== noAccount) {
     const asked = { kind: 'package', accountId, name: id };

@@ -145,7 +145,7 @@ export class MirroredImages implements ImageList {
    * `NameDenied` if it may read none of them.
    */
   async historyOwners(principal: Principal, name: string): Promise<(NameOwner | MirroredOwner)[]> {
-    const accountId = ownerOf(principal, 'container', name);
+    const accountId = await ownerOf(principal, 'container', name);
     const only = principal.names?.of('container');
     const mirror = await this.#parts.mirrors.of(accountId);
     const { hosted, place } = mirror.names.locate(name, undefined);

@@ -66,7 +66,7 @@ export class StoredImages {
    * the name under which it is stored, and `Unauthorized` as reads do.
    */
   async locate(principal: Principal, name: string, action: 'read' | 'delete' = 'read'): Promise<StoredRepository> {
-    const accountId = ownerOf(principal, 'container', name);
+    const accountId = await ownerOf(principal, 'container', name, action);
     const { source, database, mirrors, hosted: hostedImages, mirrored } = this.#parts;
     const found: LocatedRepository = await source.locate({ accountId, name, ns: undefined, mayPush: false });
     for (const names of await source.namesOf(found)) allow(principal, action, 'container', names);

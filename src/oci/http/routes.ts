@@ -170,14 +170,16 @@ const nameless: ReadonlySet<string> = new Set(['base', 'catalog', 'discover']);
 /** The repository that is read or, under its hosted name, changed; `NameDenied` if the principal may not use the name. */
 async function repositoryOf(
   { source, takeover }: RegistryParts,
-  { principal, operation, target: { target } }: Allowed<Address, RegistryCall>,
+  { request, principal, operation, target: { target } }: Allowed<Address, RegistryCall>,
   ns: string | undefined,
 ): Promise<LocatedRepository> {
   const asked = { accountId: principal.accountId, name: '', ns, mayPush: principal.scopes.has('write') };
   if (target.name === '' && nameless.has(target.kind)) return { ...asked, hosted: undefined, place: undefined };
   asked.name = parseRepositoryName(target.name);
-  asked.accountId = ownerOf(principal, 'container', asked.name);
   const { action } = operation;
+  // Before a push, clients ask which blobs they need not send.
+  const isPush = request.method === 'HEAD' && target.kind === 'blob' && asked.mayPush;
+  if (ns === undefined && !isPush) asked.accountId = await ownerOf(principal, 'container', asked.name, action);
   const found = action === 'read' ? await source.locate(asked) : await source.hosted(asked);
   const allowed = async (repository: LocatedRepository) => {
     const names = source.namesOf(repository);
