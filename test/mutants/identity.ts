@@ -113,6 +113,6 @@ export const identity = [
   ...mutantsOf(
     'src/accounts/people.ts',
     ['test/console/person-sign-in.test.ts'],
-    [['a session of another provider continues', 'if (issuer !== this.#issuer) return grants;', '']],
+    [['a session of another provider continues', 'if (issuer !== this.#issuer) return ruled;', '']],
   ),
 ];
