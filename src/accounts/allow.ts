@@ -63,6 +63,11 @@ export function allow(principal: Principal, action: Action, kind?: NameKind, nam
   throw new DomainError('NameDenied', message, { detail: { kind, ...(which !== undefined && { name: which }) } });
 }
 
+/** Whether `allow` lets `principal` do what `scope` permits with `name`. */
+export function isAllowed(principal: Principal, scope: Scope, kind: NameKind, name: string): boolean {
+  return principal.scopes.has(scope) && (namesFor(principal, scope)?.of(kind)?.includes(name) ?? true);
+}
+
 /** `Unauthorized`, for a request without a credential that needs one. */
 export function credentialMissing(reason = ''): DomainError {
   const advice = 'Authenticate with an API token, as Bearer or as Basic with user name "api".';

@@ -132,7 +132,7 @@ export class People {
   async principalOfId(personId: string, accountName: string): Promise<PersonPrincipal | undefined> {
     const row = await this.#database.get<{ person: string }>('SELECT person FROM people WHERE id = ?', [personId]);
     const account = row && (await this.#accounts.named(accountName));
-    return account && this.principalOf(JSON.parse(row!.person) as Person, account.id);
+    return account && this.principalOf(JSON.parse(row.person), account.id);
   }
 
   /** The first existing account that a rule or a grant gives to the person; undefined without one. */

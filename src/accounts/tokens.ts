@@ -7,27 +7,12 @@ import type { Rank, Ranked } from '../runtime/ranked.ts';
 import type { Details } from '../events/event.ts';
 import { recordFrom } from '../events/record.ts';
 import type { Grants } from './grants.ts';
-import { Names, parsePatterns, type Patterns } from './names.ts';
+import { parsePatterns, type Patterns } from './names.ts';
 import type { People, Person } from './people.ts';
-import {
-  parseScopes,
-  scopes as allScopes,
-  type CiJob,
-  type Scope,
-  type TokenPrincipal,
-  type Verifier,
-} from './principal.ts';
-import { combined, type Right } from './rights.ts';
-import { patternsOfRow, tokenOfRow, type Token, type TokenRow } from './token-rows.ts';
+import { parseScopes, scopes as allScopes, type CiJob, type TokenPrincipal, type Verifier } from './principal.ts';
+import { rightsOfToken, type PrincipalRow } from './token-rights.ts';
+import { tokenOfRow, type Token, type TokenRow } from './token-rows.ts';
 import { hashToken, newTokenValue, prefixLength, prefixOf } from './token-value.ts';
-
-/** With what `people` says about its person; null for other tokens. */
-type PrincipalRow = TokenRow & {
-  account_name: string;
-  grants_version: number;
-  person: string | null;
-  signed_in_at: number | null;
-};
 
 const principalRows = `SELECT tokens.*, accounts.name AS account_name, accounts.grants_version, people.person,
   people.signed_in_at FROM tokens JOIN accounts ON accounts.id = tokens.account_id LEFT JOIN people ON people.id = tokens.owner_id`;
@@ -331,32 +316,13 @@ export class Tokens implements Verifier {
         job: row.job === null ? null : (JSON.parse(row.job) as CiJob),
         expiresAt: row.expires_at,
         isShortLived: row.expires_at !== null && row.expires_at - row.created_at <= shortLife,
-        ...(await this.#rightsOf(row)),
+        ...(await rightsOfToken(row, this.#rights)),
       };
       this.#principals.set(row, principal);
     }
     if (principal.scopes.size === 0) return undefined;
     this.#used.set(row.id, now);
     return principal;
-  }
-
-  /**
-   * What a token may do: what it was made for, and what grants give it. A personal one may do of what it was made for what its
-   * person may do now.
-   */
-  async #rightsOf(row: PrincipalRow): Promise<Pick<TokenPrincipal, 'scopes' | 'names' | 'namesByScope' | 'shared'>> {
-    const own: Right = { scopes: row.scopes.split(',') as Scope[], patterns: patternsOfRow(row) };
-    const { account_id: id, account_name: name, grants_version: version } = row;
-    const grants = await this.#rights?.grants.of(id, version);
-    const shared = grants?.shared;
-    if (row.owner_id !== null) {
-      const { people } = this.#rights!;
-      const present = await people.rightsIn(JSON.parse(row.person!) as Person, { id, name, version });
-      const limit = { scopes: own.scopes, names: own.patterns ? new Names(own.patterns) : undefined };
-      return { ...combined(present, limit), shared };
-    }
-    const given = grants?.to({ kind: 'token', issuer: null, id: row.id }) ?? [];
-    return { ...combined([own, ...given.map(({ verbs, patterns }) => ({ scopes: verbs, patterns }))]), shared };
   }
 
   /** Writes the times of last use to the database. Called every few seconds and when the server closes. */

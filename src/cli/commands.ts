@@ -1,26 +1,5 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
-import { addAccount } from './account.ts';
-import { addAdopt } from './adopt.ts';
-import { addBackup } from './backup.ts';
-import { addCert } from './cert.ts';
-import { addAudit } from './audit.ts';
-import { addBundle } from './bundle.ts';
-import { addClaim } from './claim.ts';
-import { addClient } from './client.ts';
-import { addAdvisory, addDeprecate } from './deprecate.ts';
-import { addDoctor } from './doctor.ts';
-import type { Terminal } from './with-installation.ts';
-import { addExplain } from './explain.ts';
-import { addExport } from './export.ts';
-import { addGrant } from './grant.ts';
-import { addHealth } from './health.ts';
-import { addImport } from './import.ts';
-import { addInstances } from './instances.ts';
-import { addJobs } from './jobs.ts';
-import { lineOfOwner } from './other-user.ts';
-import { addPolicy } from './policy.ts';
-import { addPrefetch } from './prefetch.ts';
 import { runProgram } from './program.ts';
 import type { Terminal } from './with-installation.ts';
 
@@ -31,6 +10,7 @@ const files: readonly [commands: string, load: () => Promise<Add>][] = [
   ['serve', async () => (await import('./serve.ts')).addServe],
   ['account', async () => (await import('./account.ts')).addAccount],
   ['token', async () => (await import('./token.ts')).addToken],
+  ['grant', async () => (await import('./grant.ts')).addGrant],
   ['publisher', async () => (await import('./publisher.ts')).addPublisher],
   ['claim', async () => (await import('./claim.ts')).addClaim],
   ['deprecate', async () => (await import('./deprecate.ts')).addDeprecate],
@@ -70,40 +50,6 @@ export async function run(words: readonly string[], environment: Environment, ou
     const { OtherOwner } = await import('../server/command-place.ts');
     const { lineOfOwner } = await import('./other-user.ts');
     return error instanceof OtherOwner ? ` Type: ${lineOfOwner(error.owner, words, environment, outside)}` : '';
-export function run(words: readonly string[], environment: Environment, outside: Terminal): Promise<number> {
-  const advise = (error: unknown) =>
-    error instanceof OtherOwner ? ` Type: ${lineOfOwner(error.owner, words, environment, outside)}` : '';
-  const add = (program: Command, terminal: Terminal) => {
-    // Its log escapes what it contains.
-    addServe(program, environment, outside);
-    addAccount(program, environment, terminal);
-    addToken(program, environment, terminal);
-    addPublisher(program, environment, terminal);
-    addGrant(program, environment, terminal);
-    addClaim(program, environment, terminal);
-    addDeprecate(program, environment, terminal);
-    addAdvisory(program, environment, terminal);
-    addUsage(program, environment, terminal);
-    addAudit(program, environment, terminal);
-    addWebhook(program, environment, terminal);
-    addAdopt(program, environment, terminal);
-    addBackup(program, environment, terminal);
-    addStorage(program, environment, terminal);
-    addDoctor(program, environment, terminal);
-    addCert(program, environment, terminal);
-    addPrefetch(program, environment, terminal);
-    addBundle(program, environment, terminal);
-    addImport(program, environment, terminal);
-    addExport(program, environment, terminal);
-    addClient(program, environment, terminal);
-    addTakeover(program, environment, terminal);
-    addWanted(program, environment, terminal);
-    addPolicy(program, environment, terminal);
-    addWaiver(program, environment, terminal);
-    addExplain(program, environment, terminal);
-    addJobs(program, environment, terminal);
-    addInstances(program, environment, terminal);
-    addHealth(program, environment, terminal);
   };
   return runProgram(
     words,

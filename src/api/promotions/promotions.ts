@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { allow } from '../../accounts/allow.ts';
+import { allow, isAllowed } from '../../accounts/allow.ts';
 import type { People } from '../../accounts/people.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import { requesterOf } from '../../accounts/requester.ts';
@@ -139,8 +139,7 @@ export function promotionOperations({ promotions, people, accountName }: Promoti
       answer: promotionItem,
       run: async ({ principal, body }) => {
         const nameKind = kindOfWord(body.kind)!;
-        const permit = (name: string, by: Principal = principal) =>
-          allow(by, 'promote', nameKind, name.toLowerCase());
+        const permit = (name: string) => allow(principal, 'promote', nameKind, name.toLowerCase());
         permit(body.name);
         const { accountId: id, accountName: name } = principal;
         const made = await promotions.request({
@@ -155,7 +154,9 @@ export function promotionOperations({ promotions, people, accountName }: Promoti
           mayPromoteIn: async (account) => {
             const there =
               principal.kind === 'person' ? await people.principalOfId(principal.personId, account) : undefined;
-            return there !== undefined && mayDo(() => permit(body.to_name ?? body.name, there));
+            return (
+              there !== undefined && isAllowed(there, 'promote', nameKind, (body.to_name ?? body.name).toLowerCase())
+            );
           },
           permit,
         });
