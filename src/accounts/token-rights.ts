@@ -20,13 +20,16 @@ export type PrincipalRow = TokenRow & {
 export async function rightsOfToken(
   row: PrincipalRow,
   given: { people: People; grants: Grants } | undefined,
-): Promise<Pick<TokenPrincipal, 'scopes' | 'names' | 'namesByScope'>> {
+): Promise<Pick<TokenPrincipal, 'scopes' | 'names' | 'namesByScope' | 'shared'>> {
   const own: Right = { scopes: row.scopes.split(',') as Scope[], patterns: patternsOfRow(row) };
   const { account_id: id, account_name: name, grants_version: version } = row;
+  const grants = await given?.grants.of(id, version);
+  const shared = grants?.shared;
   if (row.owner_id !== null) {
     const present = await given!.people.rightsIn(JSON.parse(row.person!) as Person, { id, name, version });
-    return combined(present, { scopes: own.scopes, names: own.patterns ? new Names(own.patterns) : undefined });
+    const limit = { scopes: own.scopes, names: own.patterns ? new Names(own.patterns) : undefined };
+    return { ...combined(present, limit), shared };
   }
-  const grants = (await given?.grants.of(id, version))?.to({ kind: 'token', issuer: null, id: row.id }) ?? [];
-  return combined([own, ...grants.map(({ verbs, patterns }) => ({ scopes: verbs, patterns }))]);
+  const more = grants?.to({ kind: 'token', issuer: null, id: row.id }) ?? [];
+  return { ...combined([own, ...more.map(({ verbs, patterns }) => ({ scopes: verbs, patterns }))]), shared };
 }
