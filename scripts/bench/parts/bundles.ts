@@ -79,6 +79,13 @@ export async function bundles(bench: Bench): Promise<void> {
     await tar();
     await create('create', `bundles-whole-${round}`);
   }
+  const locked = Array.from({ length: packages / 2 }, (_, at) => [
+    `Bench.first.N${at}`,
+    { type: 'Direct', requested: '[1.0.0, )', resolved: '1.0.0' },
+  ]);
+  const lock = { version: 1, dependencies: { 'net10.0': Object.fromEntries(locked) } };
+  await writeFile(at('packages.lock.json'), JSON.stringify(lock));
+  await run('far', 'verify', 'verify', at('bundles-whole-0'), '--for', at('packages.lock.json'));
   await tar();
   await run('far', 'import', 'import', at('bundles-whole-0'));
   await run('far', 'receipt', 'receipt', '--to', at('bundles-receipt'), '--key', at('far.key'));
@@ -94,6 +101,8 @@ export async function bundles(bench: Bench): Promise<void> {
   note({ title, unit: 's', bar: '≤ 1.43 ×', samples: samplesOf(seconds, 'import', 'tar and sha256') });
   note({ title: 'a hundredth more, time', unit: 's', samples: samplesOf(seconds, 'create a hundredth', 'create') });
   note({ title: 'a hundredth more, time', unit: 's', samples: samplesOf(seconds, 'import a hundredth', 'import') });
+  const ofLock = `a lock file of ${packages / 2} packages`;
+  note({ title: ofLock, unit: 's', bar: '≤ 5', samples: samplesOf(seconds, 'verify') });
   const sizes = [
     { subject: 'a hundredth', values: [more / mebibyte] },
     { subject: 'whole', values: [bytes / mebibyte] },
