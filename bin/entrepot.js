@@ -24,7 +24,7 @@ setFlagsFromString('--external-memory-accounted-in-global-limit');
 // buffers that wait for a collection.
 if (process.argv[2] !== 'serve') {
   setFlagsFromString('--semi-space-growth-factor=1');
-  setFlagsFromString('--heap-growing-percent=20');
+  setFlagsFromString('--heap-growing-percent=10');
 }
 cacheCompiledCode(process.getuid?.());
 const source = new URL('../src/main.ts', import.meta.url);
