@@ -370,11 +370,9 @@ test('the owner of a name is asked for, and not taken from the principal', (t) =
     'nuget/operations/finding-operations.ts': 1,
     'nuget/operations/management.ts': 3,
     'nuget/operations/search-sources.ts': 1,
-    'oci/http/content-routes.ts': 1,
     'oci/http/routes.ts': 1,
     'oci/operations/detail-operations.ts': 1,
     'oci/operations/management.ts': 1,
-    'oci/operations/search-sources.ts': 1,
   };
   const found = sources
     .filter(({ folder }) => ['nuget', 'oci'].includes(folder))

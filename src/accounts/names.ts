@@ -135,6 +135,14 @@ export class Names {
 
 const none = new NameSet([]);
 
+/** The patterns of all lists together, by the plural of their kind. */
+export function mergedPatterns(lists: readonly (Patterns | null)[]): Patterns {
+  const merged: Record<string, string[]> = {};
+  for (const each of lists)
+    for (const [plural, some = []] of Object.entries(each ?? {})) (merged[plural] ??= []).push(...some);
+  return merged;
+}
+
 /** Checks the patterns of a token; null for a token without limits. Throws `Invalid`. */
 export function parsePatterns(given: Patterns | null | undefined): Patterns | null {
   if (!given) return null;

@@ -1,4 +1,4 @@
-import { Names, type Patterns } from './names.ts';
+import { mergedPatterns, Names, type Patterns } from './names.ts';
 import type { Principal, Scope } from './principal.ts';
 
 /** What somebody may do with the names that match the patterns; with all names if they are null. */
@@ -25,20 +25,17 @@ export function combined(rights: readonly Right[], limit?: Limit): Combined {
   const namesOf = (some: readonly Right[]): Names | undefined => {
     const isLimited = some.every(({ patterns }) => patterns !== null);
     const key = isLimited ? some.map((each) => numbers.get(each)).join() : 'all';
-    if (!made.has(key)) made.set(key, isLimited ? new Names(merged(some), limit?.names) : limit?.names);
+    if (!made.has(key))
+      made.set(
+        key,
+        isLimited ? new Names(mergedPatterns(some.map(({ patterns }) => patterns)), limit?.names) : limit?.names,
+      );
     return made.get(key);
   };
   const namesByScope = new Map([...byScope].map(([scope, some]) => [scope, namesOf(some)]));
   const scopes = new Set(namesByScope.keys());
   if (made.size < 2) return { scopes, names: [...made.values()][0] };
   return { scopes, names: scopes.has('read') ? namesByScope.get('read') : new Names({}), namesByScope };
-}
-
-function merged(rights: readonly Right[]): Patterns {
-  const lists = new Map<string, string[]>();
-  for (const { patterns } of rights)
-    for (const [plural, some = []] of Object.entries(patterns ?? {})) listIn(lists, plural).push(...some);
-  return Object.fromEntries(lists);
 }
 
 function listIn<Key, Value>(lists: Map<Key, Value[]>, key: Key): Value[] {

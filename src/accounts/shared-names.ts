@@ -1,5 +1,5 @@
 import type { Grant } from './grant-rows.ts';
-import { Names, type NameKind, type NameSet, type Patterns } from './names.ts';
+import { mergedPatterns, Names, type NameKind, type NameSet, type Patterns } from './names.ts';
 
 /** The names of one kind in an account: those that it hosts, and those that it reads from upstreams. */
 export interface AccountNames {
@@ -10,17 +10,38 @@ export interface AccountNames {
   mirroredAmong(accountId: number, only: NameSet, limit: number): Promise<string[]>;
 }
 
+/** Names of an account in a list. */
+export interface AccountList {
+  accountId: number;
+  /** Undefined for all names. */
+  only: NameSet | undefined;
+  /** The account whose own names are left out; undefined to leave out none. */
+  without?: number | undefined;
+}
+
 /**
  * The names of others that an account reads, because it accepted their grants. Nobody reads on from there: each shares only what
  * it hosts itself.
  */
 export class SharedNames {
-  readonly #shares: readonly { accountId: number; names: Names }[];
+  readonly #shares: readonly { accountId: number; patterns: Patterns; names: Names }[];
   readonly #kinds: ReadonlyMap<NameKind, AccountNames>;
 
   constructor(grants: readonly Grant[], kinds: ReadonlyMap<NameKind, AccountNames>) {
-    this.#shares = grants.map(({ accountId, patterns }) => ({ accountId, names: new Names(patterns as Patterns) }));
+    this.#shares = [...Map.groupBy(grants, ({ accountId }) => accountId)].map(([accountId, given]) => {
+      const patterns = mergedPatterns(given.map((each) => each.patterns));
+      return { accountId, patterns, names: new Names(patterns) };
+    });
     this.#kinds = kinds;
+  }
+
+  /** The shared names of a kind by account, of those that `within` has, without those that `own` has itself. */
+  lists(own: number, kind: NameKind, within: Names | undefined): AccountList[] {
+    const lists = this.#shares.map(({ accountId, patterns, names }) => {
+      const only = (within ? new Names(patterns, within) : names).of(kind);
+      return { accountId, only, without: own };
+    });
+    return lists.filter(({ only }) => !only.isEmpty);
   }
 
   /**

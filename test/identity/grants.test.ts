@@ -279,6 +279,27 @@ for (const dialect of dialects) {
     t.deepEqual(await statuses(server, c, ...paths), none);
     const own = (await (await server.fetch(index('Lib.Own'), { token: b })).json()) as { versions: string[] };
     t.deepEqual(own.versions, ['7.0.0'], 'an own name wins');
+    const both = ['Lib.Core 1.0.0', 'Lib.Own 7.0.0'];
+    t.deepEqual(await lists(server, b), {
+      search: ['Lib.Own 7.0.0', 'Lib.Core 1.0.0', 2],
+      ids: ['Lib.Own', 'Lib.Core', 2],
+      versions: ['1.0.0'],
+      catalog: ['lib/base'],
+      packages: both,
+      bySize: [...both, 2],
+      containers: ['lib/base'],
+      imagesBySize: ['lib/base', 1],
+      found: ['Lib.Core', 'Lib.Own', 'lib/base'],
+    });
+    const page = await readList(server, '/v3/search?q=lib&skip=1&take=1', b);
+    t.is(page.data[0].id, 'Lib.Core', 'the second page goes on in the shared names');
+    const first = await readList(server, '/v1/packages?limit=1', b);
+    const second = await readList(server, `/v1/packages?limit=1&cursor=${first.next_cursor}`, b);
+    t.deepEqual([first.items[0].id, second.items[0].id, second.next_cursor], ['Lib.Core', 'Lib.Own', null]);
+    const some = (await createToken(server, ['read'], 'b', { packages: ['*.Core'] })).value;
+    t.like(await lists(server, some), { search: ['Lib.Core 1.0.0', 1], catalog: [], packages: ['Lib.Core 1.0.0'] });
+    t.like(await lists(server, c), { search: [0], ids: [0], versions: [], catalog: [], packages: [], found: [] });
+    t.like(await lists(server, a), { packages: ['Lib.Core 1.0.0', 'Lib.Own 1.0.0', 'Secret 1.0.0'] });
     const remove = await server.fetch('/v1/packages/Lib.Core/1.0.0', { method: 'DELETE', token: b });
     t.is(remove.status, 404, 'it only reads');
     const limited = (await createToken(server, ['read'], 'b', { packages: ['Other'] })).value;
@@ -301,6 +322,36 @@ for (const dialect of dialects) {
     t.is((await server.fetch(`/v1/grants/${id}`, { method: 'DELETE', token: b })).status, 204, 'the receiver ends it');
     t.deepEqual(await statuses(server, b, index('Lib.Core'), '/v2/lib/base/tags/list'), [404, 200]);
   });
+}
+
+// oxlint-disable-next-line typescript/no-explicit-any
+async function readList(server: TestServer, path: string, token: string): Promise<any> {
+  const response = await server.fetch(path, { token });
+  return response.status === 404 ? { data: [], items: [] } : response.json();
+}
+
+const packageOf = ({ id, latest_version: version }: Record<string, string>) => `${id} ${version}`;
+
+const nameOf = ({ name }: { name: string }) => name;
+
+/** What each list and search shows. */
+async function lists(server: TestServer, token: string) {
+  const read = (path: string) => readList(server, path, token);
+  const search = await read('/v3/search?q=lib');
+  const ids = await read('/v3/autocomplete?q=lib');
+  const bySize = await read('/v1/packages?sort=size&total=1&q=lib');
+  const imagesBySize = await read('/v1/containers?sort=size&total=1');
+  return {
+    search: [...search.data.map(({ id, version }: Record<string, string>) => `${id} ${version}`), search.totalHits],
+    ids: [...ids.data, ids.totalHits],
+    versions: (await read('/v3/autocomplete?id=Lib.Core')).data,
+    catalog: (await read('/v2/_catalog')).repositories,
+    packages: (await read('/v1/packages')).items.map(packageOf),
+    bySize: [...bySize.items.map(packageOf).toSorted(), bySize.total.count],
+    containers: (await read('/v1/containers')).items.map(nameOf),
+    imagesBySize: [...imagesBySize.items.map(nameOf), imagesBySize.total.count],
+    found: (await read('/v1/search?q=lib')).items.map(nameOf).toSorted(),
+  };
 }
 
 test('a grant that matches names from upstreams is not accepted, and names them', async (t) => {

@@ -1,3 +1,4 @@
+import { byBytes } from '../../runtime/sorted.ts';
 import type { Database, Transaction, Value } from '../../database/database.ts';
 import type { EntryKey } from './entries.ts';
 
@@ -107,11 +108,6 @@ function beyond(keys: readonly string[]): string {
 
 function beyondValues([first, ...rest]: readonly string[]): string[] {
   return rest.length === 0 ? [first!] : [first!, first!, ...beyondValues(rest)];
-}
-
-/** Compares two texts by bytes, as the databases sort. */
-export function byBytes(a: string, b: string): number {
-  return Buffer.compare(Buffer.from(a), Buffer.from(b));
 }
 
 /** Writes the words of an entry's name, if they are not written yet. */

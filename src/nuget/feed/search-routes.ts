@@ -1,4 +1,5 @@
 import type { Router } from 'express';
+import { listsOf, ownerOf } from '../../accounts/owner.ts';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import { sendLongJson } from '../../http/json-pieces.ts';
 import { splitTarget } from '../../http/target.ts';
@@ -10,7 +11,6 @@ import { changing } from './documents.ts';
 import type { Answering, FeedCall, FeedParts } from './call.ts';
 import { parseQuery } from '../search/search-query.ts';
 import { limitHits } from '../format/search-hit.ts';
-import type { SearchOptions } from '../search/search.ts';
 import { searchResult } from './search-result.ts';
 
 const defaultTake = 20;
@@ -24,10 +24,14 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   // https://learn.microsoft.com/nuget/api/search-query-service-resource
   router.get(
     '/search',
-    searching(async ({ request, response, principal, accountId, addresses }) => {
+    searching(async ({ request, response, principal, addresses }) => {
       const parameters = new URLSearchParams(splitTarget(request.url!).query);
       const options = optionsOf(parameters, principal);
-      const { served, value } = await search.find(accountId, searchRequestOf(parameters, false), options);
+      const { served, value } = await search.find(
+        listsOf(principal, 'package'),
+        searchRequestOf(parameters, false),
+        options,
+      );
       const hive = options.semVer2 ? 'registration-gz-semver2' : 'registration';
       const results: object[] = [];
       for await (const hit of withPauses(limitHits(value.data))) results.push(searchResult(addresses, hive, hit));
@@ -38,15 +42,16 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   // https://learn.microsoft.com/nuget/api/search-autocomplete-service-resource
   router.get(
     '/autocomplete',
-    searching(async ({ request, response, principal, accountId }) => {
+    searching(async ({ request, response, principal }) => {
       const parameters = new URLSearchParams(splitTarget(request.url!).query);
       const options = optionsOf(parameters, principal);
       const id = text(parameters, 'id');
       if (id === undefined) {
-        const found = await search.findIds(accountId, searchRequestOf(parameters, true), options);
+        const found = await search.findIds(listsOf(principal, 'package'), searchRequestOf(parameters, true), options);
         return sendLongJson(request, response, found.value, changing(found.served));
       }
-      const found = isPackageId(id) ? await search.versions(accountId, id, options) : undefined;
+      const owner = await ownerOf(principal, 'package', id);
+      const found = isPackageId(id) ? await search.versions(owner, id, options) : undefined;
       const headers = changing(found?.served ?? 'hosted');
       await sendLongJson(request, response, { data: found?.value ?? [] }, headers);
     }),
@@ -75,7 +80,7 @@ function list(parameters: URLSearchParams, name: string): string[] {
     .filter((value) => value.trim() !== '');
 }
 
-function optionsOf(parameters: URLSearchParams, principal: Principal): SearchOptions {
+function optionsOf(parameters: URLSearchParams, principal: Principal) {
   return {
     prerelease: text(parameters, 'prerelease')?.toLowerCase() === 'true',
     semVer2: (text(parameters, 'semVerLevel') ?? '').startsWith('2.'),

@@ -1,4 +1,5 @@
 import type { NameSet } from '../../accounts/names.ts';
+import type { AccountList } from '../../accounts/shared-names.ts';
 import { placeholders, type Database, type Value } from '../../database/database.ts';
 import { rankedRows } from '../../database/ranked-rows.ts';
 import { type Rank, type Ranked } from '../../runtime/ranked.ts';
@@ -90,18 +91,24 @@ export const packageOrders = {
   used: { column: 'last_downloaded_at', counted: 'usedAt' },
 } as const;
 
-/** Packages whose ID contains `text`, which is in lower case; with `only`, those that it allows. */
-interface PackageFilter {
+/** Packages whose ID contains `text`, which is in lower case. */
+interface PackageFilter extends Omit<AccountList, 'accountId'> {
   text: string;
-  only: NameSet | undefined;
 }
 
-function filtered(accountId: number, { text, only }: PackageFilter): { sql: string; values: Value[] } {
+const ofOther = 'SELECT 1 FROM packages o WHERE o.account_id = ? AND o.package_key = p.package_key';
+
+function filtered(accountId: number, { text, only, without }: PackageFilter): { sql: string; values: Value[] } {
   const among = only?.where('p.package_key');
   return {
     sql: `p.account_id = ? AND p.size_bytes > 0 ${text === '' ? '' : 'AND INSTR(p.package_key, ?) > 0'}
-      ${among ? `AND ${among.sql}` : ''}`,
-    values: [accountId, ...(text === '' ? [] : [text]), ...(among?.values ?? [])],
+      ${among ? `AND ${among.sql}` : ''} ${without === undefined ? '' : `AND NOT EXISTS (${ofOther})`}`,
+    values: [
+      accountId,
+      ...(text === '' ? [] : [text]),
+      ...(among?.values ?? []),
+      ...(without === undefined ? [] : [without]),
+    ],
   };
 }
 

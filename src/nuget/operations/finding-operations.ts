@@ -7,7 +7,7 @@ import { operation, type Operation } from '../../api/framework/operation.ts';
 import { pageQuery, readPage } from '../../api/framework/paging.ts';
 import { filterText } from '../../api/framework/sorted.ts';
 import { originFields, timeOrNull } from '../../api/framework/schemas.ts';
-import { byBytes } from '../../mirror/store/words.ts';
+import { byBytes } from '../../runtime/sorted.ts';
 import type { NameUse, TokenUses } from '../../usage/token-uses.ts';
 import { severities } from '../../mirror/policy/severities.ts';
 import type { Finding, Findings } from './findings.ts';

@@ -2,6 +2,7 @@ import { jsonItem } from '../../runtime/json-item.ts';
 import { readerOf } from '../source/reader.ts';
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
+import { listsOf } from '../../accounts/owner.ts';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import { firstRanked, type Rank } from '../../runtime/ranked.ts';
 import { isDomainError } from '../../runtime/errors.ts';
@@ -21,12 +22,19 @@ import {
   type VersionSummary,
 } from '../hosted/summary.ts';
 import { packageKey } from '../hosted/packages.ts';
-import { byBytes } from '../../mirror/store/words.ts';
+import { byBytes } from '../../runtime/sorted.ts';
 import { dailyDownloads } from '../../usage/daily.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage } from '../../api/account/history.ts';
 import { pageQuery, readPage } from '../../api/framework/paging.ts';
-import { dailyQuery, sortedPage, sortedQuery, totalOf, type SortedSource } from '../../api/framework/sorted.ts';
+import {
+  dailyQuery,
+  firstOfEach,
+  sortedPage,
+  sortedQuery,
+  totalOf,
+  type SortedSource,
+} from '../../api/framework/sorted.ts';
 import { packageVersionDetails, packageVersionList } from '../../api/content/content-schemas.ts';
 import { historySchema } from '../../api/framework/history-schema.ts';
 import {
@@ -98,15 +106,16 @@ export function packageOperations(parts: DetailsParts): Operation[] {
           key: z.tuple([z.string()]),
           keyOf: (each: PackageSummary) => [each.key] as [string],
           read: async (limit, after) => {
-            const [hosted, mirroredPage]: PackageSummary[][] = await Promise.all([
-              query.origin !== 'mirrored' && readsHosted(principal)
-                ? listPackages(feed.database, accountId, limit, after?.[0], principal.names?.of('package'))
-                : [],
+            const accounts = query.origin !== 'mirrored' && readsHosted(principal) ? listsOf(principal, 'package') : [];
+            const [mirroredPage, ...hosted]: PackageSummary[][] = await Promise.all([
               query.origin === 'hosted'
                 ? []
                 : mirrored.list(accountId, limit, after?.[0], principal.names?.of('package')),
+              ...accounts.map((each) => listPackages(feed.database, each.accountId, limit, after?.[0], each.only)),
             ]);
-            return [...hosted!, ...mirroredPage!].sort((a, b) => byBytes(a.key, b.key)).slice(0, limit);
+            return [...firstOfEach(hosted.flat(), ({ key }) => key), ...mirroredPage!]
+              .sort((a, b) => byBytes(a.key, b.key))
+              .slice(0, limit);
           },
         });
         return { items: await listed(entries), next_cursor, ...total };
@@ -252,10 +261,12 @@ function sourcesOf(
   const order = { by: sort && packageOrders[sort].counted, text, only };
   const sources: SortedSource<PackageSummary>[] = [];
   if (origin !== 'mirrored' && readsHosted(principal)) {
-    sources.push({
-      ranked: (limit, after) => rankedPackages(database, accountId, { sort, text, only }, limit, after),
-      total: () => totalOfPackages(database, accountId, { text, only }),
-    });
+    for (const { accountId: from, ...those } of listsOf(principal, 'package')) {
+      sources.push({
+        ranked: (limit, after) => rankedPackages(database, from, { sort, text, ...those }, limit, after),
+        total: () => totalOfPackages(database, from, { text, ...those }),
+      });
+    }
   }
   if (origin !== 'hosted') {
     sources.push({

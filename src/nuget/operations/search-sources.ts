@@ -1,3 +1,4 @@
+import { listsOf } from '../../accounts/owner.ts';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import type { FoundHit, SearchSource } from '../../api/content/search.ts';
 import { nameQuery } from '../../mirror/store/words.ts';
@@ -66,12 +67,15 @@ async function findHosted(
   const skip = Math.min(Number.parseInt(after, 10) || 0, maxHits);
   const take = Math.min(limit, maxHits - skip);
   if (take <= 0) return [];
-  const { accountId, names } = principal;
-  const options = { prerelease: true, semVer2: true, skip, take, only: names?.of('package') };
-  const { data } = await search.find(accountId, parseQuery(text), options);
+  const accounts = listsOf(principal, 'package');
+  const { data } = await search.find(accounts, parseQuery(text), { prerelease: true, semVer2: true, skip, take });
   const keys = data.map(({ metadata }) => packageKey(metadata.id));
-  const newest = await newestVersions(database, accountId, keys);
-  const known = findings.known(accountId);
+  const newest = new Map<string, string | null>();
+  for (const { accountId, only } of accounts.toReversed()) {
+    const some = keys.filter((key) => only?.includes(key) ?? true);
+    for (const [key, version] of await newestVersions(database, accountId, some)) newest.set(key, version);
+  }
+  const known = findings.known(principal.accountId);
   return data.map(({ version, metadata: { id, description }, totalDownloads }, index) => ({
     position: String(skip + index + 1),
     name: id,

@@ -1,9 +1,10 @@
-import type { NameSet } from '../../accounts/names.ts';
+import type { AccountList } from '../../accounts/shared-names.ts';
 import { placeholders, type Database, type Value } from '../../database/database.ts';
 import { pause, withPauses } from '../../runtime/event-loop.ts';
 import { storedDeprecation } from '../format/deprecation.ts';
 import { parseMetadata } from '../format/metadata.ts';
-import { views, viewOf } from '../hosted/packages.ts';
+import { claimedAmong } from '../hosted/claims.ts';
+import { packageKey, views, viewOf } from '../hosted/packages.ts';
 import { maxVersions, versionsEach, type SearchHit } from '../format/search-hit.ts';
 import { SearchLists, type Group } from './search-lists.ts';
 import type { SearchQuery } from './search-query.ts';
@@ -14,11 +15,10 @@ export interface SearchOptions {
   semVer2: boolean;
   skip: number;
   take: number;
-  /** The ids that the search may find; all if it is absent. */
-  only?: NameSet | undefined;
-  /** Find only packages of upstreams. */
-  mirroredOnly?: boolean;
 }
+
+/** The accounts whose packages a search finds. Of the others, the ids that the first one claims are left out. */
+export type SearchedAccounts = readonly [AccountList, ...AccountList[]];
 
 export interface SearchResults<T> {
   /** Exact up to a few hundred hits beyond the page; above that, or if a list is too long to check all of it, a lower bound. */
@@ -70,30 +70,59 @@ export class Search {
     this.#lists = new SearchLists(database);
   }
 
-  /** The packages of the account that `query` finds. */
-  async find(accountId: number, query: SearchQuery, options: SearchOptions): Promise<SearchResults<SearchHit>> {
-    const { totalHits, data } = await this.#find(accountId, query, options);
-    return { totalHits, data: data.length === 0 ? [] : await this.#hits(data, options) };
+  /** The packages that `query` finds: those of the first account, then those of the others. */
+  find(accounts: SearchedAccounts, query: SearchQuery, options: SearchOptions): Promise<SearchResults<SearchHit>> {
+    const find = async (list: AccountList, page: SearchOptions) => {
+      const { totalHits, data } = await this.#find(list, query, page);
+      return { totalHits, data: data.length === 0 ? [] : await this.#hits(data, page) };
+    };
+    return this.#inAll(accounts, options, find, ({ metadata }) => metadata.id);
   }
 
   /** Only the ids, in the spelling of the newest versions. */
-  async findIds(accountId: number, query: SearchQuery, options: SearchOptions): Promise<SearchResults<string>> {
-    const { totalHits, data } = await this.#find(accountId, query, options);
-    if (data.length === 0) return { totalHits, data: [] };
-    const ids = data.map(({ id }) => id);
-    const rows = await this.#database.select<{ id: number; package_id: string }>(
-      `SELECT id, package_id FROM packages WHERE id IN (${placeholders(ids)})`,
-      ids,
-    );
-    const names = new Map(rows.map((row) => [row.id, row.package_id]));
-    return { totalHits, data: ids.flatMap((id) => names.get(id) ?? []) };
+  findIds(accounts: SearchedAccounts, query: SearchQuery, options: SearchOptions): Promise<SearchResults<string>> {
+    const find = async (list: AccountList, page: SearchOptions) => {
+      const { totalHits, data } = await this.#find(list, query, page);
+      if (data.length === 0) return { totalHits, data: [] };
+      const ids = data.map(({ id }) => id);
+      const rows = await this.#database.select<{ id: number; package_id: string }>(
+        `SELECT id, package_id FROM packages WHERE id IN (${placeholders(ids)})`,
+        ids,
+      );
+      const names = new Map(rows.map((row) => [row.id, row.package_id]));
+      return { totalHits, data: ids.flatMap((id) => names.get(id) ?? []) };
+    };
+    return this.#inAll(accounts, options, find, (id) => id);
+  }
+
+  async #inAll<T>(
+    [own, ...others]: SearchedAccounts,
+    options: SearchOptions,
+    find: (list: AccountList, options: SearchOptions) => Promise<SearchResults<T>>,
+    idOf: (item: T) => string,
+  ): Promise<SearchResults<T>> {
+    const results = await find(own, options);
+    const seen = new Set(results.data.map((each) => packageKey(idOf(each))));
+    for (const other of others) {
+      const skip = Math.max(0, options.skip - results.totalHits);
+      const { totalHits, data } = await find(other, { ...options, skip, take: options.take - results.data.length });
+      const claimed = await claimedAmong(this.#database, own.accountId, data.map(idOf));
+      results.totalHits += totalHits;
+      for (const each of data) {
+        const key = packageKey(idOf(each));
+        if (claimed.has(key) || seen.has(key)) results.totalHits -= 1;
+        else results.data.push(each);
+        seen.add(key);
+      }
+    }
+    return results;
   }
 
   /** One statement for the page (two with MySQL if it has few hits) and, if a list is longer than the page, one to count. */
   async #find(
-    accountId: number,
+    { accountId, only }: AccountList,
     query: SearchQuery,
-    { prerelease, semVer2, skip, take, only }: SearchOptions,
+    { prerelease, semVer2, skip, take }: SearchOptions,
   ): Promise<SearchResults<Found>> {
     if (only?.isEmpty) return { totalHits: 0, data: [] };
     const groups = await this.#lists.of(accountId, query, views[viewOf(prerelease, semVer2)].bit, only);

@@ -1,11 +1,13 @@
+import type { NameSet } from '../../accounts/names.ts';
 import type { Database } from '../../database/database.ts';
 import { withPauses } from '../../runtime/event-loop.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
+import { claimedAmong } from '../hosted/claims.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { listListed } from '../hosted/versions.ts';
 import type { SearchQuery } from '../search/search-query.ts';
 import type { SearchHit } from '../format/search-hit.ts';
-import { Search, type SearchOptions, type SearchResults } from '../search/search.ts';
+import { Search, type SearchedAccounts, type SearchOptions, type SearchResults } from '../search/search.ts';
 import type { PackageSource, Sourced } from './package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import type { UpstreamResults, UpstreamSearch } from '../upstream/upstream-search.ts';
@@ -20,6 +22,13 @@ export interface SearchRequest {
   query: SearchQuery;
 }
 
+interface MergedOptions extends SearchOptions {
+  /** The ids that the search may find; all if it is absent. */
+  only?: NameSet | undefined;
+  /** Find only packages of upstreams. */
+  mirroredOnly?: boolean;
+}
+
 /** Hits requested from an upstream beyond the page: they replace hits that are hosted here. */
 const spare = 20;
 /** Most hits requested from an upstream. */
@@ -27,7 +36,7 @@ const maxTaken = 1000;
 const nothing: SearchResults<never> = { totalHits: 0, data: [] };
 
 /**
- * Hosted hits first, then hits of the upstreams. Upstream hits with a hosted or reserved id are dropped. A new answer of
+ * Hosted hits first, then hits of the upstreams. Upstream hits with a hosted, shared or reserved id are dropped. A new answer of
  * an upstream makes the whole a miss; without any answer of an upstream it is hosted.
  */
 export class MergedSearch {
@@ -44,35 +53,35 @@ export class MergedSearch {
   }
 
   async find(
-    accountId: number,
+    accounts: SearchedAccounts,
     request: SearchRequest,
-    options: SearchOptions,
+    options: MergedOptions,
   ): Promise<Sourced<SearchResults<SearchHit>>> {
     const [hosted, found] = await Promise.all([
-      options.mirroredOnly ? nothing : this.#search.find(accountId, request.query, options),
-      this.#askUnlessPrivate(accountId, request, options, (upstreams) =>
+      options.mirroredOnly ? nothing : this.#search.find(accounts, request.query, options),
+      this.#askUnlessPrivate(accounts, request, options, (upstreams) =>
         upstreams.query(parametersOf(request, options)),
       ),
     ]);
-    return this.#join(accountId, options, hosted, found, ({ metadata }) => metadata.id);
+    return this.#join(accounts, options, hosted, found, ({ metadata }) => metadata.id);
   }
 
   async findIds(
-    accountId: number,
+    accounts: SearchedAccounts,
     request: SearchRequest,
-    options: SearchOptions,
+    options: MergedOptions,
   ): Promise<Sourced<SearchResults<string>>> {
     const [hosted, found] = await Promise.all([
-      options.mirroredOnly ? nothing : this.#search.findIds(accountId, request.query, options),
-      this.#askUnlessPrivate(accountId, request, options, (upstreams) =>
+      options.mirroredOnly ? nothing : this.#search.findIds(accounts, request.query, options),
+      this.#askUnlessPrivate(accounts, request, options, (upstreams) =>
         upstreams.autocomplete(parametersOf(request, options)),
       ),
     ]);
-    return this.#join(accountId, options, hosted, found, (id) => id);
+    return this.#join(accounts, options, hosted, found, (id) => id);
   }
 
   /** The versions of an id for autocompletion, in order. */
-  async versions(accountId: number, id: string, options: SearchOptions): Promise<Sourced<readonly string[]>> {
+  async versions(accountId: number, id: string, options: MergedOptions): Promise<Sourced<readonly string[]>> {
     if (options.only && !options.only.includes(packageKey(id))) return hostedOnly([]);
     if (options.mirroredOnly && !(await this.#source.isUpstreamOnly(accountId, id))) return hostedOnly([]);
     const hosted = await listListed(this.#database, accountId, id, options.prerelease, options.semVer2);
@@ -90,7 +99,7 @@ export class MergedSearch {
   async #versionsUpstream(
     accountId: number,
     id: string,
-    options: SearchOptions,
+    options: MergedOptions,
   ): Promise<Sourced<readonly string[]> | undefined> {
     const owner = await this.#source.ownerFor(accountId, id);
     if (!owner) return undefined;
@@ -112,39 +121,46 @@ export class MergedSearch {
 
   /** Calls `ask`, unless the search would tell an upstream a private id. */
   async #askUnlessPrivate<T>(
-    accountId: number,
+    accounts: SearchedAccounts,
     { text, packageType = '' }: SearchRequest,
-    { only }: SearchOptions,
+    { only }: MergedOptions,
     ask: (upstreams: UpstreamSearch) => Promise<UpstreamResults<T>[]>,
   ): Promise<UpstreamResults<T>[]> {
-    const { search } = await this.#views.of(accountId);
+    const { search } = await this.#views.of(accounts[0].accountId);
     if (!search.hasUpstreams || only?.isEmpty) return [];
-    return (await this.#source.tellsPrivateId(accountId, `${text} ${packageType}`)) ? [] : ask(search);
+    for (const { accountId } of accounts)
+      if (await this.#source.tellsPrivateId(accountId, `${text} ${packageType}`)) return [];
+    return ask(search);
   }
 
   async #join<T>(
-    accountId: number,
-    { skip, take, only }: SearchOptions,
+    [own, ...others]: SearchedAccounts,
+    { skip, take, only }: MergedOptions,
     hosted: SearchResults<T>,
     found: readonly UpstreamResults<T>[],
     idOf: (item: T) => string,
   ): Promise<Sourced<SearchResults<T>>> {
     const seen = new Set<string>();
-    const others: T[] = [];
+    const fromUpstreams: T[] = [];
     let total = hosted.totalHits;
     for (const { upstream, totalHits, data } of found) {
-      const closed = await this.#source.closedAmong(accountId, data.map(idOf), upstream, { admitted: false });
+      const ids = data.map(idOf);
+      const closed = await this.#source.closedAmong(own.accountId, ids, upstream, { admitted: false });
+      for (const { accountId, only: shared } of others) {
+        const some = ids.filter((id) => shared?.includes(packageKey(id)));
+        for (const key of await claimedAmong(this.#database, accountId, some)) closed.add(key);
+      }
       // With `only`, the upstream's total includes hits that this client may not see.
       total += only ? data.length : totalHits;
       for (const item of data) {
         const key = packageKey(idOf(item));
         if (closed.has(key) || seen.has(key) || !(only?.includes(key) ?? true)) total -= 1;
-        else others.push(item);
+        else fromUpstreams.push(item);
         seen.add(key);
       }
     }
     const start = Math.max(0, skip - hosted.totalHits);
-    const rest = others.slice(start, start + take - hosted.data.length);
+    const rest = fromUpstreams.slice(start, start + take - hosted.data.length);
     const value = { totalHits: Math.max(total, hosted.totalHits), data: [...hosted.data, ...rest] };
     if (found.length === 0) return hostedOnly(value);
     return { served: found.some(({ served }) => served === 'miss') ? 'miss' : 'hit', value };

@@ -362,12 +362,19 @@ type SummaryRow = Omit<RepositorySummary, 'tags' | 'upstream'> & { id: number };
 const summaryColumns = `r.id, r.name, r.size_bytes AS sizeBytes, r.tag_count AS tagCount, r.pull_count AS pullCount,
   r.last_pulled_at AS lastPulledAt`;
 
-function filtered(accountId: number, { text, only }: RepositoryFilter): { sql: string; values: Value[] } {
+const ofOther = 'SELECT 1 FROM repositories o WHERE o.account_id = ? AND o.name = r.name AND o.claimed_at IS NOT NULL';
+
+function filtered(accountId: number, { text, only, without }: RepositoryFilter): { sql: string; values: Value[] } {
   const among = only?.where('r.name');
   return {
     sql: `r.account_id = ? AND ${hasManifest} ${text === '' ? '' : 'AND INSTR(r.name, ?) > 0'}
-      ${among ? `AND ${among.sql}` : ''}`,
-    values: [accountId, ...(text === '' ? [] : [text]), ...(among?.values ?? [])],
+      ${among ? `AND ${among.sql}` : ''} ${without === undefined ? '' : `AND NOT EXISTS (${ofOther})`}`,
+    values: [
+      accountId,
+      ...(text === '' ? [] : [text]),
+      ...(among?.values ?? []),
+      ...(without === undefined ? [] : [without]),
+    ],
   };
 }
 

@@ -1,4 +1,5 @@
 import type { NameSet } from '../../accounts/names.ts';
+import type { AccountList } from '../../accounts/shared-names.ts';
 import type { ListTotal, Rank, Ranked } from '../../runtime/ranked.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import type { Digest } from '../../runtime/digest.ts';
@@ -93,9 +94,8 @@ export const imageOrders = {
 } as const;
 
 /** Repositories whose name contains `text`, which is in lower case; with `only`, those that it allows. */
-export interface RepositoryFilter {
+export interface RepositoryFilter extends Omit<AccountList, 'accountId'> {
   text: string;
-  only: NameSet | undefined;
 }
 
 export interface RepositoryOrder extends RepositoryFilter {

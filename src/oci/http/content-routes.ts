@@ -1,3 +1,5 @@
+import { listsOf } from '../../accounts/owner.ts';
+import { byBytes } from '../../runtime/sorted.ts';
 import { readsHosted } from '../../accounts/principal.ts';
 import { contextOf } from '../../http/request-context.ts';
 import { parseDigest } from '../../runtime/digest.ts';
@@ -133,10 +135,13 @@ export async function listRepositories({ request, response, principal, query, im
   const limit = pageSize(query, maxRepositories);
   const last = query.get('last') ?? '';
   if (last !== '') parseRepositoryName(last);
-  const { accountId, names } = principal;
-  const { items, more } = readsHosted(principal)
-    ? await images.repositories.catalog(accountId, limit, last, names?.of('container'))
-    : { items: [], more: false };
+  const accounts = readsHosted(principal) ? listsOf(principal, 'container') : [];
+  const pages = await Promise.all(
+    accounts.map(({ accountId, only }) => images.repositories.catalog(accountId, limit, last, only)),
+  );
+  const found = [...new Set(pages.flatMap((page) => page.items))].sort(byBytes);
+  const items = found.slice(0, limit);
+  const more = found.length > limit || pages.some((page) => page.more);
   const link = more && limit > 0 ? nextLink('/v2/_catalog', { n: limit, last: items.at(-1) }) : {};
   sendJson(request, response, 200, { repositories: items }, { ...cacheStatus('hosted'), ...link });
 }

@@ -1,5 +1,6 @@
 import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
+import { listsOf } from '../../accounts/owner.ts';
 import { readsHosted } from '../../accounts/principal.ts';
 import type { Database } from '../../database/database.ts';
 import type { Rank } from '../../runtime/ranked.ts';
@@ -9,7 +10,7 @@ import { dailyDownloads } from '../../usage/daily.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage, imageHistoryQuery } from '../../api/account/history.ts';
 import { readPage } from '../../api/framework/paging.ts';
-import { sortedPage, sortedQuery, totalOf } from '../../api/framework/sorted.ts';
+import { firstOfEach, sortedPage, sortedQuery, totalOf } from '../../api/framework/sorted.ts';
 import { historySchema } from '../../api/framework/history-schema.ts';
 import { container, containerList, originFields } from '../../api/framework/schemas.ts';
 
@@ -50,14 +51,21 @@ export function containerOperations(
       run: async ({ principal, query }) => {
         const { accountId, names } = principal;
         const only = names?.of('container');
-        const shown = lists.filter(
-          ({ origin }) => (query.origin ?? origin) === origin && (origin === 'mirrored' || readsHosted(principal)),
-        );
-        const order = { sort: query.sort, text: query.q, only };
-        const sources = shown.map((list) => ({
-          ranked: (limit: number, after: Rank | undefined) => list.ranked(accountId, order, limit, after),
-          total: () => list.total(accountId, order),
-        }));
+        const shown = lists
+          .filter(
+            ({ origin }) => (query.origin ?? origin) === origin && (origin === 'mirrored' || readsHosted(principal)),
+          )
+          .flatMap((list) => {
+            const accounts = list.origin === 'hosted' ? listsOf(principal, 'container') : [{ accountId, only }];
+            return accounts.map((each) => ({ ...each, list }));
+          });
+        const sources = shown.map(({ list, accountId: from, ...those }) => {
+          const order = { sort: query.sort, text: query.q, ...those };
+          return {
+            ranked: (limit: number, after: Rank | undefined) => list.ranked(from, order, limit, after),
+            total: () => list.total(from, order),
+          };
+        });
         const total = await totalOf(query, sources);
         const listed = async (entries: readonly RepositorySummary[]) => {
           const asked = query.daily === '1' ? entries.map((each) => each.name) : [];
@@ -78,10 +86,11 @@ export function containerOperations(
           keyOf: (each: RepositorySummary) => [each.name] as [string],
           read: async (limit, after) => {
             const found: RepositorySummary[] = [];
-            for (const list of shown) {
-              found.push(...(await list.list(accountId, limit, after?.[0] ?? '', only, tags)));
-            }
-            return found.sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
+            for (const { list, accountId: from, only: some } of shown)
+              found.push(...(await list.list(from, limit, after?.[0] ?? '', some, tags)));
+            return firstOfEach(found, ({ name, upstream }) => `${name} ${upstream}`)
+              .sort((a, b) => (a.name < b.name ? -1 : 1))
+              .slice(0, limit);
           },
         });
         return { items: await listed(entries), next_cursor, ...total };

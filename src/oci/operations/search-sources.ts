@@ -1,5 +1,8 @@
+import { listsOf } from '../../accounts/owner.ts';
 import { readsHosted } from '../../accounts/principal.ts';
 import type { SearchSource } from '../../api/content/search.ts';
+import { firstOfEach } from '../../api/framework/sorted.ts';
+import { byBytes } from '../../runtime/sorted.ts';
 import type { ImageList } from '../catalog/repository.ts';
 
 /** What a search in `/v1` finds of images, by name. */
@@ -9,7 +12,14 @@ export function imageSearches(lists: readonly ImageList[]): SearchSource[] {
     origin: list.origin,
     find: async (principal, text, limit, after) => {
       if (list.origin === 'hosted' && !readsHosted(principal)) return [];
-      const found = await list.find(principal.accountId, text, limit, after, principal.names?.of('container'));
+      const [own, ...others] = listsOf(principal, 'container');
+      const accounts = list.origin === 'hosted' ? [own, ...others] : [own];
+      const lists = await Promise.all(
+        accounts.map(({ accountId, only }) => list.find(accountId, text, limit, after, only)),
+      );
+      const found = firstOfEach(lists.flat(), ({ position }) => position)
+        .sort((one, other) => byBytes(one.position, other.position))
+        .slice(0, limit);
       return found.map(({ pulls, ...each }) => ({ ...each, version: null, description: null, download_count: pulls }));
     },
   }));

@@ -70,7 +70,10 @@ async function start(t: ExecutionContext, dialect: Dialect) {
   const search = new Search(recorded);
   const statementsOf = async (q: string, parse: Parameters<typeof parseQuery>[1] = {}, more = {}) => {
     statements.length = 0;
-    const found = await search.findIds(1, parseQuery(q, parse), { ...options, ...more });
+    const found = await search.findIds([{ accountId: 1, only: undefined }], parseQuery(q, parse), {
+      ...options,
+      ...more,
+    });
     return { found, statements: [...statements] };
   };
   return { url, database, statementsOf };
