@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import type { Database } from '../database/database.ts';
+import type { Actor } from '../runtime/caller.ts';
 import type { Accounts } from './accounts.ts';
 import type { Grantee } from './grant-rows.ts';
 import type { Grants } from './grants.ts';
@@ -21,6 +22,36 @@ export interface Person {
   cut?: readonly string[];
   /** The time of that sign-in; milliseconds since 1970. */
   knownAt?: number;
+  /** Where administrators disabled the person: by the name of an account, or `everywhere`. */
+  disabled?: Readonly<Record<string, Disabled>>;
+}
+
+/** What stands for all accounts in `Person.disabled`. */
+export const everywhere = '*';
+
+/** Who disabled a person, when (milliseconds since 1970), and why. */
+export interface Disabled {
+  by: Actor;
+  at: number;
+  reason: string;
+}
+
+/** The columns of the table `people` that say who it is, as JSON. */
+export interface PersonRow {
+  person: string;
+  disabled: string | null;
+}
+
+export function personOfRow({ person, disabled }: PersonRow): Person {
+  return {
+    ...(JSON.parse(person) as Person),
+    disabled: disabled === null ? {} : (JSON.parse(disabled) as Record<string, Disabled>),
+  };
+}
+
+/** Whether an administrator disabled the person in the account, or everywhere. */
+export function isDisabled({ disabled = {} }: Person, accountName: string): boolean {
+  return Object.hasOwn(disabled, everywhere) || Object.hasOwn(disabled, accountName);
 }
 
 /** The claim with the groups of a person. */
@@ -73,8 +104,8 @@ export class People {
   }
 
   /**
-   * Records a sign-in; resolves to the person as recorded. From now on the personal tokens of the person can do what the claims of
-   * this sign-in give. A claim that the provider cut is unknown: it has the values of the last sign-in with all of them, for
+   * Records a sign-in; resolves to the person as recorded. From now on the personal tokens and all sessions of the person can do what
+   * the claims of this sign-in give. A claim that the provider cut is unknown: it has the values of the last sign-in with all of them, for
    * `signIn.tokens.idle` at most.
    */
   async signedIn(person: Person): Promise<Person> {
@@ -85,12 +116,12 @@ export class People {
     const others = groups.filter((each) => !granted.has(each)).slice(0, maxGroups);
     const kept = { ...known, groups: [...groups.filter((each) => granted.has(each)), ...others] };
     const row = { id: personIdOf(person), person: JSON.stringify(kept), signed_in_at: now };
-    await this.#database.transaction(async (tx) => {
+    return this.#database.transaction(async (tx) => {
       await tx.upsert('people', ['id'], [row], 'person = new.person, signed_in_at = new.signed_in_at');
-      // Their tokens are refused already.
-      await tx.run('DELETE FROM people WHERE signed_in_at <= ?', [now - this.tokenTimes.idle]);
+      // Their tokens are refused already. Who is disabled stays so.
+      await tx.run('DELETE FROM people WHERE signed_in_at <= ? AND disabled IS NULL', [now - this.tokenTimes.idle]);
+      return personOfRow((await tx.get<PersonRow>('SELECT person, disabled FROM people WHERE id = ?', [row.id]))!);
     });
-    return kept;
   }
 
   /** With the values that claims had before they were cut. */
@@ -112,13 +143,14 @@ export class People {
     };
   }
 
-  /** Whether the personal tokens of somebody who last signed in then are accepted: providers do not tell who has left. */
+  /** Whether the sessions and personal tokens of somebody who last signed in then are accepted: providers do not tell who has left. */
   isCurrent(signedInAt: number): boolean {
     return this.#now() - signedInAt < this.tokenTimes.idle;
   }
 
   /** What a person may do in an account now, whose grants have this version. */
   async rightsIn(person: Person, account: { id: number; name: string; version: number }): Promise<Right[]> {
+    if (isDisabled(person, account.name)) return [];
     const rights: Right[] = [];
     const scopes = this.#ruledOf(person).get(account.name);
     if (scopes) rights.push({ scopes: [...scopes], patterns: null });
@@ -130,9 +162,9 @@ export class People {
 
   /** As `principalOf`, for the person with an ID, by the last sign-in, in the account of this name. */
   async principalOfId(personId: string, accountName: string): Promise<PersonPrincipal | undefined> {
-    const row = await this.#database.get<{ person: string }>('SELECT person FROM people WHERE id = ?', [personId]);
+    const row = await this.#database.get<PersonRow>('SELECT person, disabled FROM people WHERE id = ?', [personId]);
     const account = row && (await this.#accounts.named(accountName));
-    return account && this.principalOf(JSON.parse(row.person), account.id);
+    return account && this.principalOf(personOfRow(row), account.id);
   }
 
   /** The first existing account that a rule or a grant gives to the person; undefined without one. */
@@ -178,7 +210,7 @@ export class People {
   /** Those of the rules in their order, then those of grants. */
   async #accountsOf(person: Person): Promise<string[]> {
     const granted = await this.#grants.accountsWith(this.#granteesOf(person));
-    return [...new Set([...this.#ruledOf(person).keys(), ...granted])];
+    return [...new Set([...this.#ruledOf(person).keys(), ...granted])].filter((name) => !isDisabled(person, name));
   }
 
   /** The person and the groups, as grants name them. */
@@ -195,10 +227,12 @@ export class People {
   }
 
   /** Scopes by account, in the order of the rules. */
-  #ruledOf({ issuer, claims, ...person }: Person): Map<string, Set<Scope>> {
+  #ruledOf(person: Person): Map<string, Set<Scope>> {
+    const { issuer, claims } = person;
     const ruled = new Map<string, Set<Scope>>();
     if (issuer !== this.#issuer) return ruled;
     for (const { claim, value, account, scopes } of this.#rules) {
+      if (isDisabled(person, account)) continue;
       if (!claims.some(([name, found]) => name === claim && found === value)) continue;
       if (this.#isUnknown(person, claim)) continue;
       ruled.set(account, new Set([...(ruled.get(account) ?? []), ...scopes]));

@@ -3,7 +3,7 @@ import { placeholders, type Database } from '../database/database.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { recordEvent } from '../events/record.ts';
 import type { CookieKey } from './cookie-key.ts';
-import { personIdOf, type People, type Person } from './people.ts';
+import { personIdOf, personOfRow, type People, type Person } from './people.ts';
 import type { PersonPrincipal, Scope, TokenPrincipal } from './principal.ts';
 import { RefusedForms } from './refused-forms.ts';
 import type { Tokens } from './tokens.ts';
@@ -40,13 +40,14 @@ interface SessionRow {
 }
 
 /** With its person as of the last sign-in in any browser; null without one. */
-type SessionOfPerson = SessionRow & { present: string | null };
+type SessionOfPerson = SessionRow & { present: string | null; disabled: string | null; signed_in_at: number | null };
 /** With the scopes and the name of its token; null without one. */
 type SessionWithToken = SessionOfPerson & { scopes: string | null; token_name: string | null };
 
 const ofPeople = 'LEFT JOIN people ON people.id = sessions.person_id';
-const withPerson = `SELECT sessions.*, people.person AS present FROM sessions ${ofPeople}`;
-const withToken = `SELECT sessions.*, people.person AS present, tokens.scopes, tokens.name AS token_name FROM sessions ${ofPeople}
+const presentPerson = 'people.person AS present, people.disabled, people.signed_in_at';
+const withPerson = `SELECT sessions.*, ${presentPerson} FROM sessions ${ofPeople}`;
+const withToken = `SELECT sessions.*, ${presentPerson}, tokens.scopes, tokens.name AS token_name FROM sessions ${ofPeople}
   LEFT JOIN tokens ON tokens.id = sessions.token_id`;
 
 /** Milliseconds after which a session ends: without a request, and in any case. */
@@ -69,7 +70,7 @@ const useInterval = 60_000;
 /**
  * Sessions of the console. The cookie has a random value of 192 bits and a signature of 64 bits, which is checked before the
  * database is asked; the database has the SHA-256 of both only. A session of a
- * token can do what the token can, and ends with it. A session of a person can do what the person can.
+ * token can do what the token can, and ends with it. A session of a person can do what the person can since the last sign-in in any browser.
  */
 export class Sessions {
   readonly #database: Database;
@@ -195,12 +196,13 @@ export class Sessions {
     const { idle, absolute } = this.#times;
     const rows = await this.#database.select<SessionWithToken>(
       `${withToken} WHERE ${tokenId === undefined ? '(sessions.account_id = ? OR person_id IS NOT NULL)' : 'sessions.account_id = ? AND token_id = ?'}
-       AND used_at > ? AND sessions.created_at > ?
+       AND (person_id IS NULL OR people.signed_in_at > ?) AND used_at > ? AND sessions.created_at > ?
        AND (sessions.created_at < ? OR (sessions.created_at = ? AND sessions.id < ?))
        ORDER BY sessions.created_at DESC, sessions.id DESC LIMIT ?`,
       [
         accountId,
         ...(tokenId === undefined ? [] : [tokenId]),
+        this.#now() - this.#people.tokenTimes.idle,
         this.#now() - idle,
         this.#now() - absolute,
         createdAt,
@@ -261,13 +263,15 @@ export class Sessions {
     };
   }
 
-  #isOpen({ created_at: createdAt, used_at: usedAt }: SessionRow): boolean {
+  /** One of a person ends also when the person has not signed in for the time that ends personal tokens. */
+  #isOpen({ created_at: createdAt, used_at: usedAt, ...row }: SessionOfPerson): boolean {
     const now = this.#now();
+    if (row.person_id !== null && !this.#people.isCurrent(row.signed_in_at ?? 0)) return false;
     return now - usedAt < this.#times.idle && now - createdAt < this.#times.absolute;
   }
 }
 
 /** The person of a session, with what the provider said at the last sign-in in any browser. */
-function personIn({ person, present }: SessionOfPerson): Person | undefined {
-  return person === null ? undefined : (JSON.parse(present ?? person) as Person);
+function personIn({ person, present, disabled }: SessionOfPerson): Person | undefined {
+  return person === null ? undefined : personOfRow({ person: present ?? person, disabled });
 }

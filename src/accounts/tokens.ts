@@ -8,16 +8,25 @@ import type { Details } from '../events/event.ts';
 import { recordFrom } from '../events/record.ts';
 import type { Grants } from './grants.ts';
 import { parsePatterns, type Patterns } from './names.ts';
-import type { People, Person } from './people.ts';
+import { isDisabled, personOfRow, type People, type Person } from './people.ts';
 import { parseScopes, scopes as allScopes, type CiJob, type TokenPrincipal, type Verifier } from './principal.ts';
-import { rightsOfToken, type PrincipalRow } from './token-rights.ts';
-import { tokenOfRow, type Token, type TokenRow } from './token-rows.ts';
+import { rightsOfToken } from './token-rights.ts';
+import { boundTokens, firstToken, makeRoom } from './token-bounds.ts';
+import {
+  endOfToken,
+  foundColumns,
+  foundTokens,
+  tokenOfRow,
+  type FoundToken,
+  type PersonLack,
+  type Token,
+  type TokenRow,
+} from './token-rows.ts';
 import { hashToken, newTokenValue, prefixLength, prefixOf } from './token-value.ts';
 
-const principalRows = `SELECT tokens.*, accounts.name AS account_name, accounts.grants_version, people.person,
-  people.signed_in_at FROM tokens JOIN accounts ON accounts.id = tokens.account_id LEFT JOIN people ON people.id = tokens.owner_id`;
-const byHash = `${principalRows} WHERE tokens.hash = ?`;
-const byId = `${principalRows} WHERE tokens.id = ?`;
+const found = `SELECT ${foundColumns} FROM ${foundTokens}`;
+const byHash = `${found} WHERE hash = ?`;
+const byId = `${found} WHERE id = ?`;
 
 export interface NewToken {
   name: string;
@@ -42,15 +51,6 @@ const shortLife = 24 * 60 * 60_000;
 
 /** Expired tokens that are deleted in one transaction. */
 const batch = 500;
-
-/** Tokens of an account that are valid at a time, and that have rows; without those that rules gave. A rule gives as many. */
-const maxValid = 1000;
-const maxKept = 2000;
-/** Valid tokens of one person in all accounts. */
-const maxPersonal = 50;
-/** A revoked one that a start made is kept: it must not be made again at the next start. Clients may use its name, too. */
-const firstToken = 'first token';
-const isFirst = `name = ? AND (created_by IS NULL OR created_by LIKE '{"kind":"system",%')`;
 
 /** Without Redis, how long an instance may accept a token after another instance revoked it; milliseconds. */
 const lag = 200;
@@ -113,8 +113,8 @@ export class Tokens implements Verifier {
     };
     await this.#database.transaction(async (tx) => {
       await first?.(tx);
-      if (row.publisher_id === null) await this.#makeRoom(tx, accountId);
-      await this.#bound(tx, row);
+      if (row.publisher_id === null) await makeRoom(tx, accountId, this.#now());
+      await boundTokens(tx, row, this.#now());
       await tx.insert('tokens', { ...row });
       const origin = { ...currentOrigin(), actor: createdBy };
       await this.#record(tx, 'token.created', row, origin, {
@@ -124,7 +124,7 @@ export class Tokens implements Verifier {
         ...options.details,
       });
     });
-    return { token: tokenOfRow(row), value };
+    return { token: tokenOfRow({ ...row, personal_tokens: null }, null), value };
   }
 
   /**
@@ -153,34 +153,31 @@ export class Tokens implements Verifier {
     personId?: string,
   ): Promise<Token[]> {
     const [createdAt, id] = cursor ?? [Number.MAX_SAFE_INTEGER, ''];
-    const rows = await this.#database.select<TokenRow>(
-      `SELECT * FROM tokens WHERE account_id = ? AND (created_at < ? OR (created_at = ? AND id < ?))
+    const rows = await this.#database.select<FoundToken>(
+      `${found} WHERE account_id = ? AND (created_at < ? OR (created_at = ? AND id < ?))
        AND (publisher_id IS NULL OR expires_at > ?) ${personId === undefined ? '' : 'AND owner_id = ?'}
        ORDER BY created_at DESC, id DESC LIMIT ?`,
       [accountId, createdAt, createdAt, id, this.#now(), ...(personId === undefined ? [] : [personId]), limit],
     );
-    return rows.map((row) => this.#tokenOfRow(row));
+    return Promise.all(rows.map((row) => this.#tokenOfRow(row)));
   }
 
   /** As `list`, those that were used last first, as far as their uses are in the database. */
   async byUse(accountId: number, limit: number, after: Rank | undefined): Promise<Ranked<Token>[]> {
     const statement = {
-      columns: 't.*',
-      from: 'tokens t WHERE t.account_id = ? AND (t.publisher_id IS NULL OR t.expires_at > ?)',
+      columns: foundColumns,
+      from: `${foundTokens} WHERE account_id = ? AND (publisher_id IS NULL OR expires_at > ?)`,
       values: [accountId, this.#now()],
-      value: 't.last_used_at',
-      name: 't.id',
+      value: 'last_used_at',
+      name: 'id',
     };
-    const rows = await rankedRows<TokenRow>(this.#database, statement, limit, after);
-    return rows.map(({ rank, item }) => ({ rank, item: this.#tokenOfRow(item) }));
+    const rows = await rankedRows<FoundToken>(this.#database, statement, limit, after);
+    return Promise.all(rows.map(async ({ rank, item }) => ({ rank, item: await this.#tokenOfRow(item) })));
   }
 
   /** One token of the account, in any state; undefined if the account has no token with this ID. */
   async get(accountId: number, id: string): Promise<Token | undefined> {
-    const row = await this.#database.get<TokenRow>('SELECT * FROM tokens WHERE id = ? AND account_id = ?', [
-      id,
-      accountId,
-    ]);
+    const row = await this.#database.get<FoundToken>(`${byId} AND account_id = ?`, [id, accountId]);
     return row && this.#tokenOfRow(row);
   }
 
@@ -189,21 +186,21 @@ export class Tokens implements Verifier {
    * hash; else only its stored beginning is compared.
    */
   async find(accountId: number, value: string): Promise<Token[]> {
-    const whole = 'SELECT * FROM tokens WHERE account_id = ? AND hash = ?';
-    const exact = await this.#database.get<TokenRow>(whole, [accountId, hashToken(value)]);
-    if (exact) return [this.#tokenOfRow(exact)];
+    const exact = await this.#database.get<FoundToken>(`${byHash} AND account_id = ?`, [hashToken(value), accountId]);
+    if (exact) return [await this.#tokenOfRow(exact)];
     // It is the whole value of a token that this account does not have.
     if (prefixOf(value) !== '') return [];
-    const rows = await this.#database.select<TokenRow>(
-      'SELECT * FROM tokens WHERE account_id = ? AND token_prefix = ? ORDER BY created_at DESC, id DESC LIMIT 50',
+    const rows = await this.#database.select<FoundToken>(
+      `${found} WHERE account_id = ? AND token_prefix = ? ORDER BY created_at DESC, id DESC LIMIT 50`,
       [accountId, value.slice(0, prefixLength)],
     );
-    return rows.map((row) => this.#tokenOfRow(row));
+    return Promise.all(rows.map((row) => this.#tokenOfRow(row)));
   }
 
   /** With uses that are not yet in the database. */
-  #tokenOfRow(row: TokenRow): Token {
-    return tokenOfRow({ ...row, last_used_at: this.#used.get(row.id) ?? row.last_used_at });
+  async #tokenOfRow(row: FoundToken): Promise<Token> {
+    const used = { ...row, last_used_at: this.#used.get(row.id) ?? row.last_used_at };
+    return tokenOfRow(used, (await this.#lackOf(row)) ?? null);
   }
 
   /** Revokes a token at once on all instances (but see `lag`); `NotFound` if the account does not have it. */
@@ -217,51 +214,6 @@ export class Tokens implements Verifier {
       return found;
     });
     if (!row) throw new DomainError('NotFound', 'This account has no such token.');
-  }
-
-  /**
-   * Throws `QuotaExceeded` if the account has too many valid tokens. Deletes the oldest of those that are valid no more, when
-   * there are too many.
-   */
-  async #makeRoom(tx: Transaction, accountId: number): Promise<void> {
-    const now = this.#now();
-    const isValid = 'revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)';
-    const { total, valid } = (await tx.get<{ total: number; valid: number | string | null }>(
-      `SELECT COUNT(*) AS total, SUM(CASE WHEN ${isValid} THEN 1 ELSE 0 END) AS valid FROM tokens
-       WHERE account_id = ? AND publisher_id IS NULL`,
-      [now, accountId],
-    ))!;
-    if (Number(valid) >= maxValid) {
-      throw new DomainError(
-        'QuotaExceeded',
-        `An account has at most ${maxValid} valid tokens. Revoke one that is not needed.`,
-      );
-    }
-    if (total < maxKept) return;
-    const ended = await tx.select<{ id: string }>(
-      `SELECT id FROM tokens WHERE account_id = ? AND publisher_id IS NULL AND NOT (${isFirst}) AND NOT (${isValid})
-       ORDER BY created_at, id LIMIT ${batch}`,
-      [accountId, firstToken, now],
-    );
-    const ids = ended.map(({ id }) => id);
-    if (ids.length > 0) await tx.run(`DELETE FROM tokens WHERE id IN (${placeholders(ids)})`, ids);
-  }
-
-  /** Throws if a rule, also by tokens that it gave, has given too many valid tokens, or if a person has too many. */
-  async #bound(tx: Transaction, { publisher_id: rule, owner_id: person }: TokenRow): Promise<void> {
-    const valid = async (column: string, id: string) => {
-      const condition = `${column} = ? AND (expires_at IS NULL OR expires_at > ?) AND revoked_at IS NULL`;
-      const sql = `SELECT COUNT(*) AS n FROM tokens WHERE ${condition}`;
-      return (await tx.get<{ n: number }>(sql, [id, this.#now()]))!.n;
-    };
-    if (rule !== null && (await valid('publisher_id', rule)) >= maxValid) {
-      const message = `The rule of this token has given ${maxValid} tokens that are valid.`;
-      throw new DomainError('TooManyRequests', message, { retryAfter: 60 });
-    }
-    if (person !== null && (await valid('owner_id', person)) >= maxPersonal) {
-      const message = `A person has at most ${maxPersonal} valid tokens. Revoke one that is not needed.`;
-      throw new DomainError('QuotaExceeded', message);
-    }
   }
 
   /** Revokes the valid tokens that a rule gave; resolves to their number. */
@@ -285,25 +237,26 @@ export class Tokens implements Verifier {
 
   /** The principal of the token `value`; undefined for an unknown, expired or revoked token. */
   async verify(value: string): Promise<TokenPrincipal | undefined> {
-    return this.#principal(await this.#database.getCached<PrincipalRow>(byHash, [hashToken(value)], { lag }));
+    return this.#principal(await this.#database.getCached<FoundToken>(byHash, [hashToken(value)], { lag }));
   }
 
   /** As `verify`, for the token with this ID. It reads the database, so that a revocation has effect at once. */
   async principalOf(id: string): Promise<TokenPrincipal | undefined> {
-    return this.#principal(await this.#database.get<PrincipalRow>(byId, [id]));
+    return this.#principal(await this.#database.get<FoundToken>(byId, [id]));
   }
 
   /** As `verify`, for the token with this ID. */
   async verifiedById(id: string): Promise<TokenPrincipal | undefined> {
-    return this.#principal(await this.#database.getCached<PrincipalRow>(byId, [id], { lag }));
+    return this.#principal(await this.#database.getCached<FoundToken>(byId, [id], { lag }));
   }
 
-  async #principal(row: PrincipalRow | undefined): Promise<TokenPrincipal | undefined> {
+  async #principal(row: FoundToken | undefined): Promise<TokenPrincipal | undefined> {
     const now = this.#now();
-    if (!row || row.revoked_at !== null || (row.expires_at !== null && row.expires_at <= now)) return undefined;
+    if (!row || row.revoked_at !== null) return undefined;
     if (row.owner_id !== null && !this.#rights?.people.isCurrent(row.signed_in_at ?? 0)) return undefined;
     let principal = this.#principals.get(row);
     if (!principal) {
+      const expiresAt = endOfToken(row);
       principal = {
         kind: 'token',
         accountId: row.account_id,
@@ -314,15 +267,24 @@ export class Tokens implements Verifier {
         personId: row.owner_id,
         personName: row.person === null ? null : (JSON.parse(row.person) as Person).name,
         job: row.job === null ? null : (JSON.parse(row.job) as CiJob),
-        expiresAt: row.expires_at,
-        isShortLived: row.expires_at !== null && row.expires_at - row.created_at <= shortLife,
+        expiresAt,
+        isShortLived: expiresAt !== null && expiresAt - row.created_at <= shortLife,
         ...(await rightsOfToken(row, this.#rights)),
       };
       this.#principals.set(row, principal);
     }
-    if (principal.scopes.size === 0) return undefined;
+    const { expiresAt, scopes } = principal;
+    if (scopes.size === 0 || (expiresAt !== null && expiresAt <= now)) return undefined;
     this.#used.set(row.id, now);
     return principal;
+  }
+
+  /** What the person of a personal token lacks, so that the token is refused. */
+  async #lackOf(row: FoundToken): Promise<PersonLack | undefined> {
+    if (row.owner_id === null) return undefined;
+    if (row.person === null || !this.#rights?.people.isCurrent(row.signed_in_at!)) return 'no_sign_in';
+    if (isDisabled(personOfRow({ ...row, person: row.person }), row.account_name)) return 'disabled';
+    return (await rightsOfToken(row, this.#rights)).scopes.size === 0 ? 'no_rights' : undefined;
   }
 
   /** Writes the times of last use to the database. Called every few seconds and when the server closes. */

@@ -1,7 +1,9 @@
 import type { z } from 'zod';
 import { allow, allowLasting, forAction } from '../accounts/allow.ts';
 import { ownerOf } from '../accounts/owner.ts';
+import type { KnownPeople } from '../accounts/known-people.ts';
 import type { People } from '../accounts/people.ts';
+import type { PersonalTokenLimits } from '../accounts/personal-limits.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Sessions } from '../accounts/sessions.ts';
 import type { Tokens } from '../accounts/tokens.ts';
@@ -47,6 +49,7 @@ import { searchOperations, type SearchSource } from './content/search.ts';
 import { explainOperations, type ExplainParts } from './upstreams/explain.ts';
 import { grantOperations, type GrantParts } from './account/grants.ts';
 import { ownTokenOperations } from './account/own-tokens.ts';
+import { peopleOperations } from './account/people.ts';
 import { storageOperations, type StorageParts } from './account/storage.ts';
 import { useOperations } from './account/uses.ts';
 import { tokenOperations } from './account/tokens.ts';
@@ -66,6 +69,8 @@ interface OperationParts
   protocols: StorageParts['protocols'] & ExplainParts['protocols'];
   tokens: Tokens;
   people: People;
+  knownPeople: KnownPeople;
+  personalLimits: PersonalTokenLimits;
   sessions: Sessions;
   publishers: Omit<PublisherParts, 'uses'>;
   failures: FailedRequests;
@@ -108,7 +113,8 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...tokenOperations(parts.tokens),
     ...grantOperations(parts),
     ...useOperations(parts.uses, parts.tokens),
-    ...ownTokenOperations(parts.tokens, parts.people, parts.now),
+    ...ownTokenOperations(parts.tokens, parts.people, parts.personalLimits, parts.now),
+    ...peopleOperations(parts.knownPeople, parts.personalLimits),
     ...publisherOperations({ ...parts.publishers, uses: parts.uses }),
     ...sessionOperations(parts.sessions),
     ...accountOperations(parts),

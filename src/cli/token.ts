@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
+import type { Token } from '../accounts/token-rows.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { addPatternOptions, patternsIn, patternsText, type PatternOptions } from './patterns.ts';
 import { row } from './printed.ts';
@@ -42,10 +43,11 @@ export function addToken(program: Command, environment: Environment, terminal: T
     environment,
     async (account, { core }) => {
       for (const each of await core.tokens.list(account, 10_000)) {
-        const { id, tokenPrefix, scopes, name, patterns } = each;
+        const { id, tokenPrefix, scopes, name, patterns, createdBy: maker } = each;
         const limits = patterns ? [patternsText(patterns)] : [];
-        const end = endOf(each.expiresAt, each.revokedAt);
-        terminal.stdout.write(row(id, tokenPrefix, scopes.join(','), end, name, ...limits));
+        const end = endOf(each);
+        const by = `by ${maker?.name ?? maker?.kind ?? 'unknown'}`;
+        terminal.stdout.write(row(id, tokenPrefix, scopes.join(','), end, by, name, ...limits));
       }
     },
   );
@@ -63,7 +65,8 @@ function durationOf(text: string): number {
   return duration;
 }
 
-function endOf(expiresAt: number | null, revokedAt: number | null): string {
+function endOf({ expiresAt, revokedAt, refusedBecause }: Token): string {
+  if (refusedBecause !== null && revokedAt === null) return `refused ${refusedBecause}`;
   if (revokedAt !== null) return `revoked ${new Date(revokedAt).toISOString()}`;
   return expiresAt === null ? 'never expires' : `expires ${new Date(expiresAt).toISOString()}`;
 }

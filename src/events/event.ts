@@ -23,6 +23,9 @@ export const eventTexts = {
   'permanence.changed': 'the rules of what cannot change or be deleted were changed',
   'token.created': 'a token was created',
   'token.revoked': 'a token was revoked',
+  'token.limits_changed': 'what an account allows personal tokens was changed',
+  'person.disabled': 'a person was disabled',
+  'person.enabled': 'a person was let in again',
   'publisher.created': 'a rule for a CI was created',
   'publisher.updated': 'a rule for a CI was changed',
   'publisher.deleted': 'a rule for a CI was deleted',
@@ -82,6 +85,7 @@ export const eventTypes = Object.keys(eventTexts) as EventType[];
 export const subjectKinds = [
   ...protocolWords.map(({ kind }) => kind),
   'token',
+  'person',
   'upstream',
   'account',
   'session',

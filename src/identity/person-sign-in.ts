@@ -1,7 +1,7 @@
 import { hash, randomBytes } from 'node:crypto';
 import * as client from 'openid-client';
 import type { Logger } from 'pino';
-import { groupsClaim, type People, type Person } from '../accounts/people.ts';
+import { everywhere, groupsClaim, isDisabled, type People, type Person } from '../accounts/people.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { CheckedFetch } from '../upstream/checked-fetch.ts';
@@ -91,7 +91,8 @@ export class PersonSignIn {
 
   /**
    * Completes a sign-in with the answer of the provider: `callback` is the redirect URI with its query. Rejects with
-   * `Unauthorized` if the answer does not belong to `secret`, or is not valid, and with `UpstreamUnavailable`.
+   * `Unauthorized` if the answer does not belong to `secret`, or is not valid, or the person is disabled here, and with
+   * `UpstreamUnavailable`.
    */
   async finish(secret: string, callback: URL): Promise<SignedIn> {
     const configuration = await this.#configuration();
@@ -99,6 +100,8 @@ export class PersonSignIn {
       throw failureOf(error);
     });
     const person = await this.#people.signedIn(this.#personOf(claims));
+    if (isDisabled(person, everywhere))
+      throw refused('An administrator disabled you on this server. Ask the administrators of this server.');
     return { person, accountId: await this.#people.firstAccountOf(person) };
   }
 

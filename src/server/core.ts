@@ -2,7 +2,9 @@ import type { Logger } from 'pino';
 import { Accounts, type Account } from '../accounts/accounts.ts';
 import { CookieKey } from '../accounts/cookie-key.ts';
 import { Grants } from '../accounts/grants.ts';
+import { KnownPeople } from '../accounts/known-people.ts';
 import { People } from '../accounts/people.ts';
+import { PersonalTokenLimits } from '../accounts/personal-limits.ts';
 import { Sessions } from '../accounts/sessions.ts';
 import { Tokens } from '../accounts/tokens.ts';
 import { Cache } from '../cache/cache.ts';
@@ -134,6 +136,8 @@ export interface Core {
   readonly tokens: Tokens;
   readonly people: People;
   readonly grants: Grants;
+  readonly knownPeople: KnownPeople;
+  readonly personalLimits: PersonalTokenLimits;
   readonly cookies: CookieKey;
   readonly sessions: Sessions;
   readonly identity: Identity;
@@ -286,6 +290,8 @@ export async function openCore(
     tokens,
     people,
     grants,
+    knownPeople: new KnownPeople(database, people, now),
+    personalLimits: new PersonalTokenLimits(database, now),
     cookies,
     sessions,
     identity,

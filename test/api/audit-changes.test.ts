@@ -241,6 +241,23 @@ test('every operation of /v1 that changes something records an event of its clie
         return call('POST', `/grants/${String(id)}/accept`);
       },
     ],
+    [
+      'POST /people/{id}/disable',
+      'person.disabled',
+      async () => {
+        const disabled = JSON.stringify({ default: { by: { kind: 'system', name: 'x' }, at: 0, reason: 'before' } });
+        const person = JSON.stringify({ issuer: 'https://a.test', subject: 's', name: 'Ann', claims: [] });
+        const row = { id: 'ann', person, disabled, signed_in_at: Date.now() };
+        await databaseOf(server).transaction((tx) => tx.insert('people', row));
+        return call('POST', '/people/ann/disable', { reason: 'left' });
+      },
+    ],
+    ['POST /people/{id}/enable', 'person.enabled', () => call('POST', '/people/ann/enable')],
+    [
+      'PUT /account/personal-tokens',
+      'token.limits_changed',
+      () => call('PUT', '/account/personal-tokens', { scopes: ['read'], longest_days: 30 }),
+    ],
     ['POST /publishers', 'publisher.created', () => call('POST', '/publishers', rule)],
     [
       'PUT /publishers/{id}',

@@ -10,7 +10,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
-import { eventsOf, noteDeletedTag } from '../support/inside.ts';
+import { databaseOf, eventsOf, noteDeletedTag } from '../support/inside.ts';
 import { digestOf, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 
@@ -97,6 +97,8 @@ for (const dialect of dialects) {
     const revocation = writeRevocation('0'.repeat(64), readSigningKey(offline.privateKey, 'offline'));
     await writeFile(join(data, 'revoked'), revocation);
 
+    const person = JSON.stringify({ issuer: 'https://a.test', subject: 's', name: 'Ann', claims: [] });
+    await databaseOf(server).transaction((tx) => tx.insert('people', { id: 'ann', person, signed_in_at: Date.now() }));
     let id = '';
     const request = ['Other', '1.0.0', '--lifts', 'age', '--reason', 'see SEC-7', '--for', '7d'];
     const rule = ['--claim', 'repository_id=100', '--scope', 'read'];
@@ -109,6 +111,9 @@ for (const dialect of dialects) {
       ['grant add', 'grant.created', () => ['account', 'team', '--may', 'read', '--packages', 'Lib']],
       ['grant accept', 'grant.accepted', () => [id, '--account', 'team']],
       ['grant remove', 'grant.removed', () => [id, '--account', 'team']],
+      ['person disable', 'person.disabled', () => ['ann', '--account', 'default', '--reason', 'left']],
+      ['person enable', 'person.enabled', () => ['ann', '--account', 'default']],
+      ['person limit', 'token.limits_changed', () => ['--scopes', 'read', '--longest', '30d']],
       ['claim release', 'claim.released', () => ['gone', '--kind', 'package']],
       ['deprecate', 'package.deprecated', () => ['Lib', '--all', '--reason', 'Legacy']],
       [

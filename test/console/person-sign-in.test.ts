@@ -1,8 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
-import { auditOf } from '../support/audit.ts';
 import { Browser } from '../support/cookie-browser.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { databaseOf, tokenOf } from '../support/inside.ts';
+import { auditOf } from '../support/audit.ts';
+import { instancesOf } from '../support/instances.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { signedIn, startProvider } from '../support/provider.ts';
 import { TestRepository } from '../support/registry.ts';
@@ -297,6 +298,70 @@ for (const dialect of dialects) {
     person.groups = [];
     await new Browser().follow(`${server.url}/console/sign-in/oidc`);
     t.deepEqual([await status(admin), await status(child), await status(server.token)], [401, 401, 200]);
+  });
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: who is disabled is refused by all instances at once, and an account limits personal tokens`, async (t) => {
+    const start = await instancesOf(t, dialect);
+    const { server, who, oidc } = await startProvider(t, people, rules, {}, start);
+    const other = await start({ signIn: { oidc } });
+    for (const each of [server, other]) each.clock.now = Date.now();
+    who.id = `dee ${dialect}`;
+    people[who.id] = { name: 'Dee', groups: ['dev', 'leads'] };
+    const browser = await signedIn(server);
+    const json = { 'content-type': 'application/json' };
+    const me = (body: object) =>
+      browser.fetch(`${server.url}/v1/me/tokens`, { method: 'POST', headers: json, body: JSON.stringify(body) });
+    const made = (await (await me({ name: 'of Dee', scopes: ['read', 'write'] })).json()) as Record<string, string>;
+    const token = made['token']!;
+    const statuses = async () => {
+      const found = [];
+      for (const each of [server, other]) found.push((await each.fetch('/v1/packages', { token })).status);
+      return [...found, (await browser.fetch(`${server.url}/console/my-tokens`)).status];
+    };
+    t.deepEqual(await statuses(), [200, 200, 200]);
+
+    const ask = (method: string, path: string, body?: object, by = server.token) =>
+      server.fetch(`/v1${path}`, { method, token: by, headers: json, ...(body && { body: JSON.stringify(body) }) });
+    const reader = await tokenOf(server, ['read']);
+    const elsewhere = await tokenOf(server, ['admin'], 'elsewhere');
+    const listed = (await (await ask('GET', '/people')).json()) as { items: Record<string, unknown>[] };
+    const dee = listed.items.find(({ name }) => name === 'Dee')!;
+    t.like(dee, { subject: who.id, issuer: oidc.issuer, accounts: ['default'], disabled: [] });
+    t.is((await ask('GET', '/people', undefined, reader)).status, 403);
+    t.deepEqual(((await (await ask('GET', '/people', undefined, elsewhere)).json()) as { items: [] }).items, []);
+    const path = `/people/${String(dee['id'])}`;
+    const reason = { reason: 'left the company' };
+    t.is((await ask('POST', `${path}/disable`, reason, elsewhere)).status, 404, 'another account knows nobody');
+    t.is((await ask('POST', `${path}/disable?layer=all`, reason, elsewhere)).status, 403);
+    for (const layer of ['account', 'all']) {
+      const done = await ask('POST', `${path}/disable?layer=${layer}`, reason);
+      t.is(done.status, 200);
+      t.like(await done.json(), { disabled: [{ account: layer === 'all' ? null : 'default', ...reason }] });
+      t.deepEqual(await statuses(), [401, 401, 303], layer);
+      await t.throwsAsync(signedIn(server), { message: /40[0-9]/ }, 'a new sign-in');
+      const { items } = (await (await ask('GET', '/tokens')).json()) as { items: Record<string, unknown>[] };
+      t.is(items.find(({ name }) => name === 'of Dee')!['refused_because'], 'disabled');
+      t.is((await ask('POST', `${path}/enable?layer=${layer}`)).status, 200);
+      t.deepEqual(await statuses(), [200, 200, 303], 'the session has ended');
+    }
+    const events = await auditOf(server, 'type=person.disabled');
+    t.like(events[0], { details: { ...reason, person_id: dee['id'] } });
+
+    const again = await signedIn(server);
+    const limits = { scopes: ['read'], longest_days: 2 };
+    t.is((await ask('PUT', '/account/personal-tokens', limits, reader)).status, 403);
+    t.deepEqual(await (await ask('PUT', '/account/personal-tokens', limits)).json(), limits);
+    const push = (by: string) => other.fetch('/v3/push', { method: 'PUT', token: by, body: 'x' });
+    t.deepEqual([(await push(token)).status, await statuses()], [403, [200, 200, 303]]);
+    const mine = (body: object) =>
+      again.fetch(`${server.url}/v1/me/tokens`, { method: 'POST', headers: json, body: JSON.stringify(body) });
+    t.regex(await (await mine({ name: 'more', scopes: ['read', 'write'] })).text(), /at most read\b/);
+    const late = new Date(server.clock.now! + 3 * 86_400_000).toISOString();
+    t.regex(await (await mine({ name: 'late', scopes: ['read'], expires_at: late })).text(), /after 2 days at the/);
+    for (const each of [server, other]) each.clock.now! += 2 * 86_400_000 + 1;
+    t.deepEqual(await statuses(), [401, 401, 303], 'a token that is older ends, too');
   });
 }
 

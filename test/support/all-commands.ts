@@ -12,6 +12,8 @@ export const needed = (folder: string): Record<string, string> => ({
   'token revoke': 'x',
   'publisher create': '--name x --issuer x --claim a=b',
   'publisher delete': 'x',
+  'person disable': 'x --reason x',
+  'person enable': 'x',
   'grant add': 'group x --may read',
   'grant accept': 'x',
   'grant remove': 'x',

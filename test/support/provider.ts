@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net';
 import type { ExecutionContext } from 'ava';
 import { Provider } from 'oidc-provider';
 import { Browser } from './cookie-browser.ts';
+import type { StartInstance } from './instances.ts';
 import { startTestServer, type TestServer } from './server.ts';
 
 /** A whole provider (npm oidc-provider) with these people, where the person `who.id` is signed in, and a server that uses it. */
@@ -11,6 +12,7 @@ export async function startProvider(
   people: Readonly<Record<string, object>>,
   rules: readonly object[],
   settings: Record<string, unknown> = {},
+  start: StartInstance = (given) => startTestServer(t, given),
 ) {
   const who = { id: 'ann' };
   const http = createServer();
@@ -21,7 +23,7 @@ export async function startProvider(
   });
   const issuer = `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
   const oidc = { issuer, clientId: 'entrepot', clientSecret: 'secret', allowPrivateNetwork: true, rules };
-  const server = await startTestServer(t, { ...settings, signIn: { oidc } });
+  const server = await start({ ...settings, signIn: { oidc } });
   const provider = new Provider(issuer, {
     clients: [
       {
@@ -52,7 +54,7 @@ export async function startProvider(
     if (!request.url!.startsWith('/interaction/')) return void answer(request, response);
     return void provider.interactionFinished(request, response, { login: { accountId: who.id } });
   });
-  return { server, issuer, who };
+  return { server, issuer, who, oidc };
 }
 
 /** A browser in which the person of the provider has signed in. */

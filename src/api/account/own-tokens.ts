@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
 import type { People } from '../../accounts/people.ts';
+import type { PersonalTokenLimits } from '../../accounts/personal-limits.ts';
 import type { PersonPrincipal, Principal } from '../../accounts/principal.ts';
 import type { Token } from '../../accounts/token-rows.ts';
 import type { Tokens } from '../../accounts/tokens.ts';
@@ -18,7 +19,12 @@ const defaultLife = 90 * 86_400_000;
  * when the person loses the rights, or does not sign in for `signIn.tokens.idle`. No token can use these operations: the browser
  * sends the session of the console.
  */
-export function ownTokenOperations(tokens: Tokens, { tokenTimes }: People, now: () => number): Operation[] {
+export function ownTokenOperations(
+  tokens: Tokens,
+  { tokenTimes }: People,
+  limits: PersonalTokenLimits,
+  now: () => number,
+): Operation[] {
   return [
     operation({
       method: 'get',
@@ -46,7 +52,7 @@ export function ownTokenOperations(tokens: Tokens, { tokenTimes }: People, now: 
       path: '/me/tokens',
       id: 'createOwnToken',
       summary:
-        'Create a personal token with at most the own rights. Only this answer contains its value. It expires after 90 days, or when `expires_at` says',
+        'Create a personal token with at most the own rights, and within the limits of the account. Only this answer contains its value. It expires after 90 days, or when `expires_at` says',
       action: 'any',
       session: true,
       body: tokenRequest,
@@ -57,7 +63,11 @@ export function ownTokenOperations(tokens: Tokens, { tokenTimes }: People, now: 
         const { name, scopes, patterns = null } = body;
         // With names beyond those of its person, it can do what the person can.
         for (const scope of scopes) allow(principal, scope);
-        const expiresAt = endOf(body.expires_at ?? null);
+        const { scopes: allowed, longest } = await limits.of(accountId);
+        const refused = scopes.filter((each) => allowed?.includes(each) === false);
+        if (refused.length > 0)
+          throw invalid('scopes', `Personal tokens of this account have at most ${allowed!.join(', ') || 'no scope'}.`);
+        const expiresAt = endOf(body.expires_at ?? null, longest);
         const created = await tokens.create(accountId, { name, scopes, patterns, expiresAt, personId });
         return { ...toToken(created.token), token: created.value };
       },
@@ -80,14 +90,18 @@ export function ownTokenOperations(tokens: Tokens, { tokenTimes }: People, now: 
     }),
   ];
 
-  function endOf(wanted: string | null): number {
-    const latest = now() + tokenTimes.absolute;
+  function endOf(wanted: string | null, longest: number | null): number {
+    const life = Math.min(tokenTimes.absolute, longest ?? Infinity);
+    const latest = now() + life;
     if (wanted === null) return Math.min(latest, now() + defaultLife);
     if (Date.parse(wanted) <= latest) return Date.parse(wanted);
-    const days = Math.floor(tokenTimes.absolute / 86_400_000);
-    const message = `A personal token expires after ${days} days at the latest (signIn.tokens.absolute).`;
-    throw new DomainError('Invalid', message, { detail: { errors: [{ field: 'expires_at', message }] } });
+    const why = life === longest ? 'an administrator of this account set that' : 'signIn.tokens.absolute';
+    throw invalid('expires_at', `A personal token expires after ${life / 86_400_000} days at the latest (${why}).`);
   }
+}
+
+function invalid(field: string, message: string): DomainError {
+  return new DomainError('Invalid', message, { detail: { errors: [{ field, message }] } });
 }
 
 function personIn(principal: Principal): PersonPrincipal {

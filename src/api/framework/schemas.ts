@@ -3,6 +3,7 @@ import type { Patterns } from '../../accounts/names.ts';
 import { z } from 'zod';
 import { maxPatterns } from '../../accounts/names.ts';
 import { scopes } from '../../accounts/principal.ts';
+import { personLacks } from '../../accounts/token-rows.ts';
 import { eventTypes, subjectKinds } from '../../events/event.ts';
 
 // The requests and answers of `/v1`. Types, checks and the OpenAPI document come from these schemas.
@@ -37,6 +38,15 @@ export function originFields(name: string | null) {
 }
 
 export const scope = z.enum(scopes);
+
+export const layers = ['account', 'all'] as const;
+/** Whether a request concerns the own account, or all accounts. */
+export const layerQuery = z.object({
+  layer: z
+    .enum(layers, 'expected account or all')
+    .default('account')
+    .meta({ description: '`all` is for all accounts, which needs the scope `operate`' }),
+});
 
 /** `parsePatterns` checks the number and length of patterns when a token is created. */
 const patternList = (description: string) => z.array(z.string()).meta({ description, maxItems: maxPatterns });
@@ -85,6 +95,10 @@ export const token = z
     expires_at: time.nullable(),
     last_used_at: time.nullable(),
     revoked_at: time.nullable(),
+    refused_because: z.enum(personLacks).nullable().meta({
+      description:
+        'Why a personal token is refused: its person is disabled here, has not signed in for too long, or has no right in the account that the token may use. Null for all others',
+    }),
   })
   .meta({ id: 'Token' });
 

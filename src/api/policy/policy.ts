@@ -4,17 +4,9 @@ import type { Principal } from '../../accounts/principal.ts';
 import { parsePolicy, writePolicy } from '../../policy/document.ts';
 import { allAccounts, refusesAllText, type Policies, type StoredPolicy } from '../../policy/policies.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { time, timeOf, timeOrNull } from '../framework/schemas.ts';
+import { layerQuery, layers, time, timeOf, timeOrNull } from '../framework/schemas.ts';
 
-const layers = ['account', 'all'] as const;
 type LayerName = (typeof layers)[number];
-
-const policyQuery = z.object({
-  layer: z
-    .enum(layers, 'expected account or all')
-    .default('account')
-    .meta({ description: '`all` is the policy of all accounts, which needs the scope `operate`' }),
-});
 
 /** Most characters of a policy as YAML: to read and to write YAML takes long. */
 const maxTextLength = 8192;
@@ -68,7 +60,7 @@ export function policyOperations(policies: Policies, readLists: () => Promise<vo
       id: 'getPolicy',
       summary: 'The policy for mirrored content of the account, or of all accounts',
       action: 'account',
-      query: policyQuery,
+      query: layerQuery,
       status: 200,
       answer: policyItem,
       run: async ({ principal, query: { layer } }) => {
@@ -105,7 +97,7 @@ export function policyOperations(policies: Policies, readLists: () => Promise<vo
       action: 'any',
       allNames: 'This token is limited by name patterns, and a policy concerns all names.',
       lasting: true,
-      query: policyQuery,
+      query: layerQuery,
       body: policyBody,
       status: 200,
       answer: policyItem,

@@ -57,6 +57,7 @@ import { clientChecks } from './065-client-checks.ts';
 import { knownBadInUse } from './066-known-bad-in-use.ts';
 import { republished } from './067-republished.ts';
 import { adoptedCredentials } from './076-adopted-credentials.ts';
+import { endsOfPeople } from './078-ends-of-people.ts';
 import { webhookPatterns } from './077-webhook-patterns.ts';
 import { permanenceMigrations } from './070-permanence.ts';
 import { deletedMigrations } from './071-deleted.ts';
@@ -132,4 +133,5 @@ export const migrations: readonly Migration[] = [
   ...promotionMigrations,
   ...promotionRuleMigrations,
   ...grantMigrations,
+  ...endsOfPeople,
 ];

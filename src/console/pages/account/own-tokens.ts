@@ -6,7 +6,7 @@ import { html } from '../../framework/html.ts';
 import { given, pageLinks } from '../../framework/links.ts';
 import type { Page, Redirect } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
-import { tokenState } from './tokens.ts';
+import { makerOf, tokenState } from './tokens.ts';
 
 const path = '/console/my-tokens';
 
@@ -23,11 +23,12 @@ export const ownTokensPage: Page = {
         <a href="/console/connect">Create one</a>
       </p>
       ${table(
-        [{ name: 'Name' }, 'Begins with', 'Scopes', 'Last used', 'Expires', 'State'],
+        [{ name: 'Name' }, 'Begins with', 'Scopes', 'Made', 'Last used', 'Expires', 'State'],
         list.items.map((each) => [
           each.name,
           html`<code>${each.token_prefix}…</code>`,
           each.scopes.join(', '),
+          html`${makerOf(each)} ${ago(each.created_at, now)}`,
           ago(each.last_used_at, now),
           ago(each.expires_at, now),
           html`${tokenState(each, now)}

@@ -94,12 +94,20 @@ export function makerOf({ created_by: maker }: Token): Html | string {
 }
 
 /** Whether a token is valid, in words. */
-export function tokenState({ revoked_at: revoked, expires_at: expires }: Token, now: number): Html {
+export function tokenState({ revoked_at: revoked, expires_at: expires, ...each }: Token, now: number): Html {
   if (revoked !== null) return html`<span class="state bad">revoked</span>`;
-  return expires !== null && Date.parse(expires) <= now
-    ? html`<span class="state warn">expired</span>`
-    : html`<span class="state good">valid</span>`;
+  if (expires !== null && Date.parse(expires) <= now) return html`<span class="state warn">expired</span>`;
+  return each.refused_because === null
+    ? html`<span class="state good">valid</span>`
+    : html`<span class="state bad">${lacks[each.refused_because]}</span>`;
 }
+
+/** Why a personal token is refused. */
+const lacks = {
+  disabled: 'its person is disabled',
+  no_sign_in: 'its person has not signed in',
+  no_rights: 'its person has no rights',
+} as const;
 
 /** Open sessions of the console, with links that end them. */
 export function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, now }: PageCall): Html {

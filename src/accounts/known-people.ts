@@ -1,0 +1,110 @@
+import { forUpdate, type Database } from '../database/database.ts';
+import { recordEvent } from '../events/record.ts';
+import { currentOrigin } from '../runtime/caller.ts';
+import { DomainError } from '../runtime/errors.ts';
+import { everywhere, personOfRow, type Disabled, type People, type Person, type PersonRow } from './people.ts';
+
+/** Somebody who has signed in not too long ago, or is disabled. */
+export interface KnownPerson {
+  /** As sessions, tokens and the audit name it. */
+  id: string;
+  person: Person;
+  /** The accounts that rules and grants give the person, also where the person is disabled. */
+  accounts: string[];
+  /** Milliseconds since 1970. */
+  signedInAt: number;
+}
+
+/** Where a person is disabled: in an account, or without one everywhere. */
+type Place = { id: number; name: string } | undefined;
+
+type Row = PersonRow & { id: string; signed_in_at: number };
+
+const columns = 'SELECT id, person, disabled, signed_in_at FROM people';
+
+/**
+ * Who signed in with the provider, and who is disabled here. Sessions and personal tokens of a person who is disabled are refused at
+ * once on all instances, until the person is enabled again; its sessions do not come back.
+ */
+export class KnownPeople {
+  readonly #database: Database;
+  readonly #people: People;
+  readonly #now: () => number;
+
+  constructor(database: Database, people: People, now: () => number) {
+    this.#database = database;
+    this.#people = people;
+    this.#now = now;
+  }
+
+  /** Up to `limit` people after the one with the ID `after`, in the order of their IDs. */
+  async list(limit: number, after = ''): Promise<KnownPerson[]> {
+    const rows = await this.#database.select<Row>(`${columns} WHERE id > ? ORDER BY id LIMIT ?`, [after, limit]);
+    return Promise.all(rows.map((row) => this.#toKnown(row)));
+  }
+
+  /** Throws `NotFound`, also for somebody who has nothing to do with the account `accountName`. */
+  async get(id: string, accountName?: string): Promise<KnownPerson> {
+    const row = await this.#database.get<Row>(`${columns} WHERE id = ?`, [id]);
+    const found = row && (await this.#toKnown(row));
+    if (!found || !concerns(found, accountName)) throw unknown();
+    return found;
+  }
+
+  /** Disables a person. Throws `NotFound`. */
+  disable(id: string, place: Place, reason: string): Promise<KnownPerson> {
+    const entry = { by: currentOrigin().actor, at: this.#now(), reason };
+    return this.#change(id, place, 'person.disabled', reason, (before) => ({ ...before, [nameOf(place)]: entry }));
+  }
+
+  /** Lets a person in again. Throws `NotFound`. */
+  enable(id: string, place: Place): Promise<KnownPerson> {
+    return this.#change(id, place, 'person.enabled', undefined, ({ [nameOf(place)]: _ended, ...others }) => others);
+  }
+
+  #change(
+    id: string,
+    place: Place,
+    type: 'person.disabled' | 'person.enabled',
+    reason: string | undefined,
+    change: (disabled: Record<string, Disabled>) => Record<string, Disabled>,
+  ): Promise<KnownPerson> {
+    return this.#database.transaction(async (tx) => {
+      const row = await tx.get<Row>(`${columns} WHERE id = ?${forUpdate(tx)}`, [id]);
+      if (!row) throw unknown();
+      const { person, ...known } = await this.#toKnown(row);
+      const disabled = change({ ...person.disabled });
+      const text = Object.keys(disabled).length === 0 ? null : JSON.stringify(disabled);
+      await tx.run('UPDATE people SET disabled = ? WHERE id = ?', [text, id]);
+      const isOf = place ? 'person_id = ? AND account_id = ?' : 'person_id = ?';
+      if (reason !== undefined) await tx.run(`DELETE FROM sessions WHERE ${isOf}`, place ? [id, place.id] : [id]);
+      const details = { person_id: id, everywhere: !place, ...(reason !== undefined && { reason }) };
+      const subject = { kind: 'person', name: person.name } as const;
+      await recordEvent(tx, { type, accountId: place?.id ?? 0, subject, details }, this.#now());
+      return { ...known, person: { ...person, disabled } };
+    });
+  }
+
+  async #toKnown(row: Row): Promise<KnownPerson> {
+    const person = personOfRow(row);
+    const { accounts } = await this.#people.rightsOf({ ...person, disabled: {} });
+    return { id: row.id, person, accounts, signedInAt: row.signed_in_at };
+  }
+}
+
+/** Whether the person has the account, or is disabled in it; without an account, true. */
+export function concerns({ person, accounts }: KnownPerson, accountName: string | undefined): boolean {
+  if (accountName === undefined || Object.hasOwn(person.disabled ?? {}, accountName)) return true;
+  return accounts.includes(accountName);
+}
+
+function nameOf(place: Place): string {
+  return place?.name ?? everywhere;
+}
+
+function unknown(): DomainError {
+  return new DomainError(
+    'NotFound',
+    'There is no such person who has signed in. "GET /v1/people" lists people with their IDs.',
+  );
+}

@@ -1,0 +1,43 @@
+import type { Database } from '../database/database.ts';
+import { recordEvent } from '../events/record.ts';
+import type { Scope } from './principal.ts';
+
+/** What an account allows personal tokens. */
+export interface PersonalLimits {
+  /** Null for every scope that the person has. */
+  scopes: readonly Scope[] | null;
+  /** The longest life in milliseconds, also of tokens that exist; null for that of the settings. */
+  longest: number | null;
+}
+
+/** The limits in the column `personal_tokens` of an account. */
+export function limitsIn(text: string | null): PersonalLimits {
+  return text === null ? { scopes: null, longest: null } : (JSON.parse(text) as PersonalLimits);
+}
+
+/** What accounts allow personal tokens. A change acts at once on all instances, also on tokens that exist. */
+export class PersonalTokenLimits {
+  readonly #database: Database;
+  readonly #now: () => number;
+
+  constructor(database: Database, now: () => number) {
+    this.#database = database;
+    this.#now = now;
+  }
+
+  async of(accountId: number): Promise<PersonalLimits> {
+    const sql = 'SELECT personal_tokens FROM accounts WHERE id = ?';
+    const row = await this.#database.get<{ personal_tokens: string | null }>(sql, [accountId]);
+    return limitsIn(row?.personal_tokens ?? null);
+  }
+
+  /** Replaces the limits of an account. */
+  async put({ id, name }: { id: number; name: string }, { scopes, longest }: PersonalLimits): Promise<void> {
+    const details = { scopes, longest_seconds: longest === null ? null : longest / 1000 };
+    await this.#database.transaction(async (tx) => {
+      await tx.run('UPDATE accounts SET personal_tokens = ? WHERE id = ?', [JSON.stringify({ scopes, longest }), id]);
+      const subject = { kind: 'account', name } as const;
+      await recordEvent(tx, { type: 'token.limits_changed', accountId: id, subject, details }, this.#now());
+    });
+  }
+}

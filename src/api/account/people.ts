@@ -1,0 +1,188 @@
+import { z } from 'zod';
+import { allow } from '../../accounts/allow.ts';
+import { concerns, type KnownPeople, type KnownPerson } from '../../accounts/known-people.ts';
+import { everywhere } from '../../accounts/people.ts';
+import type { PersonalTokenLimits } from '../../accounts/personal-limits.ts';
+import type { Principal } from '../../accounts/principal.ts';
+import { operation, type Operation } from '../framework/operation.ts';
+import { pageQuery, readPage } from '../framework/paging.ts';
+import { actor, layerQuery, listOf, scope, time, timeOf } from '../framework/schemas.ts';
+
+const day = 86_400_000;
+
+export const knownPerson = z
+  .strictObject({
+    id: z.string().meta({ description: 'As sessions, tokens and the audit name the person' }),
+    name: z.string(),
+    issuer: z.string(),
+    subject: z.string(),
+    signed_in_at: time,
+    accounts: z.array(z.string()).meta({
+      description: 'The accounts that rules and grants give the person; with `layer=account` only the own one',
+    }),
+    disabled: z
+      .array(
+        z.strictObject({
+          account: z.string().nullable().meta({ description: 'Null for everywhere' }),
+          by: actor.nullable().meta({ description: 'Null if it was done for all accounts, with `layer=account`' }),
+          at: time,
+          reason: z.string(),
+        }),
+      )
+      .meta({ description: 'Where an administrator disabled the person' }),
+  })
+  .meta({ id: 'KnownPerson' });
+
+export const knownPeopleList = listOf(knownPerson);
+
+/** Most characters of a reason. */
+export const maxReason = 200;
+
+const disableBody = z
+  .strictObject({ reason: z.string().trim().min(1).max(maxReason).meta({ description: 'Why, for the audit' }) })
+  .meta({ id: 'DisablePerson' });
+
+export const personalLimits = z
+  .strictObject({
+    scopes: z
+      .array(scope)
+      .nullable()
+      .default(null)
+      .meta({ description: 'What personal tokens may have; null for every scope that their person has' }),
+    longest_days: z
+      .int()
+      .min(1)
+      .max(3650)
+      .nullable()
+      .default(null)
+      .meta({ description: 'The longest life of a personal token; null for the setting `signIn.tokens.absolute`' }),
+  })
+  .meta({ id: 'PersonalTokenLimits' });
+
+const params = { id: 'The ID of the person' };
+const allNames = 'A token with name patterns cannot use people, because their rights concern all names.';
+
+/** `/people`: who signed in, and who is disabled; and `/account/personal-tokens`: what the account allows people to make. */
+export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimits): Operation[] {
+  const limitsOf = async (accountId: number): Promise<z.input<typeof personalLimits>> => {
+    const { scopes, longest } = await limits.of(accountId);
+    return { scopes: scopes && [...scopes], longest_days: longest === null ? null : longest / day };
+  };
+  return [
+    operation({
+      method: 'get',
+      path: '/people',
+      id: 'listPeople',
+      summary: 'List the people of the account, or with `layer=all` of all accounts, who signed in or are disabled',
+      action: 'any',
+      allNames,
+      query: pageQuery.extend(layerQuery.shape),
+      status: 200,
+      answer: knownPeopleList,
+      run: async ({ principal, query }) => {
+        const account = placeOf(principal, query.layer)?.name;
+        const { entries, next_cursor } = await readPage(query, {
+          name: `people of ${query.layer}`,
+          key: z.tuple([z.string()]),
+          keyOf: ({ id }: KnownPerson) => [id] as [string],
+          read: (limit, after) => people.list(limit, after?.[0]),
+          isVisible: (each) => concerns(each, account),
+        });
+        return { items: entries.map((each) => item(each, account)), next_cursor };
+      },
+    }),
+    operation({
+      method: 'post',
+      path: '/people/:id/disable',
+      id: 'disablePerson',
+      summary:
+        'Disable a person in the account, or with `layer=all` everywhere: sessions and personal tokens are refused at once',
+      action: 'any',
+      allNames,
+      lasting: true,
+      params,
+      query: layerQuery,
+      body: disableBody,
+      status: 200,
+      answer: knownPerson,
+      run: async ({ principal, params: { id }, query: { layer }, body: { reason } }) => {
+        const place = placeOf(principal, layer);
+        await people.get(id!, place?.name);
+        return item(await people.disable(id!, place, reason), place?.name);
+      },
+    }),
+    operation({
+      method: 'post',
+      path: '/people/:id/enable',
+      id: 'enablePerson',
+      summary: 'Let a person who was disabled in the account, or with `layer=all` everywhere, in again',
+      action: 'any',
+      allNames,
+      lasting: true,
+      params,
+      query: layerQuery,
+      status: 200,
+      answer: knownPerson,
+      run: async ({ principal, params: { id }, query: { layer } }) => {
+        const place = placeOf(principal, layer);
+        await people.get(id!, place?.name);
+        return item(await people.enable(id!, place), place?.name);
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/account/personal-tokens',
+      id: 'getPersonalTokenLimits',
+      summary: 'Get what the account allows personal tokens: scopes, and the longest life',
+      action: 'account',
+      status: 200,
+      answer: personalLimits,
+      run: ({ principal }) => limitsOf(principal.accountId),
+    }),
+    operation({
+      method: 'put',
+      path: '/account/personal-tokens',
+      id: 'putPersonalTokenLimits',
+      summary: 'Replace what the account allows personal tokens, also those that exist',
+      action: 'admin',
+      allNames,
+      lasting: true,
+      body: personalLimits,
+      status: 200,
+      answer: personalLimits,
+      run: async ({ principal: { accountId: id, accountName: name }, body: { scopes, longest_days: days } }) => {
+        await limits.put({ id, name }, { scopes, longest: days === null ? null : days * day });
+        return limitsOf(id);
+      },
+    }),
+  ];
+}
+
+/** The account of the call; undefined for all. */
+function placeOf(principal: Principal, layer: 'account' | 'all') {
+  allow(principal, layer === 'all' ? 'operate' : 'admin');
+  return layer === 'all' ? undefined : { id: principal.accountId, name: principal.accountName };
+}
+
+function item(
+  { id, person, accounts, signedInAt }: KnownPerson,
+  account: string | undefined,
+): z.input<typeof knownPerson> {
+  const disabled = Object.entries(person.disabled ?? {}).filter(
+    ([name]) => account === undefined || name === everywhere || name === account,
+  );
+  return {
+    id,
+    name: person.name,
+    issuer: person.issuer,
+    subject: person.subject,
+    signed_in_at: timeOf(signedInAt),
+    accounts: account === undefined ? accounts : accounts.filter((each) => each === account),
+    disabled: disabled.map(([name, { by, at, reason }]) => ({
+      account: name === everywhere ? null : name,
+      by: name === everywhere && account !== undefined ? null : by,
+      at: timeOf(at),
+      reason,
+    })),
+  };
+}
