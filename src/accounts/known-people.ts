@@ -15,6 +15,9 @@ export interface KnownPerson {
   signedInAt: number;
 }
 
+/** Most characters of a reason. */
+export const maxDisableReason = 200;
+
 /** Where a person is disabled: in an account, or without one everywhere. */
 type Place = { id: number; name: string } | undefined;
 
@@ -47,12 +50,20 @@ export class KnownPeople {
   async get(id: string, accountName?: string): Promise<KnownPerson> {
     const row = await this.#database.get<Row>(`${columns} WHERE id = ?`, [id]);
     const found = row && (await this.#toKnown(row));
-    if (!found || !concerns(found, accountName)) throw unknown();
+    if (!found || !this.concerns(found, accountName)) throw unknown();
     return found;
   }
 
-  /** Disables a person. Throws `NotFound`. */
-  disable(id: string, place: Place, reason: string): Promise<KnownPerson> {
+  /** Whether the person has the account, or is disabled in it; without an account, true. */
+  concerns({ person, accounts }: KnownPerson, accountName: string | undefined): boolean {
+    if (accountName === undefined || Object.hasOwn(person.disabled ?? {}, accountName)) return true;
+    return accounts.includes(accountName);
+  }
+
+  /** Disables a person. Throws `NotFound`, and `Invalid` without a reason of 1 to 200 characters. */
+  async disable(id: string, place: Place, reason: string): Promise<KnownPerson> {
+    if (reason.trim() === '' || reason.length > maxDisableReason)
+      throw new DomainError('Invalid', `A reason has 1 to ${maxDisableReason} characters.`);
     const entry = { by: currentOrigin().actor, at: this.#now(), reason };
     return this.#change(id, place, 'person.disabled', reason, (before) => ({ ...before, [nameOf(place)]: entry }));
   }
@@ -90,12 +101,6 @@ export class KnownPeople {
     const { accounts } = await this.#people.rightsOf({ ...person, disabled: {} });
     return { id: row.id, person, accounts, signedInAt: row.signed_in_at };
   }
-}
-
-/** Whether the person has the account, or is disabled in it; without an account, true. */
-export function concerns({ person, accounts }: KnownPerson, accountName: string | undefined): boolean {
-  if (accountName === undefined || Object.hasOwn(person.disabled ?? {}, accountName)) return true;
-  return accounts.includes(accountName);
 }
 
 function nameOf(place: Place): string {

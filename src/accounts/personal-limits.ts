@@ -1,9 +1,9 @@
 import type { Database } from '../database/database.ts';
 import { recordEvent } from '../events/record.ts';
-import type { Scope } from './principal.ts';
+import { parseScopes, type Scope } from './principal.ts';
 
 /** What an account allows personal tokens. */
-export interface PersonalLimits {
+interface PersonalLimits {
   /** Null for every scope that the person has. */
   scopes: readonly Scope[] | null;
   /** The longest life in milliseconds, also of tokens that exist; null for that of the settings. */
@@ -31,8 +31,12 @@ export class PersonalTokenLimits {
     return limitsIn(row?.personal_tokens ?? null);
   }
 
-  /** Replaces the limits of an account. */
-  async put({ id, name }: { id: number; name: string }, { scopes, longest }: PersonalLimits): Promise<void> {
+  /** Replaces the limits of an account. Throws `Invalid` for an unknown scope. */
+  async put(
+    { id, name }: { id: number; name: string },
+    { longest, ...given }: { scopes: readonly string[] | null; longest: number | null },
+  ): Promise<void> {
+    const scopes = given.scopes && parseScopes(given.scopes);
     const details = { scopes, longest_seconds: longest === null ? null : longest / 1000 };
     await this.#database.transaction(async (tx) => {
       await tx.run('UPDATE accounts SET personal_tokens = ? WHERE id = ?', [JSON.stringify({ scopes, longest }), id]);

@@ -1,8 +1,4 @@
 import type { Command } from 'commander';
-import { concerns } from '../accounts/known-people.ts';
-import { everywhere } from '../accounts/people.ts';
-import { parseScopes } from '../accounts/principal.ts';
-import { maxReason } from '../api/account/people.ts';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../runtime/errors.ts';
@@ -37,11 +33,9 @@ export function addPerson(program: Command, environment: Environment, terminal: 
         const read = (after: string) => knownPeople.list(pageSize, after);
         for await (const page of pagesOf('', pageSize, read, ({ id }) => id))
           for (const known of page)
-            if (concerns(known, account)) {
+            if (knownPeople.concerns(known, account)) {
               const { id, signedInAt, person: each } = known;
-              const places = Object.keys(each.disabled ?? {}).map((name) =>
-                name === everywhere ? 'everywhere' : name,
-              );
+              const places = Object.keys(each.disabled ?? {}).map((name) => (name === '*' ? 'everywhere' : name));
               const where = places.length === 0 ? '-' : `disabled ${places.join(',')}`;
               terminal.stdout.write(row(id, new Date(signedInAt).toISOString(), where, each.subject, each.name));
             }
@@ -51,8 +45,7 @@ export function addPerson(program: Command, environment: Environment, terminal: 
     .requiredOption('--reason <text>', 'why, for the audit')
     .action((id: string, { account, reason }: PlaceOptions & { reason: string }) =>
       withInstallation(environment, async ({ core }) => {
-        if (reason.trim() === '') throw new DomainError('Invalid', '--reason: expected why, for the audit.');
-        await core.knownPeople.disable(id, await placeOf(core, account), reason.slice(0, maxReason));
+        await core.knownPeople.disable(id, await placeOf(core, account), reason);
       }),
     );
   add('enable <id>', 'let a person who was disabled in again').action((id: string, { account }: PlaceOptions) =>
@@ -70,7 +63,7 @@ export function addPerson(program: Command, environment: Environment, terminal: 
     async (account, { core: { personalLimits } }, { account: name, longest, scopes }) => {
       const before = await personalLimits.of(account);
       const after = {
-        scopes: scopes === undefined ? before.scopes : scopes === '-' ? null : parseScopes(scopes.split(',')),
+        scopes: scopes === undefined ? before.scopes : scopes === '-' ? null : scopes.split(','),
         longest: longest === undefined ? before.longest : longest === '-' ? null : daysIn(longest) * day,
       };
       if ((longest ?? scopes) !== undefined) await personalLimits.put({ id: account, name }, after);

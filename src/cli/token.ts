@@ -1,11 +1,13 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
-import type { Token } from '../accounts/token-rows.ts';
 import { DomainError } from '../runtime/errors.ts';
+import type { Core } from '../server/core.ts';
 import { addPatternOptions, patternsIn, patternsText, type PatternOptions } from './patterns.ts';
 import { row } from './printed.ts';
 import { forAccount, type Terminal } from './with-installation.ts';
+
+type Token = Awaited<ReturnType<Core['tokens']['list']>>[number];
 
 interface CreateOptions extends PatternOptions {
   name: string;

@@ -8,7 +8,7 @@ import type { Tokens } from '../../accounts/tokens.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
-import { newToken, tokenList, tokenRequest } from '../framework/schemas.ts';
+import { newToken, tokenList, tokenRequest } from '../framework/token-schemas.ts';
 import { toToken } from './tokens.ts';
 
 /** The life of a personal token for which no end is wanted; milliseconds. */

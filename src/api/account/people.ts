@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
-import { concerns, type KnownPeople, type KnownPerson } from '../../accounts/known-people.ts';
+import { maxDisableReason, type KnownPeople, type KnownPerson } from '../../accounts/known-people.ts';
 import { everywhere } from '../../accounts/people.ts';
 import type { PersonalTokenLimits } from '../../accounts/personal-limits.ts';
 import type { Principal } from '../../accounts/principal.ts';
@@ -10,7 +10,7 @@ import { actor, layerQuery, listOf, scope, time, timeOf } from '../framework/sch
 
 const day = 86_400_000;
 
-export const knownPerson = z
+const knownPerson = z
   .strictObject({
     id: z.string().meta({ description: 'As sessions, tokens and the audit name the person' }),
     name: z.string(),
@@ -33,16 +33,13 @@ export const knownPerson = z
   })
   .meta({ id: 'KnownPerson' });
 
-export const knownPeopleList = listOf(knownPerson);
-
-/** Most characters of a reason. */
-export const maxReason = 200;
+const knownPeopleList = listOf(knownPerson);
 
 const disableBody = z
-  .strictObject({ reason: z.string().trim().min(1).max(maxReason).meta({ description: 'Why, for the audit' }) })
+  .strictObject({ reason: z.string().trim().min(1).max(maxDisableReason).meta({ description: 'Why, for the audit' }) })
   .meta({ id: 'DisablePerson' });
 
-export const personalLimits = z
+const personalLimits = z
   .strictObject({
     scopes: z
       .array(scope)
@@ -86,7 +83,7 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
           key: z.tuple([z.string()]),
           keyOf: ({ id }: KnownPerson) => [id] as [string],
           read: (limit, after) => people.list(limit, after?.[0]),
-          isVisible: (each) => concerns(each, account),
+          isVisible: (each) => people.concerns(each, account),
         });
         return { items: entries.map((each) => item(each, account)), next_cursor };
       },

@@ -10,7 +10,8 @@ import type { Rank } from '../../runtime/ranked.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
 import { sortedPage } from '../framework/sorted.ts';
-import { shownPatterns, tokenList, newToken, token, tokenRequest } from '../framework/schemas.ts';
+import { shownPatterns } from '../framework/schemas.ts';
+import { tokenList, newToken, token, tokenRequest } from '../framework/token-schemas.ts';
 
 const tokensQuery = pageQuery.extend({
   sort: z

@@ -3,7 +3,6 @@ import type { Patterns } from '../../accounts/names.ts';
 import { z } from 'zod';
 import { maxPatterns } from '../../accounts/names.ts';
 import { scopes } from '../../accounts/principal.ts';
-import { personLacks } from '../../accounts/token-rows.ts';
 import { eventTypes, subjectKinds } from '../../events/event.ts';
 
 // The requests and answers of `/v1`. Types, checks and the OpenAPI document come from these schemas.
@@ -72,54 +71,6 @@ export const actor = z.strictObject({
   name: z.string().nullable().meta({ description: 'Of a token its name; of the system the job, or `command`' }),
 });
 
-export const token = z
-  .strictObject({
-    id: z.uuid(),
-    name: z.string(),
-    token_prefix: z.string().meta({
-      description:
-        'The start of the value: enough to recognise the token, not enough to use it. Empty for a chosen value',
-    }),
-    scopes: z.array(scope),
-    patterns,
-    publisher_id: z
-      .string()
-      .nullable()
-      .meta({ description: 'The rule that gave it, or gave the token that made it; null for other tokens' }),
-    person_id: z
-      .string()
-      .nullable()
-      .meta({ description: 'The person whose personal token it is, or made it; null for other tokens' }),
-    created_by: actor.nullable().meta({ description: 'Who made it; null for a token that an older version made' }),
-    created_at: time,
-    expires_at: time.nullable(),
-    last_used_at: time.nullable(),
-    revoked_at: time.nullable(),
-    refused_because: z.enum(personLacks).nullable().meta({
-      description:
-        'Why a personal token is refused: its person is disabled here, has not signed in for too long, or has no right in the account that the token may use. Null for all others',
-    }),
-  })
-  .meta({ id: 'Token' });
-
-export const newToken = token
-  .extend({ token: z.string().meta({ description: 'The value. Only this answer contains it.' }) })
-  .meta({ id: 'NewToken' });
-
-export const tokenRequest = z
-  .strictObject({
-    name: z.string().trim().min(1).max(200),
-    scopes: z.array(scope).min(1, 'Choose one or more scopes.'),
-    patterns: givenPatterns,
-    expires_at: z.iso
-      .datetime({ offset: true })
-      .nullable()
-      .optional()
-      .meta({ description: 'RFC 3339, in the future. The token never expires if this is null or missing' }),
-  })
-  .meta({ id: 'TokenRequest' });
-
-/** What lists warn of. */
 const marks = {
   severity: z.enum(['low', 'moderate', 'high', 'critical']).nullable().meta({
     description: 'The highest severity of the known vulnerabilities of the stored versions; null without one',
@@ -370,7 +321,6 @@ export const publishedPackage = z
   })
   .meta({ id: 'PublishedPackage' });
 
-export const tokenList = listOf(token);
 export const sessionList = listOf(session);
 /** What a list has in all, if it was asked for. */
 export function listTotal(description: string) {

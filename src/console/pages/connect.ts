@@ -1,5 +1,6 @@
 import { clientList } from '../../api/clients/clients.ts';
-import { account, newToken } from '../../api/framework/schemas.ts';
+import { account } from '../../api/framework/schemas.ts';
+import { newToken } from '../../api/framework/token-schemas.ts';
 import { anyCertificate, clientKinds, clients, clientText, type ClientKind } from '../../clients/client.ts';
 import { nugetConfig } from '../../clients/nuget.ts';
 import { typed } from '../../runtime/command-name.ts';

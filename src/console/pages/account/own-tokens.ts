@@ -1,4 +1,4 @@
-import { tokenList } from '../../../api/framework/schemas.ts';
+import { tokenList } from '../../../api/framework/token-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { confirmForm } from '../../framework/form.ts';
 import { ago } from '../../framework/format.ts';

@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import { useList } from '../../../api/account/uses.ts';
-import { eventList, sessionList, token, tokenList } from '../../../api/framework/schemas.ts';
+import { eventList, sessionList } from '../../../api/framework/schemas.ts';
+import { token, tokenList } from '../../../api/framework/token-schemas.ts';
 import { nameKinds, protocolWords } from '../../../config/protocols.ts';
 import { fieldErrors, Form } from '../../framework/form.ts';
 import { ago, countText, short } from '../../framework/format.ts';

@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import { useList } from '../../../api/account/uses.ts';
-import { newToken, sessionList, token, tokenList } from '../../../api/framework/schemas.ts';
+import { sessionList } from '../../../api/framework/schemas.ts';
+import { newToken, token, tokenList } from '../../../api/framework/token-schemas.ts';
 import { nameKinds } from '../../../config/protocols.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { confirmForm, fieldErrors, Form } from '../../framework/form.ts';

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
-import { tokenList, usageSchema, type usageItem } from '../../../api/framework/schemas.ts';
+import { usageSchema, type usageItem } from '../../../api/framework/schemas.ts';
+import { tokenList } from '../../../api/framework/token-schemas.ts';
 import { ago, bytesText, copyable, countText, counted, ratio, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';

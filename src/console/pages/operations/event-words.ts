@@ -12,6 +12,7 @@ const subjects: Readonly<Record<GroupOf<EventType>, string>> = {
   tag: 'tags',
   manifest: 'manifests',
   permanence: 'what cannot change or be deleted',
+  person: 'people who sign in',
   token: 'tokens',
   publisher: 'rules for a CI',
   grant: 'grants',
