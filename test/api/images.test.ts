@@ -62,6 +62,8 @@ for (const dialect of dialects) {
     for (const size of [1, 2, 200]) {
       const newest = names(await walk(server, 'team/app/tags', `limit=${size}&order=newest`));
       t.deepEqual(newest.slice(0, 2), ['v2', 'v10']);
+      const oldest = names(await walk(server, 'team/app/tags', `limit=${size}&order=oldest`));
+      t.deepEqual(oldest, newest.toReversed());
       t.is(newest.length, order.length);
       t.true(
         order.every((name) => newest.includes(name)),
@@ -181,6 +183,7 @@ for (const dialect of dialects) {
     t.deepEqual(names(tags), ['3', 'v2', 'v10']);
     t.deepEqual(names(await walk(server, `${path}/tags`, 'limit=2&order=desc')), ['v10', 'v2', '3']);
     t.deepEqual(names(await walk(server, `${path}/tags`, 'limit=1&order=newest')), ['3', 'v10', 'v2']);
+    t.deepEqual(names(await walk(server, `${path}/tags`, 'limit=1&order=oldest')), ['v2', 'v10', '3']);
     t.like(tags[0], { platforms: null, pull_count: 3, aliases: ['v10', 'v2'] });
     const details = await get(server, `${path}/manifests/${image.manifest.digest}`);
     t.like(details, {

@@ -75,7 +75,10 @@ for (const dialect of dialects) {
     const bySize = ['1.1.0', '10.0.0', '1.0.0', '2.0.0'];
     for (const id of ['far', 'Near']) {
       const path = `/v1/packages/${id}/versions?`;
-      t.deepEqual(await inOrder(t, server, path, 'version'), ['10.0.0', '2.0.0', '1.1.0', '1.0.0']);
+      const newest = ['10.0.0', '2.0.0', '1.1.0', '1.0.0'];
+      t.deepEqual(await inOrder(t, server, path, 'version'), newest);
+      t.deepEqual(await inOrder(t, server, `${path}sort=oldest`, 'version'), newest.toReversed());
+      t.deepEqual(await inOrder(t, server, `${path}sort=oldest&q=1`, 'version'), ['1.0.0', '1.1.0', '10.0.0']);
       t.deepEqual(await inOrder(t, server, `${path}sort=size`, 'version'), bySize);
       t.deepEqual(await inOrder(t, server, `${path}sort=size&q=1`, 'version'), ['1.1.0', '10.0.0', '1.0.0']);
       t.deepEqual(await inOrder(t, server, `${path}sort=size&range=[1.0,2.0)`, 'version'), ['1.1.0', '1.0.0']);

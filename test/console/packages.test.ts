@@ -87,6 +87,9 @@ test('the page of a hosted package has install lines, README, dependencies, fact
   t.regex(await tab('versions&q=7'), /Nothing matches\. <a href="\/console\/packages\/Contoso\.Json\?show=versions">/);
   t.regex(page, /GET \/v1\/packages\/Contoso\.Json\/2\.0\.0/);
   const [, next] = /<button name="cursor" value="([^"]+)">Next page/.exec(await tab('versions'))!;
+  t.regex(await tab('versions'), /<button name="sort" value="oldest">From the end<\/button>/);
+  const oldest = await tab('versions&sort=oldest');
+  t.regex(oldest, /aria-sort="ascending"[^]*\/1\.0\.0">1\.0\.0<[^]*<button name="sort" value="">From the end/);
   const second = await tab(`versions&cursor=${encodeURIComponent(next!)}`);
   t.regex(second, /packages\/Contoso\.Json\/1\.5\.0">1\.5\.0<\/a><\/td>\s*<td[^>]*><span class="state warn">unlisted/);
   const old = await visitor.page('/console/packages/Contoso.Json/1.5');

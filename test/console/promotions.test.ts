@@ -49,10 +49,12 @@ test('a version is promoted from its page, and approved by the other account, wi
   t.regex(await releaser.page('/console/promotions/1'), /done/);
   t.is((await reader.fetch('/console/packages/Lib/1.0.0')).status, 200);
   await send({ kind: 'image', name: 'team/app', reference: 'v1' });
+  t.regex(await releaser.page('/console/promotions?q=TEAM'), /promotions\/2"/);
+  t.notRegex(await releaser.page('/console/promotions?q=team'), /promotions\/1"/);
   const rejected = await releaser.send('/console/promotions/2', { act: 'reject' });
   t.is(leadsTo(rejected), '/console/promotions/2 (promotion-rejected)');
   t.regex(
-    await (await releaser.send('/console/promotions/2', { act: 'approve' })).text(),
+    await releaser.refused('/console/promotions/2', { act: 'approve' }),
     /role="alert">The promotion 2 was rejected/,
   );
 });

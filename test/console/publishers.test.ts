@@ -48,6 +48,8 @@ test('rules are created, changed, explained and deleted in the console', async (
   t.regex(list, /releases &lt;of&gt; app/);
   t.regex(list, /refs\/tags\/\* or refs\/heads\/a=b/);
   t.regex(list, /token-exchange\/nuget/);
+  t.regex(await visitor.page('/console/publishers?q=OF'), /releases &lt;of&gt; app/);
+  t.regex(await visitor.page('/console/publishers?q=none'), /Nothing matches\. <a href="\/console\/publishers">/);
   const [, id] = /\/console\/publishers\/([0-9a-f-]{36})"/.exec(list)!;
 
   const edit = await visitor.page(`/console/publishers/${id}`);

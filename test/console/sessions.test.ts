@@ -145,6 +145,8 @@ test('sessions that began at one time are each on one page of the list', async (
   t.regex(await visitors[0]!.page('/console/tokens'), /<a href="\/console\/sessions">All sessions/);
   t.is(await shown('/console/tokens'), 20);
   t.is(await shown('/console/sessions'), 21);
+  t.is(await shown('/console/sessions?q=FIRST'), 21);
+  t.is(await shown('/console/sessions?q=second'), 0);
 });
 
 test('signing in gives a new session, so that a cookie from before is worth nothing', async (t) => {

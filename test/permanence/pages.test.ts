@@ -23,7 +23,11 @@ test('pages show and change what is frozen, kept and deleted', async (t) => {
   t.regex(preview, /What is deleted can be restored for 1\.5 days, on the page Deleted/);
   const send = (path: string, fields: Record<string, string>) => visitor.send(path, fields);
   const deleted = await send('/console/packages/Contoso.Core/delete', { version: '1.0.0', confirmed: 'yes' });
-  t.is(leadsTo(deleted), '/console/packages/Contoso.Core (deleted)');
+  t.is(leadsTo(deleted), '/console/packages/Contoso.Core (restorable)');
+  t.regex(
+    await visitor.page('/console/packages/Contoso.Core'),
+    /role="status">Deleted\. <a href="\/console\/deleted">Restore it/,
+  );
   t.is((await api.fetch('manifests/v1', remove)).status, 202);
   await api.image('v1');
 
@@ -31,9 +35,10 @@ test('pages show and change what is frozen, kept and deleted', async (t) => {
   t.regex(page, /team\/api:v1[^]*Contoso\.Core 1\.0\.0/);
   const ids = [...page.matchAll(/name="id" value="(\d+)"/g)].map(([, id]) => id!);
   t.is(ids.length, 2);
+  t.notRegex(await visitor.page('/console/deleted?q=CORE'), /team\/api/);
+  t.regex(await visitor.page('/console/deleted?q=none'), /Nothing matches\. <a href="\/console\/deleted">Clear/);
   const refused = await send('/console/deleted', { id: ids[0]! });
-  t.is(refused.status, 422);
-  t.regex(await refused.text(), /role="alert">team\/api:v1 exists again, with another manifest/);
+  t.regex(await visitor.refusedPage(refused), /role="alert">team\/api:v1 exists again, with another manifest/);
   t.is(leadsTo(await send('/console/deleted', { id: ids[1]! })), '/console/deleted (restored)');
   t.is((await server.fetch('/v1/packages/Contoso.Core/1.0.0')).status, 200);
   const noReason = await send(`/console/deleted/${ids[0]}`, { reason: ' ' });

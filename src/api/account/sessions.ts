@@ -7,8 +7,10 @@ import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
 import { session, sessionList } from '../framework/schemas.ts';
+import { filterText } from '../framework/sorted.ts';
 
 const sessionsQuery = pageQuery.extend({
+  q: filterText('Only sessions of tokens and people whose names contain this text, in any letter case'),
   token_id: z.uuid('expected the ID of a token').optional().meta({ description: 'Only sessions that began with it' }),
 });
 
@@ -33,7 +35,7 @@ export function sessionOperations(sessions: Sessions): Operation[] {
           key: z.tuple([z.int(), z.string()]),
           keyOf: (each: Session) => [each.createdAt, each.id] as [number, string],
           read: (limit, after) => sessions.list(principal.accountId, limit, after, query.token_id),
-          isVisible: (each) => sees(principal, each),
+          isVisible: (each) => sees(principal, each) && nameOf(each).toLowerCase().includes(query.q),
         });
         return { items: entries.map(toSession), next_cursor };
       },
@@ -71,4 +73,8 @@ function isOwn(principal: Principal, { tokenId, person }: Session): boolean {
 
 function toSession({ scopes: _scopes, person, ...each }: Session): z.input<typeof session> {
   return { ...jsonItem(each), person: person && { id: person.id, name: person.name } };
+}
+
+function nameOf({ person, tokenName }: Session): string {
+  return person?.name ?? tokenName ?? '';
 }

@@ -5,6 +5,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
 import { actor, bytes, listOf, time, timeOf } from '../framework/schemas.ts';
+import { filterText } from '../framework/sorted.ts';
 
 const words = protocolWords.map(({ word }) => word);
 /** Most characters of the reason of a purge. */
@@ -54,7 +55,7 @@ export function deletedOperations(deleted: DeletedItems, deletedFor: number): Op
       summary:
         'List what was deleted and can be restored, the latest first. Tags that were deleted with their manifest are part of it',
       action: 'delete',
-      query: pageQuery,
+      query: pageQuery.extend({ q: filterText('Only names that contain this text, in any letter case') }),
       status: 200,
       answer: deletedList,
       run: async ({ principal, query }) => {
@@ -64,7 +65,13 @@ export function deletedOperations(deleted: DeletedItems, deletedFor: number): Op
           key: z.tuple([z.int()]),
           keyOf: ({ id }: DeletedItem) => [id] as [number],
           read: (limit, after) => deleted.list(accountId, limit, after?.[0]),
-          isVisible: names && (({ kind, name }) => names.of(kind).includes(name.toLowerCase())),
+          isVisible:
+            names || query.q !== ''
+              ? ({ kind, name }) => {
+                  const key = name.toLowerCase();
+                  return key.includes(query.q) && (names?.of(kind).includes(key) ?? true);
+                }
+              : undefined,
         });
         const items = entries.map((each) => toItem(each, principal.scopes.has('admin')));
         return { items, next_cursor, deleted_for_seconds: deletedFor / 1000 };

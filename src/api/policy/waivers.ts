@@ -11,6 +11,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation, type OperationCall } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
 import { actor, givenTime, listOf, time, timeOf, timeOrNull } from '../framework/schemas.ts';
+import { filterText } from '../framework/sorted.ts';
 
 const words = protocolWords.map(({ word }) => word);
 const kind = z.enum(words, `expected ${words.join(' or ')}`);
@@ -135,6 +136,7 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
       action: 'account',
       query: pageQuery.extend({
         ...layerQuery.shape,
+        q: filterText('Only names that contain this text, in any letter case'),
         state: z
           .enum(waiverStates, `expected one of ${waiverStates.join(', ')}`)
           .optional()
@@ -151,7 +153,10 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
           key: z.tuple([z.int()]),
           keyOf: ({ id }: Waiver) => [id] as [number],
           read: (limit, after) => waivers.list(accountId, state, limit, after?.[0]),
-          isVisible: (each) => sees(principal, each) && (state === undefined || stateOf(each, now()) === state),
+          isVisible: (each) =>
+            sees(principal, each) &&
+            each.name.toLowerCase().includes(query.q) &&
+            (state === undefined || stateOf(each, now()) === state),
         });
         return { items: await Promise.all(entries.map((each) => item(each, principal))), next_cursor };
       },

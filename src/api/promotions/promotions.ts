@@ -10,6 +10,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation, type OperationCall } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
 import { actor, listOf, time, timeOf, timeOrNull } from '../framework/schemas.ts';
+import { filterText } from '../framework/sorted.ts';
 
 const words = protocolWords.map(({ word }) => word);
 const kind = z.enum(words, `expected ${words.join(' or ')}`);
@@ -109,6 +110,7 @@ export function promotionOperations({ promotions, people, accountName }: Promoti
       summary: 'List the promotions from the account and to it, the latest first',
       action: 'account',
       query: pageQuery.extend({
+        q: filterText('Only names that contain this text, in any letter case'),
         state: z
           .enum(promotionStates, `expected one of ${promotionStates.join(', ')}`)
           .optional()
@@ -122,7 +124,8 @@ export function promotionOperations({ promotions, people, accountName }: Promoti
           key: z.tuple([z.int()]),
           keyOf: ({ id }: Promotion) => [id] as [number],
           read: (limit, after) => promotions.list(principal.accountId, query.state, limit, after?.[0]),
-          isVisible: (each) => sees(principal, each),
+          isVisible: (each) =>
+            sees(principal, each) && [each.from, each.to].some(({ name }) => name.toLowerCase().includes(query.q)),
         });
         return { items: await Promise.all(entries.map((each) => item(each, principal))), next_cursor };
       },

@@ -1,5 +1,5 @@
 import { jsonItem } from '../../runtime/json-item.ts';
-import type { z } from 'zod';
+import { z } from 'zod';
 import { allowObject, allowToken, coversPatterns } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import type { TokenExchange } from '../../identity/exchange.ts';
@@ -16,6 +16,7 @@ import {
   trustedIssuerList,
 } from './publisher-schemas.ts';
 import { shownPatterns, timeOrNull } from '../framework/schemas.ts';
+import { filterText } from '../framework/sorted.ts';
 
 export interface PublisherParts {
   publishers: Publishers;
@@ -42,11 +43,17 @@ export function publisherOperations({ publishers, exchange, uses }: PublisherPar
       id: 'listPublishers',
       summary: 'List the rules by which identity tokens are exchanged; an account has at most 400',
       action: 'admin',
+      query: z.object({ q: filterText('Only rules whose names contain this text, in any letter case') }),
       status: 200,
       answer: publisherList,
-      run: async ({ principal }) => {
+      run: async ({ principal, query }) => {
         const all = await publishers.list(principal.accountId);
-        return { items: await shownAll(all.filter((each) => sees(principal, each))), next_cursor: null };
+        return {
+          items: await shownAll(
+            all.filter((each) => sees(principal, each) && each.name.toLowerCase().includes(query.q)),
+          ),
+          next_cursor: null,
+        };
       },
     }),
     operation({

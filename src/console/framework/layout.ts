@@ -7,7 +7,7 @@ import { html, type Html } from './html.ts';
 import { sections, type Section, type PageView } from './page.ts';
 
 /** Sentences that the next page shows once after a form was sent. A cookie has the key of one. */
-const notices: Readonly<Record<string, string>> = {
+const notices: Readonly<Record<string, string | Html>> = {
   'signed-out': 'You are signed out.',
   'account-changed': 'You use another account now.',
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
@@ -47,6 +47,7 @@ const notices: Readonly<Record<string, string>> = {
   'session-ended': 'The session has ended.',
   'form-forgotten': 'What was entered here is kept for an hour only. Fill in the form again.',
   deleted: 'Deleted.',
+  restorable: html`Deleted. <a href="/console/deleted">Restore it on the page Deleted</a> if that was wrong.`,
   'nothing-selected': 'Nothing was selected, so nothing was deleted.',
   unlisted: 'Unlisted. Searches no longer show it.',
   relisted: 'Listed again.',

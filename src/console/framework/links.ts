@@ -31,17 +31,22 @@ export function given(query: Readonly<Record<string, string>>, ...names: string[
   return Object.fromEntries(names.flatMap((name) => (query[name] ? [[name, query[name]]] : [])));
 }
 
-/** Links to the first page and to the next one, which keep the filters in `query`; nothing if the list has one page. */
+/**
+ * Links to the first page and to the next one, which keep the filters in `query`, and to the `end`, the first page of the reverse
+ * order; nothing if the list has one page.
+ */
 export function pageLinks(
   path: string,
   query: Readonly<Record<string, string>>,
   next: string | null,
+  end?: string,
 ): Html | undefined {
   const { cursor, ...filters } = query;
   if (!cursor && next === null) return undefined;
   return html`<nav class="pages" aria-label="Pages">
     ${cursor && html`<a href="${withQuery(path, filters)}">First page</a>`}
     ${next !== null && html`<a href="${withQuery(path, { ...filters, cursor: next })}" rel="next">Next page</a>`}
+    ${end !== undefined && html`<a href="${end}">From the end</a>`}
   </nav>`;
 }
 

@@ -12,6 +12,8 @@ export interface ListAddress {
   query: Readonly<Record<string, string>>;
   /** Whether it is a form with boxes. Then the heads of columns are buttons of it, so that selected rows stay selected. */
   isForm?: boolean;
+  /** The value of `sort` for the reverse order, if there is one. It leads to the end of the list at once. */
+  reverse?: string | undefined;
 }
 
 /** The first page in an order, with the same filters: a value of `sort`, or empty for the order without it. */
@@ -54,9 +56,15 @@ export function refusalOf(error: unknown, parameter: string): string {
   throw error;
 }
 
-/** Links to the first page and to the next one. */
-export function furtherPages({ path, kept, query }: ListAddress, next: string | null): Html | undefined {
-  return pageLinks(path, { ...kept, ...query }, next);
+/** Links to the first page, to the next one, and to the end of a list that has a reverse order. */
+export function furtherPages(address: ListAddress, next: string | null): Html | undefined {
+  const { path, kept, query, reverse } = address;
+  return pageLinks(
+    path,
+    { ...kept, ...query },
+    next,
+    reverse === undefined ? undefined : orderAddress(address, reverse),
+  );
 }
 
 /** How many names the list has on all pages, and their bytes; `uncounted` if that is not known yet, on a page that is then loaded again. */

@@ -82,24 +82,25 @@ interface List extends ListAddress {
 
 /**
  * A list with its filter and its further pages. If rows can be selected, all is one form, and the links to pages are buttons
- * of it: so what is selected stays selected. The filter comes first, so that the key Enter uses it. The order comes after the rows:
- * of two orders the first one counts, which is that of the head that was pressed.
+ * of it: so what is selected stays selected. The filter comes first, so that the key Enter uses it. The order comes after all
+ * buttons: of two orders the first one counts, which is that of the button that was pressed.
  */
 export function list({ filter, rows, next, selection, actions, ...address }: List): Html {
   if (!selection) return html`${filter && filterForm(address, filter)} ${rows} ${furtherPages(address, next)}`;
   const { path, kept, query } = address;
   return html`<form method="get" action="${path}">
     ${filter && html`<div class="filter">${filter} <button>Filter</button></div>`} ${selection.hidden()} ${rows}
-    ${hiddenFields(address)} ${pageButtons(Boolean(query['cursor']), next)}
+    ${pageButtons(Boolean(query['cursor']), next, address.reverse)} ${hiddenFields(address)}
     ${selection.isUsed && html`${selection.line(withQuery(path, { ...kept, ...query }))} ${actions}`}
   </form>`;
 }
 
-function pageButtons(isLater: boolean, next: string | null): Html | undefined {
+function pageButtons(isLater: boolean, next: string | null, reverse: string | undefined): Html | undefined {
   if (!isLater && next === null) return undefined;
   return html`<nav class="pages" aria-label="Pages">
     ${isLater && html`<button>First page</button>`}
     ${next !== null && html`<button name="cursor" value="${next}">Next page</button>`}
+    ${reverse !== undefined && html`<button name="sort" value="${reverse}">From the end</button>`}
   </nav>`;
 }
 

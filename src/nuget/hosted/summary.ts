@@ -185,11 +185,13 @@ export async function listVersions(
   id: string,
   limit: number,
   after: string | undefined,
+  isRising = false,
 ): Promise<(VersionSummary & { order: string })[]> {
   const row = await packageRowOf(database, accountId, id);
+  const [than, direction] = isRising ? ['>', 'ASC'] : ['<', 'DESC'];
   const rows = await database.select<ListedRow>(
     `SELECT ${listedVersionColumns} FROM package_versions v
-     WHERE package_row = ? ${after === undefined ? '' : 'AND sort_key < ?'} ORDER BY sort_key DESC LIMIT ?`,
+     WHERE package_row = ? ${after === undefined ? '' : `AND sort_key ${than} ?`} ORDER BY sort_key ${direction} LIMIT ?`,
     [row, ...(after === undefined ? [] : [after]), limit],
   );
   return rows.map(listedOf);

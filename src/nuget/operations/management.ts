@@ -50,9 +50,9 @@ import { versionDetails, type DetailsParts } from './version-details.ts';
 const packagesQuery = sortedQuery(['versions', 'size', 'downloads', 'updated', 'used']);
 const versionsQuery = pageQuery.extend({
   sort: z
-    .enum(['size', 'downloads'], 'expected size, downloads, or no order')
+    .enum(['size', 'downloads', 'oldest'], 'expected size, downloads, oldest, or no order')
     .optional()
-    .meta({ description: 'The largest first; without it, the newest version first' }),
+    .meta({ description: 'The largest or the oldest version first; without it, the newest one' }),
   q: z
     .string('expected one text')
     .max(100)
@@ -185,7 +185,8 @@ export function packageOperations(parts: DetailsParts): Operation[] {
             ? undefined
             : ({ version }: OrderedVersion) =>
                 version.toLowerCase().startsWith(wanted) && (!range || satisfies(range, parseVersion(version)!));
-        const { sort } = query;
+        const sort = query.sort === 'oldest' ? undefined : query.sort;
+        const isRising = query.sort === 'oldest';
         const inOrder = async (limit: number, after: Rank | undefined) =>
           stored
             ? firstRanked(stored, {
@@ -199,12 +200,13 @@ export function packageOperations(parts: DetailsParts): Operation[] {
           sort !== undefined
             ? await sortedPage(query, 'versions', [{ ranked: inOrder }], isVisible)
             : await readPage<OrderedVersion, [string]>(query, {
-                name: 'versions',
+                name: isRising ? 'versions, the oldest first' : 'versions',
                 key: z.tuple([z.string()]),
                 keyOf: ({ order }) => [order],
                 read: async (limit, after) =>
-                  stored?.filter(({ order }) => after === undefined || order < after[0]).slice(0, limit) ??
-                  listVersions(feed.database, reader, id, limit, after?.[0]),
+                  (isRising ? stored?.toReversed() : stored)
+                    ?.filter(({ order }) => after === undefined || (isRising ? order > after[0] : order < after[0]))
+                    .slice(0, limit) ?? listVersions(feed.database, reader, id, limit, after?.[0], isRising),
                 isVisible,
               });
         const known = await findings.within(markPatience, owner);

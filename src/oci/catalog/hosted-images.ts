@@ -53,6 +53,7 @@ const tagOrders: Record<TagQuery['order'], string> = {
   asc: 't.sort_key',
   desc: 't.sort_key',
   newest: 't.updated_at',
+  oldest: 't.updated_at',
   size: 'm.image_bytes',
   pulls: `CASE WHEN m.media_type IN (${indexTypes}) THEN COALESCE((SELECT SUM(c.pull_count) FROM manifest_references f
     CROSS JOIN manifests c ON c.repository_id = m.repository_id AND c.digest = f.digest
@@ -179,7 +180,7 @@ class HostedRepository implements StoredRepository {
     await this.#fillKeys();
     const column = tagOrders[order];
     if (order === 'size' || order === 'pulls') await this.#checkCount(order);
-    const [than, direction] = order === 'asc' ? ['>', 'ASC'] : ['<', 'DESC'];
+    const [than, direction] = order === 'asc' || order === 'oldest' ? ['>', 'ASC'] : ['<', 'DESC'];
     const conditions = [
       ...(after ? [`(${column} ${than} ? OR (${column} = ? AND t.name ${than} ?))`] : []),
       ...(text === '' ? [] : ["LOWER(t.name) LIKE ? ESCAPE '!'"]),

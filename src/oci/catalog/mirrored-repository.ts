@@ -120,9 +120,9 @@ export class MirroredRepository implements StoredRepository {
     after: ListedTag['key'] | undefined,
   ): Promise<ListedTag[]> {
     if (order === 'pulls') throw cannotSort('the pulls of mirrored tags are counted by image, and not by tag');
-    const sign = order === 'asc' ? 1 : -1;
+    const sign = order === 'asc' || order === 'oldest' ? 1 : -1;
     const sortKey = (entry: ListedEntry) => {
-      if (order === 'newest') return entry.storedAt;
+      if (order === 'newest' || order === 'oldest') return entry.storedAt;
       return order === 'size' ? imageBytesOf(entry) : naturalKey(entry.reference);
     };
     const tagged = await this.#tagged(maxTags);

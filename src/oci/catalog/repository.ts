@@ -68,9 +68,9 @@ export interface TagQuery {
   text: string;
   /**
    * `asc` is the natural order, `desc` its reverse; with `newest`, the tag that was pushed or stored last comes first, with
-   * `size` and `pulls` the largest or most pulled one.
+   * `oldest` it comes last, with `size` and `pulls` the largest or most pulled one.
    */
-  order: 'asc' | 'desc' | 'newest' | 'size' | 'pulls';
+  order: 'asc' | 'desc' | 'newest' | 'oldest' | 'size' | 'pulls';
   /** Whether tags of signatures and others are left out, which begin as `attachedTags`. */
   hidesAttached: boolean;
 }

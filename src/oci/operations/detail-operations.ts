@@ -27,11 +27,11 @@ const tagQuery = pageQuery.extend({
   }),
   q: z.string('expected one text').max(128).optional().meta({ description: 'Only tags that contain this text' }),
   order: z
-    .enum(['asc', 'desc', 'newest', 'size', 'pulls'], 'expected asc, desc, newest, size or pulls')
+    .enum(['asc', 'desc', 'newest', 'oldest', 'size', 'pulls'], 'expected asc, desc, newest, oldest, size or pulls')
     .default('asc')
     .meta({
       description:
-        'The natural order, in which v2 is before v10, its reverse, or by the last push; by the time of storing if mirrored. By size or pulls the largest first: of a hosted image with at most 5,000 tags, and pulls only of a hosted one',
+        'The natural order, in which v2 is before v10, its reverse, or by the last push, the newest or the oldest first; by the time of storing if mirrored. By size or pulls the largest first: of a hosted image with at most 5,000 tags, and pulls only of a hosted one',
     }),
 });
 

@@ -8,10 +8,11 @@ import {
 } from '../../../api/publishers/publisher-schemas.ts';
 import type { DomainError } from '../../../runtime/errors.ts';
 import { confirmForm, fieldErrors, Form, type Errors } from '../../framework/form.ts';
-import { ago, copyable, lines } from '../../framework/format.ts';
+import { ago, copyable, counted, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
-import { withQuery } from '../../framework/links.ts';
+import { given, withQuery } from '../../framework/links.ts';
+import { emptyText, filterForm, textField } from '../../framework/list.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../../framework/rights.ts';
 import { facts, type Cells, table } from '../../framework/table.ts';
 import { claimField, claimFields, namedClaims, workflowOf } from './publisher-claims.ts';
@@ -26,7 +27,9 @@ const listPage: Page = {
   section: 'tokens',
   action: 'admin',
   show: async (call) => {
-    const { items } = await call.api.call('listPublishers', publisherList);
+    const query = given(call.query, 'q');
+    const address = { path: '/console/publishers', query };
+    const { items } = await call.api.call('listPublishers', publisherList, { query });
     const issuers = await issuersOf(call);
     const body = html`<p>
         A CI such as GitHub Actions proves with an identity token which workflow runs. A rule exchanges it for a token
@@ -42,7 +45,13 @@ const listPage: Page = {
               <a class="button" href="/console/publishers/explain">Explain a token</a>
             </p>`
       }
-      ${items.length > 0 && ruleTable(items, call.now)}
+      ${(items.length > 0 || query['q']) && filterForm(address, textField(address, 'Name contains'))}
+      ${
+        items.length > 0
+          ? html`<p class="quiet">${counted(items.length, 'rule')}</p>
+              ${ruleTable(items, call.now)}`
+          : emptyText(address, '')
+      }
       ${
         issuers.length > 0 &&
         html`<section>

@@ -8,8 +8,8 @@ import { confirmForm, fieldErrors, Form } from '../../framework/form.ts';
 import { ago, copyable, counted, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
-import { given, pageLinks, withValues } from '../../framework/links.ts';
-import { emptyText, textField } from '../../framework/list.ts';
+import { given, withValues } from '../../framework/links.ts';
+import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../../framework/rights.ts';
 import { firstOf, list, Selection } from '../../framework/selection.ts';
 import { type Cells, table } from '../../framework/table.ts';
@@ -143,10 +143,12 @@ export const sessionsPage: Page = {
   section: 'tokens',
   action: 'admin',
   show: async (call) => {
-    const query = given(call.query, 'cursor');
+    const query = given(call.query, 'q', 'cursor');
+    const address = { path: sessionsPath, query };
     const { items, next_cursor: next } = await call.api.call('listSessions', sessionList, { query });
     const body = html`<p>Who is signed in to this console now. A session ends after a time without a request.</p>
-      ${sessionRows(items, call)} ${pageLinks(sessionsPath, query, next)}`;
+      ${filterForm(address, textField(address, 'Token or person contains'))}
+      ${items.length === 0 ? emptyText(address, '') : sessionRows(items, call)} ${furtherPages(address, next)}`;
     return { title: 'Sessions of the console', body, json: '/v1/sessions' };
   },
 };

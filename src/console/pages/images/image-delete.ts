@@ -8,7 +8,7 @@ import type { Page, PageCall, Redirect, PageView } from '../../framework/page.ts
 import { firstOf } from '../../framework/selection.ts';
 import { digestLink } from './image.ts';
 import { deletedList } from '../../../api/permanence/deleted.ts';
-import { untilText } from '../permanence/deleted.ts';
+import { deletionNotice, untilText } from '../permanence/deleted.ts';
 import { undefinedIfGone } from '../packages/package-delete.ts';
 
 /** Most tags and manifests that one form deletes. */
@@ -38,7 +38,7 @@ export const imageDeletePage: Page = {
       await api.do('deleteManifest', { params: { name, digest } }).catch(undefinedIfGone);
     }
     const left = await api.call('getContainer', containerDetails, { params: { name } }).catch(undefinedIfGone);
-    return { to: left ? imagePath(left.name) : '/console/images', done: 'deleted' };
+    return { to: left ? imagePath(left.name) : '/console/images', done: await deletionNotice(call) };
   },
 };
 

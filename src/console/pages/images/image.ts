@@ -83,7 +83,8 @@ async function tags(call: PageCall, found: Found, mayDelete: boolean): Promise<H
   const { name } = found;
   const query = { ...given(asked, 'sort', 'cursor'), q: (asked['q'] ?? '').slice(0, maxFilterLength) };
   const kept = given(asked, 'attached');
-  const address = { path: imagePath(name), kept, query };
+  const reverse = { '': 'oldest', oldest: '', desc: 'asc', asc: 'desc' }[asked['sort'] ?? ''];
+  const address = { path: imagePath(name), kept, query, reverse };
   const { sort = 'newest', ...filters }: Record<string, string> = query;
   const all = await api
     .call('listTags', tagList, { params: { name }, query: { attached: '0', ...kept, ...filters, order: sort } })
@@ -147,7 +148,7 @@ function tagTable(
       { number: 'Size', sort: 'size' },
       { number: 'Pulls', ...(origin === 'hosted' && { sort: 'pulls' }) },
       'Last pull',
-      { text: 'Updated', sort: '' },
+      { text: 'Updated', sort: '', reverse: 'oldest' },
     ],
     items.map((each) => [
       selection?.box(each.name, each.name),

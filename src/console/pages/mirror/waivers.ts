@@ -1,11 +1,11 @@
 import type { z } from 'zod';
 import { waiverItem, waiverList } from '../../../api/policy/waivers.ts';
-import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
+import { fieldErrors, Form } from '../../framework/form.ts';
 import { ago, counted, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { choice, given, withQuery } from '../../framework/links.ts';
-import { emptyText, filterForm, furtherPages } from '../../framework/list.ts';
+import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 import { byText, contentFields } from '../../framework/requests.ts';
 import { facts, table } from '../../framework/table.ts';
@@ -35,7 +35,7 @@ export const waiversPage: Page = {
   show: async (call) => {
     const { api, principal, now } = call;
     const layer = layerOf(call);
-    const query = { ...given(call.query, 'state', 'cursor'), ...(layer === 'all' && { layer }) };
+    const query = { ...given(call.query, 'q', 'state', 'cursor'), ...(layer === 'all' && { layer }) };
     const list = { path, query };
     const { items, next_cursor: next } = await api.call('listWaivers', waiverList, { query });
     const body = html`<p>
@@ -44,6 +44,7 @@ export const waiversPage: Page = {
       </p>
       <p><a class="button" href="${path}/new">Request a waiver</a></p>
       ${filterForm(list, [
+        textField(list, 'Name contains'),
         choice('state', 'State', states, call.query['state']),
         may(principal, 'operate') && choice('layer', 'Waivers', layers, layer),
       ])}
@@ -117,8 +118,8 @@ export const waiverPage: Page = {
   path: '/waivers/:id',
   section: 'packages',
   action: 'account',
-  show: (call) => waiverView(call),
-  send: async (call): Promise<PageView | Redirect> => {
+  show: waiverView,
+  send: async (call): Promise<Redirect | RefusedForm> => {
     const { api, form, params } = call;
     const args = { params: { id: params['id']! }, query: { layer: form.get('layer') ?? 'account' } };
     const back = withQuery(`${path}/${encodeURIComponent(args.params.id)}`, given(call.query, 'layer'));
@@ -128,17 +129,17 @@ export const waiverPage: Page = {
       else await api.call(act === 'approve' ? 'approveWaiver' : 'rejectWaiver', waiverItem, args);
       return { to: back, done: { approve: 'waiver-approved', end: 'waiver-ended' }[act ?? ''] ?? 'waiver-rejected' };
     } catch (error) {
-      return waiverView(call, fieldErrors(error, errorsOfForm));
+      return { refused: new Form({}, fieldErrors(error, errorsOfForm)), at: back };
     }
   },
 };
 
-async function waiverView(call: PageCall, errors: Errors = {}): Promise<PageView> {
+async function waiverView(call: PageCall): Promise<PageView> {
   const { api, params, now } = call;
   const layer = layerOf(call);
   const id = params['id']!;
   const waiver = await api.call('getWaiver', waiverItem, { params: { id }, query: { layer } });
-  const form = new Form({}, errors);
+  const form = call.refused ?? new Form({});
   const body = html`${form.error('form')}
     ${facts(
       ['State', stateMark(waiver)],

@@ -8,7 +8,7 @@ import { html, type Html } from '../../framework/html.ts';
 import { packagePath, withValues } from '../../framework/links.ts';
 import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
 import { firstOf } from '../../framework/selection.ts';
-import { untilText } from '../permanence/deleted.ts';
+import { deletionNotice, untilText } from '../permanence/deleted.ts';
 
 /** Most versions that one form deletes or changes. */
 const maxAtOnce = 200;
@@ -35,7 +35,7 @@ export const packageDeletePage: Page = {
     if (call.form.get('confirmed') !== 'yes') return preview(call, versions);
     for (const version of versions) await unlessGone(call.api.do('deletePackageVersion', { params: { id, version } }));
     const left = await call.api.call('getPackage', packageDetails, { params: { id } }).catch(undefinedIfGone);
-    return { to: left ? packagePath(id) : '/console/packages', done: 'deleted' };
+    return { to: left ? packagePath(id) : '/console/packages', done: await deletionNotice(call) };
   },
 };
 

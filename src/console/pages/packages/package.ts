@@ -132,7 +132,8 @@ async function firstPart(call: PageCall, found: Found, details: Details): Promis
 async function versionsPart(call: PageCall, found: Found): Promise<Html> {
   const { id } = found;
   const query = given(call.query, 'q', 'sort', 'cursor');
-  const address = { path: packagePath(id), kept: { show: 'versions' }, query };
+  const reverse = { '': 'oldest', oldest: '' }[query['sort'] ?? ''];
+  const address = { path: packagePath(id), kept: { show: 'versions' }, query, reverse };
   const { items, next_cursor: next } = await call.api.call('listPackageVersions', packageVersionList, {
     params: { id },
     query,
@@ -183,7 +184,7 @@ function versionTable(
   return table(
     [
       selection !== undefined && { unseen: 'Select' },
-      { text: 'Version', sort: '' },
+      { text: 'Version', sort: '', reverse: 'oldest' },
       'State',
       'Published',
       { number: 'Size', sort: 'size' },

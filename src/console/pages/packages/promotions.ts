@@ -1,12 +1,12 @@
 import type { z } from 'zod';
 import { promotionItem, promotionList } from '../../../api/promotions/promotions.ts';
 import { promotionRules } from '../../../api/promotions/rules.ts';
-import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
+import { fieldErrors, Form } from '../../framework/form.ts';
 import { ago, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { choice, given, withQuery } from '../../framework/links.ts';
-import { emptyText, filterForm, furtherPages } from '../../framework/list.ts';
+import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 import { byText, contentFields } from '../../framework/requests.ts';
 import { facts, table } from '../../framework/table.ts';
@@ -33,7 +33,7 @@ export const promotionsPage: Page = {
   section: 'packages',
   action: 'account',
   show: async ({ api, principal, query: asked, now }) => {
-    const query = given(asked, 'state', 'cursor');
+    const query = given(asked, 'q', 'state', 'cursor');
     const list = { path, query };
     const { items, next_cursor: next } = await api.call('listPromotions', promotionList, { query });
     const body = html`<p>
@@ -44,7 +44,7 @@ export const promotionsPage: Page = {
         ${may(principal, 'promote') && html`<a class="button" href="${path}/new">Promote</a>`}
         ${may(principal, 'admin') && html`<a class="button" href="${path}/rules">Rules of this account</a>`}
       </p>
-      ${filterForm(list, [choice('state', 'State', states, asked['state'])])}
+      ${filterForm(list, [textField(list, 'Name contains'), choice('state', 'State', states, asked['state'])])}
       ${table(
         [{ name: 'Promotion' }, 'What', 'From', 'To', 'State', 'Asked'],
         items.map((each) => [
@@ -158,23 +158,23 @@ export const promotionPage: Page = {
   path: '/promotions/:id',
   section: 'packages',
   action: 'account',
-  show: (call) => promotionView(call),
-  send: async (call): Promise<PageView | Redirect> => {
+  show: promotionView,
+  send: async (call): Promise<Redirect | RefusedForm> => {
     const id = call.params['id']!;
     const isApproval = call.form.get('act') === 'approve';
     try {
       await call.api.call(isApproval ? 'approvePromotion' : 'rejectPromotion', promotionItem, { params: { id } });
       return { to: `${path}/${encodeURIComponent(id)}`, done: isApproval ? 'promoted' : 'promotion-rejected' };
     } catch (error) {
-      return promotionView(call, fieldErrors(error, errorsOfForm));
+      return { refused: new Form({}, fieldErrors(error, errorsOfForm)) };
     }
   },
 };
 
-async function promotionView(call: PageCall, errors: Errors = {}): Promise<PageView> {
+async function promotionView(call: PageCall): Promise<PageView> {
   const { api, params, now } = call;
   const promotion = await api.call('getPromotion', promotionItem, { params: { id: params['id']! } });
-  const form = new Form({}, errors);
+  const form = call.refused ?? new Form({});
   const body = html`${form.error('form')}
     ${facts(
       ['State', stateMark(promotion)],

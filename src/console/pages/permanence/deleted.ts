@@ -1,12 +1,12 @@
 import type { z } from 'zod';
 import { deletedList, maxPurgeReason, restoredItem } from '../../../api/permanence/deleted.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
+import { fieldErrors, Form } from '../../framework/form.ts';
 import { ago, short, sizeHtml } from '../../framework/format.ts';
 import { html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { given } from '../../framework/links.ts';
-import { furtherPages } from '../../framework/list.ts';
+import { emptyText, filterForm, furtherPages, textField, type ListAddress } from '../../framework/list.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
 
@@ -19,15 +19,15 @@ export const deletedPage: Page = {
   path: '/deleted',
   section: 'packages',
   action: 'delete',
-  show: (call) => deletedView(call),
-  send: async (call): Promise<PageView | Redirect> => {
+  show: deletedView,
+  send: async (call): Promise<Redirect | RefusedForm> => {
     try {
       const params = { id: call.form.get('id') ?? '' };
       const { left_tags: left } = await call.api.call('restoreDeleted', restoredItem, { params });
       return { to: path, done: left.length > 0 ? 'restored-in-part' : 'restored' };
     } catch (error) {
       if (!(error instanceof DomainError) || !refusals.has(error.name)) throw error;
-      return deletedView(call, { form: error.message });
+      return { refused: new Form({}, { form: error.message }) };
     }
   },
 };
@@ -35,14 +35,16 @@ export const deletedPage: Page = {
 /** Why something cannot be restored now. */
 const refusals = new Set(['NotFound', 'AlreadyExists', 'ManifestUnknown', 'QuotaExceeded']);
 
-async function deletedView(call: PageCall, errors: Errors = {}): Promise<PageView> {
+async function deletedView(call: PageCall): Promise<PageView> {
   const { api, now, principal } = call;
-  const query = given(call.query, 'cursor');
+  const query = given(call.query, 'q', 'cursor');
+  const address: ListAddress = { path, query };
   const list = await api.call('listDeleted', deletedList, { query });
-  const form = new Form({}, errors);
+  const form = call.refused ?? new Form({});
   const isAdmin = may(principal, 'admin');
   const body = html`${form.error('form')}
     <p>${untilText(list.deleted_for_seconds)}</p>
+    ${filterForm(address, textField(address, 'Name contains'))}
     ${table(
       [
         { name: 'Name' },
@@ -65,10 +67,16 @@ async function deletedView(call: PageCall, errors: Errors = {}): Promise<PageVie
           ${isAdmin && html`<a href="${path}/${each.id}">Delete for good…<span class="unseen"> ${nameOf(each)}</span></a>`}
         </form>`,
       ]),
-      { empty: 'Nothing was deleted that can be restored.' },
+      { empty: emptyText(address, 'Nothing was deleted that can be restored.') },
     )}
-    ${furtherPages({ path, query }, list.next_cursor)}`;
+    ${furtherPages(address, list.next_cursor)}`;
   return form.view('Deleted', body, '/v1/deleted');
+}
+
+/** The notice after a deletion: whether what was deleted since the request began can be restored. */
+export async function deletionNotice({ api, now }: PageCall): Promise<'restorable' | 'deleted'> {
+  const { items } = await api.call('listDeleted', deletedList, { query: { limit: '1' } });
+  return items.some(({ deleted_at: at }) => Date.parse(at) >= now) ? 'restorable' : 'deleted';
 }
 
 /** Whether what is deleted now can be restored, for the page that asks before a deletion. */
