@@ -6,6 +6,7 @@ import { TestFeed } from '../support/feed.ts';
 import { databaseOf, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { TestDisk } from '../support/test-disk.ts';
 import { until } from '../support/until.ts';
 import { answer, held, serve } from '../support/upstreams/faulty-upstream.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
@@ -88,6 +89,36 @@ test('an import by the API: assessment, progress, results and failures in pages;
   t.false((await everything(server)).includes(secret));
   t.is((await call(server, 'DELETE', `/${id}`)).status, 204);
   t.is((await call(server, 'GET', `/${id}`)).status, 404);
+});
+
+test('a full disk stops an import, nothing is half there, and it goes on when there is room', async (t) => {
+  const source = await UpstreamFeed.start(t);
+  for (const id of ['A', 'B', 'C']) await source.offer({ id, versions: [{ version: '1.0.0' }] });
+  const disk = new TestDisk();
+  const bytes = await makeNupkg({ id: 'B', version: '1.0.0', payloadBytes: 100_000 });
+  source.upstream.on('/flat/b/1.0.0/b.1.0.0.nupkg', (request, response) => {
+    disk.left = 30_000;
+    serve(bytes)(request, response);
+  });
+  const server = await startTestServer(t, loopback, { disk });
+  const feed = new TestFeed(server);
+  const { id } = await call(server, 'POST', '', { kind: 'feed', url: `${source.url}/index.json`, concurrency: 1 });
+  const full = await ended(server, id);
+  t.like(full, { state: 'stopped' });
+  t.like(full['results'], { imported: { count: 1 }, failed: { count: 1 } });
+  t.regex(full['error'], /disk/i);
+  for (const [each, status] of [
+    ['a', 200],
+    ['b', 404],
+    ['c', 404],
+  ] as const)
+    t.is((await feed.fetch(`/package/${each}/index.json`)).status, status, each);
+  source.upstream.on('/flat/b/1.0.0/b.1.0.0.nupkg', serve(bytes));
+  disk.left = Number.POSITIVE_INFINITY;
+  t.is((await call(server, 'POST', `/${id}/resume`, {})).status, 201);
+  t.like(await ended(server, id), { state: 'done', results: { imported: { count: 2 }, present: { count: 1 } } });
+  const whole = await feed.fetch('/package/b/1.0.0/b.1.0.0.nupkg');
+  t.deepEqual(Buffer.from(await whole.arrayBuffer()), bytes);
 });
 
 test('accounts see and start only their own imports; private servers, folders and other schemes are refused', async (t) => {

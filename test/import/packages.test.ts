@@ -164,6 +164,12 @@ test('what an upstream has with the same content apart from its signature is mir
   await writeFile(join(place, 'public.nupkg'), await plain('Public'));
   await writeFile(join(place, 'forked.nupkg'), await plain('Forked', { 'lib/a.dll': Buffer.alloc(5000, 2) }));
   await writeFile(join(place, 'own.nupkg'), await plain('Own'));
+  // They are mirrored here already.
+  const got = async (id: string) => {
+    const answered = await new TestFeed(target).fetch(`/package/${id}/1.0.0/${id}.1.0.0.nupkg`);
+    return Buffer.from(await answered.arrayBuffer());
+  };
+  const mirrored = [await got('public'), await got('forked')];
   const planned = await bring(place, '--dry-run');
   t.regex(planned.stdout, /^to import: 3 \(/);
   t.regex(planned.stdout, /^upstreams have it, too\tPublic\tfeed\.test$/m);
@@ -182,8 +188,10 @@ test('what an upstream has with the same content apart from its signature is mir
   const newer = await bring(place, '--only', 'Public', '--dry-run');
   t.regex(newer.stdout, /^to import: 2 \(/);
   await rm(join(place, 'second.nupkg'));
+  t.deepEqual([await got('public'), await got('forked')], mirrored);
   const own = await bring(place, '--hosted', '--only', 'Fork*');
   t.regex(own.stdout, /^imported: 1 \(/);
+  t.deepEqual(await got('forked'), await readFile(join(place, 'forked.nupkg')));
   const originOf = async (id: string) => ((await (await target.fetch(`/v1/packages/${id}`)).json()) as any).origin;
   t.deepEqual(await Promise.all(['Public', 'Forked', 'Own'].map(originOf)), ['mirrored', 'hosted', 'hosted']);
 });
