@@ -196,6 +196,17 @@ test('Nexus: its hosted repositories of packages and images, each by its own add
   t.regex(one.stdout, /^imported: 0\nhere already: 1\n/);
   const named = await bring('nexus', ...words, '--names', await file('names', 'Contoso'));
   t.regex(named.stderr, /--names: name the address of one repository/);
+  // Two repositories with one name: what came first stays.
+  const other = `${source.url.href}nexus/repository/second`;
+  on('/service/rest/v1/repositories', json([listed('own', 'nuget', 'hosted'), listed('second', 'nuget', 'hosted')]));
+  const moved = resources.map((each) => ({ ...each, '@id': each['@id'].replace(feed, other) }));
+  on('/repository/second/index.json', json({ version: '3.0.0', resources: moved }));
+  on('/repository/second/query', json({ totalHits: 1, data: [{ id: 'contoso', version: '1.0.0', versions: [] }] }));
+  on('/repository/second/v3/content/contoso/index.json', json({ versions: ['1.0.0'] }));
+  const another = serve(await makeNupkg({ id: 'contoso', version: '1.0.0', payloadBytes: 300 }));
+  on('/repository/second/v3/content/contoso/1.0.0/contoso.1.0.0.nupkg', another);
+  const both = await bring('nexus', ...words);
+  t.regex(both.stdout, /^imported: 0\nhere already: 1\nmirrored: 0\nconflicts: 1\n/);
   source.on('/nexus/service/rest/v1/repositories', answer(404));
   const none = await bring('nexus', ...words);
   t.is(none.code, 1);
