@@ -1,9 +1,10 @@
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { makeNupkg } from '../support/builders/nupkg.ts';
+import { makeNupkg, makeNuspec } from '../support/builders/nupkg.ts';
+import { writeZip } from '../support/builders/zip.ts';
 import { TestFeed } from '../support/feed.ts';
 import { startImporting } from '../support/imports.ts';
 import { folderUntilEnd } from '../support/folder.ts';
@@ -11,7 +12,7 @@ import { CommandLine } from '../support/processes/command.ts';
 import { digestOf, ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { until } from '../support/until.ts';
-import { answer, endless, serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
+import { answer, endless, held, serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { json, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
 const redirectTo = (address: string) => answer(302, { location: address });
@@ -99,6 +100,75 @@ test('a source that is down fails with its reason and a code', async (t) => {
     stderr,
     /^failed: the list of names: The source 127\.0\.0\.1:\d+ (?:failed a moment ago: it )?cannot be reached/m,
   );
+});
+
+test('a source that is slow or cuts connections holds nothing else up, and what it gets or loses meanwhile is found by the next run', async (t) => {
+  const source = await UpstreamFeed.start(t);
+  const ids = ['A', 'B', 'C', 'D'];
+  const bytes = await Promise.all(ids.map((id) => makeNupkg({ id, version: '1.0.0', payloadBytes: 20_000 })));
+  for (const [at, id] of ids.entries()) await source.offer({ id, versions: [{ version: '1.0.0', nupkg: bytes[at]! }] });
+  const newer = await makeNupkg({ id: 'B', version: '2.0.0' });
+  const late = await makeNupkg({ id: 'Late', version: '1.0.0' });
+  const slow = held(serve(bytes[0]!));
+  source.upstream.on(fileOf('a'), slow.behaviour);
+  source.upstream.on(fileOf('c'), serve(bytes[2]!, { until: 1000 }), serve(bytes[2]!));
+  const { bring, target } = await startImporting(t);
+  const feed = new TestFeed(target);
+  const first = bring(`${source.url}/index.json`, '--concurrency', '2');
+  for (const id of ['b', 'c', 'd'])
+    await until(async () => (await feed.fetch(`/package/${id}/index.json`)).status === 200);
+  t.is((await feed.fetch('/package/a/index.json')).status, 404);
+  t.is(source.upstream.count(fileOf('c')), 2);
+  // The source changes: B has one more version, there is another package, and D is gone.
+  await source.offer({
+    id: 'B',
+    versions: [
+      { version: '1.0.0', nupkg: bytes[1]! },
+      { version: '2.0.0', nupkg: newer },
+    ],
+  });
+  await source.offer({ id: 'Late', versions: [{ version: '1.0.0', nupkg: late }] });
+  source.packages.delete('d');
+  slow.release();
+  const { code, stdout, stderr } = await first;
+  t.deepEqual([code, stderr], [0, '']);
+  t.regex(stdout, /^imported: 4 \(/);
+  const next = await bring(`${source.url}/index.json`);
+  t.deepEqual([next.code, next.stderr], [0, '']);
+  t.regex(next.stdout, /^imported: 2 \(.*\nhere already: 3\n/);
+  // An import deletes nothing.
+  t.deepEqual((await feed.json('/package/d/index.json')).versions, ['1.0.0']);
+  t.deepEqual((await feed.json('/package/b/index.json')).versions, ['1.0.0', '2.0.0']);
+});
+
+test('two sources with one name: the first one stays; packages of 65,535 entries come, and larger ones do not', async (t) => {
+  const { bring, target, folder } = await startImporting(t);
+  const feed = new TestFeed(target);
+  // Of the same size: their hashes differ.
+  const bytes = await Promise.all([0, 1].map(() => makeNupkg({ id: 'Same', version: '1.0.0' })));
+  for (const [at, each] of bytes.entries()) {
+    const source = await UpstreamFeed.start(t);
+    const entry = { packageHashAlgorithm: 'SHA512', packageHash: createHash('sha512').update(each).digest('base64') };
+    await source.offer({ id: at === 0 ? 'Same' : 'SAME', versions: [{ version: '1.0.0', nupkg: each, entry }] });
+    const { code, stderr } = await bring(`${source.url}/index.json`);
+    if (at === 0) t.deepEqual([code, stderr], [0, '']);
+    else t.regex(stderr, /^conflict: SAME 1\.0\.0: other content is here under this name$/m);
+  }
+  const kept = await feed.fetch('/package/same/1.0.0/same.1.0.0.nupkg');
+  t.deepEqual(Buffer.from(await kept.arrayBuffer()), bytes[0]);
+  await mkdir(join(folder, 'large'));
+  for (const [id, count] of [
+    ['Most', 65_534],
+    ['TooMany', 65_535],
+  ] as const) {
+    const files = Array.from({ length: count }, (_, at) => ({ name: `content/${at}`, method: 0 }));
+    const nuspec = { name: `${id}.nuspec`, data: makeNuspec({ id }) };
+    await writeFile(join(folder, 'large', `${id}.nupkg`), writeZip([nuspec, ...files]));
+  }
+  const { stdout, stderr } = await bring(join(folder, 'large'));
+  t.regex(stdout, /^imported: 1 \(/);
+  t.regex(stderr, /^failed: TooMany\.nupkg: .*(?:zip|entries)/m);
+  t.is((await feed.fetch('/package/most/1.0.0/most.1.0.0.nupkg')).status, 200);
 });
 
 test('killed at any instant, it goes on where it was, and nothing is half there', async (t) => {
