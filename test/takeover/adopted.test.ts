@@ -1,49 +1,24 @@
 import { mkdtemp, writeFile } from 'node:fs/promises';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import type { Dialect } from '../../src/database/database.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { rowsOf } from '../support/inside.ts';
 import { TestRepository } from '../support/registry.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
-import { readNames } from '../support/takeover.ts';
-
-/** A server in front of `old` that knows users and passwords, as old servers do, and counts what it is asked. */
-async function startDoor(t: ExecutionContext, old: TestServer) {
-  const users = new Map([['alice', 'guessable']]);
-  const tried: string[] = [];
-  const state = { isOpen: false, isDown: false, users, tried };
-  const answer = async ({ headers, url: path }: IncomingMessage, response: ServerResponse) => {
-    const [scheme, value = ''] = (headers.authorization ?? '').split(' ');
-    const [user = '', password = ''] = Buffer.from(value, 'base64').toString().split(':');
-    if (scheme === 'Basic') tried.push(`${user}:${password}`);
-    const isKnown = scheme === 'Basic' && users.get(user) === password;
-    if (state.isDown) response.writeHead(503).end();
-    else if (!state.isOpen && !isKnown) response.writeHead(401, { 'www-authenticate': 'Basic realm="old"' }).end();
-    else {
-      const found = await fetch(`${old.url}${path}`, { headers: { authorization: `Bearer ${old.token}` } });
-      const type = found.headers.get('content-type') ?? 'application/octet-stream';
-      const digest = found.headers.get('docker-content-digest');
-      response.writeHead(found.status, { 'content-type': type, ...(digest && { 'docker-content-digest': digest }) });
-      const body = Buffer.from(await found.arrayBuffer());
-      response.end(body.toString('latin1').replaceAll(old.url, url), 'latin1');
-    }
-  };
-  const server = createServer((request, response) => void answer(request, response));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => server.close());
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  return { ...state, url, state };
-}
+import { startTestServer } from '../support/server.ts';
+import { readNames, startDoor } from '../support/takeover.ts';
 
 const basic = (user: string, password: string) => `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`;
 
 const nupkg = '/v3/package/contoso.core/1.0.0/contoso.core.1.0.0.nupkg';
 
-async function startAdopting(t: ExecutionContext, { adopt = true }: { adopt?: unknown } = {}) {
+async function startAdopting(
+  t: ExecutionContext,
+  { adopt = true, dialect = 'sqlite' }: { adopt?: unknown; dialect?: Dialect } = {},
+) {
   const old = await startTestServer(t);
   await new TestFeed(old).push(await makeNupkg({ id: 'Contoso.Core', version: '1.0.0' }));
   await new TestRepository(old, 'team/app').image('1.0');
@@ -54,7 +29,7 @@ async function startAdopting(t: ExecutionContext, { adopt = true }: { adopt?: un
     { name: 'old-feed', kind: 'nuget', url: `${door.url}/v3/index.json`, ...adopting },
     { name: 'old-images', kind: 'registry', url: door.url, auth },
   ];
-  const here = await startTestServer(t, { predecessors });
+  const here = await startTestServer(t, { predecessors, database: { url: await temporaryDatabase(t, dialect) } });
   await readNames(here);
   door.tried.length = 0;
   const as = (authorization: string, path = nupkg, init: RequestInit = {}) =>
@@ -62,38 +37,40 @@ async function startAdopting(t: ExecutionContext, { adopt = true }: { adopt?: un
   return { old, door, here, as };
 }
 
-test('a password that the predecessor accepts reads here, is asked once, and is a token that can be revoked', async (t) => {
-  const { door, here, as } = await startAdopting(t);
-  const answers = await Promise.all(Array.from({ length: 8 }, () => as(basic('alice', 'guessable'))));
-  t.deepEqual(
-    answers.map(({ status }) => status),
-    answers.map(() => 200),
-  );
-  // Before, a credential that nobody has.
-  t.is(door.tried.filter((each) => each.startsWith('check-')).length, 1);
-  t.deepEqual(
-    door.tried.filter((each) => !each.startsWith('check-')).filter((each) => each !== 'alice:guessable'),
-    [],
-  );
-  t.is((await as(basic('alice', 'wrong'))).status, 401);
-  t.is((await as(basic('mallory', 'guessable'))).status, 401);
-  // Reading proves no more than reading.
-  const push = await as(basic('alice', 'guessable'), '/v1/tokens');
-  t.is(push.status, 403);
-  const listed = ((await (await here.fetch('/v1/tokens')).json()) as any).items;
-  const adopted = listed.filter((each: any) => each.name === 'user alice of old-feed');
-  t.is(adopted.length, 1);
-  t.deepEqual(adopted[0].scopes, ['read']);
-  const [row] = await rowsOf<{ secret: string }>(here, 'SELECT secret FROM adopted_credentials');
-  t.false(row!.secret.includes('guessable'));
-  // Tokens of this server and identity tokens are never sent on.
-  door.tried.length = 0;
-  t.is((await as(basic('alice', `ent_${'x'.repeat(36)}`))).status, 401);
-  t.is((await as(basic('alice', 'eyJhbGciOiJub25lIn0.e30.x'))).status, 401);
-  t.deepEqual(door.tried, []);
-  t.is((await here.fetch(`/v1/tokens/${adopted[0].id}`, { method: 'DELETE' })).status, 204);
-  t.is((await as(basic('alice', 'guessable'))).status, 401);
-});
+for (const dialect of dialects) {
+  test(`${dialect}: a password that the predecessor accepts reads here, is asked once, and is a token that can be revoked`, async (t) => {
+    const { door, here, as } = await startAdopting(t, { dialect });
+    const answers = await Promise.all(Array.from({ length: 8 }, () => as(basic('alice', 'guessable'))));
+    t.deepEqual(
+      answers.map(({ status }) => status),
+      answers.map(() => 200),
+    );
+    // Before, a credential that nobody has.
+    t.is(door.tried.filter((each) => each.startsWith('check-')).length, 1);
+    t.deepEqual(
+      door.tried.filter((each) => !each.startsWith('check-')).filter((each) => each !== 'alice:guessable'),
+      [],
+    );
+    t.is((await as(basic('alice', 'wrong'))).status, 401);
+    t.is((await as(basic('mallory', 'guessable'))).status, 401);
+    // Reading proves no more than reading.
+    const push = await as(basic('alice', 'guessable'), '/v1/tokens');
+    t.is(push.status, 403);
+    const listed = ((await (await here.fetch('/v1/tokens')).json()) as any).items;
+    const adopted = listed.filter((each: any) => each.name === 'user alice of old-feed');
+    t.is(adopted.length, 1);
+    t.deepEqual(adopted[0].scopes, ['read']);
+    const [row] = await rowsOf<{ secret: string }>(here, 'SELECT secret FROM adopted_credentials');
+    t.false(row!.secret.includes('guessable'));
+    // Tokens of this server and identity tokens are never sent on.
+    door.tried.length = 0;
+    t.is((await as(basic('alice', `ent_${'x'.repeat(36)}`))).status, 401);
+    t.is((await as(basic('alice', 'eyJhbGciOiJub25lIn0.e30.x'))).status, 401);
+    t.deepEqual(door.tried, []);
+    t.is((await here.fetch(`/v1/tokens/${adopted[0].id}`, { method: 'DELETE' })).status, 204);
+    t.is((await as(basic('alice', 'guessable'))).status, 401);
+  });
+}
 
 test('container clients sign in with an old password, and get a Bearer for it', async (t) => {
   const { here, as } = await startAdopting(t);
@@ -106,20 +83,22 @@ test('container clients sign in with an old password, and get a Bearer for it', 
   t.is((await fetch(`${here.url}/token`, { method: 'POST', body: form })).status, 200);
 });
 
-test('a changed password ends the old one after a day; a predecessor that is down does not', async (t) => {
-  const { door, here, as } = await startAdopting(t);
-  t.is((await as(basic('alice', 'guessable'))).status, 200);
-  // Asked again, and not reached: it is accepted for a week.
-  here.clock.now = here.clock.time() + 86_400_000 + 1;
-  door.state.isDown = true;
-  t.is((await as(basic('alice', 'guessable'))).status, 200);
-  t.is((await as(basic('bob', 'unknown'))).status, 502);
-  door.state.isDown = false;
-  here.clock.now += 10 * 60_000;
-  door.users.set('alice', 'other');
-  t.is((await as(basic('alice', 'guessable'))).status, 401);
-  t.is((await as(basic('alice', 'other'))).status, 200);
-});
+for (const dialect of dialects) {
+  test(`${dialect}: a changed password ends the old one after a day; a predecessor that is down does not`, async (t) => {
+    const { door, here, as } = await startAdopting(t, { dialect });
+    t.is((await as(basic('alice', 'guessable'))).status, 200);
+    // Asked again, and not reached: it is accepted for a week.
+    here.clock.now = here.clock.time() + 86_400_000 + 1;
+    door.state.isDown = true;
+    t.is((await as(basic('alice', 'guessable'))).status, 200);
+    t.is((await as(basic('bob', 'unknown'))).status, 502);
+    door.state.isDown = false;
+    here.clock.now += 10 * 60_000;
+    door.users.set('alice', 'other');
+    t.is((await as(basic('alice', 'guessable'))).status, 401);
+    t.is((await as(basic('alice', 'other'))).status, 200);
+  });
+}
 
 test('wrong passwords of one user reach the predecessor three times, and a server that everybody reads proves nothing', async (t) => {
   const { door, as } = await startAdopting(t);
@@ -133,38 +112,42 @@ test('wrong passwords of one user reach the predecessor three times, and a serve
   t.true(open.here.lines.some((line) => line.includes('lets everybody read')));
 });
 
-test('keys and rights to push come from a file, and all of it ends with the takeover', async (t) => {
-  const file = join(await mkdtemp(join(tmpdir(), 'rights-')), 'rights');
-  await writeFile(file, '# old keys\nkey ci read,write OLD-KEY\nuser alice read,write\n');
-  const { here, as, door } = await startAdopting(t, { adopt: { rightsFile: file } });
-  const push = async (headers: Record<string, string>, version: string) => {
-    const form = new FormData();
-    form.append('package', new Blob([new Uint8Array(await makeNupkg({ id: 'Contoso.New', version }))]), 'a.nupkg');
-    return (await fetch(`${here.url}/v3/push`, { method: 'PUT', body: form, headers })).status;
-  };
-  t.is(await push({ 'x-nuget-apikey': 'OLD-KEY' }, '1.0.0'), 201);
-  t.is(await push({ 'x-nuget-apikey': 'OTHER' }, '1.0.1'), 401);
-  t.is(await push({ authorization: basic('alice', 'guessable') }, '1.0.2'), 201);
-  t.is(await push({ authorization: basic('any', 'OLD-KEY') }, '1.0.3'), 201);
-  const { takeover } = here.installation;
-  t.is(await takeover.adopted.count('old-feed'), 2);
-  await takeover.inventory.finish('old-feed', []);
-  await takeover.adopted.end('old-feed');
-  door.tried.length = 0;
-  t.is(await push({ 'x-nuget-apikey': 'OLD-KEY' }, '1.0.4'), 401);
-  t.is((await as(basic('alice', 'guessable'))).status, 401);
-  t.deepEqual(door.tried, []);
-  t.is(await takeover.adopted.count('old-feed'), 0);
-  const names = ((await (await here.fetch('/v1/tokens')).json()) as any).items.filter((each: any) => !each.revoked_at);
-  t.false(names.some(({ name }: any) => name.endsWith('of old-feed')));
+for (const dialect of dialects) {
+  test(`${dialect}: keys and rights to push come from a file, and all of it ends with the takeover`, async (t) => {
+    const file = join(await mkdtemp(join(tmpdir(), 'rights-')), 'rights');
+    await writeFile(file, '# old keys\nkey ci read,write OLD-KEY\nuser alice read,write\n');
+    const { here, as, door } = await startAdopting(t, { adopt: { rightsFile: file }, dialect });
+    const push = async (headers: Record<string, string>, version: string) => {
+      const form = new FormData();
+      form.append('package', new Blob([new Uint8Array(await makeNupkg({ id: 'Contoso.New', version }))]), 'a.nupkg');
+      return (await fetch(`${here.url}/v3/push`, { method: 'PUT', body: form, headers })).status;
+    };
+    t.is(await push({ 'x-nuget-apikey': 'OLD-KEY' }, '1.0.0'), 201);
+    t.is(await push({ 'x-nuget-apikey': 'OTHER' }, '1.0.1'), 401);
+    t.is(await push({ authorization: basic('alice', 'guessable') }, '1.0.2'), 201);
+    t.is(await push({ authorization: basic('any', 'OLD-KEY') }, '1.0.3'), 201);
+    const { takeover } = here.installation;
+    t.is(await takeover.adopted.count('old-feed'), 2);
+    await takeover.inventory.finish('old-feed', []);
+    await takeover.adopted.end('old-feed');
+    door.tried.length = 0;
+    t.is(await push({ 'x-nuget-apikey': 'OLD-KEY' }, '1.0.4'), 401);
+    t.is((await as(basic('alice', 'guessable'))).status, 401);
+    t.deepEqual(door.tried, []);
+    t.is(await takeover.adopted.count('old-feed'), 0);
+    const names = ((await (await here.fetch('/v1/tokens')).json()) as any).items.filter(
+      (each: any) => !each.revoked_at,
+    );
+    t.false(names.some(({ name }: any) => name.endsWith('of old-feed')));
 
-  for (const [text, message] of [
-    ['user alice admin', /line 1 of .*: expected scopes of read, write, delete/],
-    ['key ci read', /line 1 of .*: expected "user NAME SCOPES"/],
-  ] as const) {
-    await writeFile(file, text);
-    await t.throwsAsync(startAdopting(t, { adopt: { rightsFile: file } }), { message });
-  }
-  const predecessors = [{ name: 'old', kind: 'nuget', url: 'http://old.corp/v3/index.json', adoptCredentials: true }];
-  await t.throwsAsync(startTestServer(t, { predecessors }), { message: /so its URL needs https/ });
-});
+    for (const [text, message] of [
+      ['user alice admin', /line 1 of .*: expected scopes of read, write, delete/],
+      ['key ci read', /line 1 of .*: expected "user NAME SCOPES"/],
+    ] as const) {
+      await writeFile(file, text);
+      await t.throwsAsync(startAdopting(t, { adopt: { rightsFile: file } }), { message });
+    }
+    const predecessors = [{ name: 'old', kind: 'nuget', url: 'http://old.corp/v3/index.json', adoptCredentials: true }];
+    await t.throwsAsync(startTestServer(t, { predecessors }), { message: /so its URL needs https/ });
+  });
+}
