@@ -225,6 +225,7 @@ const pages = [
   '/console/packages',
   '/console/images',
   '/console/tokens',
+  '/console/access',
   '/console/webhooks',
   '/console/audit',
   '/console/usage',

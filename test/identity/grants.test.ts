@@ -9,6 +9,7 @@ import { OpenDocument } from '../support/open-document.ts';
 import { signedIn, startProvider } from '../support/provider.ts';
 import { ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { leadsTo, Visitor } from '../support/visitor.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { sendJson, type Json } from './support.ts';
 
@@ -353,6 +354,41 @@ async function lists(server: TestServer, token: string) {
     found: (await read('/v1/search?q=lib')).items.map(nameOf).toSorted(),
   };
 }
+
+test('grants are added, accepted and removed on pages, without JavaScript', async (t) => {
+  const server = await startTestServer(t);
+  const a = await Visitor.signedIn(server, await tokenOf(server, ['read', 'write', 'admin'], 'a'));
+  const reads = await tokenOf(server, ['read', 'admin'], 'b');
+  const b = await Visitor.signedIn(server, reads);
+  await new TestFeed(server, await tokenOf(server, ['write'], 'a')).publish({ id: 'Lib.Core' });
+  const form = '/console/access/new';
+  t.regex(await a.page('/console/access'), /href="\/console\/access\/new"[^]*There are no grants/);
+  const fields = { kind: 'account', id: 'b', issuer: '', verb: 'read', packages: 'Lib.* <b>', containers: '' };
+  t.regex(
+    await a.refused(form, { ...fields, verb: 'write' }),
+    /id="verbs-error"[^<]*>A grant to another account gives/,
+  );
+  t.regex(await a.refused(form, { ...fields, id: 'a' }), /id="subject-error"[^<]*>An account cannot share/);
+  t.regex(await a.refused(form, { ...fields, packages: 'x'.repeat(256) }), /id="patterns-error"/);
+  t.regex(await a.refused(form, { ...fields, kind: 'group' }), /id="subject-error"[^<]*>Name the issuer of the group/);
+  const made = leadsTo(await a.send(form, fields));
+  const address = /^(\/console\/access\/[\w-]{36}) \(grant-added\)$/.exec(made)![1]!;
+  const page = await a.page(address);
+  t.regex(page, /Lib\.\*, &lt;b&gt;[^]*has accepted it/);
+  t.notRegex(page, /value="accept"/, 'the other account accepts it');
+  t.regex(await b.page('/console/access'), /pending/);
+  t.notRegex(await b.page(address), /of a-own/, 'not who added it');
+  const stranger = await Visitor.signedIn(server, await tokenOf(server, ['read', 'admin'], 'c'));
+  t.is((await stranger.fetch(address)).status, 404);
+  t.is((await stranger.send(address, { act: 'remove' })).status, 404);
+  t.is((await server.fetch(index('Lib.Core'), { token: reads })).status, 404);
+  t.is(leadsTo(await b.send(address, { act: 'accept' })), `${address} (grant-accepted)`);
+  t.is((await server.fetch(index('Lib.Core'), { token: reads })).status, 200);
+  t.is(leadsTo(await b.send(address, { act: 'remove' })), '/console/access (grant-removed)');
+  t.is((await server.fetch(index('Lib.Core'), { token: reads })).status, 404);
+  const reader = await Visitor.signedIn(server, await tokenOf(server, ['read'], 'a'));
+  t.is((await reader.fetch('/console/access')).status, 403);
+});
 
 test('a grant that matches names from upstreams is not accepted, and names them', async (t) => {
   const upstream = await startUpstreamRegistry(t);

@@ -26,6 +26,7 @@ export interface ExtraContent {
   movingId: string;
   waiverId: string;
   promotionId: string;
+  grantId: string;
   /** An upstream, and an entry that is stored of it. */
   upstream: string;
   entryId: string;
@@ -89,6 +90,11 @@ export async function addExtras(
     to_account: 'released',
     reason: 'Release 7.',
   });
+  const grant = await post('/v1/grants', {
+    subject: { kind: 'account', id: 'released' },
+    verbs: ['read'],
+    packages: [packageId],
+  });
   const list = await server.fetch(`/v1/upstreams/${upstream}/entries`);
   const { items } = (await list.json()) as { items: { id: string }[] };
   return {
@@ -102,6 +108,7 @@ export async function addExtras(
     movingId: moving.id,
     waiverId: waiver.id,
     promotionId: promotion.id,
+    grantId: grant.id,
     upstream,
     entryId: items[0]!.id,
   };

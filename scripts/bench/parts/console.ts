@@ -64,11 +64,12 @@ export async function consolePages(bench: Bench): Promise<void> {
     movingId: '',
     waiverId: '',
     promotionId: '',
+    grantId: '',
     upstream: '',
     entryId: '',
   };
   const missing =
-    /^\/(?:webhooks|publishers|prefetch|bundles|bundles\/imports|mirror|waivers|promotions)\/:|advisories/;
+    /^\/(?:webhooks|publishers|prefetch|bundles|bundles\/imports|mirror|waivers|promotions|access)\/:|advisories/;
   for (const [path, { at, status = 200 }] of Object.entries(testedPages)) {
     if (missing.test(path)) continue;
     const title = `page ${path} among ${bench.many} packages with ${versions * bench.many} versions`;

@@ -35,7 +35,7 @@ const subject = z.strictObject({
   }),
 });
 
-const grantItem = z
+export const grantItem = z
   .strictObject({
     id: z.uuid(),
     account: z.string().meta({ description: 'The account whose names they are' }),
@@ -48,7 +48,7 @@ const grantItem = z
     accepted_at: time.nullable(),
   })
   .meta({ id: 'Grant' });
-const grantList = listOf(grantItem);
+export const grantList = listOf(grantItem);
 
 const grantRequest = z
   .strictObject({
@@ -118,6 +118,21 @@ export function grantOperations({ grants, accounts }: GrantParts): Operation[] {
         const patterns = patternsIn(body);
         allowToken(principal, body.verbs, patterns);
         return item(principal, await grants.add(principal.accountId, { ...body, patterns }));
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/grants/:id',
+      id: 'getGrant',
+      summary: 'Get a grant of the account, or one of another account to it',
+      action: 'admin',
+      params: id,
+      status: 200,
+      answer: grantItem,
+      run: async ({ principal, params }) => {
+        const found = await grants.get(principal.accountId, params['id']!);
+        allowObject(principal, { scopes: found.verbs, patterns: found.patterns });
+        return item(principal, found);
       },
     }),
     operation({

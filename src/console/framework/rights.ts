@@ -1,3 +1,4 @@
+import { verbs } from '../../accounts/grant-rows.ts';
 import type { Patterns } from '../../accounts/names.ts';
 import { byPlural, protocolWords } from '../../config/protocols.ts';
 import { scopes, scopeTexts } from '../../accounts/principal.ts';
@@ -13,6 +14,12 @@ export function scopeFields(principal: PageCall['principal'], form: Form): Html 
   const offered = scopes.filter((each) => each !== 'operate' || may(principal, 'operate'));
   const options = offered.map((each) => [each, each, scopeTexts[each]] as const);
   return form.choices('Scopes', 'scope', options, { errorOf: 'scopes' });
+}
+
+/** The field `verb`, with what a grant can give. */
+export function verbFields(form: Form): Html {
+  const options = verbs.map((each) => [each, each, scopeTexts[each]] as const);
+  return form.choices('May', 'verb', options, { errorOf: 'verbs' });
 }
 
 /** A field for the patterns of each kind of names. */
