@@ -56,6 +56,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /account/personal-tokens',
       'PUT /account/personal-tokens',
       'GET /grants',
+      'GET /grants/{id}',
       'POST /grants',
       'POST /grants/{id}/accept',
       'DELETE /grants/{id}',

@@ -355,6 +355,77 @@ async function lists(server: TestServer, token: string) {
   };
 }
 
+test('the matrix of routes and principals: each does what it may, and sees no difference between another name and none', async (t) => {
+  const { server, people, signIn } = await start(t, 'sqlite');
+  people['eve'] = { name: 'Eve', groups: ['g-dev'] };
+  await new TestFeed(server).publish({ id: 'Secret' });
+  await new TestRepository(server, 'team/app').image('v1');
+  const { digest } = await new TestRepository(server, 'secret/app').image('v1');
+  await grant(server, { subject: group('g-dev'), verbs: ['read'], packages: ['Contoso.*'] });
+  const app = { packages: ['Contoso.App'], images: ['team/*'] };
+  await grant(server, { subject: person('bob'), verbs: ['read', 'write', 'delete'], ...app });
+  await grant(server, { subject: person('eve'), verbs: ['read'], images: ['none'] });
+  const shared = await grant(server, { subject: { kind: 'account', id: 'b' }, verbs: ['read'], ...app });
+  const receiver = await tokenOf(server, ['read', 'write', 'delete', 'promote', 'admin'], 'b');
+  t.is((await sendJson(server, 'POST', `/v1/grants/${shared}/accept`, {}, receiver)).status, 200);
+  const bob = await signIn('bob');
+  const all = { packages: ['*'], containers: ['*'] };
+  const principals: [name: string, token: string, statuses: string][] = [
+    ['person by group', await personal(await signIn('ann'), server, ['read']), '200 200 403 403 403 403'],
+    ['ex-member', await personal(await signIn('eve'), server, ['read']), '403 403 403 403 403 403'],
+    ['narrower token', await personal(bob, server, ['read'], { packages: ['*.App'] }), '200 200 403 403 403 403'],
+    ['shared-name reader', receiver, '200 200 201 404 200 404'],
+    ['wider token', await personal(bob, server, ['read', 'write', 'delete'], all), '200 200 201 403 200 202'],
+    ['person by grant', await personal(bob, server, ['read', 'write', 'delete']), '200 200 409 403 200 404'],
+  ];
+  delete people['eve'].groups;
+  await signIn('eve');
+
+  const document = (await (await server.fetch('/v1/openapi.json')).json()) as { paths: Record<string, { get?: Json }> };
+  const gets = Object.entries(document.paths).flatMap(([path, { get }]) => (get ? [`/v1${path}`] : []));
+  const values: Record<string, string> = { version: '1.0.0', tag: 'v1', reference: 'v1', digest };
+  const named = (name: string) => [
+    ...gets
+      .filter((path) => /^\/v1\/(?:packages|containers)\/\{/.test(path))
+      .map((path) =>
+        path.replaceAll(/\{(\w+)\}/g, (_, key: string) => values[key] ?? (key === 'id' ? name : `${name}%2Fapp`)),
+      ),
+    ...['index.json', '1.0.0.json'].map((end) => `/v3/registration-gz-semver2/${name}/${end}`),
+    ...['index.json', `1.0.0/${name}.1.0.0.nupkg`, `1.0.0/${name}.nuspec`].map((end) => `/v3/package/${name}/${end}`),
+    ...['tags/list', 'manifests/v1', `manifests/${digest}`, `blobs/${digest}`, `referrers/${digest}`].map(
+      (end) => `/v2/${name}/app/${end}`,
+    ),
+    `/v3/search?q=${name}`,
+    `/v3/autocomplete?q=${name}`,
+    `/v3/autocomplete?id=${name}`,
+    `/v1/search?q=${name}`,
+    `/v1/packages?total=1&sort=size&q=${name}`,
+    `/v1/containers?total=1&sort=size&q=${name}`,
+    ...['package', 'container'].map((kind) => `/v1/uses?kind=${kind}&name=${name}`),
+  ];
+  const lists = gets.filter((path) => !path.includes('{'));
+  t.true(named('secret').length > 25 && lists.length > 30);
+  for (const [title, token, expected] of principals) {
+    const answer = async (path: string) => {
+      const response = await server.fetch(path, { token });
+      return `${response.status} ${await response.text()}`;
+    };
+    // Before it asks for the name: the list of failed requests has what its own tokens asked for.
+    for (const path of lists) t.notRegex(await answer(path), /^5|secret/i, `${title}: ${path}`);
+    for (const [index, path] of named('secret').entries()) {
+      const hidden = (await answer(path)).replaceAll(/secret/gi, '-');
+      t.is(hidden, (await answer(named('absent')[index]!)).replaceAll(/absent/gi, '-'), `${title}: ${path}`);
+      t.notRegex(hidden, /^5/);
+    }
+    const done = await statuses(server, token, index('Contoso.App'), '/v1/packages/Contoso.App');
+    done.push((await new TestFeed(server, token).push({ id: 'Contoso.App', version: '9.0.0' })).status);
+    const remove = async (path: string) => (await server.fetch(path, { method: 'DELETE', token })).status;
+    done.push(await remove('/v1/packages/Contoso.Core/1.0.0'));
+    done.push(...(await statuses(server, token, '/v2/team/app/tags/list')), await remove('/v2/team/app/manifests/v1'));
+    t.is(done.join(' '), expected, title);
+  }
+});
+
 test('grants are added, accepted and removed on pages, without JavaScript', async (t) => {
   const server = await startTestServer(t);
   const a = await Visitor.signedIn(server, await tokenOf(server, ['read', 'write', 'admin'], 'a'));
