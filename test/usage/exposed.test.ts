@@ -6,10 +6,11 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
-import { applyPolicy, createToken, rowsOf, runJob, tokenOf } from '../support/inside.ts';
+import { applyPolicy, createToken, databaseOf, rowsOf, runJob, tokenOf } from '../support/inside.ts';
 import { hour, linesOf, osv } from '../support/known-bad.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { ociIndex, TestRepository } from '../support/registry.ts';
+import { startTestServer } from '../support/server.ts';
 import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { until } from '../support/until.ts';
@@ -249,6 +250,61 @@ for (const dialect of dialects) {
     );
   });
 }
+
+test('pulls are deleted by the clock for deletions, in small steps, and those of other accounts do not hide a digest', async (t) => {
+  let passed = 0;
+  const server = await startTestServer(t, { usage: { keepPulls: '30d' } }, { watch: () => passed });
+  const start = Date.UTC(2026, 10, 25, 12);
+  server.clock.now = start;
+  const { digest } = await new TestRepository(server, 'app').image('v1');
+  const other = (id: number) => ({ account_id: 999, last_day: start - 60 * day, id: String(id).padStart(32, '0') });
+  const contents = Array.from({ length: 2100 }, (_, id) => ({
+    ...other(id),
+    ...{ kind: 'container', name: 'other', reference: digest, is_compared: 1 },
+  }));
+  const database = databaseOf(server);
+  await database.transaction(async (tx) => {
+    await tx.insertNew('pull_contents', contents);
+    const users = Array.from({ length: 1100 }, (_, id) => ({ ...other(id), facts: '{}' }));
+    await tx.insertNew('pull_users', users);
+  });
+  await (await server.fetch('/v2/app/manifests/v1')).arrayBuffer();
+  await server.installation.core.usage.flush();
+  const token = await tokenOf(server, ['read', 'admin']);
+  const found = (await (await server.fetch(`/v1/exposed?what=${digest}`, { token })).json()) as Json;
+  t.deepEqual(
+    (found['items'] as Json[]).map((each) => each['name']),
+    ['app'],
+  );
+
+  const deletions: number[] = [];
+  const transaction = database.transaction.bind(database);
+  database.transaction = (work, options) =>
+    transaction(
+      (tx) =>
+        work(
+          new Proxy(tx, {
+            get: (target, name) => {
+              const value: unknown = Reflect.get(target, name);
+              if (name !== 'run' || typeof value !== 'function')
+                return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+              return async (sql: string, values?: never[]) => {
+                const rows = await target.run(sql, values);
+                if (sql.includes('DELETE FROM pull_users')) deletions.push(rows);
+                return rows;
+              };
+            },
+          }),
+        ),
+      options,
+    );
+  server.clock.now += 40 * day;
+  t.is((await runJob(server, 'exposure'))['deleted'], 0, 'the clock was set forward');
+  t.deepEqual(deletions, [500, 500, 100]);
+  t.is((await rowsOf(server, 'SELECT * FROM pulls')).length, 2, 'a push and a pull');
+  passed += 40 * day;
+  t.is((await runJob(server, 'exposure'))['deleted'], 2);
+});
 
 test('entrepot exposed prints who pulled a version, also beside a running server, and nothing is recorded with keepPulls 0d', async (t) => {
   const data = await folderUntilEnd(t);
