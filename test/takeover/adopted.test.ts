@@ -17,7 +17,7 @@ const nupkg = '/v3/package/contoso.core/1.0.0/contoso.core.1.0.0.nupkg';
 
 async function startAdopting(
   t: ExecutionContext,
-  { adopt = true, dialect = 'sqlite' }: { adopt?: unknown; dialect?: Dialect } = {},
+  { adopt = true, dialect = 'sqlite', ...settings }: { adopt?: unknown; dialect?: Dialect; limits?: object } = {},
 ) {
   const old = await startTestServer(t);
   await new TestFeed(old).push(await makeNupkg({ id: 'Contoso.Core', version: '1.0.0' }));
@@ -29,7 +29,11 @@ async function startAdopting(
     { name: 'old-feed', kind: 'nuget', url: `${door.url}/v3/index.json`, ...adopting },
     { name: 'old-images', kind: 'registry', url: door.url, auth },
   ];
-  const here = await startTestServer(t, { predecessors, database: { url: await temporaryDatabase(t, dialect) } });
+  const here = await startTestServer(t, {
+    predecessors,
+    database: { url: await temporaryDatabase(t, dialect) },
+    ...settings,
+  });
   await readNames(here);
   door.tried.length = 0;
   const as = (authorization: string, path = nupkg, init: RequestInit = {}) =>
@@ -110,6 +114,19 @@ test('wrong passwords of one user reach the predecessor three times, and a serve
   open.door.state.isOpen = true;
   t.is((await open.as(basic('alice', 'guessable'))).status, 401);
   t.true(open.here.lines.some((line) => line.includes('lets everybody read')));
+});
+
+test('passwords of a known user are compared only within the limit of failed sign-ins of their address', async (t) => {
+  const { here, as } = await startAdopting(t, { limits: { failedSignInsPerMinute: 4 } });
+  t.is((await as(basic('alice', 'guessable'))).status, 200);
+  // It is compared again: it is not in memory any more.
+  here.clock.now = here.clock.time() + 5 * 60_000 + 1;
+  const statuses: number[] = [];
+  for (let at = 0; at < 4; at += 1) statuses.push((await as(basic('alice', `guess-${at}`))).status);
+  t.deepEqual([statuses[0], statuses.at(-1)], [401, 429]);
+  t.is((await as(basic('alice', 'guessable'))).status, 429, 'the right one is not compared, either');
+  here.clock.now += 60_000;
+  t.is((await as(basic('alice', 'guessable'))).status, 200);
 });
 
 for (const dialect of dialects) {
