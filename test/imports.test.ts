@@ -13,7 +13,7 @@ const src = join(import.meta.dirname, '../src');
  */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'clients policy bundle takeover import server/server.ts server/installation.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config permanence exposure',
+  cli: 'clients policy bundle takeover import server/server.ts server/installation.ts server/quota.ts server/first-token.ts server/checks.ts server/admin-host.ts server/preflight.ts server/core.ts server/place.ts server/command-place.ts backup webhooks jobs prefetch instances mirror/policy usage events storage/upkeep storage/drivers storage/files tls upstream metrics config permanence exposure promotion',
   'server/server.ts':
     'server/installation.ts server/listener-keys.ts bundle/runs import/runs server/quota.ts server/chores.ts server/protocol.ts server/first-token.ts server/register-metrics.ts server/checks.ts server/authenticator.ts server/admin-host.ts server/preflight.ts server/core.ts console api api/prefetch api/publishers jobs instances http mirror usage storage/files tls config',
   'server/installation.ts':

@@ -18,6 +18,7 @@ const files: readonly [commands: string, load: () => Promise<Add>][] = [
   ['advisory', async () => (await import('./deprecate.ts')).addAdvisory],
   ['permanence', async () => (await import('./permanence.ts')).addPermanence],
   ['deleted', async () => (await import('./deleted.ts')).addDeleted],
+  ['promote promotion', async () => (await import('./promotion.ts')).addPromotion],
   ['usage', async () => (await import('./usage.ts')).addUsage],
   ['audit', async () => (await import('./audit.ts')).addAudit],
   ['webhook', async () => (await import('./webhook.ts')).addWebhook],

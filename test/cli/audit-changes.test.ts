@@ -10,7 +10,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
-import { databaseOf, eventsOf, noteDeletedTag } from '../support/inside.ts';
+import { databaseOf, eventsOf, noteDeletedTag, tokenOf } from '../support/inside.ts';
 import { digestOf, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 
@@ -100,6 +100,15 @@ for (const dialect of dialects) {
     const person = JSON.stringify({ issuer: 'https://a.test', subject: 's', name: 'Ann', claims: [] });
     await databaseOf(server).transaction((tx) => tx.insert('people', { id: 'ann', person, signed_in_at: Date.now() }));
     let id = '';
+    const promoted = ['app', 'v1', '--kind', 'image', '--to-account', 'prod'];
+    const headers = { 'content-type': 'application/json' };
+    const rules = {
+      method: 'PUT',
+      body: '{"approval":"another"}',
+      headers,
+      token: await tokenOf(server, ['admin'], 'prod'),
+    };
+    t.is((await server.fetch('/v1/account/promotion', rules)).status, 200);
     const request = ['Other', '1.0.0', '--lifts', 'age', '--reason', 'see SEC-7', '--for', '7d'];
     const rule = ['--claim', 'repository_id=100', '--scope', 'read'];
     const changes: [command: string, type: string, words: () => string[], then?: (stdout: string) => void][] = [
@@ -134,6 +143,21 @@ for (const dialect of dialects) {
       ['permanence set', 'permanence.changed', () => ['--keep-packages', 'None.*']],
       ['deleted restore', 'tag.restored', () => [String(deletions[0])]],
       ['deleted purge', 'tag.purged', () => [String(deletions[1]), '--reason', 'wrong']],
+      ['promote', 'promotion.approved', () => ['app', 'v1', '--kind', 'image', '--to-name', 'other']],
+      [
+        'promote',
+        'promotion.requested',
+        () => [...promoted, '--to-name', 'rejected'],
+        (text) => (id = text.split('\t')[0]!),
+      ],
+      ['promotion reject', 'promotion.rejected', () => [id]],
+      [
+        'promote',
+        'promotion.requested',
+        () => [...promoted, '--to-name', 'app'],
+        (text) => (id = text.split('\t')[0]!),
+      ],
+      ['promotion approve', 'promotion.approved', () => [id]],
       ['policy apply', 'policy.changed', () => [policy]],
       ['policy suspend', 'policy.suspended', () => ['--for', '1h']],
       ['policy resume', 'policy.resumed', () => []],

@@ -5,6 +5,8 @@ import { Browser as NewBrowser } from '../support/cookie-browser.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { createToken, databaseOf, tokenOf } from '../support/inside.ts';
+import { entrepot } from '../support/in-process.ts';
+import { emptyPlace } from '../backup/support.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { signedIn, startProvider } from '../support/provider.ts';
 import { ociManifest, TestRepository } from '../support/registry.ts';
@@ -194,6 +196,46 @@ for (const dialect of dialects) {
     );
   });
 }
+
+test('a renamed group, and the same subject of another provider, give nothing; who is disabled stays so in a restored backup', async (t) => {
+  const place = await emptyPlace(t, 'sqlite');
+  const shared = { data: place.data, database: { url: place.url } };
+  const ann = { name: 'Ann', groups: ['g-dev'] };
+  const { server, oidc } = await startProvider(t, { ann }, rules, shared);
+  await grant(server, { subject: group('g-dev'), verbs: ['read'] });
+  const token = await personal(await signedIn(server), server, ['read']);
+  const status = async (at: TestServer) => (await at.fetch('/v1/packages', { token })).status;
+  t.is(await status(server), 200);
+  const other = await startProvider(t, { ann }, rules, shared);
+  await t.throwsAsync(signedIn(other.server), { message: /403/ }, 'the same subject and group of another provider');
+  t.is(await status(other.server), 401);
+  t.is(await status(server), 200, 'the sign-in at the other provider changes nothing');
+  ann.groups = ['g-developers'];
+  await t.throwsAsync(signedIn(server), { message: /403/ });
+  t.is(await status(server), 401, 'groups are known by what the provider sends');
+  await grant(server, { subject: group('g-developers'), verbs: ['read'] });
+  t.is(await status(server), 200);
+
+  const people = (await (await server.fetch('/v1/people')).json()) as { items: { id: string; issuer: string }[] };
+  const known = people.items.find(({ issuer }) => issuer === oidc.issuer);
+  const disabled = await entrepot(place.environment, 'person', 'disable', known!.id, '--reason', 'has left');
+  t.is(disabled.code, 0, disabled.stderr);
+  t.is(await status(server), 401);
+  const file = `${place.folder}/backup.tar`;
+  t.is((await entrepot(place.environment, 'backup', file)).code, 0);
+  const restored = await emptyPlace(t, 'sqlite');
+  t.is((await entrepot(restored.environment, 'restore', file)).code, 0);
+  const next = await startTestServer(t, {
+    data: restored.data,
+    database: { url: restored.url },
+    signIn: { oidc },
+  });
+  t.is(await status(next), 401);
+  const { stdout } = await entrepot(restored.environment, 'person', 'list');
+  t.regex(stdout, new RegExp(`^${known!.id}\\t.*\\tdisabled everywhere\\tann\\tAnn$`, 'm'));
+  t.is((await entrepot(restored.environment, 'person', 'enable', known!.id)).code, 0);
+  t.is(await status(next), 200);
+});
 
 test('a grant is refused with the field that is wrong, and belongs to one provider', async (t) => {
   const { server, signIn } = await start(t, 'sqlite');

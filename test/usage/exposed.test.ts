@@ -260,7 +260,10 @@ test('pulls are deleted by the clock for deletions, in small steps, and those of
   const other = (id: number) => ({ account_id: 999, last_day: start - 60 * day, id: String(id).padStart(32, '0') });
   const contents = Array.from({ length: 2100 }, (_, id) => ({
     ...other(id),
-    ...{ kind: 'container', name: 'other', reference: digest, is_compared: 1 },
+    kind: 'container',
+    name: 'other',
+    reference: digest,
+    is_compared: 1,
   }));
   const database = databaseOf(server);
   await database.transaction(async (tx) => {
