@@ -46,10 +46,15 @@ export class KnownPeople {
     return Promise.all(rows.map((row) => this.#toKnown(row)));
   }
 
+  /** The person with an ID; undefined if nobody known has it. */
+  async find(id: string): Promise<KnownPerson | undefined> {
+    const row = await this.#database.get<Row>(`${columns} WHERE id = ?`, [id]);
+    return row && this.#toKnown(row);
+  }
+
   /** Throws `NotFound`, also for somebody who has nothing to do with the account `accountName`. */
   async get(id: string, accountName?: string): Promise<KnownPerson> {
-    const row = await this.#database.get<Row>(`${columns} WHERE id = ?`, [id]);
-    const found = row && (await this.#toKnown(row));
+    const found = await this.find(id);
     if (!found || !this.concerns(found, accountName)) throw unknown();
     return found;
   }

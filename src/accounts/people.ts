@@ -5,7 +5,7 @@ import type { Accounts } from './accounts.ts';
 import type { Grantee } from './grant-rows.ts';
 import type { Grants } from './grants.ts';
 import type { PersonPrincipal, Scope } from './principal.ts';
-import { combined, type Right } from './rights.ts';
+import { combined, rightOf, type Right } from './rights.ts';
 
 /** A person at the provider that people sign in with. */
 export interface Person {
@@ -155,8 +155,7 @@ export class People {
     const scopes = this.#ruledOf(person).get(account.name);
     if (scopes) rights.push({ scopes: [...scopes], patterns: null });
     const grants = await this.#grants.of(account.id, account.version);
-    for (const subject of this.#granteesOf(person))
-      for (const { verbs, patterns } of grants.to(subject)) rights.push({ scopes: verbs, patterns });
+    for (const subject of this.#granteesOf(person)) rights.push(...grants.to(subject).map(rightOf));
     return rights;
   }
 
@@ -165,6 +164,20 @@ export class People {
     const row = await this.#database.get<PersonRow>('SELECT person, disabled FROM people WHERE id = ?', [personId]);
     const account = row && (await this.#accounts.named(accountName));
     return account && this.principalOf(personOfRow(row), account.id);
+  }
+
+  /** The person with this subject at the provider, by the last sign-in; with nothing but the subject without one. */
+  async withSubject(subject: string): Promise<Person> {
+    const person = { issuer: this.#issuer ?? '', subject, name: subject, claims: [] };
+    const sql = 'SELECT person, disabled FROM people WHERE id = ?';
+    const row = await this.#database.get<PersonRow>(sql, [personIdOf(person)]);
+    return row ? personOfRow(row) : person;
+  }
+
+  /** What somebody of whom only this group is known may do in an account. */
+  rightsOfGroup(group: string, account: { id: number; name: string; version: number }): Promise<Right[]> {
+    const claims = [[groupsClaim, group] as const];
+    return this.rightsIn({ issuer: this.#issuer ?? '', subject: '', name: '', claims, groups: [group] }, account);
   }
 
   /** The first existing account that a rule or a grant gives to the person; undefined without one. */

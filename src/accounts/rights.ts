@@ -1,3 +1,4 @@
+import type { Grant } from './grant-rows.ts';
 import { mergedPatterns, Names, type Patterns } from './names.ts';
 import type { Principal, Scope } from './principal.ts';
 
@@ -5,6 +6,13 @@ import type { Principal, Scope } from './principal.ts';
 export interface Right {
   scopes: readonly Scope[];
   patterns: Patterns | null;
+  /** The grant that gives it; undefined for a rule of the settings, and for what a token was made for. */
+  grant?: Grant;
+}
+
+/** The right that a grant gives. */
+export function rightOf(grant: Grant): Right {
+  return { scopes: grant.verbs, patterns: grant.patterns, grant };
 }
 
 /** What limits rights: those of a personal token, for its person. */

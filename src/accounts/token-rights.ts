@@ -3,7 +3,7 @@ import { Names } from './names.ts';
 import { personOfRow, type People } from './people.ts';
 import { limitsIn } from './personal-limits.ts';
 import type { Scope, TokenPrincipal } from './principal.ts';
-import { combined, type Right } from './rights.ts';
+import { combined, rightOf, type Right } from './rights.ts';
 import { patternsOfRow, type FoundToken } from './token-rows.ts';
 
 /**
@@ -27,5 +27,5 @@ export async function rightsOfToken(
     return { ...combined(present, limit), shared };
   }
   const more = grants?.to({ kind: 'token', issuer: null, id: row.id }) ?? [];
-  return { ...combined([own, ...more.map(({ verbs, patterns }) => ({ scopes: verbs, patterns }))]), shared };
+  return { ...combined([own, ...more.map(rightOf)]), shared };
 }

@@ -60,7 +60,7 @@ interface OperationParts
   extends
     AccountParts,
     AuditParts,
-    Pick<GrantParts, 'grants'>,
+    Pick<GrantParts, 'grants' | 'access'>,
     StorageParts,
     Pick<ClientParts, 'checks' | 'urlsNow' | 'config'>,
     Pick<ExplainParts, 'isAbsent' | 'gate'>,

@@ -11,6 +11,7 @@ const files: readonly [commands: string, load: () => Promise<Add>][] = [
   ['account', async () => (await import('./account.ts')).addAccount],
   ['token', async () => (await import('./token.ts')).addToken],
   ['grant', async () => (await import('./grant.ts')).addGrant],
+  ['access', async () => (await import('./grant.ts')).addAccess],
   ['person', async () => (await import('./person.ts')).addPerson],
   ['publisher', async () => (await import('./publisher.ts')).addPublisher],
   ['claim', async () => (await import('./claim.ts')).addClaim],

@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import { pluralOf, protocolWords } from '../config/protocols.ts';
 import type { Environment } from '../config/load.ts';
+import { addKindOption, protocolOf, type KindOptions } from './named-kind.ts';
 import { listIn } from './patterns.ts';
 import { row } from './printed.ts';
 import type { Core } from '../server/core.ts';
@@ -63,6 +64,33 @@ export function addGrant(program: Command, environment: Environment, terminal: T
     grant.command('remove <id>').description('remove a grant of the account, or end one of another account to it'),
     environment,
     (account, { core }, _options, id) => core.grants.remove(account, id!),
+  );
+}
+
+/** `entrepot access` */
+export function addAccess(program: Command, environment: Environment, terminal: Terminal): void {
+  forAccount<KindOptions>(
+    addKindOption(
+      program
+        .command('access')
+        .description('who may do what')
+        .command('explain')
+        .description(
+          'print whether somebody may do something with a name of an account, and which rule or grant decides',
+        )
+        .argument('<who>', 'person, group, token or account')
+        .argument('<id>', 'the ID or subject of a person, the ID of a group or a token, or the name of an account')
+        .argument('<verb>', 'such as read or write')
+        .argument('<name>', 'the package or image'),
+    ),
+    environment,
+    async (id, { core, protocols }, { account, ...kind }, ...[who, of, verb, name]) => {
+      const { protocol, word } = protocolOf(protocols, name!, kind);
+      const question = { account: { id, name: account }, kind: protocol.kind, name: name! };
+      const { allowed, because } = await core.access.explainTyped(question, { who: who!, id: of!, verb: verb! });
+      const may = allowed ? 'may' : 'may not';
+      terminal.stdout.write(`The ${who} ${of} ${may} ${verb} the ${word} ${name} of ${account}: ${because}.\n`);
+    },
   );
 }
 

@@ -1,5 +1,6 @@
 import type { Logger } from 'pino';
 import { Accounts, type Account } from '../accounts/accounts.ts';
+import { Access } from '../accounts/access.ts';
 import { CookieKey } from '../accounts/cookie-key.ts';
 import { Grants } from '../accounts/grants.ts';
 import { KnownPeople } from '../accounts/known-people.ts';
@@ -137,6 +138,7 @@ export interface Core {
   readonly people: People;
   readonly grants: Grants;
   readonly knownPeople: KnownPeople;
+  readonly access: Access;
   readonly personalLimits: PersonalTokenLimits;
   readonly cookies: CookieKey;
   readonly sessions: Sessions;
@@ -269,6 +271,8 @@ export async function openCore(
   const kept = new VerdictCache(database);
   const refusals = new PolicyRefusals((event) => repeatedEvents.note(event));
   const gate = new PolicyGate({ policies, listed, waived, fixesPass, kept, refusals, accountName, now });
+  const knownPeople = new KnownPeople(database, people, now);
+  const personalLimits = new PersonalTokenLimits(database, now);
   return {
     config,
     log,
@@ -290,8 +294,9 @@ export async function openCore(
     tokens,
     people,
     grants,
-    knownPeople: new KnownPeople(database, people, now),
-    personalLimits: new PersonalTokenLimits(database, now),
+    knownPeople,
+    personalLimits,
+    access: new Access({ grants, people, knownPeople, personalLimits, tokens, now }),
     cookies,
     sessions,
     identity,

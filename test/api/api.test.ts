@@ -55,6 +55,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'POST /people/{id}/enable',
       'GET /account/personal-tokens',
       'PUT /account/personal-tokens',
+      'GET /grants/explain',
       'GET /grants',
       'GET /grants/{id}',
       'POST /grants',

@@ -113,6 +113,10 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/tokens/revoke': { at: ({ tokenId }) => `/console/tokens/revoke?id=${tokenId}`, scopes: ['admin'] },
   '/access': { at: () => '/console/access', scopes: ['admin'] },
   '/access/new': { at: () => '/console/access/new', scopes: ['admin'] },
+  '/access/explain': {
+    at: () => '/console/access/explain?who=group&id=developers&verb=write&kind=package&name=Contoso',
+    scopes: ['admin'],
+  },
   '/access/:id': { at: ({ grantId }) => `/console/access/${grantId}`, scopes: ['admin'] },
   '/sessions': { at: () => '/console/sessions', scopes: ['admin'] },
   '/sessions/:id': { at: ({ sessionId }) => `/console/sessions/${sessionId}`, scopes: ['admin'] },

@@ -24,6 +24,7 @@ const without = new Map([
   ['doctor', 'only reads'],
   ['exposed', 'only reads'],
   ['explain', 'only reads'],
+  ['access explain', 'only reads'],
   ['permanence show', 'only reads'],
   ['policy show', 'only reads'],
   ['policy held', 'only reads'],

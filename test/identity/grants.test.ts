@@ -237,6 +237,64 @@ test('a renamed group, and the same subject of another provider, give nothing; w
   t.is(await status(next), 200);
 });
 
+test('it is explained which rule or grant lets somebody do something, and why none does', async (t) => {
+  const place = await emptyPlace(t, 'sqlite');
+  const ann = { name: 'Ann', groups: ['g-pay', 'dev'] };
+  const shared = { data: place.data, database: { url: place.url } };
+  const { server, issuer } = await startProvider(t, { ann }, rules, shared);
+  const environment = {
+    ...place.environment,
+    ENTREPOT_SIGN_IN_OIDC_ISSUER: issuer,
+    ENTREPOT_SIGN_IN_OIDC_CLIENT_ID: 'entrepot',
+    ENTREPOT_SIGN_IN_OIDC_ALLOW_PRIVATE_NETWORK: 'true',
+    ENTREPOT_SIGN_IN_OIDC_RULES: JSON.stringify(rules),
+  };
+  const names = { packages: ['Contoso.Pay.*'] };
+  const toGroup = await grant(server, { subject: group('g-pay'), verbs: ['read', 'write'], ...names });
+  const toTeam = await grant(server, { subject: { kind: 'account', id: 'team' }, verbs: ['read'], ...names });
+  const { token, value } = await createToken(server, ['read'], 'default', { packages: ['Lib'] });
+  const toToken = await grant(server, { subject: { kind: 'token', id: token.id }, verbs: ['write'], ...names });
+  await personal(await signedIn(server), server, ['read', 'write']);
+  const listed = (await (await server.fetch('/v1/tokens')).json()) as { items: { id: string; person_id: string }[] };
+  const ofAnn = listed.items.find((each) => each.person_id)!;
+  const pay = 'contoso.pay.core';
+  const explain = async (who: string, id: string, verb: string, name: string) => {
+    const query = new URLSearchParams({ who, id, verb, kind: 'package', name });
+    const answer = (await (await server.fetch(`/v1/grants/explain?${query.toString()}`)).json()) as Record<
+      string,
+      Json[]
+    >;
+    const told = await entrepot(environment, 'access', 'explain', who, id, verb, name);
+    const may = answer['allowed'] ? 'may' : 'may not';
+    t.true(told.stdout.includes(` ${may} ${verb} the package ${name} of default: `), told.stderr);
+    return [answer['allowed'], answer['because'], answer['grants']?.map((each) => each['id'])];
+  };
+  const byGroup = [true, `the grant ${toGroup} to the group gives that`, [toGroup]];
+  t.deepEqual(await explain('group', 'g-pay', 'write', pay), byGroup);
+  t.deepEqual(await explain('person', 'ann', 'write', pay), byGroup);
+  t.deepEqual(await explain('person', ofAnn.person_id, 'write', pay), byGroup, 'by the ID');
+  t.deepEqual(await explain('token', ofAnn.id, 'write', pay), byGroup);
+  const refused = async (who: string, id: string, verb: string, name: string, because: string, grants: string[] = []) =>
+    t.deepEqual(await explain(who, id, verb, name), [false, because, grants]);
+  await refused('token', ofAnn.id, 'delete', pay, 'the personal token was made for other verbs or names');
+  await refused('person', 'ann', 'write', 'Other', 'no rule and no grant gives that for this name, and 1 for others');
+  await refused('person', 'nobody', 'read', pay, 'no rule and no grant gives that');
+  t.deepEqual(await explain('token', token.id, 'read', 'Lib'), [true, 'the token was made for that', []]);
+  t.deepEqual((await explain('token', token.id, 'write', pay))[2], [toToken]);
+  await refused('account', 'team', 'read', pay, `the other account has not accepted the grant ${toTeam}`, [toTeam]);
+  const limits = await sendJson(server, 'PUT', '/v1/account/personal-tokens', { scopes: ['read'] });
+  t.is(limits.status, 200);
+  await refused('token', ofAnn.id, 'write', pay, 'the account allows personal tokens only read');
+  const disabled = await sendJson(server, 'POST', `/v1/people/${ofAnn.person_id}/disable?layer=all`, {
+    reason: 'left',
+  });
+  t.is(disabled.status, 200);
+  await refused('person', 'ann', 'write', pay, 'the person is disabled here');
+  const path = '/v1/grants/explain?who=token&id=x&verb=read&kind=package&name=Lib';
+  t.is((await server.fetch(path)).status, 404);
+  t.is((await server.fetch(path, { token: value })).status, 403);
+});
+
 test('a grant is refused with the field that is wrong, and belongs to one provider', async (t) => {
   const { server, signIn } = await start(t, 'sqlite');
   const refusal = async (body: Json, token?: string) => {

@@ -14,6 +14,7 @@ export const needed = (folder: string): Record<string, string> => ({
   'publisher delete': 'x',
   'person disable': 'x --reason x',
   'person enable': 'x',
+  'access explain': 'group x read Lib',
   'grant add': 'group x --may read',
   'grant accept': 'x',
   'grant remove': 'x',

@@ -1,10 +1,11 @@
 import { z } from 'zod';
+import type { Access } from '../../accounts/access.ts';
 import { allowObject, allowToken, coversPatterns } from '../../accounts/allow.ts';
 import { granteeKinds, verbs, type Grant } from '../../accounts/grant-rows.ts';
 import type { Grants } from '../../accounts/grants.ts';
 import { maxPatternLength, maxPatterns, type Patterns } from '../../accounts/names.ts';
 import type { Principal } from '../../accounts/principal.ts';
-import { capital, pluralOf, protocolWords } from '../../config/protocols.ts';
+import { alternatives, capital, kindOfWord, pluralOf, protocolWords } from '../../config/protocols.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
 import { actor, listOf, time, timeOf, timeOrNull } from '../framework/schemas.ts';
@@ -60,8 +61,33 @@ const grantRequest = z
   })
   .meta({ id: 'GrantRequest' });
 
+const accessQuery = z.object({
+  who: z.enum(granteeKinds, `expected ${granteeKinds.join(', ')}`).meta({ description: 'What `id` names' }),
+  id: subject.shape.id.meta({
+    description:
+      'Of a person the ID or the subject, of a group a value of the claim `groups`, of a token its ID, of an account its name',
+  }),
+  verb,
+  kind: z
+    .enum(
+      protocolWords.map(({ word }) => word),
+      `expected ${alternatives(protocolWords.map(({ word }) => word))}`,
+    )
+    .meta({ description: 'What `name` is' }),
+  name: z.string('expected one name').trim().min(1, 'expected a name').max(255),
+});
+
+export const accessAnswer = z
+  .strictObject({
+    allowed: z.boolean(),
+    because: z.string().meta({ description: 'Which rule or grant allows it, or why none does' }),
+    grants: z.array(grantItem).meta({ description: 'The grants that allow it' }),
+  })
+  .meta({ id: 'Access' });
+
 export interface GrantParts {
   grants: Grants;
+  access: Access;
   accounts: { nameOf(id: number): Promise<string | undefined> };
 }
 
@@ -69,7 +95,7 @@ export interface GrantParts {
  * `/grants`: who may do what with which names. All operations need the scope `admin`. A limited principal sees and changes only
  * grants within its own limits.
  */
-export function grantOperations({ grants, accounts }: GrantParts): Operation[] {
+export function grantOperations({ grants, access, accounts }: GrantParts): Operation[] {
   const item = async (principal: Principal, grant: Grant): Promise<z.input<typeof grantItem>> => ({
     id: grant.id,
     account: (await accounts.nameOf(grant.accountId)) ?? '',
@@ -101,6 +127,23 @@ export function grantOperations({ grants, accounts }: GrantParts): Operation[] {
           isVisible: principal.names ? (each) => coversPatterns(principal, each.patterns) : undefined,
         });
         return { items: await Promise.all(entries.map((each) => item(principal, each))), next_cursor };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/grants/explain',
+      id: 'explainAccess',
+      summary: 'Say whether somebody may do something with a name of the account, and which rule or grant decides that',
+      action: 'admin',
+      allNames: 'The rights of others are explained for all names: use a token without name patterns.',
+      query: accessQuery,
+      status: 200,
+      answer: accessAnswer,
+      run: async ({ principal, query: { who, id: of, verb: asked, kind, name } }) => {
+        const account = { id: principal.accountId, name: principal.accountName };
+        const question = { account, who: { kind: who, id: of }, verb: asked, kind: kindOfWord(kind)!, name };
+        const { grants: given, ...found } = await access.explain(question);
+        return { ...found, grants: await Promise.all(given.map((each) => item(principal, each))) };
       },
     }),
     operation({

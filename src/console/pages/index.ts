@@ -19,7 +19,7 @@ import { newPromotionPage, promotionPage, promotionRulesPage, promotionsPage } f
 import { packagesPage } from './packages/packages.ts';
 import { searchPage } from './search.ts';
 import { auditPage } from './operations/audit.ts';
-import { accessPage, grantPage, newGrantPage } from './account/access.ts';
+import { accessPage, explainAccessPage, grantPage, newGrantPage } from './account/access.ts';
 import { ownTokenPage, ownTokensPage } from './account/own-tokens.ts';
 import { publisherPages } from './account/publishers.ts';
 import { findTokenPage, tokenPage } from './account/token.ts';
@@ -102,6 +102,7 @@ export const pages: readonly Page[] = [
   sessionPage,
   accessPage,
   newGrantPage,
+  explainAccessPage,
   // After the page whose last segment is no ID.
   grantPage,
   ...publisherPages,

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { grantItem, grantList } from '../../../api/account/grants.ts';
+import { accessAnswer, grantItem, grantList } from '../../../api/account/grants.ts';
 import { pluralOf, protocolWords } from '../../../config/protocols.ts';
 import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { ago, short } from '../../framework/format.ts';
@@ -29,7 +29,10 @@ export const accessPage: Page = {
         A grant lets a person, a group, a token or another account do something with names of this account, beside the
         rules of the settings. It acts with the next request.
       </p>
-      <p><a class="button" href="${path}/new">Add a grant</a></p>
+      <p>
+        <a class="button" href="${path}/new">Add a grant</a>
+        <a class="button" href="${path}/explain">Who may do what?</a>
+      </p>
       ${table(
         [{ name: 'Who' }, 'May', 'Names', 'Of', 'State', 'Added'],
         items.map((each) => [
@@ -46,6 +49,51 @@ export const accessPage: Page = {
     return { title: 'Access', body, json: '/v1/grants' };
   },
 };
+
+/** Whether somebody may do something, and why. */
+export const explainAccessPage: Page = {
+  path: '/access/explain',
+  section: 'tokens',
+  action: 'admin',
+  show: async ({ api, query: asked }) => {
+    const query = given(asked, 'who', 'id', 'verb', 'kind', 'name');
+    const form = new Form({ who: 'person', verb: 'read', ...query });
+    let answer: Html | undefined;
+    if (query['id'] && query['name']) {
+      try {
+        const { allowed, because, grants } = await api.call('explainAccess', accessAnswer, { query });
+        answer = html`<p role="status">
+          <strong>${allowed ? 'Yes' : 'No'}</strong>: ${because}.
+          ${grants.map(({ id }) => html`<a href="${path}/${id}">the grant</a> `)}
+        </p>`;
+      } catch (error) {
+        return explainView(new Form(query, fieldErrors(error, ['NotFound', 'ScopeMissing', 'NameDenied'])));
+      }
+    }
+    return explainView(form, answer);
+  },
+};
+
+const choice = (options: readonly string[]) => options.map((each) => [each, each] as const);
+
+function explainView(form: Form, answer?: Html): PageView {
+  const { kind } = grantItem.shape.subject.shape;
+  const body = html`<form method="get" action="${path}/explain" class="panel narrow">
+      ${form.error('form')} ${form.select('who', 'May this', choice(kind.options))}
+      ${form.input('id', 'ID', {
+        attributes: html`maxlength="255" required`,
+        hint: html`The ID or subject of a person, a value of the claim <code>groups</code>, the ID of a token, or the
+          name of an account.`,
+      })}
+      ${form.select('verb', 'do this', choice(grantItem.shape.verbs.element.options))}
+      ${form.select('kind', 'with this', choice(protocolWords.map(({ word }) => word)))}
+      ${form.input('name', 'Name', { attributes: html`maxlength="255" required` })}
+      <button class="primary">Explain</button>
+      <a href="${path}">All grants</a>
+    </form>
+    ${answer}`;
+  return form.view('Who may do what', body);
+}
 
 /** The form that adds a grant. */
 export const newGrantPage: Page = {

@@ -1,0 +1,138 @@
+import { DomainError } from '../runtime/errors.ts';
+import { granteeKinds, type Grant, type Grantee } from './grant-rows.ts';
+import type { Grants } from './grants.ts';
+import type { KnownPeople } from './known-people.ts';
+import { Names, type NameKind } from './names.ts';
+import { isDisabled, type People, type Person } from './people.ts';
+import type { PersonalTokenLimits } from './personal-limits.ts';
+import { parseScopes, type Scope } from './principal.ts';
+import { rightOf, type Right } from './rights.ts';
+import type { Tokens } from './tokens.ts';
+
+interface AccessParts {
+  grants: Grants;
+  people: People;
+  knownPeople: KnownPeople;
+  personalLimits: PersonalTokenLimits;
+  tokens: Tokens;
+  now: () => number;
+}
+
+/** Whether somebody may do something with a name of an account. */
+interface AccessQuestion {
+  account: { id: number; name: string };
+  /** Of a person the ID or the subject, of a group a value of the claim `groups`, of a token its ID, of an account its name. */
+  who: Pick<Grantee, 'kind' | 'id'>;
+  verb: Scope;
+  kind: NameKind;
+  name: string;
+}
+
+interface AccessAnswer {
+  allowed: boolean;
+  /** The end of a sentence: which rule or grant allows it, or why none does. */
+  because: string;
+  /** The grants that allow it. */
+  grants: readonly Grant[];
+}
+
+/** Says why somebody may do something, or may not. */
+export class Access {
+  readonly #parts: AccessParts;
+
+  constructor(parts: AccessParts) {
+    this.#parts = parts;
+  }
+
+  /** Throws `NotFound` for a token that the account does not have. */
+  async explain(question: AccessQuestion): Promise<AccessAnswer> {
+    const { account, who } = question;
+    const version = await this.#parts.grants.versionOf(account.id);
+    const place = { ...account, version };
+    if (who.kind === 'token') return this.#ofToken(question, place);
+    if (who.kind === 'account') return this.#ofAccount(question, place);
+    const { people } = this.#parts;
+    if (who.kind === 'group') return answer(question, await people.rightsOfGroup(who.id, place));
+    const person = await this.#personWith(who.id);
+    return this.#ofPerson(question, person, place);
+  }
+
+  /** As `explain`, of words that somebody typed. Throws `Invalid` for a word that means nothing. */
+  explainTyped(
+    about: Pick<AccessQuestion, 'account' | 'kind' | 'name'>,
+    { who, id, verb }: { who: string; id: string; verb: string },
+  ): Promise<AccessAnswer> {
+    const kind = granteeKinds.find((each) => each === who);
+    if (kind === undefined) throw new DomainError('Invalid', `${who}: expected one of ${granteeKinds.join(', ')}.`);
+    return this.explain({ ...about, who: { kind, id }, verb: parseScopes([verb])[0]! });
+  }
+
+  async #ofPerson(question: AccessQuestion, person: Person, place: Place): Promise<AccessAnswer> {
+    if (isDisabled(person, place.name)) return refused('the person is disabled here');
+    return answer(question, await this.#parts.people.rightsIn(person, place));
+  }
+
+  async #ofToken(question: AccessQuestion, place: Place): Promise<AccessAnswer> {
+    const { tokens, grants, personalLimits, now } = this.#parts;
+    const { account, who, verb } = question;
+    const token = await tokens.get(account.id, who.id);
+    if (!token) throw new DomainError('NotFound', 'This account has no such token. Name its ID, not its value.');
+    if (token.revokedAt !== null) return refused('the token is revoked');
+    if (token.expiresAt !== null && token.expiresAt <= now()) return refused('the token has expired');
+    const own: Right = { scopes: token.scopes, patterns: token.patterns };
+    if (token.personId === null) {
+      const given = (await grants.of(place.id, place.version)).to({ kind: 'token', issuer: null, id: who.id });
+      const [made] = giving(question, [own]);
+      if (made) return { allowed: true, because: 'the token was made for that', grants: [] };
+      return answer(question, given.map(rightOf));
+    }
+    if (token.refusedBecause === 'no_sign_in') return refused('its person has not signed in for too long');
+    if (giving(question, [own]).length === 0) return refused('the personal token was made for other verbs or names');
+    const { scopes } = await personalLimits.of(account.id);
+    if (scopes?.includes(verb) === false)
+      return refused(`the account allows personal tokens only ${scopes.join(', ') || 'nothing'}`);
+    const { person } = await this.#parts.knownPeople.get(token.personId);
+    return this.#ofPerson(question, person, place);
+  }
+
+  async #ofAccount(question: AccessQuestion, place: Place): Promise<AccessAnswer> {
+    const { id } = question.who;
+    const given = (await this.#parts.grants.of(place.id, place.version)).to({ kind: 'account', issuer: null, id });
+    const found = answer(question, given.map(rightOf));
+    if (!found.allowed || found.grants.some(({ acceptedAt }) => acceptedAt !== null)) return found;
+    return { ...found, allowed: false, because: `the other account has not accepted the grant ${found.grants[0]!.id}` };
+  }
+
+  async #personWith(id: string): Promise<Person> {
+    const { people, knownPeople } = this.#parts;
+    return (await knownPeople.find(id))?.person ?? people.withSubject(id);
+  }
+}
+
+type Place = AccessQuestion['account'] & { version: number };
+
+/** Those of `rights` that give what is asked about. */
+function giving({ verb, kind, name }: AccessQuestion, rights: readonly Right[]): Right[] {
+  const key = name.toLowerCase();
+  return rights.filter(
+    ({ scopes, patterns }) => scopes.includes(verb) && (!patterns || new Names(patterns).of(kind).includes(key)),
+  );
+}
+
+function answer(question: AccessQuestion, rights: readonly Right[]): AccessAnswer {
+  const given = giving(question, rights);
+  const grants = given.flatMap(({ grant }) => grant ?? []);
+  if (given.length > grants.length) return { allowed: true, because: 'a rule of the settings gives that', grants };
+  const [first] = grants;
+  if (first) return { allowed: true, because: `the grant ${first.id} to the ${first.subject.kind} gives that`, grants };
+  const others = rights.filter(({ scopes }) => scopes.includes(question.verb)).length;
+  return refused(
+    others === 0
+      ? 'no rule and no grant gives that'
+      : `no rule and no grant gives that for this name, and ${others} for others`,
+  );
+}
+
+function refused(because: string): AccessAnswer {
+  return { allowed: false, because, grants: [] };
+}
