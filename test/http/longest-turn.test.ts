@@ -46,6 +46,7 @@ const unknown = new Set([
   'DELETE /v1/bundles/keys/{id}',
   'GET /v1/promotions/{id}',
   'DELETE /v1/grants/{id}',
+  'GET /v1/grants/{id}',
   'GET /v1/waivers/{id}',
   'DELETE /v1/waivers/{id}',
   'DELETE /v1/deleted/{id}',
