@@ -49,7 +49,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
         const limits = patterns ? [patternsText(patterns)] : [];
         const end = endOf(each);
         const by = `by ${maker?.name ?? maker?.kind ?? 'unknown'}`;
-        terminal.stdout.write(row(id, tokenPrefix, scopes.join(','), end, by, name, ...limits));
+        terminal.stdout.write(row(id, tokenPrefix, scopes.join(','), end, name, ...limits, by));
       }
     },
   );

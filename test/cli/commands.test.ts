@@ -26,9 +26,9 @@ for (const dialect of dialects) {
     const theirs = await entrepot(environment, 'token', 'create', '--account', 'team', '--name', 'theirs');
     t.regex(theirs.stdout, tokenLine);
     const listed = await entrepot(environment, 'token', 'list');
-    const [id, prefix, scopes, end, name] = listed.stdout.trimEnd().split('\t');
+    const [id, prefix, scopes, end, name, by] = listed.stdout.trimEnd().split('\t');
     t.is(prefix, made.stdout.slice(0, 8));
-    t.deepEqual([scopes, name], ['read,write', 'ci']);
+    t.deepEqual([scopes, name, by], ['read,write', 'ci', 'by command']);
     const days = (Date.parse(end!.replace('expires ', '')) - Date.now()) / 86_400_000;
     t.true(days > 89.9 && days <= 90, end);
     const others = await entrepot(environment, 'token', 'list', '--account', 'team');
@@ -83,7 +83,11 @@ test('options limit a token to names, and the list shows the limits', async (t) 
     .map((line) => line.split('\t').slice(4));
   t.deepEqual(
     shown.toSorted((a, b) => (String(a) < String(b) ? -1 : 1)),
-    [['ci'], ['ci', 'packages: Contoso.*,Fabrikam; containers: team/*'], ['ci', 'packages: none; containers: team/*']],
+    [
+      ['ci', 'by command'],
+      ['ci', 'packages: Contoso.*,Fabrikam; containers: team/*', 'by command'],
+      ['ci', 'packages: none; containers: team/*', 'by command'],
+    ],
   );
   for (const words of [
     ['--packages', ''],

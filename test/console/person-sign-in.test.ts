@@ -394,5 +394,9 @@ test('a person who may promote in both accounts promotes at once, unless another
   t.is(await ask({ to_account: 'other', to_name: 'new' }), '/console/promotions/2 (promotion-requested)');
   await browser.send(`${server.url}/console/account`, { account: 'other' });
   const own = await browser.send(`${server.url}/console/promotions/2`, { act: 'approve' });
-  t.regex(await own.text(), /Another person approves it/, 'the same person with another account');
+  t.regex(
+    await page(browser, server, own.headers.get('location')!),
+    /Another person approves it/,
+    'the same person with another account',
+  );
 });
