@@ -142,7 +142,7 @@ async function operations(server: TestServer, names: typeof large): Promise<Reco
         const has = (wanted: string) => parameters.some((each) => each.in === 'query' && each.name === wanted);
         found[name] = {
           method: 'GET',
-          path: `${filledPath}?${has('limit') ? 'limit=200' : ''}${has('q') ? '&q=a' : ''}${['/explain', '/uses'].includes(path) ? '&kind=package&name=a' : ''}${path === '/exposed' ? '&what=Lib@*' : ''}${path === '/account/usage' ? '&group_by=package' : ''}`,
+          path: `${filledPath}?${has('limit') ? 'limit=200' : ''}${has('q') ? '&q=a' : ''}${['/explain', '/uses'].includes(path) ? '&kind=package&name=a' : ''}${path === '/grants/explain' ? '&who=group&id=g&verb=read&kind=package&name=a' : ''}${path === '/exposed' ? '&what=Lib@*' : ''}${path === '/account/usage' ? '&group_by=package' : ''}`,
         };
       } else if (method === 'delete') {
         const query = path.endsWith('/deprecations') ? '?versions=all' : path === '/deleted/{id}' ? '?reason=x' : '';
@@ -246,6 +246,7 @@ const pages = [
   '/console/connect',
   '/console/failures',
   '/console/vulnerable',
+  '/console/access/explain?who=group&id=g&verb=read&kind=package&name=a',
   '/console/exposed?what=a@*',
   '/console/explain?kind=package&name=a',
   '/console/search?q=app',

@@ -8,11 +8,17 @@ export const accounts = [
       ['a revocation takes 30 s to reach other instances', 'const lag = 200;', 'const lag = 30_000;'],
       ['times of use are lost after a failed flush', 'this.#used.set(id, Math.max(at, this.#used.get(id) ?? 0));', ''],
       ['a failed flush sets times of use back', 'Math.max(at, this.#used.get(id) ?? 0)', 'at'],
+    ],
+  ),
+
+  ...mutantsOf(
+    'src/accounts/token-bounds.ts',
+    ['test/api/account-bounds.test.ts'],
+    [
       [
         'the name of the first token keeps each token',
         '(created_by IS NULL OR created_by',
         '(created_by IS NOT NULL OR created_by',
-        'test/api/account-bounds.test.ts',
       ],
     ],
   ),
