@@ -235,7 +235,7 @@ asRootWith('npm', 'setpriv')(
     t.is((await stat(at(`home-${nobody}/entrepot/entrepot.db`))).uid, nobody);
     const listed = await run(t, commands!, { ...user, env: { ENTREPOT_UPSTREAMS: '[]' } });
     t.true(await isValid(listed));
-    t.regex(listed, /\tlaptop\n/);
+    t.regex(listed, /\tlaptop\tby command\n/);
     await end(t, server);
 
     const [service, beside] = await blocks('With systemd');
