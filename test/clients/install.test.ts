@@ -211,7 +211,7 @@ asRootWith(
   );
   const line = / Type: (sudo .*)$/m.exec(refused.stderr)![1]!;
   if (findCommand('sudo') === undefined) t.log('sudo is not installed: its line is not pasted');
-  else t.regex(await run(t, line, { cwd: clone, env: serving() }), /\blaptop\n/);
+  else t.regex(await run(t, line, { cwd: clone, env: serving() }), /\tlaptop\tby command\n/);
   const second = await attempt('npm start', { cwd: clone, env: { ...serving(), ENTREPOT_PORT: '0' } });
   t.is(second.code, 1, 'a server of root is refused, too');
   t.regex(second.stderr, / Type: sudo -u '#65534' .* serve\n/);
@@ -272,7 +272,7 @@ asRootWith('npm', 'setpriv')(
     const become = `setpriv --reuid=${nobody} --regid=${nobody} --clear-groups env HOME=/nonexistent `;
     const printed = await run(t, typed.replaceAll('sudo -u entrepot env ', become), { cwd: at('private') });
     t.true(await isValid(printed));
-    t.regex(printed, /\tlaptop\n/);
+    t.regex(printed, /\tlaptop\tby command\n/);
     const asRoot = await attempt(typed.replaceAll('sudo -u entrepot env ', 'env '), { cwd: at('private') });
     t.regex(
       asRoot.stderr,
