@@ -32,7 +32,7 @@ for (const dialect of dialects) {
     const days = (Date.parse(end!.replace('expires ', '')) - Date.now()) / 86_400_000;
     t.true(days > 89.9 && days <= 90, end);
     const others = await entrepot(environment, 'token', 'list', '--account', 'team');
-    t.regex(others.stdout, /\tread\tnever expires\ttheirs\n$/);
+    t.regex(others.stdout, /\tread\tnever expires\ttheirs\tby command\n$/);
     t.is((await entrepot(environment, 'token', 'revoke', id!, '--account', 'team')).code, 1, 'another account’s');
     t.deepEqual(await entrepot(environment, 'token', 'revoke', id!), { code: 0, stdout: '', stderr: '' });
     t.regex((await entrepot(environment, 'token', 'list')).stdout, /\trevoked \d{4}-/);
@@ -153,7 +153,7 @@ test.serial('commands work while a server runs, and the server sees their change
     fetch(`${server.url}/v1/account`, { headers: { authorization: `Bearer ${token}` } });
   const token = (await commands.run('token', 'create', '--name', 'beside')).stdout.trim();
   t.is((await account(token)).status, 200);
-  const line = (await commands.run('token', 'list')).stdout.split('\n').find((each) => each.endsWith('\tbeside'))!;
+  const line = (await commands.run('token', 'list')).stdout.split('\n').find((each) => each.includes('\tbeside\t'))!;
   t.is((await commands.run('token', 'revoke', line.split('\t')[0]!)).code, 0);
   t.is((await account(token)).status, 401);
 });
