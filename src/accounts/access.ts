@@ -18,7 +18,7 @@ interface AccessParts {
   now: () => number;
 }
 
-/** Whether somebody may do something with a name of an account. */
+/** The question whether `who` has the right `verb` for a name of an account. */
 interface AccessQuestion {
   account: { id: number; name: string };
   /** Of a person the ID or the subject, of a group a value of the claim `groups`, of a token its ID, of an account its name. */
@@ -36,7 +36,7 @@ interface AccessAnswer {
   grants: readonly Grant[];
 }
 
-/** Says why somebody may do something, or may not. */
+/** Tells which rule or grant gives a right, or why none does. */
 export class Access {
   readonly #parts: AccessParts;
 
@@ -57,7 +57,7 @@ export class Access {
     return this.#ofPerson(question, person, place);
   }
 
-  /** As `explain`, of words that somebody typed. Throws `Invalid` for a word that means nothing. */
+  /** As `explain`, for the arguments of a command. Throws `Invalid` for an unknown kind or verb. */
   explainTyped(
     about: Pick<AccessQuestion, 'account' | 'kind' | 'name'>,
     { who, id, verb }: { who: string; id: string; verb: string },
@@ -68,8 +68,9 @@ export class Access {
   }
 
   async #ofPerson(question: AccessQuestion, person: Person, place: Place): Promise<AccessAnswer> {
-    if (isDisabled(person, place.name)) return refused('the person is disabled here');
-    return answer(question, await this.#parts.people.rightsIn(person, place));
+    // Whether a person of other accounts is disabled is not told.
+    const found = answer(question, await this.#parts.people.rightsIn({ ...person, disabled: {} }, place));
+    return found.allowed && isDisabled(person, place.name) ? refused('the person is disabled here') : found;
   }
 
   async #ofToken(question: AccessQuestion, place: Place): Promise<AccessAnswer> {

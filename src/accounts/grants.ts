@@ -22,6 +22,8 @@ import {
 const maxGrants = 2000;
 const maxPatterns = 5000;
 const maxAccepted = 200;
+/** Accounts that share names with one: each costs a search of its own. */
+const maxSharing = 20;
 /** Names that a refusal names. */
 const maxNamed = 10;
 /** Accounts whose grants are kept in memory. */
@@ -52,7 +54,7 @@ class AccountGrants {
     this.shared = received.length === 0 ? undefined : new SharedNames(received, kinds);
   }
 
-  /** Those to somebody. */
+  /** The grants to a person, a group, a token or another account. */
   to(subject: Grantee): readonly Grant[] {
     return this.#bySubject.get(keyOf(subject)) ?? [];
   }
@@ -195,9 +197,12 @@ export class Grants {
       await renew(tx, [given.accountId, accountId]);
       const grant = await this.#toAccept(tx, accountId, id);
       if (grant.acceptedAt !== null) return grant;
-      const sql = `SELECT COUNT(*) AS n FROM grants WHERE subject_kind = 'account' AND subject_id = ? AND accepted_at IS NOT NULL`;
-      if ((await tx.get<{ n: number }>(sql, [grant.subject.id]))!.n >= maxAccepted)
-        throw new DomainError('QuotaExceeded', `An account accepts at most ${maxAccepted} grants of others.`);
+      const sql = `SELECT account_id AS id FROM grants WHERE subject_kind = 'account' AND subject_id = ? AND accepted_at IS NOT NULL`;
+      const sharing = (await tx.select<{ id: number }>(sql, [grant.subject.id])).map(({ id: from }) => from);
+      if (sharing.length >= maxAccepted || new Set([...sharing, grant.accountId]).size > maxSharing) {
+        const message = `An account accepts at most ${maxAccepted} grants of others, of ${maxSharing} accounts.`;
+        throw new DomainError('QuotaExceeded', message);
+      }
       const accepted = { ...grant, acceptedAt: this.#now() };
       await tx.run('UPDATE grants SET accepted_at = ? WHERE id = ?', [accepted.acceptedAt, id]);
       await this.#record(tx, 'grant.accepted', accepted, accountId, [accountId, grant.accountId]);

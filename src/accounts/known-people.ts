@@ -4,7 +4,7 @@ import { currentOrigin } from '../runtime/caller.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { everywhere, personOfRow, type Disabled, type People, type Person, type PersonRow } from './people.ts';
 
-/** Somebody who has signed in not too long ago, or is disabled. */
+/** A person with a row in `people`: a sign-in within `signIn.tokens.idle`, or disabled. */
 export interface KnownPerson {
   /** As sessions, tokens and the audit name it. */
   id: string;
@@ -46,13 +46,13 @@ export class KnownPeople {
     return Promise.all(rows.map((row) => this.#toKnown(row)));
   }
 
-  /** The person with an ID; undefined if nobody known has it. */
+  /** The person with an ID; undefined without such a row. */
   async find(id: string): Promise<KnownPerson | undefined> {
     const row = await this.#database.get<Row>(`${columns} WHERE id = ?`, [id]);
     return row && this.#toKnown(row);
   }
 
-  /** Throws `NotFound`, also for somebody who has nothing to do with the account `accountName`. */
+  /** Throws `NotFound`, also for a person who neither has the account `accountName` nor is disabled in it. */
   async get(id: string, accountName?: string): Promise<KnownPerson> {
     const found = await this.find(id);
     if (!found || !this.concerns(found, accountName)) throw unknown();

@@ -174,7 +174,7 @@ export class People {
     return row ? personOfRow(row) : person;
   }
 
-  /** What somebody of whom only this group is known may do in an account. */
+  /** The rights in an account that membership in this group alone gives. */
   rightsOfGroup(group: string, account: { id: number; name: string; version: number }): Promise<Right[]> {
     const claims = [[groupsClaim, group] as const];
     return this.rightsIn({ issuer: this.#issuer ?? '', subject: '', name: '', claims, groups: [group] }, account);

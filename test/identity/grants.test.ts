@@ -9,6 +9,7 @@ import { entrepot } from '../support/in-process.ts';
 import { emptyPlace } from '../backup/support.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { signedIn, startProvider } from '../support/provider.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { leadsTo, Visitor } from '../support/visitor.ts';
@@ -559,6 +560,42 @@ test('grants are added, accepted and removed on pages, without JavaScript', asyn
   t.is((await server.fetch(index('Lib.Core'), { token: reads })).status, 404);
   const reader = await Visitor.signedIn(server, await tokenOf(server, ['read'], 'a'));
   t.is((await reader.fetch('/console/access')).status, 403);
+});
+
+test('a search tells an upstream no shared id, and asks it as before for what another account does not share', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  await up.offer({ id: 'Public', versions: [{ version: '1.0.0' }] });
+  const server = await startMirrorOf(t, [up.as('up.test')]);
+  const a = await tokenOf(server, ['read', 'write', 'admin'], 'a');
+  const b = await tokenOf(server, ['read', 'admin'], 'b');
+  await new TestFeed(server, a).publish({ id: 'Lib.Core' }, { id: 'Secret.Thing' });
+  const toB = { subject: { kind: 'account', id: 'b' }, verbs: ['read'], packages: ['Lib.*'] };
+  const id = await grant(server, toB, a);
+  t.is((await sendJson(server, 'POST', `/v1/grants/${id}/accept`, {}, b)).status, 200);
+  const queries = async (q: string) => {
+    const before = up.asked.filter((path) => path === '/query').length;
+    await readList(server, `/v3/search?q=${q}`, b);
+    return up.asked.filter((path) => path === '/query').length - before;
+  };
+  t.is(await queries('Lib.Core'), 0);
+  t.is(await queries('Lib.Cor'), 0, 'the beginning of a shared id');
+  t.is(await queries('Secret.Thing'), 1, 'an answer does not tell what the other account hosts');
+  t.is(await queries('Secret.Thi'), 1);
+});
+
+test('an account accepts grants of at most 20 others', async (t) => {
+  const server = await startTestServer(t);
+  const accept = async (number: number, name: string) => {
+    const admin = await tokenOf(server, ['admin'], `of-${number}`);
+    const body = { subject: { kind: 'account', id: 'default' }, verbs: ['read'], packages: [name] };
+    const id = await grant(server, body, admin);
+    return sendJson(server, 'POST', `/v1/grants/${id}/accept`, {});
+  };
+  for (let number = 0; number < 20; number += 1) t.is((await accept(number, 'A.*')).status, 200);
+  t.is((await accept(0, 'B.*')).status, 200, 'a second one of the same account');
+  const refused = await accept(20, 'A.*');
+  t.is(refused.status, 403);
+  t.regex(await refused.text(), /at most 200 grants of others, of 20 accounts/);
 });
 
 test('a grant that matches names from upstreams is not accepted, and names them', async (t) => {

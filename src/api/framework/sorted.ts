@@ -50,15 +50,6 @@ export interface SortedSource<Item> {
   total(): Promise<ListTotal | undefined>;
 }
 
-/** The first one of the items with each key. */
-export function firstOfEach<Item>(items: readonly Item[], keyOf: (item: Item) => string): Item[] {
-  const seen = new Set<string>();
-  return items.filter((item) => {
-    const key = keyOf(item);
-    return !seen.has(key) && seen.add(key);
-  });
-}
-
 /** A page of the names of all `sources` in one order. `isVisible` filters what is read. */
 export async function sortedPage<Item>(
   query: PageQuery & { sort?: string | undefined },

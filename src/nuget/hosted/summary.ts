@@ -102,7 +102,7 @@ function filtered(accountId: number, { text, only, without }: PackageFilter): { 
   const among = only?.where('p.package_key');
   return {
     sql: `p.account_id = ? AND p.size_bytes > 0 ${text === '' ? '' : 'AND INSTR(p.package_key, ?) > 0'}
-      ${among ? `AND ${among.sql}` : ''} ${without === undefined ? '' : `AND NOT EXISTS (${ofOther})`}`,
+      ${among ? `AND ${among.sql}` : ''} ${without === undefined ? '' : `AND (${ofOther} LIMIT 1) IS NULL`}`,
     values: [
       accountId,
       ...(text === '' ? [] : [text]),

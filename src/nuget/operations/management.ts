@@ -22,19 +22,12 @@ import {
   type VersionSummary,
 } from '../hosted/summary.ts';
 import { packageKey } from '../hosted/packages.ts';
-import { byBytes } from '../../runtime/sorted.ts';
+import { byBytes, firstOfEach } from '../../runtime/sorted.ts';
 import { dailyDownloads } from '../../usage/daily.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage } from '../../api/account/history.ts';
 import { pageQuery, readPage } from '../../api/framework/paging.ts';
-import {
-  dailyQuery,
-  firstOfEach,
-  sortedPage,
-  sortedQuery,
-  totalOf,
-  type SortedSource,
-} from '../../api/framework/sorted.ts';
+import { dailyQuery, sortedPage, sortedQuery, totalOf, type SortedSource } from '../../api/framework/sorted.ts';
 import { packageVersionDetails, packageVersionList } from '../../api/content/content-schemas.ts';
 import { historySchema } from '../../api/framework/history-schema.ts';
 import {

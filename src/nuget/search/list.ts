@@ -1,4 +1,4 @@
-import type { NameSet } from '../../accounts/names.ts';
+import type { AccountList } from '../../accounts/shared-names.ts';
 import { placeholders, type Value } from '../../database/database.ts';
 import type { FrameworkVersions } from '../format/frameworks.ts';
 import type { SearchWord } from './search-query.ts';
@@ -94,8 +94,9 @@ interface View {
 export class ListMaker {
   readonly #view: View;
 
-  constructor({ among, ...view }: Omit<View, 'among'> & { among: NameSet | undefined }) {
-    this.#view = { ...view, among: among?.where('p.package_key') };
+  constructor({ only, without, ...view }: Omit<View, 'among'> & AccountList) {
+    const parts = [...(only ? [only.where('p.package_key')] : []), ...(without === undefined ? [] : [notOf(without)])];
+    this.#view = { ...view, among: parts.length === 0 ? undefined : { sql: all(parts), values: valuesOf(parts) } };
   }
 
   /** Packages that fulfil these conditions and have these words. */
@@ -195,6 +196,12 @@ export class ListMaker {
 function mentioned(words: number): SqlPart {
   const tables = ['t0', ...Array.from({ length: words }, (_, index) => `w${index}`)];
   return { sql: `(${tables.map((table) => `${table}.standing >= ${notInId}`).join(' OR ')})`, values: [] };
+}
+
+/** A condition on `p`: this account does not claim the id. */
+function notOf(accountId: number): SqlPart {
+  const sql = '(SELECT 1 FROM packages o WHERE o.account_id = ? AND o.package_key = p.package_key LIMIT 1) IS NULL';
+  return { sql, values: [accountId] };
 }
 
 /** A condition on `p`: an id term begins with the word. */

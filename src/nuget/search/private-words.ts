@@ -1,3 +1,4 @@
+import type { NameSet } from '../../accounts/names.ts';
 import type { Database } from '../../database/database.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import { claimedAmong } from '../hosted/claims.ts';
@@ -17,13 +18,15 @@ function wordsIn(text: string): string[] {
 /**
  * Whether text would tell an upstream a private id: a word of it is a hosted or reserved id, extends one after a dot, or
  * is the beginning of one and longer than its first segment. `Contoso.Bill` tells `Contoso.Billing`, `json` does not tell
- * `Json.Internal`. Hosted ids that are merged are not private.
+ * `Json.Internal`. Hosted ids that are merged are not private. With `only`, the hosted ids are those of these names alone: what
+ * another account hosts and does not share must not change an answer.
  */
 export async function tellsPrivateId(
   database: Database,
   policy: UpstreamPolicy,
   accountId: number,
   text: string,
+  only?: NameSet,
 ): Promise<boolean> {
   const words = wordsIn(text);
   if (words.length > maxWords) return true;
@@ -34,13 +37,13 @@ export async function tellsPrivateId(
       await claimedAmong(
         database,
         accountId,
-        ids.filter((id) => !policy.isMerged(id)),
+        ids.filter((id) => !policy.isMerged(id) && (only?.includes(id) ?? true)),
       )
     ).size > 0
   )
     return true;
   for (const word of words) {
-    if (word.includes('.') && (await beginsHosted(database, policy, accountId, word))) return true;
+    if (word.includes('.') && (await beginsHosted(database, policy, { accountId, only }, word))) return true;
   }
   return false;
 }
@@ -54,13 +57,14 @@ function withParents(word: string): string[] {
 async function beginsHosted(
   database: Database,
   policy: UpstreamPolicy,
-  accountId: number,
+  { accountId, only }: { accountId: number; only: NameSet | undefined },
   word: string,
 ): Promise<boolean> {
+  const among = only?.where('package_key');
   const rows = await database.select<{ package_key: string }>(
     `SELECT package_key FROM packages WHERE account_id = ? AND package_key > ? AND package_key < ?
-     ORDER BY package_key LIMIT ${maxIds}`,
-    [accountId, word, `${word}\u{10ffff}`],
+     ${among ? `AND ${among.sql}` : ''} ORDER BY package_key LIMIT ${maxIds}`,
+    [accountId, word, `${word}\u{10ffff}`, ...(among?.values ?? [])],
   );
   return rows.length === maxIds || rows.some(({ package_key: key }) => !policy.isMerged(key));
 }

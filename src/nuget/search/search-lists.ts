@@ -1,4 +1,4 @@
-import type { NameSet } from '../../accounts/names.ts';
+import type { AccountList } from '../../accounts/shared-names.ts';
 import { placeholders, type Database } from '../../database/database.ts';
 import { IndexSizes } from './index-sizes.ts';
 import {
@@ -60,15 +60,15 @@ export class SearchLists {
   /**
    * The hits for `query`, in groups: the package with that id, then packages whose id starts with the text, then
    * packages whose id has all words, then packages with all words. No package is in two groups, and each group is
-   * ordered by downloads. `view` is the client's bit of `flags`. With `only`, other ids are left out.
+   * ordered by downloads. `view` is the client's bit of `flags`. Ids that the list leaves out are not found.
    */
-  async of(accountId: number, query: SearchQuery, view: number, only?: NameSet): Promise<Group[]> {
+  async of({ accountId, ...those }: AccountList, query: SearchQuery, view: number): Promise<Group[]> {
     if (query.hopeless) return [];
     const { idStart, ids, versions, frameworks } = query;
     const sized = await this.#sized(accountId, query);
     const { words, filters, flag } = sized;
     const somewhere = (word: SearchWord) => anywhere(accountId, word);
-    const make = new ListMaker({ accountId, view, versions, frameworks, flag, among: only });
+    const make = new ListMaker({ accountId, view, versions, frameworks, flag, ...those });
     if (ids.length > 0) {
       const chosen = { sql: `p.package_key IN (${placeholders(ids)})`, values: ids };
       const list = make.packages([chosen, ...words.map(query.idOnly ? inId : somewhere)], filters);

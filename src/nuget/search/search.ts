@@ -1,9 +1,9 @@
 import type { AccountList } from '../../accounts/shared-names.ts';
 import { placeholders, type Database, type Value } from '../../database/database.ts';
 import { pause, withPauses } from '../../runtime/event-loop.ts';
+import { firstOfEach } from '../../runtime/sorted.ts';
 import { storedDeprecation } from '../format/deprecation.ts';
 import { parseMetadata } from '../format/metadata.ts';
-import { claimedAmong } from '../hosted/claims.ts';
 import { packageKey, views, viewOf } from '../hosted/packages.ts';
 import { maxVersions, versionsEach, type SearchHit } from '../format/search-hit.ts';
 import { SearchLists, type Group } from './search-lists.ts';
@@ -102,30 +102,24 @@ export class Search {
     idOf: (item: T) => string,
   ): Promise<SearchResults<T>> {
     const results = await find(own, options);
-    const seen = new Set(results.data.map((each) => packageKey(idOf(each))));
     for (const other of others) {
       const skip = Math.max(0, options.skip - results.totalHits);
       const { totalHits, data } = await find(other, { ...options, skip, take: options.take - results.data.length });
-      const claimed = await claimedAmong(this.#database, own.accountId, data.map(idOf));
       results.totalHits += totalHits;
-      for (const each of data) {
-        const key = packageKey(idOf(each));
-        if (claimed.has(key) || seen.has(key)) results.totalHits -= 1;
-        else results.data.push(each);
-        seen.add(key);
-      }
+      results.data.push(...data);
     }
-    return results;
+    // Two accounts can share the same id.
+    return { ...results, data: firstOfEach(results.data, (each) => packageKey(idOf(each))) };
   }
 
   /** One statement for the page (two with MySQL if it has few hits) and, if a list is longer than the page, one to count. */
   async #find(
-    { accountId, only }: AccountList,
+    list: AccountList,
     query: SearchQuery,
     { prerelease, semVer2, skip, take }: SearchOptions,
   ): Promise<SearchResults<Found>> {
-    if (only?.isEmpty) return { totalHits: 0, data: [] };
-    const groups = await this.#lists.of(accountId, query, views[viewOf(prerelease, semVer2)].bit, only);
+    if (list.only?.isEmpty) return { totalHits: 0, data: [] };
+    const groups = await this.#lists.of(list, query, views[viewOf(prerelease, semVer2)].bit);
     if (groups.length === 0) return { totalHits: 0, data: [] };
     const end = skip + take;
     const rows = await this.#page(groups, end);

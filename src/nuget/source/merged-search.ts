@@ -121,15 +121,17 @@ export class MergedSearch {
 
   /** Calls `ask`, unless the search would tell an upstream a private id. */
   async #askUnlessPrivate<T>(
-    accounts: SearchedAccounts,
+    [own, ...others]: SearchedAccounts,
     { text, packageType = '' }: SearchRequest,
     { only }: MergedOptions,
     ask: (upstreams: UpstreamSearch) => Promise<UpstreamResults<T>[]>,
   ): Promise<UpstreamResults<T>[]> {
-    const { search } = await this.#views.of(accounts[0].accountId);
+    const { search } = await this.#views.of(own.accountId);
     if (!search.hasUpstreams || only?.isEmpty) return [];
-    for (const { accountId } of accounts)
-      if (await this.#source.tellsPrivateId(accountId, `${text} ${packageType}`)) return [];
+    const words = `${text} ${packageType}`;
+    if (await this.#source.tellsPrivateId(own.accountId, words)) return [];
+    for (const { accountId, only: shared } of others)
+      if (await this.#source.tellsPrivateId(accountId, words, shared)) return [];
     return ask(search);
   }
 

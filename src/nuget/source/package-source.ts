@@ -1,3 +1,4 @@
+import type { NameSet } from '../../accounts/names.ts';
 import { digestOf, type Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { pause, withPauses } from '../../runtime/event-loop.ts';
@@ -165,10 +166,10 @@ export class PackageSource {
     return closed;
   }
 
-  /** Whether text that a client typed would tell an upstream a hosted or reserved id. */
-  tellsPrivateId(accountId: number, text: string): Promise<boolean> {
+  /** Whether text that a client typed would tell an upstream a hosted or reserved id; with `only`, a hosted one of these names. */
+  tellsPrivateId(accountId: number, text: string, only?: NameSet): Promise<boolean> {
     const { feed, policy } = this.#parts;
-    return tellsPrivateId(feed.database, policy, accountId, text);
+    return tellsPrivateId(feed.database, policy, accountId, text, only);
   }
 
   /** The upstreams that may be asked for an id, in order. None for a claimed id, merged or not. */

@@ -369,7 +369,7 @@ function filtered(accountId: number, { text, only, without }: RepositoryFilter):
   const among = only?.where('r.name');
   return {
     sql: `r.account_id = ? AND ${hasManifest} ${text === '' ? '' : 'AND INSTR(r.name, ?) > 0'}
-      ${among ? `AND ${among.sql}` : ''} ${without === undefined ? '' : `AND NOT EXISTS (${ofOther})`}`,
+      ${among ? `AND ${among.sql}` : ''} ${without === undefined ? '' : `AND (${ofOther} LIMIT 1) IS NULL`}`,
     values: [
       accountId,
       ...(text === '' ? [] : [text]),

@@ -1,3 +1,4 @@
+import { firstOfEach } from '../../runtime/sorted.ts';
 import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
 import { listsOf } from '../../accounts/owner.ts';
@@ -10,7 +11,7 @@ import { dailyDownloads } from '../../usage/daily.ts';
 import { operation, type Operation } from '../../api/framework/operation.ts';
 import { historyPage, imageHistoryQuery } from '../../api/account/history.ts';
 import { readPage } from '../../api/framework/paging.ts';
-import { firstOfEach, sortedPage, sortedQuery, totalOf } from '../../api/framework/sorted.ts';
+import { sortedPage, sortedQuery, totalOf } from '../../api/framework/sorted.ts';
 import { historySchema } from '../../api/framework/history-schema.ts';
 import { container, containerList, originFields } from '../../api/framework/schemas.ts';
 

@@ -1,8 +1,7 @@
 import { listsOf } from '../../accounts/owner.ts';
 import { readsHosted } from '../../accounts/principal.ts';
 import type { SearchSource } from '../../api/content/search.ts';
-import { firstOfEach } from '../../api/framework/sorted.ts';
-import { byBytes } from '../../runtime/sorted.ts';
+import { byBytes, firstOfEach } from '../../runtime/sorted.ts';
 import type { ImageList } from '../catalog/repository.ts';
 
 /** What a search in `/v1` finds of images, by name. */
