@@ -66,7 +66,7 @@ export class PolicyGate {
     const known = cache.of(name, isList, now());
     const kept = known && known.state === (await cache.state()) ? known : await this.#begin(name, isList);
     if (!kept) return undefined;
-    if (!kept.showsAll && !kept.hasAll(references)) await this.#complete(name, references, isList, kept);
+    if (!kept.showsAll) await kept.complete(references, (missing) => this.#decideMissing(name, missing, isList, kept));
     if (purpose === 'request') this.#parts.refusals.request(name, references, kept.refusalsOf(references));
     return kept.showsAll && references.length > 0 ? undefined : kept.verdictOf;
   };
@@ -161,19 +161,20 @@ export class PolicyGate {
     if (layers.length === 0) return undefined;
     // Lists show what is denied.
     const showsAll = isList && layers.every(({ age }) => age[kindOf(name)] === 0);
+    // A request that began at the same time may have kept some.
+    const other = kept.of(name, isList, now());
+    if (other && other.state === state) return other;
     const verdicts = new KeptVerdicts({ ...limits, layers }, showsAll, state, now());
     kept.keep(name, isList, verdicts);
     return verdicts;
   }
 
-  /** Decides those of `references` of which it was not done yet. */
-  async #complete(
+  async #decideMissing(
     name: MirroredName,
-    references: readonly string[],
+    missing: readonly string[],
     isList: boolean,
     kept: KeptVerdicts,
   ): Promise<void> {
-    const missing = kept.missing(references);
     const { limits } = kept;
     const [enforced, watching] = [true, false].map((mode) => limits.layers.filter((each) => each.isEnforced === mode));
     const decisions =

@@ -42,6 +42,7 @@ export class KeptVerdicts {
   #until: number;
   readonly #verdicts = new Map<string, Verdict>();
   readonly #refusals = new Map<string, readonly LayerDecision[]>();
+  #deciding: Promise<void> | undefined;
   /** The verdict on a reference that was added. It is the same function as long as verdicts do not change. */
   readonly verdictOf = (reference: string): Verdict => this.#verdicts.get(reference) ?? 'allow';
 
@@ -63,12 +64,21 @@ export class KeptVerdicts {
     return now >= this.#madeAt && now < this.#until;
   }
 
-  hasAll(references: readonly string[]): boolean {
-    return references.every((each) => this.#verdicts.has(each));
-  }
-
-  missing(references: readonly string[]): string[] {
-    return references.filter((each) => !this.#verdicts.has(each));
+  /** Has `decide` add the verdicts on those of `references` that have none yet. Requests at the same time wait for each other. */
+  async complete(references: readonly string[], decide: (missing: readonly string[]) => Promise<void>): Promise<void> {
+    while (!references.every((each) => this.#verdicts.has(each))) {
+      if (this.#deciding) {
+        // What it could not decide fails again below, with its own reason.
+        await this.#deciding.catch(() => undefined);
+        continue;
+      }
+      this.#deciding = decide(references.filter((each) => !this.#verdicts.has(each)));
+      try {
+        await this.#deciding;
+      } finally {
+        this.#deciding = undefined;
+      }
+    }
   }
 
   /** What layers decided of a reference, and what clients get of it. */

@@ -86,6 +86,13 @@ for (const dialect of dialects) {
     t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${second.layer.digest}`)).status, 403);
     registry.image('team/app', 'new');
     t.is((await pull('new')).status, 403);
+    const api = '/v1/containers/registry.test/team/app';
+    const shown = await (await server.fetch(`${api}/tags`)).json();
+    t.like(shown, { items: [{ name: 'latest', digest: first.manifest.digest }, undefined] }, 'no held tag');
+    t.like(await (await server.fetch(`${api}/manifests/latest`)).json(), { digest: first.manifest.digest });
+    t.like(await (await server.fetch('/v1/containers?tags=5')).json(), {
+      items: [{ tags: [{ name: 'latest', digest: first.manifest.digest }] }],
+    });
     const list = JSON.stringify({ name: 'team/app', tags: ['latest', 'new', 'other'] });
     registry.on('/v2/team/app/tags/list', (_, response) => void response.end(list));
     for (let time = 0; time < 2; time += 1)

@@ -82,6 +82,32 @@ test('the verdicts of many names take a bounded memory', (t) => {
   t.is(kept.filter((each) => each !== undefined).length, 3);
 });
 
+test('requests at the same time decide each reference once, and a failure is told to the request that caused it', async (t) => {
+  const kept = keep({});
+  const asked: string[][] = [];
+  let isFailing = false;
+  const decide = async (missing: readonly string[]) => {
+    asked.push([...missing]);
+    await Promise.resolve();
+    if (isFailing) throw new Error('no dates');
+    for (const each of missing) kept.add(each, [{ verdict: 'hold', layer, evidence: [] }], 'hold');
+  };
+  const complete = (...references: string[]) => kept.complete(references, decide);
+  await Promise.all([complete('1.0.0', '2.0.0', '3.0.0'), complete('3.0.0', '2.0.0'), complete('3.0.0', '4.0.0')]);
+  t.deepEqual(asked, [['2.0.0', '3.0.0'], ['4.0.0']]);
+  t.is(kept.verdictOf('4.0.0'), 'hold');
+
+  isFailing = true;
+  const failed = await Promise.allSettled([complete('5.0.0'), complete('5.0.0'), complete('1.0.0')]);
+  t.deepEqual(
+    failed.map(({ status }) => status),
+    ['rejected', 'rejected', 'fulfilled'],
+  );
+  isFailing = false;
+  await complete('5.0.0');
+  t.is(kept.verdictOf('5.0.0'), 'hold');
+});
+
 test('a list is decided once, and again after a date changes at the upstream or a row does here', async (t) => {
   const { feed, server } = await startMirrors(t);
   const offer = (published: string) =>

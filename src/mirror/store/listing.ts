@@ -163,6 +163,26 @@ export async function taggedEntries(
   return rows.map(listed);
 }
 
+/** The entries of a name that have these references. */
+export async function entriesOf(
+  database: Database,
+  { kind, upstream }: { kind: string; upstream: string },
+  name: string,
+  references: readonly string[],
+): Promise<ListedEntry[]> {
+  const entries: ListedEntry[] = [];
+  for (let start = 0; start < references.length; start += page) {
+    const some = references.slice(start, start + page);
+    const rows = await database.select<Row>(
+      `SELECT ${columns} FROM mirror_entries
+       WHERE kind = ? AND name = ? AND upstream = ? AND reference IN (${placeholders(some)})`,
+      [kind, name, upstream, ...some],
+    );
+    entries.push(...rows.map(listed));
+  }
+  return entries;
+}
+
 /**
  * Up to `limit` entries of a name whose reference is a digest, in the order of the digests, after `after`. Each with whether
  * a tag of the name has the digest.

@@ -4,6 +4,7 @@ import { isDomainError } from '../../runtime/errors.ts';
 import { recordEvent } from '../../events/record.ts';
 import type { AccountViews } from '../../mirror/policy/account-views.ts';
 import {
+  entriesOf,
   entriesOfName,
   entryNames,
   lastUseOf,
@@ -95,10 +96,27 @@ export class MirroredRepository implements StoredRepository {
     };
   }
 
+  /** The entries of tags. One whose newest digest is held has the content that clients get. */
   async #tagged(limit: number): Promise<readonly ListedEntry[]> {
     const { upstream, name } = this.#place;
+    const { database } = this.#parts;
     const selection = { kind: 'manifest', upstream: upstream.id };
-    return this.#mirror.listedEntries(this.#place, await taggedEntries(this.#parts.database, selection, name, limit));
+    const entries = await taggedEntries(database, selection, name, limit);
+    const shown = await this.#mirror.listedEntries(this.#place, entries);
+    if (shown.length === entries.length) return shown;
+    const visible = new Set(shown);
+    const hidden = entries.filter((each) => !visible.has(each));
+    const earlier = await this.#mirror.earlierDigests(
+      this.#place,
+      hidden.map(({ reference }) => reference),
+    );
+    const stored = await entriesOf(database, selection, name, [...new Set(earlier.values())]);
+    const contents = new Map(stored.map((each) => [each.reference, each]));
+    return entries.flatMap((entry) => {
+      if (visible.has(entry)) return [entry];
+      const content = contents.get(earlier.get(entry.reference) ?? '');
+      return content ? [{ ...content, reference: entry.reference }] : [];
+    });
   }
 
   async #downloads() {

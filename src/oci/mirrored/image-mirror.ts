@@ -231,14 +231,25 @@ export class ImageMirror {
     return (await this.storedAmong(place, kind, [reference])).size > 0;
   }
 
-  /** What is stored of the repository under `reference`. Sends no request, and does not count as a use. */
+  /**
+   * What is stored of the repository under `reference`. A tag whose newest digest is held has the digest that clients get. Sends
+   * no request, and does not count as a use.
+   */
   async stored(
     place: UpstreamRepository,
     kind: 'blob' | 'manifest' | 'referrers',
     reference: string,
   ): Promise<EntryMetadata | undefined> {
     const stored = await this.#mirror.stored(resource(place, kind, reference).key);
-    return stored && (await this.listed(place, [stored], () => reference))[0];
+    const [shown] = stored ? await this.listed(place, [stored], () => reference) : [];
+    if (!stored || shown || kind !== 'manifest' || isDigest(reference)) return shown;
+    const earlier = (await this.earlierDigests(place, [reference])).get(reference);
+    return earlier && this.#mirror.stored(resource(place, kind, earlier).key);
+  }
+
+  /** The latest digest that clients get of each of `tags`, whose newest digest is held. */
+  earlierDigests(place: UpstreamRepository, tags: readonly string[]): Promise<ReadonlyMap<string, Digest>> {
+    return this.#earlier.of(place, tags);
   }
 
   /** Those of stored `entries`, of tags or digests, that lists show. */
