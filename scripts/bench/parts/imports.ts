@@ -10,27 +10,29 @@ import { compare, note } from '../report.ts';
 /** What both ways bring in at the same time, and milliseconds between two reads of another client. */
 const atOnce = 8;
 const readEvery = 20;
+/** Of each package. */
+const versions = 10;
 
 const allowed = { ENTREPOT_IMPORTS_ALLOW: '["127.0.0.1"]' };
 
 /**
  * Imports of packages of 50 kB from another server of this machine, and pushes of the same files, in turn; what clients that read
- * notice of an import, the memory that it needs, and a second import of unchanged versions. Then the same of images.
+ * notice of both, the memory that an import needs, and a second import of unchanged versions. Then the same of images.
  */
 export async function imports(bench: Bench): Promise<void> {
   const total = bench.quick ? 400 : 10_000;
   const source = await bench.ours('imports-source');
-  const files = await Promise.all(
-    Array.from({ length: 50 }, (_, at) => makeNupkg({ id: `Lib${at}`, version: '1.0.0', payloadBytes: 50_000 })),
-  );
-  const made = (number: number) =>
-    number < files.length ? files[number]! : makeNupkg({ id: `Lib${number}`, version: '1.0.0', payloadBytes: 50_000 });
-  await some(total, async (number) => push(source, await made(number)));
   // Made before, so that the time to make them does not count.
-  const all = await Promise.all(Array.from({ length: total }, (_, number) => bytesOf(source, `lib${number}`)));
+  const all: Buffer[] = [];
+  for (let number = 0; number < total; number += 1) {
+    const [id, version] = [`Lib${Math.floor(number / versions)}`, `1.0.${number % versions}`];
+    all.push(await makeNupkg({ id, version, payloadBytes: 50_000 }));
+  }
+  await some(total, (number) => push(source, all[number]!));
   let round = 0;
   const idle: number[] = [];
   const busy: number[] = [];
+  const pushed: number[] = [];
   const memory: number[] = [];
   const deltas: number[] = [];
   const ways = {
@@ -53,8 +55,14 @@ export async function imports(bench: Bench): Promise<void> {
     },
     push: async () => {
       const peer = await bench.ours(`imports-push-${round}`);
+      await push(peer, await makeNupkg({ id: 'Read', version: '1.0.0' }));
       const began = performance.now();
-      await some(total, (number) => push(peer, all[number]!));
+      pushed.push(
+        await p99(
+          peer,
+          some(total, (number) => push(peer, all[number]!)),
+        ),
+      );
       return total / ((performance.now() - began) / 1000);
     },
   };
@@ -63,7 +71,8 @@ export async function imports(bench: Bench): Promise<void> {
     bench.rounds,
     ways,
   );
-  note({ title: 'reads of another client, p99', unit: 'ms', samples: samples({ 'during an import': busy, idle }) });
+  const readers = samples({ 'during an import': busy, 'during the pushes': pushed, idle });
+  note({ title: 'reads of another client, p99', unit: 'ms', samples: readers });
   note({ title: 'memory during imports', unit: 'MiB', bar: '300', samples: samples({ most: [Math.max(...memory)] }) });
   note({ title: 'import of unchanged versions', unit: 'versions/s', bar: '334', samples: samples({ again: deltas }) });
   await bench.endPart();
@@ -124,9 +133,9 @@ async function push(peer: Peer, bytes: Buffer): Promise<void> {
   if (response.status !== 201) throw new Error(`a push answered ${response.status}`);
 }
 
-async function bytesOf(peer: Peer, id: string): Promise<Buffer> {
-  const response = await fetch(`${peer.url}/v3/package/${id}/1.0.0/${id}.1.0.0.nupkg`, { headers: peer.headers });
-  return Buffer.from(await response.arrayBuffer());
+async function read(peer: Peer): Promise<void> {
+  const response = await fetch(`${peer.url}/v3/package/read/1.0.0/read.1.0.0.nupkg`, { headers: peer.headers });
+  await response.arrayBuffer();
 }
 
 async function asked(peer: Peer, method: string, path: string, body?: object): Promise<{ id: string; state: string }> {
@@ -156,7 +165,7 @@ async function p99(peer: Peer, end: Promise<unknown>): Promise<number> {
   const whole = end.finally(() => over.abort());
   while (!over.signal.aborted) {
     const began = performance.now();
-    await bytesOf(peer, 'read');
+    await read(peer);
     times.push(performance.now() - began);
     await sleep(readEvery);
   }

@@ -1,6 +1,7 @@
 import type { ImportOptions, ImportResult, SideFacts } from '../../import/item.ts';
 import { hexOf, type Digest } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
+import { Semaphore } from '../../runtime/semaphore.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
@@ -51,6 +52,12 @@ interface HostedFile {
   symbols: Digest | null;
   imported: string | null;
 }
+
+/**
+ * Packages that imports publish at the same time. That is work of one processor: more of them are not faster, and the requests of
+ * others would wait longer.
+ */
+const publications = new Semaphore({ max: 2 });
 
 /** Brings versions of packages in as hosted content. */
 export class PackageImport {
@@ -115,11 +122,13 @@ export class PackageImport {
     const digest = await staged.digest('sha256');
     const bytes = staged.size;
     try {
-      const { replaces } = await publish(this.#feed, this.#options.accountId, staged, {
-        permit: this.#options.permit,
-        mirroredFrom: (each) => view.mirror.mirroredFrom(each),
-        earlier: offered,
-      });
+      const { replaces } = await publications.run(() =>
+        publish(this.#feed, this.#options.accountId, staged, {
+          permit: this.#options.permit,
+          mirroredFrom: (each) => view.mirror.mirroredFrom(each),
+          earlier: offered,
+        }),
+      );
       const note = replaces === undefined ? undefined : `${id} was mirrored from ${replaces} until now`;
       return { outcome: 'imported', bytes, note, alsoAt };
     } catch (error) {

@@ -1,12 +1,11 @@
 import { readDocument } from '../../import/document.ts';
-import { digestOf } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import { urlBelow } from '../../upstream/url.ts';
 import { isPackageId } from '../format/nuspec.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
-import { readBytes, type DocumentReading } from '../upstream/documents.ts';
+import { readOnce, type DocumentReading } from '../upstream/documents.ts';
 import { addressIn } from '../upstream/package-mirror.ts';
 import { serviceResources, type Resources } from '../upstream/service-index.ts';
 import type { SearchHit } from '../format/search-hit.ts';
@@ -50,7 +49,7 @@ export class SourceFeed {
   ): Promise<T | undefined> {
     const found = await readDocument(this.#remote, { url, subject, signal }, documentLimit);
     if (!found) return undefined;
-    return readBytes(digestOf(found.bytes), found.bytes, reading).catch((error: unknown) => {
+    return readOnce(found.bytes, reading).catch((error: unknown) => {
       throw new DomainError('Invalid', `The source sent a document that cannot be read: ${(error as Error).message}.`, {
         cause: error,
       });

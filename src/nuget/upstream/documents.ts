@@ -69,9 +69,17 @@ export async function readEntry<T, Kind extends ReadingKind>(
 }
 
 /**
- * The value of a document with this digest. Throws with the reason if it has another form. The caller must not use `bytes` any
- * more.
+ * The value of a document that is read only once, so that nothing of it is kept. Throws with the reason if it has another form. The
+ * caller must not use `bytes` any more.
  */
+export async function readOnce<T, Kind extends ReadingKind>(
+  bytes: Buffer,
+  { kind, options, make: makeValue }: DocumentReading<T, Kind>,
+): Promise<T> {
+  return (await makeValue(await read(kind, bytes, await options()))).value;
+}
+
+/** As `readOnce`, for a document with this digest; its value is kept. */
 export async function readBytes<T, Kind extends ReadingKind>(
   digest: Digest,
   bytes: Buffer,
