@@ -15,6 +15,7 @@ import { packages } from './parts/packages.ts';
 import { policy } from './parts/policy.ts';
 import { pushes } from './parts/pushes.ts';
 import { restore } from './parts/restore.ts';
+import { rights } from './parts/rights.ts';
 import { s3 } from './parts/s3.ts';
 import { search } from './parts/search.ts';
 import { start } from './parts/start.ts';
@@ -44,6 +45,7 @@ const parts = {
   growth,
   restore,
   policy,
+  rights,
   bundles,
   cluster,
   trips,

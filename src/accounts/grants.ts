@@ -26,6 +26,8 @@ const maxAccepted = 200;
 const maxSharing = 20;
 /** Names that a refusal names. */
 const maxNamed = 10;
+/** People and groups in one statement. */
+const idsPerStatement = 500;
 /** Accounts whose grants are kept in memory. */
 const maxKept = 1000;
 /** Without Redis, how long an instance may use grants after another instance changed them; milliseconds. */
@@ -116,20 +118,24 @@ export class Grants {
     return new AccountGrants(version, accountId, rows.map(grantOfRow), this.#kinds);
   }
 
-  /** The names of the accounts that have grants to one of these, in order. */
-  async accountsWith(subjects: readonly Grantee[]): Promise<string[]> {
-    const [first] = subjects;
-    if (!first) return [];
-    const rows = await this.#database.select<{ name: string; subject_kind: Grantee['kind']; subject_id: string }>(
-      `SELECT DISTINCT accounts.name, subject_kind, subject_id FROM grants JOIN accounts ON accounts.id = grants.account_id
-       WHERE issuer = ? AND subject_kind IN ('person', 'group') AND subject_id IN (${placeholders(subjects)})`,
-      [first.issuer, ...subjects.map(({ id }) => id)],
-    );
-    const wanted = new Set(subjects.map(keyOf));
-    const found = rows.filter((row) =>
-      wanted.has(keyOf({ kind: row.subject_kind, issuer: first.issuer, id: row.subject_id })),
-    );
-    return [...new Set(found.map(({ name }) => name))].toSorted();
+  /** Tells, of some of these people and groups of one provider, the names of the accounts that have grants to them, in order. */
+  async accountsWith(subjects: readonly Grantee[]): Promise<(some: readonly Grantee[]) => string[]> {
+    const accounts = new Map<string, Set<string>>();
+    const { issuer } = subjects[0] ?? { issuer: null };
+    const ids = [...new Set(subjects.map(({ id }) => id))];
+    for (let start = 0; start < ids.length; start += idsPerStatement) {
+      const some = ids.slice(start, start + idsPerStatement);
+      const rows = await this.#database.select<{ name: string; subject_kind: Grantee['kind']; subject_id: string }>(
+        `SELECT DISTINCT accounts.name, subject_kind, subject_id FROM grants JOIN accounts ON accounts.id = grants.account_id
+         WHERE issuer = ? AND subject_kind IN ('person', 'group') AND subject_id IN (${placeholders(some)})`,
+        [issuer, ...some],
+      );
+      for (const { name, subject_kind: kind, subject_id: id } of rows) {
+        const key = keyOf({ kind, issuer, id });
+        accounts.set(key, (accounts.get(key) ?? new Set()).add(name));
+      }
+    }
+    return (some) => [...new Set(some.flatMap((each) => [...(accounts.get(keyOf(each)) ?? [])]))].toSorted();
   }
 
   /** The groups of the provider that have grants in any account. */

@@ -43,13 +43,13 @@ export class KnownPeople {
   /** Up to `limit` people after the one with the ID `after`, in the order of their IDs. */
   async list(limit: number, after = ''): Promise<KnownPerson[]> {
     const rows = await this.#database.select<Row>(`${columns} WHERE id > ? ORDER BY id LIMIT ?`, [after, limit]);
-    return Promise.all(rows.map((row) => this.#toKnown(row)));
+    return this.#toKnown(rows);
   }
 
   /** The person with an ID; undefined without such a row. */
   async find(id: string): Promise<KnownPerson | undefined> {
     const row = await this.#database.get<Row>(`${columns} WHERE id = ?`, [id]);
-    return row && this.#toKnown(row);
+    return row && (await this.#toKnown([row]))[0];
   }
 
   /** Throws `NotFound`, also for a person who neither has the account `accountName` nor is disabled in it. */
@@ -88,7 +88,7 @@ export class KnownPeople {
     return this.#database.transaction(async (tx) => {
       const row = await tx.get<Row>(`${columns} WHERE id = ?${forUpdate(tx)}`, [id]);
       if (!row) throw unknown();
-      const { person, ...known } = await this.#toKnown(row);
+      const { person, ...known } = (await this.#toKnown([row]))[0]!;
       const disabled = change({ ...person.disabled });
       const text = Object.keys(disabled).length === 0 ? null : JSON.stringify(disabled);
       await tx.run('UPDATE people SET disabled = ? WHERE id = ?', [text, id]);
@@ -101,10 +101,16 @@ export class KnownPeople {
     });
   }
 
-  async #toKnown(row: Row): Promise<KnownPerson> {
-    const person = personOfRow(row);
-    const { accounts } = await this.#people.rightsOf({ ...person, disabled: {} });
-    return { id: row.id, person, accounts, signedInAt: row.signed_in_at };
+  async #toKnown(rows: readonly Row[]): Promise<KnownPerson[]> {
+    const known = rows.map((row) => ({ row, person: personOfRow(row) }));
+    const enabled = new Map(known.map(({ person }) => [person, { ...person, disabled: {} }]));
+    const accountsOf = await this.#people.accountsOfAll([...enabled.values()]);
+    return known.map(({ row, person }) => ({
+      id: row.id,
+      person,
+      accounts: accountsOf(enabled.get(person)!),
+      signedInAt: row.signed_in_at,
+    }));
   }
 }
 

@@ -220,10 +220,17 @@ export class People {
     };
   }
 
-  /** Those of the rules in their order, then those of grants. */
   async #accountsOf(person: Person): Promise<string[]> {
-    const granted = await this.#grants.accountsWith(this.#granteesOf(person));
-    return [...new Set([...this.#ruledOf(person).keys(), ...granted])].filter((name) => !isDisabled(person, name));
+    return (await this.accountsOfAll([person]))(person);
+  }
+
+  /** Tells the names of the accounts that each of these people may use: those of the rules in their order, then those of grants. */
+  async accountsOfAll(people: readonly Person[]): Promise<(person: Person) => string[]> {
+    const granted = await this.#grants.accountsWith(people.flatMap((each) => this.#granteesOf(each)));
+    return (person) => {
+      const names = new Set([...this.#ruledOf(person).keys(), ...granted(this.#granteesOf(person))]);
+      return [...names].filter((name) => !isDisabled(person, name));
+    };
   }
 
   /** The person and the groups, as grants name them. */

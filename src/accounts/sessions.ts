@@ -190,15 +190,16 @@ export class Sessions {
     accountId: number,
     limit: number,
     cursor?: readonly [number, string],
-    tokenId?: string,
+    { tokenId, isOldest = false }: { tokenId?: string | undefined; isOldest?: boolean } = {},
   ): Promise<Session[]> {
-    const [createdAt, id] = cursor ?? [Number.MAX_SAFE_INTEGER, ''];
+    const [createdAt, id] = cursor ?? [isOldest ? 0 : Number.MAX_SAFE_INTEGER, ''];
+    const [sign, order] = isOldest ? ['>', 'ASC'] : ['<', 'DESC'];
     const { idle, absolute } = this.#times;
     const rows = await this.#database.select<SessionWithToken>(
       `${withToken} WHERE ${tokenId === undefined ? '(sessions.account_id = ? OR person_id IS NOT NULL)' : 'sessions.account_id = ? AND token_id = ?'}
        AND (person_id IS NULL OR people.signed_in_at > ?) AND used_at > ? AND sessions.created_at > ?
-       AND (sessions.created_at < ? OR (sessions.created_at = ? AND sessions.id < ?))
-       ORDER BY sessions.created_at DESC, sessions.id DESC LIMIT ?`,
+       AND (sessions.created_at ${sign} ? OR (sessions.created_at = ? AND sessions.id ${sign} ?))
+       ORDER BY sessions.created_at ${order}, sessions.id ${order} LIMIT ?`,
       [
         accountId,
         ...(tokenId === undefined ? [] : [tokenId]),

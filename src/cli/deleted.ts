@@ -18,7 +18,7 @@ export function addDeleted(program: Command, environment: Environment, terminal:
       .description('list them, the latest first: number, type, name, version or tag or digest, end'),
     environment,
     async (account, { deleted }) => {
-      const read = (before: number) => deleted.list(account, pageSize, before);
+      const read = (before: number) => deleted.list(account, pageSize, { after: before });
       for await (const page of pagesOf(Number.MAX_SAFE_INTEGER, pageSize, read, ({ id }) => id))
         for (const { id, type, name, reference, endsAt } of page)
           terminal.stdout.write(row(id, type, name, reference, new Date(endsAt).toISOString()));

@@ -60,7 +60,7 @@ export function addPromotion(program: Command, environment: Environment, termina
     .action(async ({ account, state }: { account?: string; state?: PromotionState }) => {
       await withInstallation(environment, async ({ core, promotions }) => {
         const id = account === undefined ? undefined : await accountId(core, account);
-        const read = (before: number) => promotions.list(id, state, pageSize, before);
+        const read = (before: number) => promotions.list(id, state, pageSize, { after: before });
         for await (const page of pagesOf(Number.MAX_SAFE_INTEGER, pageSize, read, (each) => each.id))
           for (const each of page) terminal.stdout.write(await lineOf(each, (of) => core.accounts.nameOf(of)));
       });

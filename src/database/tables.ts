@@ -93,3 +93,15 @@ export function afterKey(
   });
   return { sql: `(${cases.join(' OR ')})`, values: bound };
 }
+
+/** A place in a list in the order of the IDs: after the row with the ID `after`, the latest first, or the oldest. */
+export interface IdPlace {
+  after?: number | undefined;
+  isOldest?: boolean;
+}
+
+/** The condition, with its value, and the order of the rows that follow a place. */
+export function afterId({ after, isOldest = false }: IdPlace): { sql: string; value: number; order: string } {
+  if (isOldest) return { sql: 'id > ?', value: after ?? 0, order: 'id' };
+  return { sql: 'id < ?', value: after ?? Number.MAX_SAFE_INTEGER, order: 'id DESC' };
+}

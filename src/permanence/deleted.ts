@@ -2,6 +2,7 @@ import { currentOrigin, type Actor } from '../runtime/caller.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { NameKind, Names } from '../accounts/names.ts';
 import { forUpdate, type Database, type Queryable, type Row, type Transaction } from '../database/database.ts';
+import { afterId, type IdPlace } from '../database/tables.ts';
 import { recordEvent } from '../events/record.ts';
 import { Pace } from '../storage/upkeep/pace.ts';
 
@@ -155,11 +156,12 @@ export class DeletedItems {
     this.#now = now;
   }
 
-  /** Up to `limit` deletions of an account, the latest first, before one. Tags that were deleted with their manifest are not listed. */
-  async list(accountId: number, limit: number, before = Number.MAX_SAFE_INTEGER): Promise<DeletedItem[]> {
+  /** Up to `limit` deletions of an account, after a place. Tags that were deleted with their manifest are not listed. */
+  async list(accountId: number, limit: number, place: IdPlace = {}): Promise<DeletedItem[]> {
+    const { sql: isAfter, value: id, order } = afterId(place);
     const rows = await this.#database.select<DeletedRow>(
-      `SELECT ${columns} FROM deleted_items WHERE account_id = ? AND part_of = 0 AND id < ? ORDER BY id DESC LIMIT ?`,
-      [accountId, before, limit],
+      `SELECT ${columns} FROM deleted_items WHERE account_id = ? AND part_of = 0 AND ${isAfter} ORDER BY ${order} LIMIT ?`,
+      [accountId, id, limit],
     );
     return rows.map(toItem);
   }

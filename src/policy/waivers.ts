@@ -1,4 +1,5 @@
 import { forUpdate, type Database, type Transaction, type Value } from '../database/database.ts';
+import { afterId, type IdPlace } from '../database/tables.ts';
 import { kindOfWord } from '../config/protocols.ts';
 import type { EventType } from '../events/event.ts';
 import { recordEvent } from '../events/record.ts';
@@ -117,15 +118,16 @@ export class Waivers {
     });
   }
 
-  /** Up to `limit` waivers of an account, or of all accounts without one, the latest first, before `before` (an ID). */
+  /** Up to `limit` waivers of an account, or of all accounts without one, after a place. */
   async list(
     accountId: number | undefined,
     state: WaiverState | undefined,
     limit: number,
-    before = Number.MAX_SAFE_INTEGER,
+    place: IdPlace = {},
   ): Promise<Waiver[]> {
-    const conditions = ['id < ?'];
-    const values: Value[] = [before];
+    const { sql: isAfter, value: id, order } = afterId(place);
+    const conditions = [isAfter];
+    const values: Value[] = [id];
     for (const [column, value] of [
       ['account_id', accountId],
       ['state', state],
@@ -134,7 +136,7 @@ export class Waivers {
       conditions.push(`${column} = ?`);
       values.push(value);
     }
-    const sql = `SELECT * FROM waivers WHERE ${conditions.join(' AND ')} ORDER BY id DESC LIMIT ?`;
+    const sql = `SELECT * FROM waivers WHERE ${conditions.join(' AND ')} ORDER BY ${order} LIMIT ?`;
     return (await this.#parts.database.select<WaiverRow>(sql, [...values, limit])).map(toWaiver);
   }
 

@@ -1,6 +1,7 @@
 import type { Accounts } from '../accounts/accounts.ts';
 import type { NameKind } from '../accounts/names.ts';
 import { forUpdate, type Database, type Queryable, type Transaction } from '../database/database.ts';
+import { afterId, type IdPlace } from '../database/tables.ts';
 import { recordFrom } from '../events/record.ts';
 import { currentOrigin } from '../runtime/caller.ts';
 import { DomainError } from '../runtime/errors.ts';
@@ -105,23 +106,25 @@ export class Promotions {
   }
 
   /**
-   * Up to `limit` promotions from or to an account, or of all accounts without one, the latest first, before `before` (an ID).
+   * Up to `limit` promotions from or to an account, or of all accounts without one, after a place.
    */
   async list(
     accountId: number | undefined,
     state: PromotionState | undefined,
     limit: number,
-    before = Number.MAX_SAFE_INTEGER,
+    place: IdPlace = {},
   ): Promise<Promotion[]> {
+    const { sql: isAfter, value: id, order } = afterId(place);
     const found = new Map<number, PromotionRow>();
     const more = state === undefined ? '' : 'AND state = ?';
     const rest = [...(state === undefined ? [] : [state]), limit];
     for (const side of accountId === undefined ? ['id <> ?'] : ['from_account = ?', 'to_account = ?']) {
-      const sql = `SELECT * FROM promotions WHERE ${side} AND id < ? ${more} ORDER BY id DESC LIMIT ?`;
-      const values = [accountId ?? 0, before, ...rest];
+      const sql = `SELECT * FROM promotions WHERE ${side} AND ${isAfter} ${more} ORDER BY ${order} LIMIT ?`;
+      const values = [accountId ?? 0, id, ...rest];
       for (const row of await this.#parts.database.select<PromotionRow>(sql, values)) found.set(row.id, row);
     }
-    const sorted = [...found.values()].toSorted((one, other) => other.id - one.id);
+    const sign = place.isOldest ? 1 : -1;
+    const sorted = [...found.values()].toSorted((one, other) => sign * (one.id - other.id));
     return sorted.slice(0, limit).map(toPromotion);
   }
 

@@ -1,7 +1,7 @@
 import { createHmac, hash, randomBytes, scrypt, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
 import type { Accounts } from '../accounts/accounts.ts';
-import type { Scope, TokenPrincipal } from '../accounts/principal.ts';
+import type { TokenPrincipal } from '../accounts/principal.ts';
 import type { Tokens } from '../accounts/tokens.ts';
 import { Cache } from '../cache/cache.ts';
 import type { Database } from '../database/database.ts';
@@ -32,6 +32,7 @@ interface AdoptedRow {
   predecessor: string;
   kind: AdoptedRight['kind'];
   name: string;
+  /** As `textOf` tells it. */
   scopes: string;
   /** Of a user: salt and scrypt of the password, base64. Null for a key, which is in the file of rights. */
   secret: string | null;
@@ -163,12 +164,11 @@ export class AdoptedCredentials implements ForeignVerifier {
     const row = await this.#row(predecessor.name, 'user', user);
     const isSame = row?.secret != null && (await isSecret(row.secret, secret));
     const age = this.#parts.now() - (row?.checked_at ?? 0);
-    if (row && isSame && age < day && row.scopes === scopesOf(predecessor, user).join()) return row.token_id;
+    const right = rightOf(predecessor, user);
+    if (row && isSame && age < day && row.scopes === textOf(right)) return row.token_id;
     try {
-      if (await this.#isAccepted(predecessor, user, secret)) {
-        const right = { kind: 'user', name: user, scopes: scopesOf(predecessor, user) } as const;
+      if (await this.#isAccepted(predecessor, user, secret))
         return await this.#adopt(predecessor, right, row && isSame ? row.secret : await secretOf(secret));
-      }
     } catch (error) {
       if (row && isSame && age < graceOfUnreachable && error instanceof UpstreamError) return row.token_id;
       throw error;
@@ -223,7 +223,7 @@ export class AdoptedCredentials implements ForeignVerifier {
   async #adopt(predecessor: Predecessor, right: AdoptedRight, secret: string | null): Promise<string | undefined> {
     const { database, accounts, tokens, now } = this.#parts;
     const { name, config } = predecessor;
-    const scopes = right.scopes.join();
+    const scopes = textOf(right);
     let row = await this.#row(name, right.kind, right.name);
     if (row && row.scopes !== scopes) {
       if (!(await tokens.principalOf(row.token_id))) return row.token_id;
@@ -243,6 +243,7 @@ export class AdoptedCredentials implements ForeignVerifier {
       tokens.create(account.id, {
         name: `${what} of ${name}`.slice(0, 200),
         scopes: right.scopes,
+        patterns: right.patterns,
         details: { adopted_from: name },
       }),
     );
@@ -282,8 +283,15 @@ function isForeign(user: string | undefined, secret: string): boolean {
   return !secret.startsWith('ent_') && !/^eyJ[\w-]*\.[\w-]+\.[\w-]*$/.test(secret);
 }
 
-function scopesOf({ rights }: Predecessor, user: string): readonly Scope[] {
-  return rights.find(({ kind, name }) => kind === 'user' && name === user)?.scopes ?? ['read'];
+function rightOf({ rights }: Predecessor, user: string): AdoptedRight {
+  const given = rights.find(({ kind, name }) => kind === 'user' && name === user);
+  return given ?? { kind: 'user', name: user, scopes: ['read'], patterns: null };
+}
+
+/** The scopes and the names of a right, to see whether it has changed. */
+function textOf({ scopes, patterns }: AdoptedRight): string {
+  const names = patterns && hash('sha256', JSON.stringify(patterns)).slice(0, 32);
+  return [scopes.join(), ...(names === null ? [] : [names])].join(' ');
 }
 
 /** Whether the index of a feed, or `/v2/` of a registry, can be read with a password. Throws `UpstreamError` if it does not answer. */

@@ -55,7 +55,7 @@ export class Predecessor {
     this.#log = parts.log;
     this.rights =
       typeof adoptCredentials === 'object'
-        ? readRights(adoptCredentials.rightsFile, `${key}.adoptCredentials.rightsFile`)
+        ? readRights(adoptCredentials.rightsFile, `${key}.adoptCredentials.rightsFile`, kind)
         : [];
   }
 

@@ -8,7 +8,7 @@ import { OpenDocument } from '../support/open-document.ts';
 import { signedIn, startProvider } from '../support/provider.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { leadsTo } from '../support/visitor.ts';
+import { leadsTo, Visitor } from '../support/visitor.ts';
 
 const rules = [
   { claim: 'groups', value: 'dev', account: 'default', scopes: ['read', 'write'] },
@@ -348,6 +348,38 @@ for (const dialect of dialects) {
     }
     const events = await auditOf(server, 'type=person.disabled');
     t.like(events[0], { details: { ...reason, person_id: dee['id'] } });
+
+    const admin = await Visitor.signedIn(server);
+    const at = `/console${path}`;
+    t.regex(await admin.page('/console/people?q=DEE'), new RegExp(`href="${at}"[^]*enabled[^]*default`));
+    t.regex(await admin.page('/console/people?q=nobody'), /Nothing matches/);
+    t.regex(await admin.refused(at, { act: 'disable', reason: ' ' }), /id="reason-error"/);
+    t.is(leadsTo(await admin.send(at, { act: 'disable', reason: '<b>' })), `${at} (person-disabled)`);
+    t.regex(await admin.page(at), /disabled in default[^]*&lt;b&gt;[^]*value="enable"/);
+    t.is(
+      leadsTo(await admin.send(`${at}?layer=all`, { act: 'disable', reason: 'x' })),
+      `${at}?layer=all (person-disabled)`,
+    );
+    t.regex(await admin.page('/console/people?layer=all'), /disabled everywhere/);
+    t.is(leadsTo(await admin.send(at, { act: 'enable' })), `${at} (person-enabled)`);
+    t.deepEqual(await statuses(), [401, 401, 303], 'still disabled everywhere');
+    t.is(leadsTo(await admin.send(`${at}?layer=all`, { act: 'enable' })), `${at}?layer=all (person-enabled)`);
+    t.deepEqual(await statuses(), [200, 200, 303]);
+    const stranger = await Visitor.signedIn(server, elsewhere);
+    t.is((await stranger.fetch(at)).status, 404);
+    t.is((await stranger.send(`${at}?layer=all`, { act: 'disable', reason: 'x' })).status, 404, 'without operate');
+    const ends = '/console/people/limits';
+    t.regex(
+      await admin.refused(ends, { limited: 'no', days: 'x' }),
+      /id="longest_days-error"[^>]*>expected a whole number/,
+    );
+    t.is(
+      leadsTo(await admin.send(ends, { limited: 'yes', scope: 'read', days: '2' })),
+      `${ends} (personal-limits-set)`,
+    );
+    t.deepEqual(await (await ask('GET', '/account/personal-tokens')).json(), { scopes: ['read'], longest_days: 2 });
+    t.regex(await admin.page(ends), /value="read"[^>]*checked[^]*value="2"/);
+    t.is(leadsTo(await admin.send(ends, { limited: 'no', days: '' })), `${ends} (personal-limits-set)`);
 
     const again = await signedIn(server);
     const limits = { scopes: ['read'], longest_days: 2 };

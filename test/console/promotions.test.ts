@@ -51,6 +51,14 @@ test('a version is promoted from its page, and approved by the other account, wi
   await send({ kind: 'image', name: 'team/app', reference: 'v1' });
   t.regex(await releaser.page('/console/promotions?q=TEAM'), /promotions\/2"/);
   t.notRegex(await releaser.page('/console/promotions?q=team'), /promotions\/1"/);
+  const numbers = async (path: string) =>
+    [...(await releaser.page(path)).matchAll(/scope="row"[^>]*><a href="\/console\/promotions\/(\d)"/g)].map(
+      ([, id]) => id,
+    );
+  t.deepEqual(await numbers('/console/promotions'), ['2', '1']);
+  t.deepEqual(await numbers('/console/promotions?sort=oldest'), ['1', '2']);
+  t.regex(await releaser.page('/console/promotions'), /2 promotions[^]*sort=oldest">Asked/);
+  t.regex(await releaser.page('/console/promotions?q=team'), /1 promotion</);
   const rejected = await releaser.send('/console/promotions/2', { act: 'reject' });
   t.is(leadsTo(rejected), '/console/promotions/2 (promotion-rejected)');
   t.regex(

@@ -127,14 +127,20 @@ test('sessions that began at one time are each on one page of the list', async (
   const server = await startTestServer(t);
   server.clock.now = Date.now();
   for (let count = 0; count < 3; count += 1) await Visitor.signedIn(server);
-  const seen: string[] = [];
-  for (let cursor: string | null = ''; cursor !== null && seen.length < 10;) {
-    const response = await server.fetch(`/v1/sessions?limit=1${cursor && `&cursor=${cursor}`}`);
-    const page = (await response.json()) as { items: { id: string }[]; next_cursor: string | null };
-    seen.push(...page.items.map(({ id }) => id));
-    cursor = page.next_cursor;
-  }
+  const pages = async (order: string) => {
+    const seen: string[] = [];
+    for (let cursor: string | null = ''; cursor !== null && seen.length < 10;) {
+      const response = await server.fetch(`/v1/sessions?limit=1&total=1${order}${cursor && `&cursor=${cursor}`}`);
+      const page = (await response.json()) as { items: { id: string }[]; next_cursor: string | null; total: object };
+      t.deepEqual(page.total, { count: 3 });
+      seen.push(...page.items.map(({ id }) => id));
+      cursor = page.next_cursor;
+    }
+    return seen;
+  };
+  const seen = await pages('');
   t.deepEqual([seen.length, new Set(seen).size], [3, 3]);
+  t.deepEqual(await pages('&sort=oldest'), seen.toReversed());
 
   const visitors = await Promise.all([1, 2].map(() => Visitor.signedIn(server)));
   const shown = async (path: string) =>
@@ -146,6 +152,7 @@ test('sessions that began at one time are each on one page of the list', async (
   t.is(await shown('/console/tokens'), 20);
   t.is(await shown('/console/sessions'), 21);
   t.is(await shown('/console/sessions?q=FIRST'), 21);
+  t.regex(await visitors[0]!.page('/console/sessions?sort=oldest'), /21 sessions[^]*aria-sort="ascending"[^]*>Began/);
   t.is(await shown('/console/sessions?q=second'), 0);
 });
 

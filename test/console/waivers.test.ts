@@ -58,6 +58,8 @@ test('a waiver is requested from the explanation of a name, decided by somebody 
   const self = { act: 'approve', layer: 'all' };
   t.regex(await operator.refused('/console/waivers/2', self), /role="alert">You requested the waiver 2 yourself/);
   t.regex(await operator.page('/console/waivers?q=none'), /Nothing matches/);
+  t.regex(await operator.page('/console/waivers'), /2 waivers[^]*waivers\/2"[^]*waivers\/1"/);
+  t.regex(await operator.page('/console/waivers?sort=oldest'), /waivers\/1"[^]*waivers\/2"/);
   const admin = await Visitor.signedIn(server, await tokenOf(server, ['read', 'admin']));
   t.notRegex(await admin.page('/console/waivers/2'), /value="all"/);
   t.is(leadsTo(await admin.send('/console/waivers/2', { act: 'reject' })), '/console/waivers/2 (waiver-rejected)');

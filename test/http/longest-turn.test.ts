@@ -227,6 +227,7 @@ const pages = [
   '/console/images',
   '/console/tokens',
   '/console/access',
+  '/console/people',
   '/console/webhooks',
   '/console/audit',
   '/console/usage',

@@ -36,6 +36,9 @@ test('pages show and change what is frozen, kept and deleted', async (t) => {
   const ids = [...page.matchAll(/name="id" value="(\d+)"/g)].map(([, id]) => id!);
   t.is(ids.length, 2);
   t.notRegex(await visitor.page('/console/deleted?q=CORE'), /team\/api/);
+  t.regex(await visitor.page('/console/deleted?q=CORE'), /1 deletion</);
+  const names = (text: string) => [...text.matchAll(/scope="row"[^>]*>([^<]+)/g)].map(([, name]) => name);
+  t.deepEqual(names(await visitor.page('/console/deleted?sort=oldest')), names(page).toReversed());
   t.regex(await visitor.page('/console/deleted?q=none'), /Nothing matches\. <a href="\/console\/deleted">Clear/);
   const refused = await send('/console/deleted', { id: ids[0]! });
   t.regex(await visitor.refusedPage(refused), /role="alert">team\/api:v1 exists again, with another manifest/);

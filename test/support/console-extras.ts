@@ -2,7 +2,7 @@ import { newKeyPair } from '../../src/bundle/keys.ts';
 import type { ExecutionContext } from 'ava';
 import { allowLoopback, createWebhook, deliveriesOf, deliverUntil, startReceiver } from './receiver.ts';
 import { bundleForm, called, ended, sentImport } from './bundle-runs.ts';
-import { tokenOf } from './inside.ts';
+import { databaseOf, tokenOf } from './inside.ts';
 import type { TestServer } from './server.ts';
 
 // What the pages of the mirror, of prefetches, webhooks, rules and advisories show.
@@ -27,6 +27,7 @@ export interface ExtraContent {
   waiverId: string;
   promotionId: string;
   grantId: string;
+  personId: string;
   /** An upstream, and an entry that is stored of it. */
   upstream: string;
   entryId: string;
@@ -95,6 +96,19 @@ export async function addExtras(
     verbs: ['read'],
     packages: [packageId],
   });
+  const personId = 'a'.repeat(32);
+  const person = { issuer: 'https://id.example.com', subject: 'dee', name: 'Dee Doe', claims: [] };
+  const disabled = {
+    default: { by: { kind: 'system', id: null, name: null }, at: server.clock.now!, reason: 'Has left.' },
+  };
+  await databaseOf(server).transaction((tx) =>
+    tx.insert('people', {
+      id: personId,
+      person: JSON.stringify(person),
+      signed_in_at: server.clock.now!,
+      disabled: JSON.stringify(disabled),
+    }),
+  );
   const list = await server.fetch(`/v1/upstreams/${upstream}/entries`);
   const { items } = (await list.json()) as { items: { id: string }[] };
   return {
@@ -109,6 +123,7 @@ export async function addExtras(
     waiverId: waiver.id,
     promotionId: promotion.id,
     grantId: grant.id,
+    personId,
     upstream,
     entryId: items[0]!.id,
   };

@@ -132,7 +132,10 @@ test('passwords of a known user are compared only within the limit of failed sig
 for (const dialect of dialects) {
   test(`${dialect}: keys and rights to push come from a file, and all of it ends with the takeover`, async (t) => {
     const file = join(await mkdtemp(join(tmpdir(), 'rights-')), 'rights');
-    await writeFile(file, '# old keys\nkey ci read,write OLD-KEY\nuser alice read,write\n');
+    await writeFile(
+      file,
+      '# old keys\nkey ci read,write OLD-KEY\nkey narrow read,write NARROW-KEY Contoso.Other,Fabrikam.*\nuser alice read,write\n',
+    );
     const { here, as, door } = await startAdopting(t, { adopt: { rightsFile: file }, dialect });
     const push = async (headers: Record<string, string>, version: string) => {
       const form = new FormData();
@@ -143,8 +146,10 @@ for (const dialect of dialects) {
     t.is(await push({ 'x-nuget-apikey': 'OTHER' }, '1.0.1'), 401);
     t.is(await push({ authorization: basic('alice', 'guessable') }, '1.0.2'), 201);
     t.is(await push({ authorization: basic('any', 'OLD-KEY') }, '1.0.3'), 201);
+    t.is(await push({ 'x-nuget-apikey': 'NARROW-KEY' }, '1.0.4'), 403, 'the name does not match its patterns');
+    t.is((await as(basic('any', 'NARROW-KEY'), '/v3/package/contoso.other/index.json')).status, 404);
     const { takeover } = here.installation;
-    t.is(await takeover.adopted.count('old-feed'), 2);
+    t.is(await takeover.adopted.count('old-feed'), 3);
     await takeover.inventory.finish('old-feed', []);
     await takeover.adopted.end('old-feed');
     door.tried.length = 0;
@@ -160,6 +165,8 @@ for (const dialect of dialects) {
     for (const [text, message] of [
       ['user alice admin', /line 1 of .*: expected scopes of read, write, delete/],
       ['key ci read', /line 1 of .*: expected "user NAME SCOPES"/],
+      ['user alice read A.* B.*', /line 1 of .*: expected "user NAME SCOPES"/],
+      ['user alice read A.*,', /line 1 of .*: expected name patterns/],
     ] as const) {
       await writeFile(file, text);
       await t.throwsAsync(startAdopting(t, { adopt: { rightsFile: file } }), { message });

@@ -65,6 +65,7 @@ export async function consolePages(bench: Bench): Promise<void> {
     waiverId: '',
     promotionId: '',
     grantId: '',
+    personId: '',
     upstream: '',
     entryId: '',
   };

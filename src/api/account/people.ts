@@ -7,10 +7,11 @@ import type { Principal } from '../../accounts/principal.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
 import { actor, layerQuery, listOf, scope, time, timeOf } from '../framework/schemas.ts';
+import { filterText } from '../framework/sorted.ts';
 
 const day = 86_400_000;
 
-const knownPerson = z
+export const knownPerson = z
   .strictObject({
     id: z.string().meta({ description: 'As sessions, tokens and the audit name the person' }),
     name: z.string(),
@@ -33,13 +34,13 @@ const knownPerson = z
   })
   .meta({ id: 'KnownPerson' });
 
-const knownPeopleList = listOf(knownPerson);
+export const knownPeopleList = listOf(knownPerson);
 
 const disableBody = z
   .strictObject({ reason: z.string().trim().min(1).max(maxDisableReason).meta({ description: 'Why, for the audit' }) })
   .meta({ id: 'DisablePerson' });
 
-const personalLimits = z
+export const personalLimits = z
   .strictObject({
     scopes: z
       .array(scope)
@@ -47,9 +48,9 @@ const personalLimits = z
       .default(null)
       .meta({ description: 'What personal tokens may have; null for every scope that their person has' }),
     longest_days: z
-      .int()
-      .min(1)
-      .max(3650)
+      .int('expected a whole number of days')
+      .min(1, 'expected 1 to 3650 days')
+      .max(3650, 'expected 1 to 3650 days')
       .nullable()
       .default(null)
       .meta({ description: 'The longest life of a personal token; null for the setting `signIn.tokens.absolute`' }),
@@ -73,7 +74,10 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
       summary: 'List the people of the account, or with `layer=all` of all accounts, who signed in or are disabled',
       action: 'any',
       allNames,
-      query: pageQuery.extend(layerQuery.shape),
+      query: pageQuery.extend({
+        ...layerQuery.shape,
+        q: filterText('Only people whose name or subject contains this text, in any letter case'),
+      }),
       status: 200,
       answer: knownPeopleList,
       run: async ({ principal, query }) => {
@@ -83,9 +87,27 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
           key: z.tuple([z.string()]),
           keyOf: ({ id }: KnownPerson) => [id] as [string],
           read: (limit, after) => people.list(limit, after?.[0]),
-          isVisible: (each) => people.concerns(each, account),
+          isVisible: (each) =>
+            people.concerns(each, account) &&
+            [each.person.name, each.person.subject].some((text) => text.toLowerCase().includes(query.q)),
         });
         return { items: entries.map((each) => item(each, account)), next_cursor };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/people/:id',
+      id: 'getPerson',
+      summary: 'Get a person of the account, or with `layer=all` of any account, who signed in or is disabled',
+      action: 'any',
+      allNames,
+      params,
+      query: layerQuery,
+      status: 200,
+      answer: knownPerson,
+      run: async ({ principal, params: { id }, query: { layer } }) => {
+        const account = placeOf(principal, layer)?.name;
+        return item(await people.get(id!, account), account);
       },
     }),
     operation({

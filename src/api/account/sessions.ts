@@ -5,11 +5,12 @@ import { tokenIdOf, type Principal } from '../../accounts/principal.ts';
 import type { Session, Sessions } from '../../accounts/sessions.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { pageQuery, readPage } from '../framework/paging.ts';
-import { session, sessionList } from '../framework/schemas.ts';
-import { filterText } from '../framework/sorted.ts';
+import { listOf, session } from '../framework/schemas.ts';
+import { filterText, timedPage, timedQuery, timedTotal } from '../framework/sorted.ts';
 
-const sessionsQuery = pageQuery.extend({
+export const sessionList = listOf(session).extend({ total: timedTotal });
+
+const sessionsQuery = timedQuery.extend({
   q: filterText('Only sessions of tokens and people whose names contain this text, in any letter case'),
   token_id: z.uuid('expected the ID of a token').optional().meta({ description: 'Only sessions that began with it' }),
 });
@@ -30,14 +31,15 @@ export function sessionOperations(sessions: Sessions): Operation[] {
       status: 200,
       answer: sessionList,
       run: async ({ principal, query }) => {
-        const { entries, next_cursor } = await readPage(query, {
+        const { entries, ...page } = await timedPage(query, {
           name: 'sessions',
           key: z.tuple([z.int(), z.string()]),
           keyOf: (each: Session) => [each.createdAt, each.id] as [number, string],
-          read: (limit, after) => sessions.list(principal.accountId, limit, after, query.token_id),
+          read: (limit, after, isOldest) =>
+            sessions.list(principal.accountId, limit, after, { tokenId: query.token_id, isOldest }),
           isVisible: (each) => sees(principal, each) && nameOf(each).toLowerCase().includes(query.q),
         });
-        return { items: entries.map(toSession), next_cursor };
+        return { items: entries.map(toSession), ...page };
       },
     }),
     operation({

@@ -4,6 +4,8 @@ import { DomainError } from '../../runtime/errors.ts';
 const maxLimit = 200;
 /** Entries to read at a time when some of them are hidden. */
 const batchSize = 500;
+/** Entries that are read to count them. */
+export const maxCounted = 10_000;
 
 /** The query parameters of every list. */
 export const pageQuery = z.object({
@@ -30,7 +32,7 @@ export const originQuery = pageQuery.extend({
 export type PageQuery = z.output<typeof pageQuery>;
 
 /** A list that is read page by page, in the order of a key that never changes. */
-interface PagedList<Entry, Key extends readonly (string | number | null)[]> {
+export interface PagedList<Entry, Key extends readonly (string | number | null)[]> {
   /** Identifies the list, so that its cursors are not valid for other lists. */
   name: string;
   key: z.ZodType<Key>;
@@ -66,6 +68,23 @@ export function readCursor<Key>(
   list: { name: string; key: z.ZodType<Key> },
 ): Key | undefined {
   return cursor === undefined ? undefined : decode(cursor, list);
+}
+
+/** How many entries a list has on all pages; null if it has so many that they are not counted. */
+export async function countEntries<Entry, Key extends readonly (string | number | null)[]>({
+  read,
+  isVisible = () => true,
+  keyOf,
+}: PagedList<Entry, Key>): Promise<number | null> {
+  let count = 0;
+  let after: Key | undefined;
+  for (let seen = 0; seen < maxCounted; seen += batchSize) {
+    const entries = await read(batchSize, after);
+    count += entries.filter(isVisible).length;
+    if (entries.length < batchSize) return count;
+    after = keyOf(entries.at(-1)!);
+  }
+  return null;
 }
 
 async function readVisible<Entry, Key extends readonly (string | number | null)[]>(

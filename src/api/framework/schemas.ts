@@ -321,7 +321,6 @@ export const publishedPackage = z
   })
   .meta({ id: 'PublishedPackage' });
 
-export const sessionList = listOf(session);
 /** What a list has in all, if it was asked for. */
 export function listTotal(description: string) {
   return z.strictObject({ count, size_bytes: bytes }).nullable().optional().meta({ description });

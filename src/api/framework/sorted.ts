@@ -1,6 +1,15 @@
 import { z } from 'zod';
 import { compareRanks, type ListTotal, type Rank, type Ranked } from '../../runtime/ranked.ts';
-import { originQuery, readPage, type PageQuery } from './paging.ts';
+import {
+  countEntries,
+  maxCounted,
+  originQuery,
+  pageQuery,
+  readPage,
+  type PagedList,
+  type PageQuery,
+} from './paging.ts';
+import { count } from './schemas.ts';
 
 /** The query parameter that asks for what a list has in all. */
 export const totalFlag = z
@@ -16,6 +25,40 @@ export const dailyFlag = z
 
 /** The query of one name, which can ask for them, too. */
 export const dailyQuery = z.object({ daily: dailyFlag });
+
+/** The query parameters of a list in the order of time. */
+export const timedQuery = pageQuery.extend({
+  sort: z.literal('oldest', 'expected oldest, or no order').optional().meta({
+    description: 'The oldest first; the latest first without it',
+  }),
+  total: totalFlag,
+});
+
+/** `total` in the answer of such a list. */
+export const timedTotal = z
+  .strictObject({ count })
+  .nullable()
+  .optional()
+  .meta({ description: `With \`total=1\`: what all pages have; null if the list has more than ${maxCounted} entries` });
+
+/** A page of a list in the order of time, and its total if that is asked for. `read` gets whether the oldest come first. */
+export async function timedPage<Entry, Key extends readonly (string | number | null)[]>(
+  query: z.output<typeof timedQuery>,
+  {
+    read,
+    ...list
+  }: Omit<PagedList<Entry, Key>, 'read'> & {
+    read: (limit: number, after: Key | undefined, isOldest: boolean) => Promise<readonly Entry[]>;
+  },
+): Promise<{ entries: readonly Entry[]; next_cursor: string | null; total?: { count: number } | null }> {
+  const isOldest = query.sort === 'oldest';
+  const name = isOldest ? `${list.name}, the oldest first` : list.name;
+  const paged = { ...list, name, read: (limit: number, after: Key | undefined) => read(limit, after, isOldest) };
+  const page = await readPage(query, paged);
+  if (query.total === '0') return page;
+  const counted = await countEntries(paged);
+  return { ...page, total: counted === null ? null : { count: counted } };
+}
 
 /** The query parameters of a list of hosted and mirrored names that can be sorted by the numbers `sorts`. */
 export function sortedQuery<Sort extends string>(sorts: readonly [Sort, ...Sort[]]) {

@@ -3,9 +3,8 @@ import { protocolWords } from '../../config/protocols.ts';
 import type { DeletedItem, DeletedItems } from '../../permanence/deleted.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { pageQuery, readPage } from '../framework/paging.ts';
 import { actor, bytes, listOf, time, timeOf } from '../framework/schemas.ts';
-import { filterText } from '../framework/sorted.ts';
+import { filterText, timedPage, timedQuery, timedTotal } from '../framework/sorted.ts';
 
 const words = protocolWords.map(({ word }) => word);
 /** Most characters of the reason of a purge. */
@@ -27,6 +26,7 @@ const deletedItem = z
   .meta({ id: 'Deleted' });
 
 export const deletedList = listOf(deletedItem).extend({
+  total: timedTotal,
   deleted_for_seconds: z
     .number()
     .min(0)
@@ -55,16 +55,16 @@ export function deletedOperations(deleted: DeletedItems, deletedFor: number): Op
       summary:
         'List what was deleted and can be restored, the latest first. Tags that were deleted with their manifest are part of it',
       action: 'delete',
-      query: pageQuery.extend({ q: filterText('Only names that contain this text, in any letter case') }),
+      query: timedQuery.extend({ q: filterText('Only names that contain this text, in any letter case') }),
       status: 200,
       answer: deletedList,
       run: async ({ principal, query }) => {
         const { accountId, names } = principal;
-        const { entries, next_cursor } = await readPage(query, {
+        const { entries, ...page } = await timedPage(query, {
           name: 'deleted',
           key: z.tuple([z.int()]),
           keyOf: ({ id }: DeletedItem) => [id] as [number],
-          read: (limit, after) => deleted.list(accountId, limit, after?.[0]),
+          read: (limit, after, isOldest) => deleted.list(accountId, limit, { after: after?.[0], isOldest }),
           isVisible:
             names || query.q !== ''
               ? ({ kind, name }) => {
@@ -74,7 +74,7 @@ export function deletedOperations(deleted: DeletedItems, deletedFor: number): Op
               : undefined,
         });
         const items = entries.map((each) => toItem(each, principal.scopes.has('admin')));
-        return { items, next_cursor, deleted_for_seconds: deletedFor / 1000 };
+        return { items, ...page, deleted_for_seconds: deletedFor / 1000 };
       },
     }),
     operation({

@@ -9,9 +9,8 @@ import { liftedPattern, maxReason, maxWaiverReferences } from '../../policy/waiv
 import type { Waivers } from '../../policy/waivers.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation, type OperationCall } from '../framework/operation.ts';
-import { pageQuery, readPage } from '../framework/paging.ts';
 import { actor, givenTime, listOf, time, timeOf, timeOrNull } from '../framework/schemas.ts';
-import { filterText } from '../framework/sorted.ts';
+import { filterText, timedPage, timedQuery, timedTotal } from '../framework/sorted.ts';
 
 const words = protocolWords.map(({ word }) => word);
 const kind = z.enum(words, `expected ${words.join(' or ')}`);
@@ -41,7 +40,7 @@ export const waiverItem = z
     is_own: z.boolean().meta({ description: 'Whether the sender requested it, and so cannot decide it' }),
   })
   .meta({ id: 'Waiver' });
-export const waiverList = listOf(waiverItem);
+export const waiverList = listOf(waiverItem).extend({ total: timedTotal });
 
 const waiverBody = z
   .strictObject({
@@ -134,7 +133,7 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
       id: 'listWaivers',
       summary: 'List the waivers of the account, or with `layer=all` of all accounts, the latest first',
       action: 'account',
-      query: pageQuery.extend({
+      query: timedQuery.extend({
         ...layerQuery.shape,
         q: filterText('Only names that contain this text, in any letter case'),
         state: z
@@ -148,17 +147,17 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
         const { layer, state } = query;
         if (layer === 'all') allow(principal, 'operate');
         const accountId = layer === 'all' ? undefined : principal.accountId;
-        const { entries, next_cursor } = await readPage(query, {
+        const { entries, ...page } = await timedPage(query, {
           name: 'waivers',
           key: z.tuple([z.int()]),
           keyOf: ({ id }: Waiver) => [id] as [number],
-          read: (limit, after) => waivers.list(accountId, state, limit, after?.[0]),
+          read: (limit, after, isOldest) => waivers.list(accountId, state, limit, { after: after?.[0], isOldest }),
           isVisible: (each) =>
             sees(principal, each) &&
             each.name.toLowerCase().includes(query.q) &&
             (state === undefined || stateOf(each, now()) === state),
         });
-        return { items: await Promise.all(entries.map((each) => item(each, principal))), next_cursor };
+        return { items: await Promise.all(entries.map((each) => item(each, principal))), ...page };
       },
     }),
     operation({

@@ -8,9 +8,8 @@ import { maxPromotionReason, promotionStates, type Promotion } from '../../promo
 import type { Promotions } from '../../promotion/promotions.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation, type OperationCall } from '../framework/operation.ts';
-import { pageQuery, readPage } from '../framework/paging.ts';
 import { actor, listOf, time, timeOf, timeOrNull } from '../framework/schemas.ts';
-import { filterText } from '../framework/sorted.ts';
+import { filterText, timedPage, timedQuery, timedTotal } from '../framework/sorted.ts';
 
 const words = protocolWords.map(({ word }) => word);
 const kind = z.enum(words, `expected ${words.join(' or ')}`);
@@ -37,7 +36,7 @@ export const promotionItem = z
     is_own: z.boolean().meta({ description: 'Whether the sender asked for it' }),
   })
   .meta({ id: 'Promotion' });
-export const promotionList = listOf(promotionItem);
+export const promotionList = listOf(promotionItem).extend({ total: timedTotal });
 
 const promotionBody = z
   .strictObject({
@@ -109,7 +108,7 @@ export function promotionOperations({ promotions, people, accountName }: Promoti
       id: 'listPromotions',
       summary: 'List the promotions from the account and to it, the latest first',
       action: 'account',
-      query: pageQuery.extend({
+      query: timedQuery.extend({
         q: filterText('Only names that contain this text, in any letter case'),
         state: z
           .enum(promotionStates, `expected one of ${promotionStates.join(', ')}`)
@@ -119,15 +118,16 @@ export function promotionOperations({ promotions, people, accountName }: Promoti
       status: 200,
       answer: promotionList,
       run: async ({ principal, query }) => {
-        const { entries, next_cursor } = await readPage(query, {
+        const { entries, ...page } = await timedPage(query, {
           name: 'promotions',
           key: z.tuple([z.int()]),
           keyOf: ({ id }: Promotion) => [id] as [number],
-          read: (limit, after) => promotions.list(principal.accountId, query.state, limit, after?.[0]),
+          read: (limit, after, isOldest) =>
+            promotions.list(principal.accountId, query.state, limit, { after: after?.[0], isOldest }),
           isVisible: (each) =>
             sees(principal, each) && [each.from, each.to].some(({ name }) => name.toLowerCase().includes(query.q)),
         });
-        return { items: await Promise.all(entries.map((each) => item(each, principal))), next_cursor };
+        return { items: await Promise.all(entries.map((each) => item(each, principal))), ...page };
       },
     }),
     operation({

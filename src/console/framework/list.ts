@@ -1,3 +1,4 @@
+import { maxCounted } from '../../api/framework/paging.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { counted, sizeHtml } from './format.ts';
 import { html, type Html, type HtmlPart } from './html.ts';
@@ -78,6 +79,20 @@ export function totalLine(
   return total
     ? html`<p class="quiet">${counted(total.count, one, many)}, ${sizeHtml(total.size_bytes)}</p>`
     : html`<p class="quiet" data-refresh="3000">${uncounted}</p>`;
+}
+
+/** The orders of a list in the order of time, for its head and for the link to its end. */
+export const byTime = { sort: '', reverse: 'oldest' } as const;
+
+/** The value of `sort` that leads to the end of a list in the order of time. */
+export function endOfTime({ sort }: Readonly<Record<string, string>>): string {
+  return sort === byTime.reverse ? byTime.sort : byTime.reverse;
+}
+
+/** How many entries such a list has on all pages. */
+export function countLine(total: { count: number } | null | undefined, one: string, many: string): Html | undefined {
+  if (total === undefined || total?.count === 0) return undefined;
+  return html`<p class="quiet">${total ? counted(total.count, one, many) : `More than ${maxCounted} ${many}`}</p>`;
 }
 
 /** Why a list of hosted and mirrored names has no total: only hosted names are in it, if it is sorted or filtered. */

@@ -153,6 +153,7 @@ export const sections = [
     pages: [
       { title: 'Find a token', path: '/console/tokens/find', actions: ['admin'] },
       { title: 'Sessions', path: '/console/sessions', actions: ['admin'] },
+      { title: 'People', path: '/console/people', actions: ['admin'] },
       { title: 'Access', path: '/console/access', actions: ['admin'] },
       { title: 'Rules for a CI', path: '/console/publishers', actions: ['admin'] },
     ],

@@ -19,6 +19,7 @@ import { newPromotionPage, promotionPage, promotionRulesPage, promotionsPage } f
 import { packagesPage } from './packages/packages.ts';
 import { searchPage } from './search.ts';
 import { auditPage } from './operations/audit.ts';
+import { peoplePage, personalLimitsPage, personPage } from './account/people.ts';
 import { accessPage, explainAccessPage, grantPage, newGrantPage } from './account/access.ts';
 import { ownTokenPage, ownTokensPage } from './account/own-tokens.ts';
 import { publisherPages } from './account/publishers.ts';
@@ -100,6 +101,9 @@ export const pages: readonly Page[] = [
   tokenPage,
   sessionsPage,
   sessionPage,
+  peoplePage,
+  personalLimitsPage,
+  personPage,
   accessPage,
   newGrantPage,
   explainAccessPage,

@@ -54,10 +54,10 @@ interface HostedFile {
 }
 
 /**
- * Packages that imports publish at the same time. That is work of one processor: more of them are not faster, and the requests of
- * others would wait longer.
+ * Packages that imports publish at the same time. With SQLite that is work of this process alone: more of them are not faster, and the
+ * requests of others would wait longer. With MySQL they wait for its answers.
  */
-const publications = new Semaphore({ max: 2 });
+const publications = { sqlite: new Semaphore({ max: 1 }), mysql: new Semaphore({ max: 4 }) };
 
 /** Brings versions of packages in as hosted content. */
 export class PackageImport {
@@ -122,7 +122,7 @@ export class PackageImport {
     const digest = await staged.digest('sha256');
     const bytes = staged.size;
     try {
-      const { replaces } = await publications.run(() =>
+      const { replaces } = await publications[this.#feed.database.dialect].run(() =>
         publish(this.#feed, this.#options.accountId, staged, {
           permit: this.#options.permit,
           mirroredFrom: (each) => view.mirror.mirroredFrom(each),

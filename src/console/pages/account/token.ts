@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import { useList } from '../../../api/account/uses.ts';
-import { eventList, sessionList } from '../../../api/framework/schemas.ts';
+import { sessionList } from '../../../api/account/sessions.ts';
+import { eventList } from '../../../api/framework/schemas.ts';
 import { token, tokenList } from '../../../api/framework/token-schemas.ts';
 import { nameKinds, protocolWords } from '../../../config/protocols.ts';
 import { fieldErrors, Form } from '../../framework/form.ts';

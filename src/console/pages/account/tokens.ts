@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { useList } from '../../../api/account/uses.ts';
-import { sessionList } from '../../../api/framework/schemas.ts';
+import { sessionList } from '../../../api/account/sessions.ts';
 import { newToken, token, tokenList } from '../../../api/framework/token-schemas.ts';
 import { nameKinds } from '../../../config/protocols.ts';
 import { DomainError } from '../../../runtime/errors.ts';
@@ -9,7 +9,16 @@ import { ago, copyable, counted, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, withValues } from '../../framework/links.ts';
-import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
+import {
+  byTime,
+  countLine,
+  emptyText,
+  endOfTime,
+  filterForm,
+  furtherPages,
+  textField,
+  type ListAddress,
+} from '../../framework/list.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../../framework/rights.ts';
 import { firstOf, list, Selection } from '../../framework/selection.ts';
 import { type Cells, table } from '../../framework/table.ts';
@@ -111,9 +120,13 @@ const lacks = {
 } as const;
 
 /** Open sessions of the console, with links that end them. */
-export function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, now }: PageCall): Html {
+export function sessionRows(
+  sessions: z.input<typeof sessionList>['items'],
+  { session, now }: PageCall,
+  list?: ListAddress,
+): Html {
   return table(
-    ['Who', 'Browser', 'Address', 'Began', 'Last used', { unseen: 'Action' }],
+    ['Who', 'Browser', 'Address', { text: 'Began', ...byTime }, 'Last used', { unseen: 'Action' }],
     sessions.map(
       ({
         id,
@@ -133,7 +146,7 @@ export function sessionRows(sessions: z.input<typeof sessionList>['items'], { se
         html`<a href="/console/sessions/${id}">End…<span class="unseen"> the session of ${address}</span></a>`,
       ],
     ),
-    { empty: 'Nobody is signed in.' },
+    { empty: 'Nobody is signed in.', ...(list && { list }) },
   );
 }
 
@@ -143,12 +156,14 @@ export const sessionsPage: Page = {
   section: 'tokens',
   action: 'admin',
   show: async (call) => {
-    const query = given(call.query, 'q', 'cursor');
-    const address = { path: sessionsPath, query };
-    const { items, next_cursor: next } = await call.api.call('listSessions', sessionList, { query });
+    const query = given(call.query, 'q', 'sort', 'cursor');
+    const address = { path: sessionsPath, query, reverse: endOfTime(query) };
+    const found = await call.api.call('listSessions', sessionList, { query: { ...query, total: '1' } });
     const body = html`<p>Who is signed in to this console now. A session ends after a time without a request.</p>
       ${filterForm(address, textField(address, 'Token or person contains'))}
-      ${items.length === 0 ? emptyText(address, '') : sessionRows(items, call)} ${furtherPages(address, next)}`;
+      ${countLine(found.total, 'session', 'sessions')}
+      ${found.items.length === 0 ? emptyText(address, '') : sessionRows(found.items, call, address)}
+      ${furtherPages(address, found.next_cursor)}`;
     return { title: 'Sessions of the console', body, json: '/v1/sessions' };
   },
 };

@@ -5,7 +5,7 @@ import { ago, counted, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { choice, given, withQuery } from '../../framework/links.ts';
-import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
+import { byTime, countLine, emptyText, endOfTime, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 import { byText, contentFields } from '../../framework/requests.ts';
 import { facts, table } from '../../framework/table.ts';
@@ -35,9 +35,9 @@ export const waiversPage: Page = {
   show: async (call) => {
     const { api, principal, now } = call;
     const layer = layerOf(call);
-    const query = { ...given(call.query, 'q', 'state', 'cursor'), ...(layer === 'all' && { layer }) };
-    const list = { path, query };
-    const { items, next_cursor: next } = await api.call('listWaivers', waiverList, { query });
+    const query = { ...given(call.query, 'q', 'state', 'sort', 'cursor'), ...(layer === 'all' && { layer }) };
+    const list = { path, query, reverse: endOfTime(query) };
+    const found = await api.call('listWaivers', waiverList, { query: { ...query, total: '1' } });
     const body = html`<p>
         A waiver opens versions, tags or digests that a <a href="/console/policy">policy</a> refuses, until a time.
         Another person than the requester approves it.
@@ -48,9 +48,10 @@ export const waiversPage: Page = {
         choice('state', 'State', states, call.query['state']),
         may(principal, 'operate') && choice('layer', 'Waivers', layers, layer),
       ])}
+      ${countLine(found.total, 'waiver', 'waivers')}
       ${table(
-        [{ name: 'Waiver' }, 'For', 'Lifts', 'State', 'Ends', layer === 'all' && 'Account'],
-        items.map((each) => [
+        [{ name: 'Waiver', ...byTime }, 'For', 'Lifts', 'State', 'Ends', layer === 'all' && 'Account'],
+        found.items.map((each) => [
           html`<a href="${addressOf(each, layer)}">${each.id}</a>`,
           short(`${each.name} ${each.references.join(', ')}`, 120),
           each.lifts,
@@ -58,9 +59,9 @@ export const waiversPage: Page = {
           ago(each.expires_at, now),
           each.account,
         ]),
-        { empty: emptyText(list, 'There are no waivers.') },
+        { empty: emptyText(list, 'There are no waivers.'), list },
       )}
-      ${furtherPages(list, next)}`;
+      ${furtherPages(list, found.next_cursor)}`;
     return { title: 'Waivers', body, json: withQuery('/v1/waivers', query) };
   },
 };

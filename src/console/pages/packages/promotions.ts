@@ -6,7 +6,7 @@ import { ago, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { choice, given, withQuery } from '../../framework/links.ts';
-import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
+import { byTime, countLine, emptyText, endOfTime, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 import { byText, contentFields } from '../../framework/requests.ts';
 import { facts, table } from '../../framework/table.ts';
@@ -33,9 +33,9 @@ export const promotionsPage: Page = {
   section: 'packages',
   action: 'account',
   show: async ({ api, principal, query: asked, now }) => {
-    const query = given(asked, 'q', 'state', 'cursor');
-    const list = { path, query };
-    const { items, next_cursor: next } = await api.call('listPromotions', promotionList, { query });
+    const query = given(asked, 'q', 'state', 'sort', 'cursor');
+    const list = { path, query, reverse: endOfTime(query) };
+    const found = await api.call('listPromotions', promotionList, { query: { ...query, total: '1' } });
     const body = html`<p>
         A promotion shows a version or an image in another account, or an image under another name, with the same bytes
         and without a push.
@@ -45,9 +45,10 @@ export const promotionsPage: Page = {
         ${may(principal, 'admin') && html`<a class="button" href="${path}/rules">Rules of this account</a>`}
       </p>
       ${filterForm(list, [textField(list, 'Name contains'), choice('state', 'State', states, asked['state'])])}
+      ${countLine(found.total, 'promotion', 'promotions')}
       ${table(
-        [{ name: 'Promotion' }, 'What', 'From', 'To', 'State', 'Asked'],
-        items.map((each) => [
+        [{ name: 'Promotion' }, 'What', 'From', 'To', 'State', { text: 'Asked', ...byTime }],
+        found.items.map((each) => [
           html`<a href="${path}/${each.id}">${each.id}</a>`,
           short(`${each.name} ${each.reference}`, 120),
           each.from_account,
@@ -55,9 +56,9 @@ export const promotionsPage: Page = {
           stateMark(each),
           ago(each.requested_at, now),
         ]),
-        { empty: emptyText(list, 'There are no promotions.') },
+        { empty: emptyText(list, 'There are no promotions.'), list },
       )}
-      ${furtherPages(list, next)}`;
+      ${furtherPages(list, found.next_cursor)}`;
     return { title: 'Promotions', body, json: withQuery('/v1/promotions', query) };
   },
 };

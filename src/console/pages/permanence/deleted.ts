@@ -6,7 +6,16 @@ import { ago, short, sizeHtml } from '../../framework/format.ts';
 import { html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { given } from '../../framework/links.ts';
-import { emptyText, filterForm, furtherPages, textField, type ListAddress } from '../../framework/list.ts';
+import {
+  byTime,
+  countLine,
+  emptyText,
+  endOfTime,
+  filterForm,
+  furtherPages,
+  textField,
+  type ListAddress,
+} from '../../framework/list.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
 
@@ -37,20 +46,20 @@ const refusals = new Set(['NotFound', 'AlreadyExists', 'ManifestUnknown', 'Quota
 
 async function deletedView(call: PageCall): Promise<PageView> {
   const { api, now, principal } = call;
-  const query = given(call.query, 'q', 'cursor');
-  const address: ListAddress = { path, query };
-  const list = await api.call('listDeleted', deletedList, { query });
+  const query = given(call.query, 'q', 'sort', 'cursor');
+  const address: ListAddress = { path, query, reverse: endOfTime(query) };
+  const list = await api.call('listDeleted', deletedList, { query: { ...query, total: '1' } });
   const form = call.refused ?? new Form({});
   const isAdmin = may(principal, 'admin');
   const body = html`${form.error('form')}
     <p>${untilText(list.deleted_for_seconds)}</p>
-    ${filterForm(address, textField(address, 'Name contains'))}
+    ${filterForm(address, textField(address, 'Name contains'))} ${countLine(list.total, 'deletion', 'deletions')}
     ${table(
       [
         { name: 'Name' },
         'What',
         { number: 'Size' },
-        'Deleted',
+        { text: 'Deleted', ...byTime },
         isAdmin && 'By',
         'Can be restored until',
         { unseen: 'Change' },
@@ -67,7 +76,7 @@ async function deletedView(call: PageCall): Promise<PageView> {
           ${isAdmin && html`<a href="${path}/${each.id}">Delete for good…<span class="unseen"> ${nameOf(each)}</span></a>`}
         </form>`,
       ]),
-      { empty: emptyText(address, 'Nothing was deleted that can be restored.') },
+      { empty: emptyText(address, 'Nothing was deleted that can be restored.'), list: address },
     )}
     ${furtherPages(address, list.next_cursor)}`;
   return form.view('Deleted', body, '/v1/deleted');
