@@ -51,6 +51,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /uses',
       'POST /tokens/find',
       'GET /people',
+      'GET /people/{id}',
       'POST /people/{id}/disable',
       'POST /people/{id}/enable',
       'GET /account/personal-tokens',
