@@ -7,7 +7,9 @@ import { isDisabled, type People, type Person } from './people.ts';
 import type { PersonalTokenLimits } from './personal-limits.ts';
 import { parseScopes, type Scope } from './principal.ts';
 import { rightOf, type Right } from './rights.ts';
+import type { Token } from './token-rows.ts';
 import type { Tokens } from './tokens.ts';
+import { withPauses } from '../runtime/event-loop.ts';
 
 interface AccessParts {
   grants: Grants;
@@ -28,6 +30,14 @@ interface AccessQuestion {
   name: string;
 }
 
+/** Somebody who has the right, and why. */
+interface Entitled {
+  who: Pick<Grantee, 'id'> & { kind: Grantee['kind'] | 'rule' };
+  /** Of a person, and of a token; null for others. */
+  name: string | null;
+  because: string;
+}
+
 interface AccessAnswer {
   allowed: boolean;
   /** The end of a sentence: which rule or grant allows it, or why none does. */
@@ -35,6 +45,9 @@ interface AccessAnswer {
   /** The grants that allow it. */
   grants: readonly Grant[];
 }
+
+/** Most people, and most tokens, of which it is told whether they have a right. */
+const maxCandidates = 1000;
 
 /** Tells which rule or grant gives a right, or why none does. */
 export class Access {
@@ -49,12 +62,66 @@ export class Access {
     const { account, who } = question;
     const version = await this.#parts.grants.versionOf(account.id);
     const place = { ...account, version };
-    if (who.kind === 'token') return this.#ofToken(question, place);
+    if (who.kind === 'token') {
+      const token = await this.#parts.tokens.get(account.id, who.id);
+      if (!token) throw new DomainError('NotFound', 'This account has no such token. Name its ID, not its value.');
+      return this.#ofToken(question, token, place);
+    }
     if (who.kind === 'account') return this.#ofAccount(question, place);
     const { people } = this.#parts;
     if (who.kind === 'group') return answer(question, await people.rightsOfGroup(who.id, place));
     const person = await this.#personWith(who.id);
     return this.#ofPerson(question, person, place);
+  }
+
+  /**
+   * All who have a right: claims in the rules of the settings, then groups, people, tokens and accounts. `isComplete` is false if the
+   * account has more people or tokens than are examined. Throws `Invalid` for an unknown verb.
+   */
+  async entitled(
+    asked: Omit<AccessQuestion, 'who' | 'verb'> & { verb: string },
+  ): Promise<{ entitled: Entitled[]; isComplete: boolean }> {
+    const about = { ...asked, verb: parseScopes([asked.verb])[0]! };
+    const { grants, people, knownPeople, tokens } = this.#parts;
+    const { account } = about;
+    const place = { ...account, version: await grants.versionOf(account.id) };
+    const found: Entitled[] = people
+      .rulesOf(account.name)
+      .filter(({ scopes }) => scopes.includes(about.verb))
+      .map(({ claim, value }) => ({
+        who: { kind: 'rule', id: `${claim}=${value}` },
+        name: null,
+        because: 'a rule of the settings gives that',
+      }));
+    const add = (who: AccessQuestion['who'], name: string | null, { allowed, because }: AccessAnswer) =>
+      void (allowed && found.push({ who, name, because }));
+    const subjects = (await grants.of(account.id, place.version)).subjects;
+    for await (const { kind, id } of withPauses(subjects.filter((each) => each.kind === 'group'))) {
+      const who = { kind, id };
+      add(who, null, answer({ ...about, who }, await people.rightsOfGroup(id, place)));
+    }
+    const known = await knownPeople.list(maxCandidates);
+    for await (const { person } of withPauses(known)) {
+      const who = { kind: 'person', id: person.subject } as const;
+      add(who, person.name, await this.#ofPerson({ ...about, who }, person, place));
+    }
+    const subjectsKnown = new Set(known.map(({ person }) => person.subject));
+    for await (const { kind, id } of withPauses(subjects.filter((each) => each.kind === 'person'))) {
+      const who = { kind, id };
+      // A person with a grant who has not signed in yet.
+      if (!subjectsKnown.has(id))
+        add(who, null, await this.#ofPerson({ ...about, who }, await people.withSubject(id), place));
+    }
+    const all = await tokens.list(account.id, maxCandidates);
+    for await (const token of withPauses(all)) {
+      const who = { kind: 'token', id: token.id } as const;
+      add(who, token.name, await this.#ofToken({ ...about, who }, token, place));
+    }
+    for await (const { kind, id } of withPauses(subjects.filter((each) => each.kind === 'account'))) {
+      const who = { kind, id };
+      add(who, null, await this.#ofAccount({ ...about, who }, place));
+    }
+    return { entitled: found, isComplete: known.length < maxCandidates && all.length < maxCandidates };
   }
 
   /** As `explain`, for the arguments of a command. Throws `Invalid` for an unknown kind or verb. */
@@ -73,11 +140,9 @@ export class Access {
     return found.allowed && isDisabled(person, place.name) ? refused('the person is disabled here') : found;
   }
 
-  async #ofToken(question: AccessQuestion, place: Place): Promise<AccessAnswer> {
-    const { tokens, grants, personalLimits, now } = this.#parts;
+  async #ofToken(question: AccessQuestion, token: Token, place: Place): Promise<AccessAnswer> {
+    const { grants, personalLimits, now } = this.#parts;
     const { account, who, verb } = question;
-    const token = await tokens.get(account.id, who.id);
-    if (!token) throw new DomainError('NotFound', 'This account has no such token. Name its ID, not its value.');
     if (token.revokedAt !== null) return refused('the token is revoked');
     if (token.expiresAt !== null && token.expiresAt <= now()) return refused('the token has expired');
     const own: Right = { scopes: token.scopes, patterns: token.patterns };
@@ -92,8 +157,8 @@ export class Access {
     const { scopes } = await personalLimits.of(account.id);
     if (scopes?.includes(verb) === false)
       return refused(`the account allows personal tokens only ${scopes.join(', ') || 'nothing'}`);
-    const { person } = await this.#parts.knownPeople.get(token.personId);
-    return this.#ofPerson(question, person, place);
+    const known = await this.#parts.knownPeople.find(token.personId);
+    return known ? this.#ofPerson(question, known.person, place) : refused('its person has not signed in for too long');
   }
 
   async #ofAccount(question: AccessQuestion, place: Place): Promise<AccessAnswer> {

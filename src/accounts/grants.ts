@@ -56,6 +56,11 @@ class AccountGrants {
     this.shared = received.length === 0 ? undefined : new SharedNames(received, kinds);
   }
 
+  /** Who has grants of the account. */
+  get subjects(): Grantee[] {
+    return [...this.#bySubject.values()].map(([grant]) => grant!.subject);
+  }
+
   /** The grants to a person, a group, a token or another account. */
   to(subject: Grantee): readonly Grant[] {
     return this.#bySubject.get(keyOf(subject)) ?? [];

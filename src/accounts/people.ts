@@ -174,6 +174,11 @@ export class People {
     return row ? personOfRow(row) : person;
   }
 
+  /** The rules of the settings for an account. */
+  rulesOf(accountName: string): readonly PersonRule[] {
+    return this.#rules.filter(({ account }) => account === accountName);
+  }
+
   /** The rights in an account that membership in this group alone gives. */
   rightsOfGroup(group: string, account: { id: number; name: string; version: number }): Promise<Right[]> {
     const claims = [[groupsClaim, group] as const];

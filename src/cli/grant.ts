@@ -69,11 +69,28 @@ export function addGrant(program: Command, environment: Environment, terminal: T
 
 /** `entrepot access` */
 export function addAccess(program: Command, environment: Environment, terminal: Terminal): void {
+  const access = program.command('access').description('who may do what');
   forAccount<KindOptions>(
     addKindOption(
-      program
-        .command('access')
-        .description('who may do what')
+      access
+        .command('list')
+        .description('list all who may do something with a name of an account, and which rule or grant gives it')
+        .argument('<verb>', 'such as read or write')
+        .argument('<name>', 'the package or image'),
+    ),
+    environment,
+    async (id, { core, protocols }, { account, ...kind }, ...[verb, name]) => {
+      const { protocol } = protocolOf(protocols, name!, kind);
+      const about = { account: { id, name: account }, kind: protocol.kind, name: name!, verb: verb! };
+      const { entitled, isComplete } = await core.access.entitled(about);
+      for (const { who, name: called, because } of entitled)
+        terminal.stdout.write(row(who.kind, who.id, called ?? '-', because));
+      if (!isComplete) terminal.stderr.write('entrepot: the account has more people or tokens; some are not listed\n');
+    },
+  );
+  forAccount<KindOptions>(
+    addKindOption(
+      access
         .command('explain')
         .description(
           'print whether somebody may do something with a name of an account, and which rule or grant decides',

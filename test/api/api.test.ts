@@ -57,6 +57,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /account/personal-tokens',
       'PUT /account/personal-tokens',
       'GET /grants/explain',
+      'GET /grants/entitled',
       'GET /grants',
       'GET /grants/{id}',
       'POST /grants',

@@ -25,6 +25,7 @@ const without = new Map([
   ['exposed', 'only reads'],
   ['explain', 'only reads'],
   ['access explain', 'only reads'],
+  ['access list', 'only reads'],
   ['permanence show', 'only reads'],
   ['policy show', 'only reads'],
   ['policy held', 'only reads'],

@@ -283,14 +283,35 @@ test('it is explained which rule or grant lets somebody do something, and why no
   t.deepEqual(await explain('token', token.id, 'read', 'Lib'), [true, 'the token was made for that', []]);
   t.deepEqual((await explain('token', token.id, 'write', pay))[2], [toToken]);
   await refused('account', 'team', 'read', pay, `the other account has not accepted the grant ${toTeam}`, [toTeam]);
+  const entitled = async (verb: string, name: string) => {
+    const list = await server.fetch(`/v1/grants/entitled?verb=${verb}&kind=package&name=${name}`);
+    const { items, is_complete: isComplete } = (await list.json()) as { items: Json[]; is_complete: boolean };
+    t.true(isComplete);
+    const told = await entrepot(environment, 'access', 'list', verb, name);
+    t.is(told.stdout.split('\n').length - 1, items.length, told.stderr);
+    return items
+      .map(({ who, id }) => `${who as string} ${id as string}`)
+      .filter((each) => !each.endsWith(installed.id));
+  };
+  const all = (await (await server.fetch('/v1/tokens')).json()) as { items: { id: string; scopes: string[] }[] };
+  const installed = all.items.find(({ scopes }) => scopes.includes('operate'))!;
+  const ofGrants = ['rule sub=root', 'group g-pay', 'person ann'];
+  t.deepEqual(await entitled('write', pay), [...ofGrants, `token ${ofAnn.id}`, `token ${token.id}`]);
+  t.deepEqual(
+    await entitled('read', 'Lib'),
+    ['rule sub=root', `token ${token.id}`],
+    'the account has not accepted its grant',
+  );
   const limits = await sendJson(server, 'PUT', '/v1/account/personal-tokens', { scopes: ['read'] });
   t.is(limits.status, 200);
+  t.deepEqual(await entitled('write', pay), [...ofGrants, `token ${token.id}`]);
   await refused('token', ofAnn.id, 'write', pay, 'the account allows personal tokens only read');
   const disabled = await sendJson(server, 'POST', `/v1/people/${ofAnn.person_id}/disable?layer=all`, {
     reason: 'left',
   });
   t.is(disabled.status, 200);
   await refused('person', 'ann', 'write', pay, 'the person is disabled here');
+  t.deepEqual(await entitled('write', pay), ['rule sub=root', 'group g-pay', `token ${token.id}`]);
   const path = '/v1/grants/explain?who=token&id=x&verb=read&kind=package&name=Lib';
   t.is((await server.fetch(path)).status, 404);
   t.is((await server.fetch(path, { token: value })).status, 403);

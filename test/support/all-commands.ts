@@ -15,6 +15,7 @@ export const needed = (folder: string): Record<string, string> => ({
   'person disable': 'x --reason x',
   'person enable': 'x',
   'access explain': 'group x read Lib',
+  'access list': 'read Lib',
   'grant add': 'group x --may read',
   'grant accept': 'x',
   'grant remove': 'x',

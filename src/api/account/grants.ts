@@ -77,6 +77,22 @@ const accessQuery = z.object({
   name: z.string('expected one name').trim().min(1, 'expected a name').max(255),
 });
 
+export const entitledList = z
+  .strictObject({
+    items: z.array(
+      z.strictObject({
+        who: z.enum([...granteeKinds, 'rule']).meta({ description: '`rule`: everybody with this claim' }),
+        id: z.string().meta({ description: 'As in `/grants`; of a rule its claim and value' }),
+        name: z.string().nullable().meta({ description: 'Of a person who signed in, and of a token' }),
+        because: z.string().meta({ description: 'Which rule or grant gives it' }),
+      }),
+    ),
+    is_complete: z
+      .boolean()
+      .meta({ description: 'False if the account has so many people or tokens that some are left out' }),
+  })
+  .meta({ id: 'Entitled' });
+
 export const accessAnswer = z
   .strictObject({
     allowed: z.boolean(),
@@ -144,6 +160,26 @@ export function grantOperations({ grants, access, accounts }: GrantParts): Opera
         const question = { account, who: { kind: who, id: of }, verb: asked, kind: kindOfWord(kind)!, name };
         const { grants: given, ...found } = await access.explain(question);
         return { ...found, grants: await Promise.all(given.map((each) => item(principal, each))) };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/grants/entitled',
+      id: 'listEntitled',
+      summary:
+        'List all who may do something with a name of the account: claims in rules of the settings, groups, people, tokens and accounts',
+      action: 'admin',
+      allNames: 'The rights of others are listed for all names: use a token without name patterns.',
+      query: accessQuery.omit({ who: true, id: true }),
+      status: 200,
+      answer: entitledList,
+      run: async ({ principal, query: { verb: asked, kind, name } }) => {
+        const account = { id: principal.accountId, name: principal.accountName };
+        const found = await access.entitled({ account, verb: asked, kind: kindOfWord(kind)!, name });
+        return {
+          items: found.entitled.map(({ who, ...each }) => ({ who: who.kind, id: who.id, ...each })),
+          is_complete: found.isComplete,
+        };
       },
     }),
     operation({

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { accessAnswer, grantItem, grantList } from '../../../api/account/grants.ts';
+import { accessAnswer, entitledList, grantItem, grantList } from '../../../api/account/grants.ts';
 import { pluralOf, protocolWords } from '../../../config/protocols.ts';
 import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { ago, short } from '../../framework/format.ts';
@@ -59,6 +59,14 @@ export const explainAccessPage: Page = {
     const query = given(asked, 'who', 'id', 'verb', 'kind', 'name');
     const form = new Form({ who: 'person', verb: 'read', ...query });
     let answer: Html | undefined;
+    if (query['name'] && !query['id']) {
+      const { who: _who, id: _id, ...about } = query;
+      try {
+        answer = entitledRows(await api.call('listEntitled', entitledList, { query: about }));
+      } catch (error) {
+        return explainView(new Form(query, fieldErrors(error, ['ScopeMissing', 'NameDenied'])));
+      }
+    }
     if (query['id'] && query['name']) {
       try {
         const { allowed, because, grants } = await api.call('explainAccess', accessAnswer, { query });
@@ -81,9 +89,9 @@ function explainView(form: Form, answer?: Html): PageView {
   const body = html`<form method="get" action="${path}/explain" class="panel narrow">
       ${form.error('form')} ${form.select('who', 'May this', choice(kind.options))}
       ${form.input('id', 'ID', {
-        attributes: html`maxlength="255" required`,
+        attributes: html`maxlength="255"`,
         hint: html`The ID or subject of a person, a value of the claim <code>groups</code>, the ID of a token, or the
-          name of an account.`,
+          name of an account. Leave it empty for all who may.`,
       })}
       ${form.select('verb', 'do this', choice(grantItem.shape.verbs.element.options))}
       ${form.select('kind', 'with this', choice(protocolWords.map(({ word }) => word)))}
@@ -93,6 +101,19 @@ function explainView(form: Form, answer?: Html): PageView {
     </form>
     ${answer}`;
   return form.view('Who may do what', body);
+}
+
+function entitledRows({ items, is_complete: isComplete }: z.input<typeof entitledList>): Html {
+  return html`${table(
+    [{ name: 'Who' }, 'Name', 'Because'],
+    items.map(({ who, id, name, because }) => [
+      who === 'token' ? html`<a href="/console/tokens/${id}">token ${short(id, 36)}</a>` : `${who} ${short(id, 100)}`,
+      name,
+      because,
+    ]),
+    { label: 'All who may', empty: 'Nobody may do that.' },
+  )}
+  ${!isComplete && html`<p class="warning">The account has more people or tokens. Some are not listed.</p>`}`;
 }
 
 /** The form that adds a grant. */
