@@ -1,5 +1,4 @@
 import { join } from 'node:path';
-import { writeFile, mkdir } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
 import { createLayout } from '../support/builders/images.ts';
 import { temporaryFolder } from '../support/clients/clients.ts';
@@ -43,17 +42,10 @@ testWith('dockerd')('docker prints that a frozen tag exists', async (t) => {
   const { docker } = engine;
   await docker.run('login', '-u', 'api', '-p', entrepot.token, entrepot.host);
   const name = `${entrepot.host}/team/docker:v1`;
-  const build = async (content: string) => {
-    const context = join(folder.path, `context-${content}`);
-    await mkdir(context);
-    await writeFile(join(context, 'Dockerfile'), 'FROM scratch\nCOPY content /\n');
-    await writeFile(join(context, 'content'), content);
-    await docker.run('build', '--network', 'none', '--tag', name, context);
-  };
-  await build('first');
+  await engine.build(name, 'first');
   await docker.run('push', name);
   await docker.run('push', name);
-  await build('second');
+  await engine.build(name, 'second');
   t.regex(await docker.fails('push', name), frozen);
 });
 

@@ -1,6 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
 import { auditOf } from '../support/audit.ts';
-import type { Browser } from '../support/cookie-browser.ts';
 import { Browser as NewBrowser } from '../support/cookie-browser.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
@@ -8,7 +7,7 @@ import { createToken, databaseOf, tokenOf } from '../support/inside.ts';
 import { entrepot } from '../support/in-process.ts';
 import { emptyPlace } from '../backup/support.ts';
 import { OpenDocument } from '../support/open-document.ts';
-import { signedIn, startProvider } from '../support/provider.ts';
+import { personalToken, signedIn, startProvider } from '../support/provider.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -51,17 +50,6 @@ const grant = async (server: TestServer, body: Json, token?: string): Promise<st
 const person = (id: string) => ({ kind: 'person', id });
 const group = (id: string) => ({ kind: 'group', id });
 
-/** A personal token of who is signed in. */
-async function personal(browser: Browser, server: TestServer, scopes: string[], patterns?: object): Promise<string> {
-  const answer = await browser.fetch(`${server.url}/v1/me/tokens`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ name: 'mine', scopes, ...(patterns && { patterns }) }),
-  });
-  if (answer.status !== 201) throw new Error(`${answer.status} ${await answer.text()}`);
-  return ((await answer.json()) as { token: string }).token;
-}
-
 const index = (id: string) => `/v3/package/${id.toLowerCase()}/index.json`;
 const statuses = (server: TestServer, token: string, ...paths: string[]) =>
   Promise.all(paths.map(async (path) => (await server.fetch(path, { token })).status));
@@ -85,7 +73,7 @@ for (const dialect of dialects) {
     const text = await (await browser.fetch(`${server.url}/console/packages`)).text();
     t.regex(text, /Contoso\.App/);
     t.notRegex(text, /Fabrikam/);
-    const reads = await personal(browser, server, ['read']);
+    const reads = await personalToken(browser, server, ['read']);
     t.deepEqual(await listed(server, reads), ['Contoso.App', 'Contoso.Core']);
     t.deepEqual(await statuses(server, reads, index('Contoso.App'), index('Fabrikam'), '/v1/tokens'), [200, 403, 403]);
     t.is((await browser.fetch(`${server.url}/console/tokens`)).status, 403);
@@ -100,9 +88,9 @@ for (const dialect of dialects) {
       verbs: ['read', 'write'],
       packages: ['Fabrikam'],
     });
-    const both = await personal(browser, server, ['read', 'write']);
-    const narrow = await personal(browser, server, ['read', 'write'], { packages: ['Fabrikam', 'Contoso.App'] });
-    const wide = await personal(browser, server, ['read'], { packages: ['*'], containers: ['*'] });
+    const both = await personalToken(browser, server, ['read', 'write']);
+    const narrow = await personalToken(browser, server, ['read', 'write'], { packages: ['Fabrikam', 'Contoso.App'] });
+    const wide = await personalToken(browser, server, ['read'], { packages: ['*'], containers: ['*'] });
     t.deepEqual(await listed(server, both), ['Contoso.App', 'Contoso.Core', 'Fabrikam']);
     t.deepEqual(await listed(server, narrow), ['Contoso.App', 'Fabrikam']);
     t.deepEqual(await listed(server, wide), ['Contoso.App', 'Contoso.Core', 'Fabrikam']);
@@ -140,7 +128,7 @@ for (const dialect of dialects) {
 
     await grant(server, { subject: person('bob'), verbs: ['admin'] });
     await grant(server, { subject: person('bob'), verbs: ['read'], images: ['none'] });
-    const asAdmin = await personal(await signIn('bob'), server, ['admin']);
+    const asAdmin = await personalToken(await signIn('bob'), server, ['admin']);
     t.deepEqual(await statuses(server, asAdmin, '/v1/tokens', '/v1/grants', '/v1/packages'), [200, 200, 403]);
     await databaseOf(server).transaction((tx) => tx.run('DELETE FROM people'));
     t.deepEqual(await statuses(server, asAdmin, '/v1/tokens'), [401]);
@@ -166,7 +154,7 @@ for (const dialect of dialects) {
     await grant(server, { subject: group('g-4999'), verbs: ['read'] });
     await grant(server, { subject: person('ann'), verbs: ['read'], packages: ['Own'] });
     ann.groups = Array.from({ length: 5000 }, (_, number) => `g-${number}`);
-    const token = await personal(await signIn('ann'), server, ['read']);
+    const token = await personalToken(await signIn('ann'), server, ['read']);
     t.is((await listed(server, token)).length, 3, 'the last of 5,000');
     const [row] = await databaseOf(server).select<{ person: string }>('SELECT person FROM people');
     t.is((JSON.parse(row!.person) as { groups: string[] }).groups.length, 501);
@@ -204,7 +192,7 @@ test('a renamed group, and the same subject of another provider, give nothing; w
   const ann = { name: 'Ann', groups: ['g-dev'] };
   const { server, oidc } = await startProvider(t, { ann }, rules, shared);
   await grant(server, { subject: group('g-dev'), verbs: ['read'] });
-  const token = await personal(await signedIn(server), server, ['read']);
+  const token = await personalToken(await signedIn(server), server, ['read']);
   const status = async (at: TestServer) => (await at.fetch('/v1/packages', { token })).status;
   t.is(await status(server), 200);
   const other = await startProvider(t, { ann }, rules, shared);
@@ -255,7 +243,7 @@ test('it is explained which rule or grant lets somebody do something, and why no
   const toTeam = await grant(server, { subject: { kind: 'account', id: 'team' }, verbs: ['read'], ...names });
   const { token, value } = await createToken(server, ['read'], 'default', { packages: ['Lib'] });
   const toToken = await grant(server, { subject: { kind: 'token', id: token.id }, verbs: ['write'], ...names });
-  await personal(await signedIn(server), server, ['read', 'write']);
+  await personalToken(await signedIn(server), server, ['read', 'write']);
   const listed = (await (await server.fetch('/v1/tokens')).json()) as { items: { id: string; person_id: string }[] };
   const ofAnn = listed.items.find((each) => each.person_id)!;
   const pay = 'contoso.pay.core';
@@ -493,12 +481,12 @@ test('the matrix of routes and principals: each does what it may, and sees no di
   const bob = await signIn('bob');
   const all = { packages: ['*'], containers: ['*'] };
   const principals: [name: string, token: string, statuses: string][] = [
-    ['person by group', await personal(await signIn('ann'), server, ['read']), '200 200 403 403 403 403'],
-    ['ex-member', await personal(await signIn('eve'), server, ['read']), '403 403 403 403 403 403'],
-    ['narrower token', await personal(bob, server, ['read'], { packages: ['*.App'] }), '200 200 403 403 403 403'],
+    ['person by group', await personalToken(await signIn('ann'), server, ['read']), '200 200 403 403 403 403'],
+    ['ex-member', await personalToken(await signIn('eve'), server, ['read']), '403 403 403 403 403 403'],
+    ['narrower token', await personalToken(bob, server, ['read'], { packages: ['*.App'] }), '200 200 403 403 403 403'],
     ['shared-name reader', receiver, '200 200 201 404 200 404'],
-    ['wider token', await personal(bob, server, ['read', 'write', 'delete'], all), '200 200 201 403 200 202'],
-    ['person by grant', await personal(bob, server, ['read', 'write', 'delete']), '200 200 409 403 200 404'],
+    ['wider token', await personalToken(bob, server, ['read', 'write', 'delete'], all), '200 200 201 403 200 202'],
+    ['person by grant', await personalToken(bob, server, ['read', 'write', 'delete']), '200 200 409 403 200 404'],
   ];
   delete people['eve'].groups;
   await signIn('eve');

@@ -8,7 +8,7 @@ import { startTestServer, type TestServer } from './server.ts';
 
 /** A whole provider (npm oidc-provider) with these people, where the person `who.id` is signed in, and a server that uses it. */
 export async function startProvider(
-  t: ExecutionContext,
+  t: Pick<ExecutionContext, 'teardown'>,
   people: Readonly<Record<string, object>>,
   rules: readonly object[],
   settings: Record<string, unknown> = {},
@@ -63,4 +63,20 @@ export async function signedIn(server: TestServer): Promise<Browser> {
   const { url, response } = await browser.follow(`${server.url}/console/sign-in/oidc?next=%2Fconsole%2Fconnect`);
   if (response.status !== 200 || !url.endsWith('/console/connect')) throw new Error(`${url} ${response.status}`);
   return browser;
+}
+
+/** A new personal token of who is signed in. */
+export async function personalToken(
+  browser: Browser,
+  server: TestServer,
+  scopes: readonly string[],
+  patterns?: object,
+): Promise<string> {
+  const answer = await browser.fetch(`${server.url}/v1/me/tokens`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ name: 'mine', scopes, ...(patterns && { patterns }) }),
+  });
+  if (answer.status !== 201) throw new Error(`${answer.status} ${await answer.text()}`);
+  return ((await answer.json()) as { token: string }).token;
 }

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { createWriteStream, existsSync } from 'node:fs';
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { commandLine, execute, requiredCommand, type CommandLine } from './clients.ts';
@@ -10,6 +10,8 @@ import { commandLine, execute, requiredCommand, type CommandLine } from './clien
 
 export interface DockerEngine {
   docker: CommandLine;
+  /** Builds a small image with this content under a name, without network access. */
+  build: (name: string, content: string) => Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -59,7 +61,14 @@ export async function startDockerEngine(folder: string, options: EngineOptions =
     await sleep(100);
   }
   const env = { PATH: process.env.PATH, HOME: folder };
-  return { docker: commandLine('dockerd', path, leading, { env, cwd: folder }), stop };
+  const docker = commandLine('dockerd', path, leading, { env, cwd: folder });
+  const build = async (name: string, content: string): Promise<void> => {
+    const context = await mkdtemp(join(folder, 'context-'));
+    await writeFile(join(context, 'Dockerfile'), 'FROM scratch\nCOPY content /\n');
+    await writeFile(join(context, 'content'), content);
+    await docker.run('build', '--network', 'none', '--tag', name, context);
+  };
+  return { docker, build, stop };
 }
 
 /** The client from the engine's package, if PATH finds another one first. */
