@@ -57,10 +57,15 @@ export function allow(principal: Principal, action: Action, kind?: NameKind, nam
   const which = (typeof name === 'string' ? name : name?.[0])?.slice(0, 260);
   const what = which === undefined ? `any ${kind}` : `the ${kind} "${which}"`;
   const message =
-    principal.kind === 'person' || principal.namesByScope
+    principal.kind === 'person' || principal.namesByScope || isPersonal(principal)
       ? `The right "${scope ?? 'read'}" in the account ${principal.accountName} is limited to names that do not match ${what}.`
       : `The name patterns of this token do not match ${what}.`;
   throw new DomainError('NameDenied', message, { detail: { kind, ...(which !== undefined && { name: which }) } });
+}
+
+/** Whether grants to a person can limit a token. */
+function isPersonal(principal: Principal): boolean {
+  return principal.kind === 'token' && principal.personId !== null;
 }
 
 /** Whether `allow` lets `principal` do what `scope` permits with `name`. */

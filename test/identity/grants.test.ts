@@ -76,6 +76,8 @@ for (const dialect of dialects) {
     const reads = await personalToken(browser, server, ['read']);
     t.deepEqual(await listed(server, reads), ['Contoso.App', 'Contoso.Core']);
     t.deepEqual(await statuses(server, reads, index('Contoso.App'), index('Fabrikam'), '/v1/tokens'), [200, 403, 403]);
+    const unseen = await server.fetch('/v1/packages/Fabrikam', { token: reads });
+    t.regex(await unseen.text(), /The right \\"read\\" in the account default is limited/, 'not its own patterns');
     t.is((await browser.fetch(`${server.url}/console/tokens`)).status, 403);
     const more = { name: 'more', scopes: ['write'] };
     const json = { 'content-type': 'application/json' };
