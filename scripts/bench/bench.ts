@@ -42,7 +42,7 @@ export class Bench {
     this.folder = folder;
     this.quick = quick;
     this.setting = setting;
-    this.rounds = 1;
+    this.rounds = quick ? 1 : 3;
     this.seconds = quick ? 2 : 5;
     this.many = quick ? 5000 : 100_000;
   }
