@@ -1,4 +1,4 @@
-import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
+import { placeholders, type Database, type Queryable, type Transaction, type Value } from '../database/database.ts';
 
 /** References in one statement. */
 const batch = 500;
@@ -217,16 +217,22 @@ export async function firstSeen(
   references: readonly string[],
 ): Promise<Map<string, number>> {
   const found = new Map<string, number>();
-  for (let start = 0; start < references.length; start += batch) {
-    const some = references.slice(start, start + batch);
+  const owner = [accountId, upstream, name, kind];
+  const read = async (more: string, values: readonly Value[]) => {
     const rows = await database.select<{ reference: string; seenAt: number }>(
       `SELECT reference, MIN(seen_at) AS seenAt FROM history
-       WHERE account_id = ? AND upstream = ? AND name = ? AND kind = ? AND reference IN (${placeholders(some)})
-       AND digest <> '' GROUP BY reference`,
-      [accountId, upstream, name, kind, ...some],
+       WHERE account_id = ? AND upstream = ? AND name = ? AND kind = ? ${more} AND digest <> '' GROUP BY reference`,
+      [...owner, ...values],
     );
     for (const { reference, seenAt } of rows) found.set(reference, seenAt);
-  }
+  };
+  // Most versions of an ID were never recorded: all that were are read faster than each is looked up.
+  if (kind === 'version' && references.length > batch) await read('', []);
+  else
+    for (let start = 0; start < references.length; start += batch) {
+      const some = references.slice(start, start + batch);
+      await read(`AND reference IN (${placeholders(some)})`, some);
+    }
   return found;
 }
 

@@ -31,7 +31,8 @@ export class FixesPass {
    * for the first time is recorded, with what it needs of the same release. If vulnerabilities cannot be read, nothing is released.
    */
   async release({ name, decisions, published, byAge }: Held, isServed: boolean): Promise<void> {
-    const held = new Set([...decisions].filter(([, each]) => each.some(isHeldByAge)).map(([version]) => version));
+    const held = new Set<string>();
+    for (const [version, each] of decisions) if (each.some(isHeldByAge)) held.add(version);
     if (held.size === 0 || !name.facts.fixes) return;
     const known = await this.#releases.of({ upstream: name.upstream.id, name: name.name }, name.accountId);
     const fixes = (await name.facts.fixes(held, published.keys())) ?? [];

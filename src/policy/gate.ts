@@ -257,16 +257,20 @@ export class PolicyGate {
     const withdrawn = await limits.withdrawn?.(references);
     const republished = await limits.republished?.(references);
     const waiversOf = await waived.of(name, subject.kind, time);
+    // One object for all references: a decision keeps neither.
+    const asked = { ...subject, reference: '' };
+    const known: KnownFacts = {};
     return (reference: string, facts: KnownFacts): LayerDecision[] => {
-      const known = {
-        ...facts,
-        bad: badOf?.(reference),
-        advisories: affecting.get(reference),
-        withdrawnAt: withdrawn?.get(reference),
-        republishedAt: republished?.get(reference),
-        waivers: waiversOf?.(reference),
-      };
-      const asked = { ...subject, reference };
+      asked.reference = reference;
+      known.publishedAt = facts.publishedAt;
+      known.firstSeenAt = facts.firstSeenAt;
+      known.listedAt = facts.listedAt;
+      known.digest = facts.digest;
+      known.bad = badOf?.(reference);
+      known.advisories = affecting.get(reference);
+      known.withdrawnAt = withdrawn?.get(reference);
+      known.republishedAt = republished?.get(reference);
+      known.waivers = waiversOf?.(reference);
       return layers.map((layer) => Object.assign(decide(asked, known, layer, time), { layer }));
     };
   }

@@ -1,5 +1,5 @@
 import { DomainError } from '../../runtime/errors.ts';
-import { withPauses } from '../../runtime/event-loop.ts';
+import { pause } from '../../runtime/event-loop.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 
 /** A name at an upstream, as an account asks for it. */
@@ -112,6 +112,9 @@ export type Judge = (
   purpose: Purpose,
 ) => Promise<Verdicts | undefined>;
 
+/** Items that are looked at without a pause. */
+const atATime = 500;
+
 /** Whether lists or content are asked for. With `request`, content that a client requested: a refusal is counted. */
 export type Purpose = 'list' | 'content' | 'request';
 
@@ -156,12 +159,17 @@ export class Admission {
     const known = this.#shown.get(limit)?.get(items);
     if (known?.referenceOf === referenceOf) return known.items as readonly T[];
     const references: string[] = [];
-    for await (const item of withPauses(items)) references.push(referenceOf(item));
+    for (const [at, item] of items.entries()) {
+      references.push(referenceOf(item));
+      if (at % atATime === atATime - 1) await pause();
+    }
     const verdictOf = await this.#judge(name, references, 'list');
     if (!verdictOf) return items;
     const shown: T[] = [];
-    for await (const [index, reference] of withPauses(references.entries()))
-      if (!isHidden(verdictOf(reference))) shown.push(items[index]!);
+    for (const [at, reference] of references.entries()) {
+      if (!isHidden(verdictOf(reference))) shown.push(items[at]!);
+      if (at % atATime === atATime - 1) await pause();
+    }
     const found = shown.length === items.length ? items : shown;
     let ofVerdicts = this.#shown.get(verdictOf);
     if (!ofVerdicts) this.#shown.set(verdictOf, (ofVerdicts = new WeakMap()));
