@@ -1,3 +1,4 @@
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { createLayout } from '../support/builders/images.ts';
@@ -5,9 +6,9 @@ import { containerClient } from '../support/clients/container-clients.ts';
 import { temporaryFolder } from '../support/clients/clients.ts';
 import { dotnet } from '../support/clients/dotnet.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-import { createToken, runJob } from '../support/inside.ts';
+import { runJob } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
-import { readNames } from '../support/takeover.ts';
+import { readNames, startDoor } from '../support/takeover.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { startDebianRegistry } from '../support/upstreams/debian-registry.ts';
 
@@ -29,15 +30,20 @@ async function address(t: { teardown(end: () => Promise<void>): void }, port: nu
   };
 }
 
-test('dotnet, skopeo and podman with unchanged settings, before, during and after a takeover', async (t) => {
+test('dotnet, skopeo and podman with unchanged settings and old passwords and keys, before, during and after a takeover', async (t) => {
   const folder = await folderUntilEnd(t);
   const old = await startTestServer(t);
+  const door = await startDoor(t, old);
+  door.keys.add('OLD-KEY');
   const registry = await startDebianRegistry(folder);
   t.teardown(() => registry.stop());
-  const [feedAt, imagesAt] = [await address(t, portOf(old.url)), await address(t, Number(registry.host.split(':')[1]))];
+  const [feedAt, imagesAt] = [
+    await address(t, portOf(door.url)),
+    await address(t, Number(registry.host.split(':')[1])),
+  ];
   // What clients have written down, for years.
   const url = `http://${feedAt.host}/v3/index.json`;
-  const client = await dotnet(join(folder, 'dotnet'), { url, username: 'api', password: old.token });
+  const client = await dotnet(join(folder, 'dotnet'), { url, username: 'alice', password: 'guessable' });
   const short = await temporaryFolder();
   t.teardown(() => short.remove());
   const hosts = [imagesAt.host, registry.host];
@@ -45,8 +51,8 @@ test('dotnet, skopeo and podman with unchanged settings, before, during and afte
   const podman = await containerClient('podman', short.path, hosts);
   const image = `docker://${imagesAt.host}/app`;
   const credentials = `${registry.username}:${registry.password}`;
-  const push = (path: string, source = url) =>
-    client.run('nuget', 'push', path, '--source', source, '--api-key', old.token, '--allow-insecure-connections');
+  const push = (path: string) =>
+    client.run('nuget', 'push', path, '--source', url, '--api-key', 'OLD-KEY', '--allow-insecure-connections');
   const packages = await Promise.all(
     ['1.0.0', '2.0.0', '3.0.0'].map((version) => client.pack({ id: 'Contoso.Core', version })),
   );
@@ -72,38 +78,56 @@ test('dotnet, skopeo and podman with unchanged settings, before, during and afte
   await restore('before', '1.0.0');
   await pull(0);
 
+  const rightsFile = join(folder, 'rights');
+  await writeFile(rightsFile, `user ${registry.username} read,write\nkey ci read,write OLD-KEY\n`);
+  const adoptCredentials = { rightsFile };
   const here = await startTestServer(t, {
     predecessors: [
-      { name: 'old-feed', kind: 'nuget', url: `${old.url}/v3/index.json`, auth: { bearer: old.token } },
+      {
+        name: 'old-feed',
+        kind: 'nuget',
+        url: `${door.url}/v3/index.json`,
+        auth: { username: 'alice', password: 'guessable' },
+        adoptCredentials,
+      },
       {
         name: 'old-images',
         kind: 'registry',
         url: `http://${registry.host}`,
         auth: { username: registry.username, password: registry.password },
         rename: ['*=team/*'],
+        adoptCredentials,
       },
     ],
     aliases: [
       { host: imagesAt.host, to: 'registry', prefix: 'team' },
-      { path: '/old/api/v2/package', to: 'feed' },
+      { host: feedAt.host, to: 'feed' },
     ],
   });
-  // The operator gives the old password of the registry to a token.
-  await createToken(here, ['read', 'write'], 'default', undefined, registry.password);
   await readNames(here);
   await feedAt.lead(portOf(here.url));
   await imagesAt.lead(portOf(here.url));
   await restore('during', '1.0.0');
   await pull(0);
-  await push(packages[2]!, `http://${feedAt.host}/old/api/v2/package`);
+  await push(packages[2]!);
   await copy(images[1]!.reference, `${image}:3`, `--dest-creds=${credentials}`);
+  await podman.run('push', `${imagesAt.host}/app:1`, `${image}:4`);
   // Clients ask for lists, which brought all of it already.
   t.like(await runJob(here, 'takeover'), { imported: 0, failed: 0, conflicts: 0 });
 
+  await door.close();
   await old.close();
   await registry.stop();
+  // The memory of the process is older than five minutes: what is stored of the passwords counts.
+  here.clock.now = here.clock.time() + 10 * 60_000;
   await restore('after', '2.0.0');
   await restore('after', '3.0.0');
   await pull(1);
   t.is((await here.fetch('/v2/team/app/manifests/3')).headers.get('docker-content-digest'), images[1]!.digest);
+  t.is((await here.fetch('/v2/team/app/manifests/4')).status, 200);
+  await copy(images[1]!.reference, `${image}:5`, `--dest-creds=${credentials}`);
+  t.regex(
+    await podman.fails('login', '--username', 'api', '--password', 'wrong', imagesAt.host),
+    /401|502|unauthorized/i,
+  );
 });
