@@ -196,9 +196,9 @@ export class Sessions {
     const [sign, order] = isOldest ? ['>', 'ASC'] : ['<', 'DESC'];
     const { idle, absolute } = this.#times;
     const rows = await this.#database.select<SessionWithToken>(
-      `${withToken} WHERE ${tokenId === undefined ? '(sessions.account_id = ? OR person_id IS NOT NULL)' : 'sessions.account_id = ? AND token_id = ?'}
+      `${withToken} WHERE ${tokenId === undefined ? "(sessions.account_id = ? OR COALESCE(person_id, '') <> '')" : 'sessions.account_id = ? AND token_id = ?'}
        AND (person_id IS NULL OR people.signed_in_at > ?) AND used_at > ? AND sessions.created_at > ?
-       AND (sessions.created_at ${sign} ? OR (sessions.created_at = ? AND sessions.id ${sign} ?))
+       AND sessions.created_at ${sign}= ? AND (sessions.created_at <> ? OR sessions.id ${sign} ?)
        ORDER BY sessions.created_at ${order}, sessions.id ${order} LIMIT ?`,
       [
         accountId,

@@ -20,6 +20,8 @@ export interface BundleSummary extends BundleCounts {
   knownBad?: readonly { name: string; records: number }[];
 }
 
+export const bundleStates = ['complete', 'incomplete'] as const;
+
 /** A bundle that was made or imported here. Times are in milliseconds since 1970 UTC. */
 export interface BundleRecord {
   /** The digest of its list, without the algorithm. */
@@ -28,7 +30,7 @@ export interface BundleRecord {
   source: string;
   sequence: number;
   /** An import is `incomplete` until all of it is here. */
-  state: 'complete' | 'incomplete';
+  state: (typeof bundleStates)[number];
   summary: BundleSummary;
   createdAt: number;
   changedAt: number;
@@ -63,17 +65,19 @@ export class Bundles {
     return row && recordOf(row);
   }
 
-  /** Up to `limit` bundles, the latest first, after `after` if given. */
+  /** Up to `limit` bundles, the latest or the oldest first, after `after` if given. */
   async list(
     direction: Direction,
     limit: number,
     after?: readonly [changedAt: number, id: string],
+    isOldest = false,
   ): Promise<BundleRecord[]> {
+    const [sign, order] = isOldest ? ['>', 'ASC'] : ['<', 'DESC'];
     const [condition, values] = after
-      ? ['AND (changed_at < ? OR (changed_at = ? AND id < ?))', [after[0], ...after]]
+      ? [`AND changed_at ${sign}= ? AND (changed_at <> ? OR id ${sign} ?)`, [after[0], ...after]]
       : ['', []];
     const rows = await this.#database.select<BundleRow>(
-      `SELECT ${columns} FROM bundles WHERE direction = ? ${condition} ORDER BY changed_at DESC, id DESC LIMIT ?`,
+      `SELECT ${columns} FROM bundles WHERE direction = ? ${condition} ORDER BY changed_at ${order}, id ${order} LIMIT ?`,
       [direction, ...values, limit],
     );
     return rows.map(recordOf);

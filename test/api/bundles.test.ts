@@ -58,6 +58,11 @@ test('a bundle is made by one server and imported by another, with its key and i
   const [shown] = (await called(to, 'GET', ''))['items'];
   t.like(shown, { direction: 'imported', state: 'complete', written: imported['bundle'].written });
   t.deepEqual(shown.packages, made['bundle'].packages);
+  const { source, size_bytes: size } = shown;
+  const filtered = `?total=1&sort=oldest&state=complete&q=${source.slice(2, 9).toUpperCase()}`;
+  t.deepEqual((await called(to, 'GET', filtered))['total'], { count: 1, size_bytes: size });
+  t.like(await called(to, 'GET', '?total=1&state=incomplete'), { items: [], total: { count: 0 } });
+  t.deepEqual((await called(to, 'GET', '?q=none'))['items'], []);
   t.deepEqual(await readdir(join(far.data, 'bundles')), [], 'its segments are removed');
   const again = await ranImport(to, await sentImport(to, { 1: segment }));
   t.is(again['bundle'].written, 0, 'twice is nothing more');

@@ -282,6 +282,8 @@ testInBrowser('sorted lists are accessible at 1280 and 320 pixels, where the hea
     '/console/failures?sort=count',
     '/console/claims?q=none',
     '/console/vulnerable?q=none',
+    '/console/deleted?q=none',
+    '/console/bundles?state=incomplete',
   ]) {
     await visit(t, await browser(), server, { viewport: { width: 1280, height: 800 } }, async ({ page }) => {
       await page.goto(path);

@@ -60,7 +60,11 @@ test('a bundle is made, downloaded, sent to another server and imported, all by 
   );
   t.notRegex(result, /value="run"/);
   t.is((await to.fetch('/v2/redis/manifests/7')).status, 200);
-  t.regex(await reader.page('/console/bundles'), /aria-current="page"[^]*complete[^]*near\.key/);
+  t.regex(await reader.page('/console/bundles'), /aria-current="page"[^]*1 bundle, [^]*complete[^]*near\.key/);
+  t.regex(
+    await reader.page('/console/bundles?state=incomplete'),
+    /Nothing matches\. <a href="\/console\/bundles">Clear/,
+  );
 
   t.is(leadsTo(await visitor.send(at, { act: 'delete' })), '/console/bundles?show=made (bundle-deleted)');
   t.is((await visitor.fetch(link!)).status, 404);

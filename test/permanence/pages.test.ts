@@ -1,5 +1,5 @@
 import test from 'ava';
-import { databaseOf, tokenOf } from '../support/inside.ts';
+import { databaseOf, defaultAccountOf, tokenOf } from '../support/inside.ts';
 import { entrepot } from '../support/in-process.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
@@ -9,6 +9,7 @@ import { startTestServer } from '../support/server.ts';
 import { leadsTo, Visitor } from '../support/visitor.ts';
 
 const remove = { method: 'DELETE' };
+const names = (text: string) => [...text.matchAll(/scope="row"[^>]*>([^<]+)/g)].map(([, name]) => name);
 
 test('pages show and change what is frozen, kept and deleted', async (t) => {
   const server = await startTestServer(t, { deletedFor: '36h' });
@@ -36,8 +37,11 @@ test('pages show and change what is frozen, kept and deleted', async (t) => {
   const ids = [...page.matchAll(/name="id" value="(\d+)"/g)].map(([, id]) => id!);
   t.is(ids.length, 2);
   t.notRegex(await visitor.page('/console/deleted?q=CORE'), /team\/api/);
-  t.regex(await visitor.page('/console/deleted?q=CORE'), /1 deletion</);
-  const names = (text: string) => [...text.matchAll(/scope="row"[^>]*>([^<]+)/g)].map(([, name]) => name);
+  const [total] = /1 deletion, <span[^>]*>[^<]+/.exec(await visitor.page('/console/deleted?q=CORE')) ?? [];
+  t.truthy(total);
+  const { items, total: sum } = (await (await server.fetch('/v1/deleted?total=1')).json()) as any;
+  const sizes = items.map((each: { type: string; size_bytes: number }) => (each.type === 'tag' ? 0 : each.size_bytes));
+  t.deepEqual(sum, { count: 2, size_bytes: Math.max(...sizes) }, 'a tag has no bytes');
   t.deepEqual(names(await visitor.page('/console/deleted?sort=oldest')), names(page).toReversed());
   t.regex(await visitor.page('/console/deleted?q=none'), /Nothing matches\. <a href="\/console\/deleted">Clear/);
   const refused = await send('/console/deleted', { id: ids[0]! });
@@ -66,6 +70,41 @@ test('pages show and change what is frozen, kept and deleted', async (t) => {
   t.is((await reader.fetch('/console/deleted')).status, 403);
   t.is((await reader.send('/console/permanence', fields)).status, 403);
 });
+
+for (const dialect of dialects)
+  test(`${dialect}: a page of a long list of deletions reads a bounded number, and the next one goes on`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const rows = Array.from({ length: 1100 }, (_, index) => ({
+      account_id: defaultAccountOf(server),
+      kind: 'package',
+      type: 'version',
+      name: index === 0 ? 'First' : 'Later',
+      reference: `${index}.0.0`,
+      digest: `sha256:${'0'.repeat(64)}`,
+      size_bytes: 10,
+      row_id: 1_000_000 + index,
+      part_of: 0,
+      changed_at: 0,
+      deleted_by: '{"kind":"system"}',
+      deleted_at: Date.now(),
+      ends_at: Date.now() + 86_400_000,
+    }));
+    await databaseOf(server).transaction((tx) => tx.insertNew('deleted_items', rows));
+    const list = async (query: string) =>
+      (await (await server.fetch(`/v1/deleted?${query}`)).json()) as {
+        items: { name: string }[];
+        total: unknown;
+        next_cursor: string | null;
+      };
+    const first = await list('q=FIRST&total=1');
+    t.deepEqual([first.items, first.total], [[], null]);
+    const next = await list(`q=FIRST&cursor=${first.next_cursor}`);
+    t.deepEqual([next.items.map(({ name }) => name), next.next_cursor], [['First'], null]);
+    t.is((await list('q=FIRST&sort=oldest')).items.length, 1);
+    const visitor = await Visitor.signedIn(server);
+    const page = await visitor.page('/console/deleted?q=first');
+    t.regex(page, /Not counted: there are 1,000 deletions or more\.[^]*Nothing on this page\.[^]*rel="next"/);
+  });
 
 for (const dialect of dialects) {
   test(`${dialect}: commands show and change what is frozen, kept and deleted`, async (t) => {

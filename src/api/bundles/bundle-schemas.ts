@@ -1,9 +1,10 @@
 import { z } from 'zod';
+import { bundleStates } from '../../bundle/bundles.ts';
 import { maxStatement } from '../../bundle/format.ts';
 import { bundleRunStates } from '../../bundle/runs/run.ts';
 import { roles } from '../../bundle/trust.ts';
-import { pageQuery } from '../framework/paging.ts';
 import { bytes, count, givenTime, listOf, time } from '../framework/schemas.ts';
+import { filterText, timedQuery, timedTotal } from '../framework/sorted.ts';
 
 // The requests and answers of `/v1/bundles`.
 
@@ -27,11 +28,16 @@ const knownBad = z
   .meta({ description: 'The lists of known bad content that it has. An import does not use them' });
 const digest = z.string().meta({ description: 'The digest of its list of content' });
 
-export const bundlesQuery = pageQuery.extend({
+export const bundlesQuery = timedQuery.extend({
   direction: z
     .enum(directions, 'expected made or imported')
     .default('imported')
     .meta({ description: 'Bundles that were made here, or imported' }),
+  q: filterText('Only bundles of installations whose IDs contain this text, in any letter case'),
+  state: z
+    .enum(bundleStates, `expected ${bundleStates.join(' or ')}`)
+    .optional()
+    .meta({ description: 'Only bundles in this state' }),
 });
 
 export const bundleList = listOf(
@@ -41,7 +47,7 @@ export const bundleList = listOf(
       direction: z.enum(directions),
       source: z.string().meta({ description: 'The installation that made it' }),
       sequence: count.meta({ description: 'Grows with each bundle of a source' }),
-      state: z.enum(['complete', 'incomplete']).meta({ description: 'incomplete: more segments are needed' }),
+      state: z.enum(bundleStates).meta({ description: 'incomplete: more segments are needed' }),
       ...counts,
       segments: count,
       size_bytes: bytes.meta({ description: 'Bytes of its content' }),
@@ -55,7 +61,7 @@ export const bundleList = listOf(
       changed_at: time.meta({ description: 'When it was made or imported here' }),
     })
     .meta({ id: 'Bundle' }),
-);
+).extend({ total: timedTotal });
 
 export const bundleKey = z
   .strictObject({

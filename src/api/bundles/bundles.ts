@@ -5,7 +5,7 @@ import type { MadeRun } from '../../bundle/runs/run.ts';
 import type { TrustedKeys } from '../../bundle/trust.ts';
 import { fileOperation } from '../framework/file.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { readPage } from '../framework/paging.ts';
+import { timedPage } from '../framework/sorted.ts';
 import { withFields, type PrefetchOperationParts } from '../prefetch/prefetch.ts';
 import { readMakeForm, segmentNumber } from './bundle-form.ts';
 import { bundleItem, makingItem } from './bundle-items.ts';
@@ -40,14 +40,16 @@ export function bundleOperations(parts: BundleOperationParts): Operation[] {
       status: 200,
       answer: bundleList,
       run: async ({ query }) => {
-        const { entries, next_cursor } = await readPage(query, {
+        const { entries, ...page } = await timedPage(query, {
           name: `bundles ${query.direction}`,
           key: z.tuple([z.int(), z.string()]),
           keyOf: (each: BundleRecord) => [each.changedAt, each.id] as [number, string],
-          read: (limit, after) => bundles.list(query.direction, limit, after),
+          read: (limit, after, isOldest) => bundles.list(query.direction, limit, after, isOldest),
+          isVisible: ({ source, state }) => source.toLowerCase().includes(query.q) && (query.state ?? state) === state,
+          bytesOf: ({ summary }) => summary.bytes,
         });
         const keys = await trust.list();
-        return { items: entries.map((each) => bundleItem(each, keys)), next_cursor };
+        return { items: entries.map((each) => bundleItem(each, keys)), ...page };
       },
     }),
     operation({

@@ -4,8 +4,8 @@ import { DomainError } from '../../runtime/errors.ts';
 const maxLimit = 200;
 /** Entries to read at a time when some of them are hidden. */
 const batchSize = 500;
-/** Entries that are read to count them. */
-export const maxCounted = 10_000;
+/** Entries that are read to count them, and to fill a page of a filtered list in the order of time. */
+export const maxCounted = 1000;
 
 /** The query parameters of every list. */
 export const pageQuery = z.object({
@@ -41,6 +41,8 @@ export interface PagedList<Entry, Key extends readonly (string | number | null)[
   read: (limit: number, after: Key | undefined) => Promise<readonly Entry[]>;
   /** Filters the entries; all are shown without it. */
   isVisible?: ((entry: Entry) => boolean) | undefined;
+  /** Most entries that a page reads to fill itself, a multiple of 500. Where it ends before, the next page goes on. No bound without it. */
+  maxRead?: number;
 }
 
 /** Reads one page and the cursor of the next. Reads one more entry, to know whether there is a next page. */
@@ -49,8 +51,8 @@ export async function readPage<Entry, Key extends readonly (string | number | nu
   list: PagedList<Entry, Key>,
 ): Promise<{ entries: readonly Entry[]; next_cursor: string | null }> {
   const after = readCursor(cursor, list);
-  const entries = await readVisible(list, limit + 1, after);
-  if (entries.length <= limit) return { entries, next_cursor: null };
+  const { entries, readTo } = await readVisible(list, limit + 1, after);
+  if (entries.length <= limit) return { entries, next_cursor: readTo ? cursorOf(list.name, readTo) : null };
   return {
     entries: entries.slice(0, limit),
     next_cursor: cursorOf(list.name, list.keyOf(entries[limit - 1]!)),
@@ -70,36 +72,41 @@ export function readCursor<Key>(
   return cursor === undefined ? undefined : decode(cursor, list);
 }
 
-/** How many entries a list has on all pages; null if it has so many that they are not counted. */
-export async function countEntries<Entry, Key extends readonly (string | number | null)[]>({
-  read,
-  isVisible = () => true,
-  keyOf,
-}: PagedList<Entry, Key>): Promise<number | null> {
-  let count = 0;
+/** How many entries a list has on all pages, and their bytes; null if it has so many that they are not counted. */
+export async function countEntries<Entry, Key extends readonly (string | number | null)[]>(
+  { read, isVisible = () => true, keyOf }: PagedList<Entry, Key>,
+  bytesOf: (entry: Entry) => number = () => 0,
+): Promise<{ count: number; bytes: number } | null> {
+  const total = { count: 0, bytes: 0 };
   let after: Key | undefined;
   for (let seen = 0; seen < maxCounted; seen += batchSize) {
     const entries = await read(batchSize, after);
-    count += entries.filter(isVisible).length;
-    if (entries.length < batchSize) return count;
+    for (const each of entries.filter(isVisible)) {
+      total.count += 1;
+      total.bytes += bytesOf(each);
+    }
+    if (entries.length < batchSize) return total;
     after = keyOf(entries.at(-1)!);
   }
   return null;
 }
 
+/** Up to `limit` visible entries, and where the reading ended if it has read the most and found fewer. */
 async function readVisible<Entry, Key extends readonly (string | number | null)[]>(
-  { read, isVisible, keyOf }: PagedList<Entry, Key>,
+  { read, isVisible, keyOf, maxRead = Infinity }: PagedList<Entry, Key>,
   limit: number,
   after: Key | undefined,
-): Promise<readonly Entry[]> {
-  if (!isVisible) return read(limit, after);
+): Promise<{ entries: readonly Entry[]; readTo?: Key }> {
+  if (!isVisible) return { entries: await read(limit, after) };
   const visible: Entry[] = [];
-  for (let from = after; ;) {
+  let from = after;
+  for (let seen = 0; seen < maxRead; seen += batchSize) {
     const entries = await read(batchSize, from);
     visible.push(...entries.filter(isVisible));
-    if (visible.length >= limit || entries.length < batchSize) return visible.slice(0, limit);
+    if (visible.length >= limit || entries.length < batchSize) return { entries: visible.slice(0, limit) };
     from = keyOf(entries.at(-1)!);
   }
+  return { entries: visible, readTo: from! };
 }
 
 function decode<Key>(cursor: string, list: { name: string; key: z.ZodType<Key> }): Key {

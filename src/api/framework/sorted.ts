@@ -9,7 +9,7 @@ import {
   type PagedList,
   type PageQuery,
 } from './paging.ts';
-import { count } from './schemas.ts';
+import { bytes, count } from './schemas.ts';
 
 /** The query parameter that asks for what a list has in all. */
 export const totalFlag = z
@@ -36,28 +36,44 @@ export const timedQuery = pageQuery.extend({
 
 /** `total` in the answer of such a list. */
 export const timedTotal = z
-  .strictObject({ count })
+  .strictObject({ count, size_bytes: bytes.optional().meta({ description: 'Bytes, in a list of what has a size' }) })
   .nullable()
   .optional()
-  .meta({ description: `With \`total=1\`: what all pages have; null if the list has more than ${maxCounted} entries` });
+  .meta({
+    description: `With \`total=1\`: what all pages have; null if the list has ${maxCounted} entries or more without the filter by a text`,
+  });
 
-/** A page of a list in the order of time, and its total if that is asked for. `read` gets whether the oldest come first. */
+/**
+ * A page of a list in the order of time, and its total if that is asked for, with the sum of `bytesOf` if that is given. `read` gets
+ * whether the oldest come first. A page with a filter reads a bounded number of entries, and can be empty although there are further pages.
+ */
 export async function timedPage<Entry, Key extends readonly (string | number | null)[]>(
   query: z.output<typeof timedQuery>,
   {
     read,
+    bytesOf,
     ...list
-  }: Omit<PagedList<Entry, Key>, 'read'> & {
+  }: Omit<PagedList<Entry, Key>, 'read' | 'maxRead'> & {
     read: (limit: number, after: Key | undefined, isOldest: boolean) => Promise<readonly Entry[]>;
+    bytesOf?: (entry: Entry) => number;
   },
-): Promise<{ entries: readonly Entry[]; next_cursor: string | null; total?: { count: number } | null }> {
+): Promise<{
+  entries: readonly Entry[];
+  next_cursor: string | null;
+  total?: { count: number; size_bytes?: number } | null;
+}> {
   const isOldest = query.sort === 'oldest';
   const name = isOldest ? `${list.name}, the oldest first` : list.name;
-  const paged = { ...list, name, read: (limit: number, after: Key | undefined) => read(limit, after, isOldest) };
+  const paged = {
+    ...list,
+    name,
+    maxRead: maxCounted,
+    read: (limit: number, after: Key | undefined) => read(limit, after, isOldest),
+  };
   const page = await readPage(query, paged);
   if (query.total === '0') return page;
-  const counted = await countEntries(paged);
-  return { ...page, total: counted === null ? null : { count: counted } };
+  const total = await countEntries(paged, bytesOf);
+  return { ...page, total: total && { count: total.count, ...(bytesOf && { size_bytes: total.bytes }) } };
 }
 
 /** The query parameters of a list of hosted and mirrored names that can be sorted by the numbers `sorts`. */

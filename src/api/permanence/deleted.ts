@@ -65,6 +65,7 @@ export function deletedOperations(deleted: DeletedItems, deletedFor: number): Op
           key: z.tuple([z.int()]),
           keyOf: ({ id }: DeletedItem) => [id] as [number],
           read: (limit, after, isOldest) => deleted.list(accountId, limit, { after: after?.[0], isOldest }),
+          bytesOf: ({ type, size }) => (type === 'tag' ? 0 : size),
           isVisible:
             names || query.q !== ''
               ? ({ kind, name }) => {

@@ -1,6 +1,6 @@
 import { maxCounted } from '../../api/framework/paging.ts';
 import { DomainError } from '../../runtime/errors.ts';
-import { counted, sizeHtml } from './format.ts';
+import { counted, countText, sizeHtml } from './format.ts';
 import { html, type Html, type HtmlPart } from './html.ts';
 import { given, pageLinks, withQuery } from './links.ts';
 
@@ -44,8 +44,9 @@ export function textField({ query }: ListAddress, label: string, name = 'q', max
   </div>`;
 }
 
-/** What the list says when it is empty: `otherwise`, if no filter is set. */
-export function emptyText({ path, kept, query }: ListAddress, otherwise: HtmlPart): HtmlPart {
+/** What the list says when it is empty: `otherwise`, if no filter is set. `next` is the cursor of a page that can have more. */
+export function emptyText({ path, kept, query }: ListAddress, otherwise: HtmlPart, next?: string | null): HtmlPart {
+  if (next) return 'Nothing on this page.';
   const { sort, cursor: _cursor, ...filters } = query;
   if (Object.values(filters).every((each) => each === '')) return otherwise;
   return html`Nothing matches. <a href="${withQuery(path, { ...kept, sort })}">Clear the filter</a>`;
@@ -89,10 +90,16 @@ export function endOfTime({ sort }: Readonly<Record<string, string>>): string {
   return sort === byTime.reverse ? byTime.sort : byTime.reverse;
 }
 
-/** How many entries such a list has on all pages. */
-export function countLine(total: { count: number } | null | undefined, one: string, many: string): Html | undefined {
+/** How many entries such a list has on all pages, and their bytes if they have some. */
+export function countLine(
+  total: { count: number; size_bytes?: number } | null | undefined,
+  one: string,
+  many: string,
+): Html | undefined {
   if (total === undefined || total?.count === 0) return undefined;
-  return html`<p class="quiet">${total ? counted(total.count, one, many) : `More than ${maxCounted} ${many}`}</p>`;
+  if (!total) return html`<p class="quiet">Not counted: there are ${countText(maxCounted)} ${many} or more.</p>`;
+  const size = total.size_bytes !== undefined && html`, ${sizeHtml(total.size_bytes)}`;
+  return html`<p class="quiet">${counted(total.count, one, many)}${size}</p>`;
 }
 
 /** Why a list of hosted and mirrored names has no total: only hosted names are in it, if it is sorted or filtered. */

@@ -58,6 +58,7 @@ import { knownBadInUse } from './066-known-bad-in-use.ts';
 import { republished } from './067-republished.ts';
 import { adoptedCredentials } from './076-adopted-credentials.ts';
 import { endsOfPeople } from './078-ends-of-people.ts';
+import { sessionsCreated } from './079-sessions-created.ts';
 import { webhookPatterns } from './077-webhook-patterns.ts';
 import { permanenceMigrations } from './070-permanence.ts';
 import { deletedMigrations } from './071-deleted.ts';
@@ -134,4 +135,5 @@ export const migrations: readonly Migration[] = [
   ...promotionRuleMigrations,
   ...grantMigrations,
   ...endsOfPeople,
+  ...sessionsCreated,
 ];

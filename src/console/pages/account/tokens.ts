@@ -162,7 +162,7 @@ export const sessionsPage: Page = {
     const body = html`<p>Who is signed in to this console now. A session ends after a time without a request.</p>
       ${filterForm(address, textField(address, 'Token or person contains'))}
       ${countLine(found.total, 'session', 'sessions')}
-      ${found.items.length === 0 ? emptyText(address, '') : sessionRows(found.items, call, address)}
+      ${found.items.length === 0 ? emptyText(address, '', found.next_cursor) : sessionRows(found.items, call, address)}
       ${furtherPages(address, found.next_cursor)}`;
     return { title: 'Sessions of the console', body, json: '/v1/sessions' };
   },

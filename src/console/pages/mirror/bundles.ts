@@ -12,8 +12,17 @@ import { typed } from '../../../runtime/command-name.ts';
 import { fieldErrors, Form } from '../../framework/form.ts';
 import { ago, bytesText, copyable, counted, countText, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
-import { given, tabLinks } from '../../framework/links.ts';
-import { furtherPages } from '../../framework/list.ts';
+import { choice, given, tabLinks } from '../../framework/links.ts';
+import {
+  byTime,
+  countLine,
+  emptyText,
+  endOfTime,
+  filterForm,
+  furtherPages,
+  textField,
+  type ListAddress,
+} from '../../framework/list.ts';
 import type { FormCall, Page, PageCall, Redirect, RefusedForm } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
 import { bundleContent, knownBadText, runState, signerOf } from './bundle-parts.ts';
@@ -29,6 +38,7 @@ const roleTexts = {
   receipts: 'receipts',
   revoke: 'revocations of keys',
 };
+const states = { '': 'all', complete: 'complete', incomplete: 'incomplete' };
 /** Most runs on the page. */
 const shownRuns = 10;
 
@@ -109,15 +119,19 @@ async function revokeKey({ api, form }: FormCall): Promise<Redirect | RefusedFor
 }
 
 async function listPart({ api, query: asked, now }: PageCall, direction: 'made' | 'imported'): Promise<Html> {
-  const query = given(asked, 'cursor');
-  const { items, next_cursor: next } = await api.call('listBundles', bundleList, {
-    query: { ...query, direction, limit: '50' },
-  });
+  const query = given(asked, 'q', 'state', 'sort', 'cursor');
   const isImported = direction === 'imported';
-  return html`${table(
+  const list: ListAddress = { path, kept: isImported ? {} : { show: 'made' }, query, reverse: endOfTime(query) };
+  const found = await api.call('listBundles', bundleList, { query: { ...query, direction, total: '1' } });
+  return html`${filterForm(list, [
+    textField(list, 'Installation contains'),
+    choice('state', 'State', states, query['state']),
+  ])}
+  ${countLine(found.total, 'bundle', 'bundles')}
+  ${table(
     [
       { name: 'Bundle' },
-      isImported ? 'Imported' : 'Made',
+      { text: isImported ? 'Imported' : 'Made', ...byTime },
       'State',
       'Content',
       { number: 'Size' },
@@ -125,10 +139,14 @@ async function listPart({ api, query: asked, now }: PageCall, direction: 'made' 
       isImported && 'From',
       'Signed by',
     ],
-    items.map((each) => bundleCells(each, now)),
-    { label: 'Bundles', empty: isImported ? 'None was imported here.' : 'None was made here.' },
+    found.items.map((each) => bundleCells(each, now)),
+    {
+      label: 'Bundles',
+      empty: emptyText(list, isImported ? 'None was imported here.' : 'None was made here.', found.next_cursor),
+      list,
+    },
   )}
-  ${furtherPages({ path, kept: isImported ? {} : { show: 'made' }, query }, next)}`;
+  ${furtherPages(list, found.next_cursor)}`;
 }
 
 function bundleCells(bundle: Bundle, now: number): Parameters<typeof table>[1][number] {

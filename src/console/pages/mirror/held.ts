@@ -32,7 +32,7 @@ export async function heldTable(call: PageCall, path: string, kept: Record<strin
         decidedBy(each),
         each.below_visible === true && 'yes',
       ]),
-      { empty: next === null ? emptyText(list, 'Nothing waits.') : 'Nothing on this page.' },
+      { empty: emptyText(list, 'Nothing waits.', next) },
     )}
     ${furtherPages(list, next)}`;
 }

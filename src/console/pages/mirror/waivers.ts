@@ -59,7 +59,7 @@ export const waiversPage: Page = {
           ago(each.expires_at, now),
           each.account,
         ]),
-        { empty: emptyText(list, 'There are no waivers.'), list },
+        { empty: emptyText(list, 'There are no waivers.', found.next_cursor), list },
       )}
       ${furtherPages(list, found.next_cursor)}`;
     return { title: 'Waivers', body, json: withQuery('/v1/waivers', query) };

@@ -56,7 +56,7 @@ export const promotionsPage: Page = {
           stateMark(each),
           ago(each.requested_at, now),
         ]),
-        { empty: emptyText(list, 'There are no promotions.'), list },
+        { empty: emptyText(list, 'There are no promotions.', found.next_cursor), list },
       )}
       ${furtherPages(list, found.next_cursor)}`;
     return { title: 'Promotions', body, json: withQuery('/v1/promotions', query) };

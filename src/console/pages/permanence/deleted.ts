@@ -76,7 +76,7 @@ async function deletedView(call: PageCall): Promise<PageView> {
           ${isAdmin && html`<a href="${path}/${each.id}">Delete for good…<span class="unseen"> ${nameOf(each)}</span></a>`}
         </form>`,
       ]),
-      { empty: emptyText(address, 'Nothing was deleted that can be restored.'), list: address },
+      { empty: emptyText(address, 'Nothing was deleted that can be restored.', list.next_cursor), list: address },
     )}
     ${furtherPages(address, list.next_cursor)}`;
   return form.view('Deleted', body, '/v1/deleted');
