@@ -85,7 +85,7 @@ for (const dialect of dialects)
       row_id: 1_000_000 + index,
       part_of: 0,
       changed_at: 0,
-      deleted_by: '{"kind":"system"}',
+      deleted_by: '{"kind":"system","id":null,"name":null}',
       deleted_at: Date.now(),
       ends_at: Date.now() + 86_400_000,
     }));
