@@ -126,8 +126,6 @@ test('dotnet, skopeo and podman with unchanged settings and old passwords and ke
   t.is((await here.fetch('/v2/team/app/manifests/3')).headers.get('docker-content-digest'), images[1]!.digest);
   t.is((await here.fetch('/v2/team/app/manifests/4')).status, 200);
   await copy(images[1]!.reference, `${image}:5`, `--dest-creds=${credentials}`);
-  t.regex(
-    await podman.fails('login', '--username', 'api', '--password', 'wrong', imagesAt.host),
-    /401|502|unauthorized|too many requests/i,
-  );
+  const wrong = await fetch(`${here.url}/v2/`, { headers: { authorization: `Basic ${btoa('api:wrong')}` } });
+  t.true([401, 429, 502].includes(wrong.status), `${wrong.status}`);
 });
