@@ -62,7 +62,7 @@ test('versions are chosen, previewed with what depends on them, and deleted; the
   const last = await visitor.send(`${path}/delete`, { version: '3.0.0', confirmed: 'yes' });
   t.is(leadsTo(last), '/console/packages (deleted)');
   const claims = await visitor.page('/console/claims');
-  t.regex(claims, /Contoso\.Core[^]*\/console\/claims\/release\?kind=package&amp;name=Contoso\.Core/);
+  t.regex(claims, /1 claim<[^]*Contoso\.Core[^]*\/console\/claims\/release\?kind=package&amp;name=Contoso\.Core/);
   t.regex(await visitor.page('/console/claims/release?kind=package&name=Contoso.Core'), /go to the upstreams/);
   const released = await visitor.send('/console/claims/release', { kind: 'package', name: 'Contoso.Core' });
   t.is(leadsTo(released), '/console/claims (released)');

@@ -351,7 +351,7 @@ for (const dialect of dialects) {
 
     const admin = await Visitor.signedIn(server);
     const at = `/console${path}`;
-    t.regex(await admin.page('/console/people?q=DEE'), new RegExp(`href="${at}"[^]*enabled[^]*default`));
+    t.regex(await admin.page('/console/people?q=DEE'), new RegExp(`1 person<[^]*href="${at}"[^]*enabled[^]*default`));
     t.regex(await admin.page('/console/people?q=nobody'), /Nothing matches/);
     t.regex(await admin.refused(at, { act: 'disable', reason: ' ' }), /id="reason-error"/);
     t.is(leadsTo(await admin.send(at, { act: 'disable', reason: '<b>' })), `${at} (person-disabled)`);

@@ -7,8 +7,9 @@ import { maxPatternLength, maxPatterns, type Patterns } from '../../accounts/nam
 import type { Principal } from '../../accounts/principal.ts';
 import { alternatives, capital, kindOfWord, pluralOf, protocolWords } from '../../config/protocols.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { pageQuery, readPage } from '../framework/paging.ts';
+import { pageQuery } from '../framework/paging.ts';
 import { actor, listOf, time, timeOf, timeOrNull } from '../framework/schemas.ts';
+import { countedPage, countedTotal, totalFlag } from '../framework/sorted.ts';
 
 const verb = z.enum(verbs, `expected ${verbs.join(', ')}`);
 /** By the field of each kind of names: `packages` and `images`. */
@@ -49,7 +50,7 @@ export const grantItem = z
     accepted_at: time.nullable(),
   })
   .meta({ id: 'Grant' });
-export const grantList = listOf(grantItem);
+export const grantList = listOf(grantItem).extend({ total: countedTotal });
 
 const grantRequest = z
   .strictObject({
@@ -131,18 +132,18 @@ export function grantOperations({ grants, access, accounts }: GrantParts): Opera
       id: 'listGrants',
       summary: 'List the grants of the account, and those of other accounts to it, the latest first',
       action: 'admin',
-      query: pageQuery,
+      query: pageQuery.extend({ total: totalFlag }),
       status: 200,
       answer: grantList,
       run: async ({ principal, query }) => {
-        const { entries, next_cursor } = await readPage(query, {
+        const { entries, ...page } = await countedPage(query, {
           name: 'grants',
           key: z.tuple([z.int(), z.string()]),
           keyOf: (each: Grant) => [each.createdAt, each.id] as [number, string],
           read: (limit, after) => grants.list(principal.accountId, limit, after),
           isVisible: principal.names ? (each) => coversPatterns(principal, each.patterns) : undefined,
         });
-        return { items: await Promise.all(entries.map((each) => item(principal, each))), next_cursor };
+        return { items: await Promise.all(entries.map((each) => item(principal, each))), ...page };
       },
     }),
     operation({

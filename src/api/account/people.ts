@@ -5,9 +5,9 @@ import { everywhere } from '../../accounts/people.ts';
 import type { PersonalTokenLimits } from '../../accounts/personal-limits.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { pageQuery, readPage } from '../framework/paging.ts';
+import { pageQuery } from '../framework/paging.ts';
 import { actor, layerQuery, listOf, scope, time, timeOf } from '../framework/schemas.ts';
-import { filterText } from '../framework/sorted.ts';
+import { countedPage, countedTotal, filterText, totalFlag } from '../framework/sorted.ts';
 
 const day = 86_400_000;
 
@@ -34,7 +34,7 @@ export const knownPerson = z
   })
   .meta({ id: 'KnownPerson' });
 
-export const knownPeopleList = listOf(knownPerson);
+export const knownPeopleList = listOf(knownPerson).extend({ total: countedTotal });
 
 const disableBody = z
   .strictObject({ reason: z.string().trim().min(1).max(maxDisableReason).meta({ description: 'Why, for the audit' }) })
@@ -76,13 +76,14 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
       allNames,
       query: pageQuery.extend({
         ...layerQuery.shape,
+        total: totalFlag,
         q: filterText('Only people whose name or subject contains this text, in any letter case'),
       }),
       status: 200,
       answer: knownPeopleList,
       run: async ({ principal, query }) => {
         const account = placeOf(principal, query.layer)?.name;
-        const { entries, next_cursor } = await readPage(query, {
+        const { entries, ...page } = await countedPage(query, {
           name: `people of ${query.layer}`,
           key: z.tuple([z.string()]),
           keyOf: ({ id }: KnownPerson) => [id] as [string],
@@ -91,7 +92,7 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
             people.concerns(each, account) &&
             [each.person.name, each.person.subject].some((text) => text.toLowerCase().includes(query.q)),
         });
-        return { items: entries.map((each) => item(each, account)), next_cursor };
+        return { items: entries.map((each) => item(each, account)), ...page };
       },
     }),
     operation({

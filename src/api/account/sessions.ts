@@ -6,9 +6,9 @@ import type { Session, Sessions } from '../../accounts/sessions.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { listOf, session } from '../framework/schemas.ts';
-import { filterText, timedPage, timedQuery, timedTotal } from '../framework/sorted.ts';
+import { filterText, timedPage, timedQuery, countedTotal } from '../framework/sorted.ts';
 
-export const sessionList = listOf(session).extend({ total: timedTotal });
+export const sessionList = listOf(session).extend({ total: countedTotal });
 
 const sessionsQuery = timedQuery.extend({
   q: filterText('Only sessions of tokens and people whose names contain this text, in any letter case'),

@@ -9,11 +9,12 @@ import { DomainError } from '../../runtime/errors.ts';
 import type { Rank } from '../../runtime/ranked.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { pageQuery, readPage } from '../framework/paging.ts';
-import { sortedPage } from '../framework/sorted.ts';
+import { countOf, sortedPage, totalFlag } from '../framework/sorted.ts';
 import { shownPatterns } from '../framework/schemas.ts';
 import { tokenList, newToken, token, tokenRequest } from '../framework/token-schemas.ts';
 
 const tokensQuery = pageQuery.extend({
+  total: totalFlag,
   sort: z
     .enum(['used'], 'expected used, or no order')
     .optional()
@@ -61,19 +62,19 @@ export function tokenOperations(tokens: Tokens): Operation[] {
           wanted === '' && !names
             ? undefined
             : (each: Token) => coversPatterns(principal, each.patterns) && each.name.toLowerCase().includes(wanted);
-        if (query.sort !== undefined) {
-          const ranked = (limit: number, after: Rank | undefined) => tokens.byUse(accountId, limit, after);
-          const page = await sortedPage(query, 'tokens', [{ ranked }], isVisible);
-          return { items: page.entries.map(toToken), next_cursor: page.next_cursor };
-        }
-        const { entries, next_cursor } = await readPage(query, {
+        const latest = {
           name: 'tokens',
           key: z.tuple([z.int(), z.string()]),
           keyOf: (each: Token) => [each.createdAt, each.id] as [number, string],
-          read: (limit, after) => tokens.list(accountId, limit, after),
+          read: (limit: number, after?: readonly [number, string]) => tokens.list(accountId, limit, after),
           isVisible,
-        });
-        return { items: entries.map(toToken), next_cursor };
+        };
+        const ranked = (limit: number, after: Rank | undefined) => tokens.byUse(accountId, limit, after);
+        const { entries, next_cursor } =
+          query.sort === undefined
+            ? await readPage(query, latest)
+            : await sortedPage(query, 'tokens', [{ ranked }], isVisible);
+        return { items: entries.map(toToken), next_cursor, ...(await countOf(query, latest)) };
       },
     }),
     operation({

@@ -4,7 +4,7 @@ import { maxStatement } from '../../bundle/format.ts';
 import { bundleRunStates } from '../../bundle/runs/run.ts';
 import { roles } from '../../bundle/trust.ts';
 import { bytes, count, givenTime, listOf, time } from '../framework/schemas.ts';
-import { filterText, timedQuery, timedTotal } from '../framework/sorted.ts';
+import { filterText, timedQuery, countedTotal } from '../framework/sorted.ts';
 
 // The requests and answers of `/v1/bundles`.
 
@@ -61,7 +61,7 @@ export const bundleList = listOf(
       changed_at: time.meta({ description: 'When it was made or imported here' }),
     })
     .meta({ id: 'Bundle' }),
-).extend({ total: timedTotal });
+).extend({ total: countedTotal });
 
 export const bundleKey = z
   .strictObject({

@@ -5,8 +5,8 @@ import type { Principal } from '../../accounts/principal.ts';
 import { releaseClaim, type EmptyClaim, type EmptyClaims } from '../../mirror/policy/claims.ts';
 import { claimList } from './content-schemas.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { pageQuery, readPage } from '../framework/paging.ts';
-import { filterText } from '../framework/sorted.ts';
+import { pageQuery } from '../framework/paging.ts';
+import { countedPage, filterText, totalFlag } from '../framework/sorted.ts';
 import { timeOf } from '../framework/schemas.ts';
 
 /** The accounts' claims on names of one kind. */
@@ -27,12 +27,15 @@ export function claimOperations(kinds: readonly ReleasableClaims[]): Operation[]
       id: 'listClaims',
       summary: 'List the names without content that the account still claims, so that no upstream is used for them',
       action: 'admin',
-      query: pageQuery.extend({ q: filterText('Only names that contain this text, in any letter case') }),
+      query: pageQuery.extend({
+        total: totalFlag,
+        q: filterText('Only names that contain this text, in any letter case'),
+      }),
       status: 200,
       answer: claimList,
       run: async ({ principal, query }) => {
         const { names } = principal;
-        const { entries, next_cursor } = await readPage<Entry, readonly [number, string]>(query, {
+        const { entries, ...page } = await countedPage<Entry, readonly [number, string]>(query, {
           name: 'claims',
           key: z.tuple([z.int().min(0).max(100), z.string()]),
           keyOf: ({ index, position }) => [index, position],
@@ -45,7 +48,7 @@ export function claimOperations(kinds: readonly ReleasableClaims[]): Operation[]
                 }
               : undefined,
         });
-        return { items: entries.map(({ kind, name, since }) => ({ kind, name, since: timeOf(since) })), next_cursor };
+        return { items: entries.map(({ kind, name, since }) => ({ kind, name, since: timeOf(since) })), ...page };
       },
     }),
     ...kinds.map(({ kind, claims }) =>

@@ -12,6 +12,7 @@ import {
   time,
   upstream,
 } from '../framework/schemas.ts';
+import { countedTotal } from '../framework/sorted.ts';
 
 // What `/v1` says about packages and images in detail.
 
@@ -219,4 +220,4 @@ export const findingList = listOf(
 
 export const claimList = listOf(
   z.strictObject({ kind: z.enum(nameKinds), name: z.string(), since: time }).meta({ id: 'Claim' }),
-);
+).extend({ total: countedTotal });

@@ -34,8 +34,8 @@ export const timedQuery = pageQuery.extend({
   total: totalFlag,
 });
 
-/** `total` in the answer of such a list. */
-export const timedTotal = z
+/** `total` in the answer of such a list, and of another one that is counted. */
+export const countedTotal = z
   .strictObject({ count, size_bytes: bytes.optional().meta({ description: 'Bytes, in a list of what has a size' }) })
   .nullable()
   .optional()
@@ -43,37 +43,60 @@ export const timedTotal = z
     description: `With \`total=1\`: what all pages have; null if the list has ${maxCounted} entries or more without the filter by a text`,
   });
 
+type Total = z.input<typeof countedTotal>;
+
+/** A page with its total, if that is asked for. */
+interface CountedPage<Entry> {
+  entries: readonly Entry[];
+  next_cursor: string | null;
+  total?: Total;
+}
+
+/** A list, and the bytes of an entry if it has some. */
+type CountedList<Entry, Key extends readonly (string | number | null)[]> = PagedList<Entry, Key> & {
+  bytesOf?: ((entry: Entry) => number) | undefined;
+};
+
+/** The total of a list, if that is asked for, with the sum of `bytesOf` if that is given. */
+export async function countOf<Entry, Key extends readonly (string | number | null)[]>(
+  query: { total: '0' | '1' },
+  { bytesOf, ...list }: CountedList<Entry, Key>,
+): Promise<{ total?: Total }> {
+  if (query.total === '0') return {};
+  const total = await countEntries(list, bytesOf);
+  return { total: total && { count: total.count, ...(bytesOf && { size_bytes: total.bytes }) } };
+}
+
+/** A page of a list, and its total as `countOf` tells it. */
+export async function countedPage<Entry, Key extends readonly (string | number | null)[]>(
+  query: PageQuery & { total: '0' | '1' },
+  list: CountedList<Entry, Key>,
+): Promise<CountedPage<Entry>> {
+  return { ...(await readPage(query, list)), ...(await countOf(query, list)) };
+}
+
 /**
- * A page of a list in the order of time, and its total if that is asked for, with the sum of `bytesOf` if that is given. `read` gets
- * whether the oldest come first. A page with a filter reads a bounded number of entries, and can be empty although there are further pages.
+ * As `countedPage`, of a list in the order of time. `read` gets whether the oldest come first. A page with a filter reads a bounded
+ * number of entries, and can be empty although there are further pages.
  */
 export async function timedPage<Entry, Key extends readonly (string | number | null)[]>(
   query: z.output<typeof timedQuery>,
   {
     read,
-    bytesOf,
     ...list
   }: Omit<PagedList<Entry, Key>, 'read' | 'maxRead'> & {
     read: (limit: number, after: Key | undefined, isOldest: boolean) => Promise<readonly Entry[]>;
     bytesOf?: (entry: Entry) => number;
   },
-): Promise<{
-  entries: readonly Entry[];
-  next_cursor: string | null;
-  total?: { count: number; size_bytes?: number } | null;
-}> {
+): Promise<CountedPage<Entry>> {
   const isOldest = query.sort === 'oldest';
   const name = isOldest ? `${list.name}, the oldest first` : list.name;
-  const paged = {
+  return countedPage(query, {
     ...list,
     name,
     maxRead: maxCounted,
     read: (limit: number, after: Key | undefined) => read(limit, after, isOldest),
-  };
-  const page = await readPage(query, paged);
-  if (query.total === '0') return page;
-  const total = await countEntries(paged, bytesOf);
-  return { ...page, total: total && { count: total.count, ...(bytesOf && { size_bytes: total.bytes }) } };
+  });
 }
 
 /** The query parameters of a list of hosted and mirrored names that can be sorted by the numbers `sorts`. */

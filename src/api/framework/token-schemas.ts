@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { personLacks } from '../../accounts/token-rows.ts';
+import { countedTotal } from './sorted.ts';
 import { actor, givenPatterns, listOf, patterns, scope, time } from './schemas.ts';
 
 // The requests and answers about tokens.
@@ -53,4 +54,4 @@ export const tokenRequest = z
 
 /** What lists warn of. */
 
-export const tokenList = listOf(token);
+export const tokenList = listOf(token).extend({ total: countedTotal });

@@ -4,7 +4,7 @@ import type { DeletedItem, DeletedItems } from '../../permanence/deleted.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { actor, bytes, listOf, time, timeOf } from '../framework/schemas.ts';
-import { filterText, timedPage, timedQuery, timedTotal } from '../framework/sorted.ts';
+import { filterText, timedPage, timedQuery, countedTotal } from '../framework/sorted.ts';
 
 const words = protocolWords.map(({ word }) => word);
 /** Most characters of the reason of a purge. */
@@ -26,7 +26,7 @@ const deletedItem = z
   .meta({ id: 'Deleted' });
 
 export const deletedList = listOf(deletedItem).extend({
-  total: timedTotal,
+  total: countedTotal,
   deleted_for_seconds: z
     .number()
     .min(0)

@@ -10,7 +10,7 @@ import type { Waivers } from '../../policy/waivers.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation, type OperationCall } from '../framework/operation.ts';
 import { actor, givenTime, listOf, time, timeOf, timeOrNull } from '../framework/schemas.ts';
-import { filterText, timedPage, timedQuery, timedTotal } from '../framework/sorted.ts';
+import { filterText, timedPage, timedQuery, countedTotal } from '../framework/sorted.ts';
 
 const words = protocolWords.map(({ word }) => word);
 const kind = z.enum(words, `expected ${words.join(' or ')}`);
@@ -40,7 +40,7 @@ export const waiverItem = z
     is_own: z.boolean().meta({ description: 'Whether the sender requested it, and so cannot decide it' }),
   })
   .meta({ id: 'Waiver' });
-export const waiverList = listOf(waiverItem).extend({ total: timedTotal });
+export const waiverList = listOf(waiverItem).extend({ total: countedTotal });
 
 const waiverBody = z
   .strictObject({

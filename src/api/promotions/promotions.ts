@@ -9,7 +9,7 @@ import type { Promotions } from '../../promotion/promotions.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation, type OperationCall } from '../framework/operation.ts';
 import { actor, listOf, time, timeOf, timeOrNull } from '../framework/schemas.ts';
-import { filterText, timedPage, timedQuery, timedTotal } from '../framework/sorted.ts';
+import { filterText, timedPage, timedQuery, countedTotal } from '../framework/sorted.ts';
 
 const words = protocolWords.map(({ word }) => word);
 const kind = z.enum(words, `expected ${words.join(' or ')}`);
@@ -36,7 +36,7 @@ export const promotionItem = z
     is_own: z.boolean().meta({ description: 'Whether the sender asked for it' }),
   })
   .meta({ id: 'Promotion' });
-export const promotionList = listOf(promotionItem).extend({ total: timedTotal });
+export const promotionList = listOf(promotionItem).extend({ total: countedTotal });
 
 const promotionBody = z
   .strictObject({

@@ -5,6 +5,7 @@ import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { ago, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { given, pageLinks } from '../../framework/links.ts';
+import { countLine } from '../../framework/list.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 import { byText } from '../../framework/requests.ts';
 import { limitedTo, patternFields, patternsOf, verbFields } from '../../framework/rights.ts';
@@ -24,7 +25,7 @@ export const accessPage: Page = {
   action: 'admin',
   show: async ({ api, principal, query: asked, now }) => {
     const query = given(asked, 'cursor');
-    const { items, next_cursor: next } = await api.call('listGrants', grantList, { query });
+    const found = await api.call('listGrants', grantList, { query: { ...query, total: '1' } });
     const body = html`<p>
         A grant lets a person, a group, a token or another account do something with names of this account, beside the
         rules of the settings. It acts with the next request.
@@ -33,9 +34,10 @@ export const accessPage: Page = {
         <a class="button" href="${path}/new">Add a grant</a>
         <a class="button" href="${path}/explain">Who may do what?</a>
       </p>
+      ${countLine(found.total, 'grant', 'grants')}
       ${table(
         [{ name: 'Who' }, 'May', 'Names', 'Of', 'State', 'Added'],
-        items.map((each) => [
+        found.items.map((each) => [
           html`<a href="${path}/${each.id}">${whoText(each)}</a>`,
           each.verbs.join(', '),
           namesOf(each),
@@ -45,7 +47,7 @@ export const accessPage: Page = {
         ]),
         { empty: 'There are no grants.' },
       )}
-      ${pageLinks(path, query, next)}`;
+      ${pageLinks(path, query, found.next_cursor)}`;
     return { title: 'Access', body, json: '/v1/grants' };
   },
 };

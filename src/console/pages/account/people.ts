@@ -5,7 +5,7 @@ import { ago, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { choice, given, withQuery } from '../../framework/links.ts';
-import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
+import { countLine, emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 import { byText } from '../../framework/requests.ts';
 import { scopeFields } from '../../framework/rights.ts';
@@ -25,7 +25,7 @@ export const peoplePage: Page = {
     const layer = layerOf(call);
     const query = { ...given(call.query, 'q', 'cursor'), ...layer };
     const list = { path, query };
-    const { items, next_cursor: next } = await call.api.call('listPeople', knownPeopleList, { query });
+    const found = await call.api.call('listPeople', knownPeopleList, { query: { ...query, total: '1' } });
     const body = html`<p>
         People who signed in with the provider, until they have not done so for the time in the setting
         signIn.tokens.idle. Sessions and personal tokens of somebody who is disabled end at once.
@@ -35,9 +35,10 @@ export const peoplePage: Page = {
         textField(list, 'Name or subject contains'),
         may(call.principal, 'operate') && choice('layer', 'People', layers, layer.layer ?? 'account'),
       ])}
+      ${countLine(found.total, 'person', 'people')}
       ${table(
         [{ name: 'Person' }, 'Subject', 'State', 'Accounts', 'Signed in'],
-        items.map((each) => [
+        found.items.map((each) => [
           html`<a href="${addressOf(each, layer)}">${short(each.name, 100)}</a>`,
           short(each.subject, 60),
           stateMark(each),
@@ -46,7 +47,7 @@ export const peoplePage: Page = {
         ]),
         { empty: emptyText(list, 'Nobody has signed in with a provider.') },
       )}
-      ${furtherPages(list, next)}`;
+      ${furtherPages(list, found.next_cursor)}`;
     return { title: 'People', body, json: withQuery('/v1/people', query) };
   },
 };

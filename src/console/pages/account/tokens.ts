@@ -43,13 +43,14 @@ export const tokensPage: Page = {
   show: async (call) => {
     const query = given(call.query, 'name', 'sort', 'cursor');
     const address = { path, query };
-    const { items, next_cursor: next } = await call.api.call('listTokens', tokenList, { query });
+    const found = await call.api.call('listTokens', tokenList, { query: { ...query, total: '1' } });
     const selection = new Selection(call, 'id');
     const sessions = await call.api.call('listSessions', sessionList, { query: { limit: shownSessions } });
     const body = html`<p>
         <a class="button" href="/console/tokens/new">Create a token</a>
         <a class="button" href="/console/tokens/find">Find a token by its value</a>
       </p>
+      ${countLine(found.total, 'token', 'tokens')}
       ${list({
         ...address,
         filter: textField(address, 'Name contains', 'name', 200),
@@ -65,10 +66,10 @@ export const tokensPage: Page = {
             'Expires',
             'State',
           ],
-          items.map((each) => tokenRow(each, selection, call.now)),
+          found.items.map((each) => tokenRow(each, selection, call.now)),
           { empty: emptyText(address, 'There are no tokens.'), list: { ...address, isForm: true } },
         ),
-        next,
+        next: found.next_cursor,
         selection,
         actions: html`<p><button class="danger" formaction="${path}/revoke">Revoke the selected tokens…</button></p>`,
       })}

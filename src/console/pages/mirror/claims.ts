@@ -3,7 +3,7 @@ import { ago, short } from '../../framework/format.ts';
 import { confirmForm } from '../../framework/form.ts';
 import { html } from '../../framework/html.ts';
 import { given, withQuery } from '../../framework/links.ts';
-import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
+import { countLine, emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page, PageCall, PageView } from '../../framework/page.ts';
 import { table } from '../../framework/table.ts';
 
@@ -17,15 +17,15 @@ export const claimsPage: Page = {
   show: async ({ api, query: asked, now }) => {
     const query = given(asked, 'q', 'cursor');
     const list = { path, query };
-    const { items, next_cursor: next } = await api.call('listClaims', claimList, { query });
+    const found = await api.call('listClaims', claimList, { query: { ...query, total: '1' } });
     const body = html`<p>
         Names whose content was deleted. The account still claims them, so no upstream is used for them: otherwise
         clients could get a package of a stranger under a name that was yours.
       </p>
-      ${filterForm(list, textField(list, 'Name contains'))}
+      ${filterForm(list, textField(list, 'Name contains'))} ${countLine(found.total, 'claim', 'claims')}
       ${table(
         ['Name', 'Kind', 'Claimed', 'Change'],
-        items.map(({ kind, name, since }) => [
+        found.items.map(({ kind, name, since }) => [
           short(name, 255),
           kind === 'package' ? 'package' : 'image',
           ago(since, now),
@@ -35,7 +35,7 @@ export const claimsPage: Page = {
         ]),
         { empty: emptyText(list, 'No claims without content. A name appears here when its last content is deleted.') },
       )}
-      ${furtherPages(list, next)}`;
+      ${furtherPages(list, found.next_cursor)}`;
     return { title: 'Claims without content', body, json: '/v1/claims' };
   },
 };
