@@ -140,6 +140,5 @@ export const oidc = z
     if (!isSecure(issuer, allowPrivateNetwork)) refuse('issuer', 'expected an https URL');
     if (clientId === undefined) refuse('clientId', 'is missing');
     if (!scopes.includes('openid')) refuse('scopes', 'must contain openid');
-    if (rules.length === 0) refuse('rules', 'must not be empty: without a rule, everyone is refused');
   })
   .prefault({});

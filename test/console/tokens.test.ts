@@ -176,8 +176,8 @@ test('a token that was found is traced: who made it, from where it was used, and
   t.regex(await visitor.refused('/console/tokens/find', { token: 'x' }), /id="token-error"/);
   t.is((await visitor.fetch('/console/tokens/00000000-0000-4000-8000-000000000000')).status, 404);
 
-  const found = await server.fetch('/v1/tokens?name=FIRST&sort=used&total=1');
-  const { items, total } = (await found.json()) as { items: { id: string }[]; total: object };
+  const named = await server.fetch('/v1/tokens?name=FIRST&sort=used&total=1');
+  const { items, total } = (await named.json()) as { items: { id: string }[]; total: object };
   t.deepEqual([items.length, total], [1, { count: 1 }]);
   const own = await visitor.page(`/console/tokens/revoke?id=${items[0]!.id}`);
   t.regex(own, /the token that you use now/);

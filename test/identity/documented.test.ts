@@ -15,9 +15,6 @@ test('the three examples in docs/people.md do what they say', async (t) => {
     ...place.environment,
     ENTREPOT_SIGN_IN_OIDC_ISSUER: issuer,
     ENTREPOT_SIGN_IN_OIDC_CLIENT_ID: 'entrepot',
-    ENTREPOT_SIGN_IN_OIDC_RULES: JSON.stringify([
-      { claim: 'groups', value: 'admins', account: 'default', scopes: ['admin'] },
-    ]),
   };
   const run = async (...words: string[]) => {
     const { code, stdout, stderr } = await entrepot(environment, ...words);

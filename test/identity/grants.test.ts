@@ -482,6 +482,19 @@ test('the matrix of routes and principals: each does what it may, and sees no di
   t.is((await sendJson(server, 'POST', `/v1/grants/${shared}/accept`, {}, receiver)).status, 200);
   const bob = await signIn('bob');
   const all = { packages: ['*'], containers: ['*'] };
+  const promoter = await createToken(server, ['promote'], 'default', {
+    packages: ['Contoso.App'],
+    containers: ['team/*'],
+  });
+  const ofC = await tokenOf(server, ['admin'], 'c');
+  const onlyPromotions = await sendJson(
+    server,
+    'PUT',
+    '/v1/account/promotion',
+    { promote_only: true, from: ['b'] },
+    ofC,
+  );
+  t.is(onlyPromotions.status, 200);
   const principals: [name: string, token: string, statuses: string][] = [
     ['person by group', await personalToken(await signIn('ann'), server, ['read']), '200 200 403 403 403 403'],
     ['ex-member', await personalToken(await signIn('eve'), server, ['read']), '403 403 403 403 403 403'],
@@ -489,6 +502,8 @@ test('the matrix of routes and principals: each does what it may, and sees no di
     ['shared-name reader', receiver, '200 200 201 404 200 404'],
     ['wider token', await personalToken(bob, server, ['read', 'write', 'delete'], all), '200 200 201 403 200 202'],
     ['person by grant', await personalToken(bob, server, ['read', 'write', 'delete']), '200 200 409 403 200 404'],
+    ['promoter', promoter.value, '403 403 403 403 403 403'],
+    ['writer where only promotions write', await tokenOf(server, ['read', 'write'], 'c'), '404 404 403 403 404 403'],
   ];
   delete people['eve'].groups;
   await signIn('eve');
