@@ -139,6 +139,7 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
       snupkg_digest: null,
       metadata: JSON.stringify(metadata),
       deprecation: null,
+      imported: null,
       metadata_bytes: bytesOfMetadata(metadata),
     })),
     package_blobs: files.flatMap(({ nupkg, nuspec: text }, index): Row[] =>
