@@ -47,6 +47,7 @@ const unknown = new Set([
   'GET /v1/promotions/{id}',
   'DELETE /v1/grants/{id}',
   'GET /v1/grants/{id}',
+  'GET /v1/people/{id}',
   'GET /v1/waivers/{id}',
   'DELETE /v1/waivers/{id}',
   'DELETE /v1/deleted/{id}',
@@ -142,7 +143,7 @@ async function operations(server: TestServer, names: typeof large): Promise<Reco
         const has = (wanted: string) => parameters.some((each) => each.in === 'query' && each.name === wanted);
         found[name] = {
           method: 'GET',
-          path: `${filledPath}?${has('limit') ? 'limit=200' : ''}${has('q') ? '&q=a' : ''}${['/explain', '/uses'].includes(path) ? '&kind=package&name=a' : ''}${path === '/grants/explain' ? '&who=group&id=g&verb=read&kind=package&name=a' : ''}${path === '/exposed' ? '&what=Lib@*' : ''}${path === '/account/usage' ? '&group_by=package' : ''}`,
+          path: `${filledPath}?${has('limit') ? 'limit=200' : ''}${has('q') ? '&q=a' : ''}${['/explain', '/uses'].includes(path) ? '&kind=package&name=a' : ''}${path === '/grants/explain' ? '&who=group&id=g&verb=read&kind=package&name=a' : ''}${path === '/grants/entitled' ? '&verb=write&kind=package&name=a' : ''}${path === '/exposed' ? '&what=Lib@*' : ''}${path === '/account/usage' ? '&group_by=package' : ''}`,
         };
       } else if (method === 'delete') {
         const query = path.endsWith('/deprecations') ? '?versions=all' : path === '/deleted/{id}' ? '?reason=x' : '';
@@ -248,6 +249,7 @@ const pages = [
   '/console/failures',
   '/console/vulnerable',
   '/console/access/explain?who=group&id=g&verb=read&kind=package&name=a',
+  '/console/access/explain?verb=write&kind=package&name=a',
   '/console/exposed?what=a@*',
   '/console/explain?kind=package&name=a',
   '/console/search?q=app',
