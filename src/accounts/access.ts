@@ -3,7 +3,7 @@ import { granteeKinds, type Grant, type Grantee } from './grant-rows.ts';
 import type { Grants } from './grants.ts';
 import type { KnownPeople } from './known-people.ts';
 import { Names, type NameKind } from './names.ts';
-import { isDisabled, type People, type Person } from './people.ts';
+import { isDisabled, personIdOf, type People, type Person } from './people.ts';
 import type { PersonalTokenLimits } from './personal-limits.ts';
 import { parseScopes, type Scope } from './principal.ts';
 import { rightOf, type Right } from './rights.ts';
@@ -65,7 +65,10 @@ export class Access {
     if (who.kind === 'token') {
       const token = await this.#parts.tokens.get(account.id, who.id);
       if (!token) throw new DomainError('NotFound', 'This account has no such token. Name its ID, not its value.');
-      return this.#ofToken(question, token, place);
+      return this.#ofToken(question, token, place, {
+        limits: () => this.#parts.personalLimits.of(account.id),
+        person: async (id) => (await this.#parts.knownPeople.find(id))?.person,
+      });
     }
     if (who.kind === 'account') return this.#ofAccount(question, place);
     const { people } = this.#parts;
@@ -105,17 +108,22 @@ export class Access {
       const who = { kind: 'person', id: person.subject } as const;
       add(who, person.name, await this.#ofPerson({ ...about, who }, person, place));
     }
-    const subjectsKnown = new Set(known.map(({ person }) => person.subject));
-    for await (const { kind, id } of withPauses(subjects.filter((each) => each.kind === 'person'))) {
+    const examined = new Map(known.map(({ id, person }) => [id, person]));
+    for await (const { kind, id, issuer } of withPauses(subjects.filter((each) => each.kind === 'person'))) {
       const who = { kind, id };
       // A person with a grant who has not signed in yet.
-      if (!subjectsKnown.has(id))
+      if (!examined.has(personIdOf({ issuer: issuer ?? '', subject: id })))
         add(who, null, await this.#ofPerson({ ...about, who }, await people.withSubject(id), place));
     }
     const all = await tokens.list(account.id, maxCandidates);
+    const limits = await this.#parts.personalLimits.of(account.id);
+    const ofTokens: PersonalFacts = {
+      limits: () => Promise.resolve(limits),
+      person: async (id) => examined.get(id) ?? (await knownPeople.find(id))?.person,
+    };
     for await (const token of withPauses(all)) {
       const who = { kind: 'token', id: token.id } as const;
-      add(who, token.name, await this.#ofToken({ ...about, who }, token, place));
+      add(who, token.name, await this.#ofToken({ ...about, who }, token, place, ofTokens));
     }
     for await (const { kind, id } of withPauses(subjects.filter((each) => each.kind === 'account'))) {
       const who = { kind, id };
@@ -140,9 +148,9 @@ export class Access {
     return found.allowed && isDisabled(person, place.name) ? refused('the person is disabled here') : found;
   }
 
-  async #ofToken(question: AccessQuestion, token: Token, place: Place): Promise<AccessAnswer> {
-    const { grants, personalLimits, now } = this.#parts;
-    const { account, who, verb } = question;
+  async #ofToken(question: AccessQuestion, token: Token, place: Place, personal: PersonalFacts): Promise<AccessAnswer> {
+    const { grants, now } = this.#parts;
+    const { who, verb } = question;
     if (token.revokedAt !== null) return refused('the token is revoked');
     if (token.expiresAt !== null && token.expiresAt <= now()) return refused('the token has expired');
     const own: Right = { scopes: token.scopes, patterns: token.patterns };
@@ -154,11 +162,11 @@ export class Access {
     }
     if (token.refusedBecause === 'no_sign_in') return refused('its person has not signed in for too long');
     if (giving(question, [own]).length === 0) return refused('the personal token was made for other verbs or names');
-    const { scopes } = await personalLimits.of(account.id);
+    const { scopes } = await personal.limits();
     if (scopes?.includes(verb) === false)
       return refused(`the account allows personal tokens only ${scopes.join(', ') || 'nothing'}`);
-    const known = await this.#parts.knownPeople.find(token.personId);
-    return known ? this.#ofPerson(question, known.person, place) : refused('its person has not signed in for too long');
+    const person = await personal.person(token.personId);
+    return person ? this.#ofPerson(question, person, place) : refused('its person has not signed in for too long');
   }
 
   async #ofAccount(question: AccessQuestion, place: Place): Promise<AccessAnswer> {
@@ -176,6 +184,12 @@ export class Access {
 }
 
 type Place = AccessQuestion['account'] & { version: number };
+
+/** What limits personal tokens: what their account allows them, and their person by its ID. */
+interface PersonalFacts {
+  limits(): ReturnType<PersonalTokenLimits['of']>;
+  person(id: string): Promise<Person | undefined>;
+}
 
 /** Those of `rights` that give what is asked about. */
 function giving({ verb, kind, name }: AccessQuestion, rights: readonly Right[]): Right[] {

@@ -3,6 +3,7 @@ import { auditOf } from '../support/audit.ts';
 import { Browser as NewBrowser } from '../support/cookie-browser.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
+import { personIdOf } from '../../src/accounts/people.ts';
 import { createToken, databaseOf, tokenOf } from '../support/inside.ts';
 import { entrepot } from '../support/in-process.ts';
 import { emptyPlace } from '../backup/support.ts';
@@ -285,7 +286,12 @@ test('it is explained which rule or grant lets somebody do something, and why no
   };
   const all = (await (await server.fetch('/v1/tokens')).json()) as { items: { id: string; scopes: string[] }[] };
   const installed = all.items.find(({ scopes }) => scopes.includes('operate'))!;
-  const ofGrants = ['rule sub=root', 'group g-pay', 'person ann'];
+  // Somebody of another provider with the same subject is somebody else.
+  const elsewhere = { issuer: 'https://other.example.com', subject: 'zed', name: 'Zed', claims: [] };
+  const row = { id: personIdOf(elsewhere), person: JSON.stringify(elsewhere), signed_in_at: server.clock.time() };
+  await databaseOf(server).transaction((tx) => tx.insert('people', row));
+  await grant(server, { subject: person('zed'), verbs: ['write'], ...names });
+  const ofGrants = ['rule sub=root', 'group g-pay', 'person ann', 'person zed'];
   t.deepEqual(await entitled('write', pay), [...ofGrants, `token ${ofAnn.id}`, `token ${token.id}`]);
   t.deepEqual(
     await entitled('read', 'Lib'),
@@ -301,7 +307,7 @@ test('it is explained which rule or grant lets somebody do something, and why no
   });
   t.is(disabled.status, 200);
   await refused('person', 'ann', 'write', pay, 'the person is disabled here');
-  t.deepEqual(await entitled('write', pay), ['rule sub=root', 'group g-pay', `token ${token.id}`]);
+  t.deepEqual(await entitled('write', pay), ['rule sub=root', 'group g-pay', 'person zed', `token ${token.id}`]);
   const path = '/v1/grants/explain?who=token&id=x&verb=read&kind=package&name=Lib';
   t.is((await server.fetch(path)).status, 404);
   t.is((await server.fetch(path, { token: value })).status, 403);
