@@ -119,7 +119,7 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   },
   '/access/:id': { at: ({ grantId }) => `/console/access/${grantId}`, scopes: ['admin'] },
   '/people': { at: () => '/console/people', scopes: ['admin'] },
-  '/people/limits': { at: () => '/console/people/limits', scopes: ['admin'] },
+  '/people/limits': { at: () => '/console/people/limits', scopes: ['read', 'admin'] },
   '/people/:id': { at: ({ personId }) => `/console/people/${personId}`, scopes: ['admin'] },
   '/sessions': { at: () => '/console/sessions', scopes: ['admin'] },
   '/sessions/:id': { at: ({ sessionId }) => `/console/sessions/${sessionId}`, scopes: ['admin'] },
