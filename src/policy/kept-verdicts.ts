@@ -64,20 +64,26 @@ export class KeptVerdicts {
     return now >= this.#madeAt && now < this.#until;
   }
 
-  /** Has `decide` add the verdicts on those of `references` that have none yet. Requests at the same time wait for each other. */
+  /**
+   * Has `decide` add the verdicts on those of `references` that have none yet. A request waits while another one decides. After one that
+   * failed it decides itself, beside others: a time limit of an upstream is waited for once.
+   */
   async complete(references: readonly string[], decide: (missing: readonly string[]) => Promise<void>): Promise<void> {
-    while (!references.every((each) => this.#verdicts.has(each))) {
-      if (this.#deciding) {
-        // What it could not decide fails again below, with its own reason.
-        await this.#deciding.catch(() => undefined);
-        continue;
-      }
-      this.#deciding = decide(references.filter((each) => !this.#verdicts.has(each)));
-      try {
-        await this.#deciding;
-      } finally {
-        this.#deciding = undefined;
-      }
+    const isMissing = (reference: string) => !this.#verdicts.has(reference);
+    let hasFailed = false;
+    while (this.#deciding && !hasFailed && references.some(isMissing))
+      hasFailed = await this.#deciding.then(
+        () => false,
+        () => true,
+      );
+    const missing = references.filter(isMissing);
+    if (missing.length === 0) return;
+    const deciding = decide(missing);
+    this.#deciding = deciding;
+    try {
+      await deciding;
+    } finally {
+      if (this.#deciding === deciding) this.#deciding = undefined;
     }
   }
 

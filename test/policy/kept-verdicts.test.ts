@@ -108,6 +108,26 @@ test('requests at the same time decide each reference once, and a failure is tol
   t.is(kept.verdictOf('5.0.0'), 'hold');
 });
 
+test('requests that waited for a decision that failed decide at the same time, not one after another', async (t) => {
+  const kept = keep({});
+  const attempts: PromiseWithResolvers<void>[] = [];
+  const decide = () => {
+    const attempt = Promise.withResolvers<void>();
+    attempts.push(attempt);
+    return attempt.promise;
+  };
+  const all = Promise.allSettled(['2.0.0', '3.0.0', '4.0.0', '5.0.0'].map((each) => kept.complete([each], decide)));
+  t.is(attempts.length, 1);
+  attempts[0]!.reject(new Error('the upstream does not answer'));
+  await new Promise(setImmediate);
+  t.is(attempts.length, 4, 'no request waits for a second time limit of the upstream');
+  for (const each of attempts) each.reject(new Error('the upstream does not answer'));
+  t.deepEqual(
+    (await all).map(({ status }) => status),
+    ['rejected', 'rejected', 'rejected', 'rejected'],
+  );
+});
+
 test('a list is decided once, and again after a date changes at the upstream or a row does here', async (t) => {
   const { feed, server } = await startMirrors(t);
   const offer = (published: string) =>
