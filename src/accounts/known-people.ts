@@ -2,6 +2,7 @@ import { forUpdate, type Database } from '../database/database.ts';
 import { recordEvent } from '../events/record.ts';
 import { currentOrigin } from '../runtime/caller.ts';
 import { DomainError } from '../runtime/errors.ts';
+import { withPauses } from '../runtime/event-loop.ts';
 import { everywhere, personOfRow, type Disabled, type People, type Person, type PersonRow } from './people.ts';
 
 /** A person with a row in `people`: a sign-in within `signIn.tokens.idle`, or disabled. */
@@ -102,15 +103,15 @@ export class KnownPeople {
   }
 
   async #toKnown(rows: readonly Row[]): Promise<KnownPerson[]> {
-    const known = rows.map((row) => ({ row, person: personOfRow(row) }));
-    const enabled = new Map(known.map(({ person }) => [person, { ...person, disabled: {} }]));
-    const accountsOf = await this.#people.accountsOfAll([...enabled.values()]);
-    return known.map(({ row, person }) => ({
-      id: row.id,
-      person,
-      accounts: accountsOf(enabled.get(person)!),
-      signedInAt: row.signed_in_at,
-    }));
+    const people: Person[] = [];
+    // A person can have hundreds of groups.
+    for await (const row of withPauses(rows)) people.push(personOfRow(row));
+    const enabled = people.map((person) => ({ ...person, disabled: {} }));
+    const accountsOf = await this.#people.accountsOfAll(enabled);
+    const known: KnownPerson[] = [];
+    for await (const [at, { id, signed_in_at: signedInAt }] of withPauses(rows.entries()))
+      known.push({ id, person: people[at]!, accounts: accountsOf(enabled[at]!), signedInAt });
+    return known;
   }
 }
 

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { withPauses } from '../runtime/event-loop.ts';
 import type { Database } from '../database/database.ts';
 import type { Actor } from '../runtime/caller.ts';
 import type { Accounts } from './accounts.ts';
@@ -231,7 +232,10 @@ export class People {
 
   /** Tells the names of the accounts that each of these people may use: those of the rules in their order, then those of grants. */
   async accountsOfAll(people: readonly Person[]): Promise<(person: Person) => string[]> {
-    const granted = await this.#grants.accountsWith(people.flatMap((each) => this.#granteesOf(each)));
+    const grantees = new Map<string, Grantee>();
+    for await (const each of withPauses(people))
+      for (const grantee of this.#granteesOf(each)) grantees.set(`${grantee.kind} ${grantee.id}`, grantee);
+    const granted = await this.#grants.accountsWith([...grantees.values()]);
     return (person) => {
       const names = new Set([...this.#ruledOf(person).keys(), ...granted(this.#granteesOf(person))]);
       return [...names].filter((name) => !isDisabled(person, name));

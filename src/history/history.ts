@@ -1,7 +1,10 @@
+import { pagesOf } from '../runtime/pages.ts';
 import { placeholders, type Database, type Queryable, type Transaction, type Value } from '../database/database.ts';
 
 /** References in one statement. */
 const batch = 500;
+/** References of one statement that reads all of a name. */
+const longPage = 2000;
 /** References in one statement that reads many lines of each. */
 const longBatch = 20;
 /** The most lines of one reference. */
@@ -217,22 +220,26 @@ export async function firstSeen(
   references: readonly string[],
 ): Promise<Map<string, number>> {
   const found = new Map<string, number>();
-  const owner = [accountId, upstream, name, kind];
-  const read = async (more: string, values: readonly Value[]) => {
-    const rows = await database.select<{ reference: string; seenAt: number }>(
+  const read = (more: string, values: readonly Value[]) =>
+    database.select<{ reference: string; seenAt: number }>(
       `SELECT reference, MIN(seen_at) AS seenAt FROM history
-       WHERE account_id = ? AND upstream = ? AND name = ? AND kind = ? ${more} AND digest <> '' GROUP BY reference`,
-      [...owner, ...values],
+       WHERE account_id = ? AND upstream = ? AND name = ? AND kind = ? ${more} AND digest <> ''
+       GROUP BY reference ORDER BY reference LIMIT ${longPage}`,
+      [accountId, upstream, name, kind, ...values],
     );
+  const add = (rows: readonly { reference: string; seenAt: number }[]) => {
     for (const { reference, seenAt } of rows) found.set(reference, seenAt);
   };
   // Most versions of an ID were never recorded: all that were are read faster than each is looked up.
-  if (kind === 'version' && references.length > batch) await read('', []);
-  else
-    for (let start = 0; start < references.length; start += batch) {
-      const some = references.slice(start, start + batch);
-      await read(`AND reference IN (${placeholders(some)})`, some);
-    }
+  if (kind === 'version' && references.length > batch) {
+    const after = (reference: string) => read('AND reference > ?', [reference]);
+    for await (const page of pagesOf('', longPage, after, ({ reference }) => reference)) add(page);
+    return found;
+  }
+  for (let start = 0; start < references.length; start += batch) {
+    const some = references.slice(start, start + batch);
+    add(await read(`AND reference IN (${placeholders(some)})`, some));
+  }
   return found;
 }
 

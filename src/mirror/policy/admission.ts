@@ -112,7 +112,7 @@ export type Judge = (
   purpose: Purpose,
 ) => Promise<Verdicts | undefined>;
 
-/** Items that are looked at without a pause. */
+/** Items that are looked at without a pause. Many short lists together pause as well: before the first item of each. */
 const atATime = 500;
 
 /** Whether lists or content are asked for. With `request`, content that a client requested: a refusal is counted. */
@@ -160,15 +160,15 @@ export class Admission {
     if (known?.referenceOf === referenceOf) return known.items as readonly T[];
     const references: string[] = [];
     for (const [at, item] of items.entries()) {
+      if (at % atATime === 0) await pause();
       references.push(referenceOf(item));
-      if (at % atATime === atATime - 1) await pause();
     }
     const verdictOf = await this.#judge(name, references, 'list');
     if (!verdictOf) return items;
     const shown: T[] = [];
     for (const [at, reference] of references.entries()) {
+      if (at % atATime === 0) await pause();
       if (!isHidden(verdictOf(reference))) shown.push(items[at]!);
-      if (at % atATime === atATime - 1) await pause();
     }
     const found = shown.length === items.length ? items : shown;
     let ofVerdicts = this.#shown.get(verdictOf);

@@ -54,7 +54,7 @@ interface HostedFile {
 }
 
 /**
- * Packages that imports publish at the same time. With SQLite that is work of this process alone: more of them are not faster, and the
+ * Packages of an account that imports publish at the same time. With SQLite that is work of this process alone: more of them are not faster, and the
  * requests of others would wait longer. With MySQL they wait for its answers.
  */
 const publications = { sqlite: new Semaphore({ max: 1 }), mysql: new Semaphore({ max: 4 }) };
@@ -122,12 +122,14 @@ export class PackageImport {
     const digest = await staged.digest('sha256');
     const bytes = staged.size;
     try {
-      const { replaces } = await publications[this.#feed.database.dialect].run(() =>
-        publish(this.#feed, this.#options.accountId, staged, {
-          permit: this.#options.permit,
-          mirroredFrom: (each) => view.mirror.mirroredFrom(each),
-          earlier: offered,
-        }),
+      const { replaces } = await publications[this.#feed.database.dialect].run(
+        () =>
+          publish(this.#feed, this.#options.accountId, staged, {
+            permit: this.#options.permit,
+            mirroredFrom: (each) => view.mirror.mirroredFrom(each),
+            earlier: offered,
+          }),
+        String(this.#options.accountId),
       );
       const note = replaces === undefined ? undefined : `${id} was mirrored from ${replaces} until now`;
       return { outcome: 'imported', bytes, note, alsoAt };
