@@ -30,7 +30,7 @@ interface AccessQuestion {
   name: string;
 }
 
-/** Somebody who has the right, and why. */
+/** A rule, group, person, token or account that has a right, and the reason. */
 interface Entitled {
   who: Pick<Grantee, 'id'> & { kind: Grantee['kind'] | 'rule' };
   /** Of a person, and of a token; null for others. */
@@ -79,7 +79,7 @@ export class Access {
 
   /**
    * All who have a right: claims in the rules of the settings, then groups, people, tokens and accounts. `isComplete` is false if the
-   * account has more people or tokens than are examined. Throws `Invalid` for an unknown verb.
+   * installation has more people, or the account more tokens, than are examined. Throws `Invalid` for an unknown verb.
    */
   async entitled(
     asked: Omit<AccessQuestion, 'who' | 'verb'> & { verb: string },

@@ -85,7 +85,8 @@ export function addAccess(program: Command, environment: Environment, terminal: 
       const { entitled, isComplete } = await core.access.entitled(about);
       for (const { who, name: called, because } of entitled)
         terminal.stdout.write(row(who.kind, who.id, called ?? '-', because));
-      if (!isComplete) terminal.stderr.write('entrepot: the account has more people or tokens; some are not listed\n');
+      if (!isComplete)
+        terminal.stderr.write('entrepot: there are more people or tokens than are examined; some may be missing\n');
     },
   );
   forAccount<KindOptions>(

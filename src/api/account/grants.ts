@@ -90,7 +90,7 @@ export const entitledList = z
     ),
     is_complete: z
       .boolean()
-      .meta({ description: 'False if the account has so many people or tokens that some are left out' }),
+      .meta({ description: 'False if there are more people or tokens than are examined, so that some may be missing' }),
   })
   .meta({ id: 'Entitled' });
 

@@ -7,7 +7,15 @@ import { html, type Html } from './html.ts';
 import { may } from './layout.ts';
 import type { PageCall } from './page.ts';
 
-// The fields of a form that gives rights: scopes, and patterns of names.
+// The fields of a form that gives rights: scopes, and patterns of names. And whose objects a visitor may look at.
+
+/** Whose objects a page shows: those of the account, or of all accounts. */
+export type ShownLayer = 'account' | 'all';
+
+/** What the address asks for. Only `operate` sees all accounts. */
+export function layerOf({ query, principal }: PageCall): ShownLayer {
+  return query['layer'] === 'all' && may(principal, 'operate') ? 'all' : 'account';
+}
 
 /** The field `scope`. A visitor is not offered `operate` without having it. */
 export function scopeFields(principal: PageCall['principal'], form: Form): Html {

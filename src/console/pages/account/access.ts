@@ -113,9 +113,9 @@ function entitledRows({ items, is_complete: isComplete }: z.input<typeof entitle
       name,
       because,
     ]),
-    { label: 'All who may', empty: 'Nobody may do that.' },
+    { label: 'Who has this right', empty: 'No rule, group, person, token or account has this right.' },
   )}
-  ${!isComplete && html`<p class="warning">The account has more people or tokens. Some are not listed.</p>`}`;
+  ${!isComplete && html`<p class="warning">There are more people or tokens than are examined. Some may be missing here.</p>`}`;
 }
 
 /** The form that adds a grant. */

@@ -8,7 +8,7 @@ import { choice, given, withQuery } from '../../framework/links.ts';
 import { countLine, emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 import { byText } from '../../framework/requests.ts';
-import { scopeFields } from '../../framework/rights.ts';
+import { layerOf, scopeFields } from '../../framework/rights.ts';
 import { facts, table } from '../../framework/table.ts';
 
 type KnownPerson = z.input<typeof knownPerson>;
@@ -22,13 +22,13 @@ export const peoplePage: Page = {
   section: 'tokens',
   action: 'admin',
   show: async (call) => {
-    const layer = layerOf(call);
+    const layer = layerIn(call);
     const query = { ...given(call.query, 'q', 'cursor'), ...layer };
     const list = { path, query };
     const found = await call.api.call('listPeople', knownPeopleList, { query: { ...query, total: '1' } });
     const body = html`<p>
-        People who signed in with the provider, until they have not done so for the time in the setting
-        signIn.tokens.idle. Sessions and personal tokens of somebody who is disabled end at once.
+        People who signed in with the provider within the time in the setting signIn.tokens.idle. When a person is
+        disabled, the sessions and personal tokens of the person end at once.
       </p>
       <p><a class="button" href="${path}/limits">Limits of personal tokens</a></p>
       ${filterForm(list, [
@@ -45,7 +45,7 @@ export const peoplePage: Page = {
           each.accounts.join(', '),
           ago(each.signed_in_at, call.now),
         ]),
-        { empty: emptyText(list, 'Nobody has signed in with a provider.') },
+        { empty: emptyText(list, 'No person has signed in with the provider.') },
       )}
       ${furtherPages(list, found.next_cursor)}`;
     return { title: 'People', body, json: withQuery('/v1/people', query) };
@@ -58,13 +58,13 @@ export const personPage: Page = {
   section: 'tokens',
   action: 'admin',
   show: async (call) => {
-    const layer = layerOf(call);
+    const layer = layerIn(call);
     const person = await call.api.call('getPerson', knownPerson, { params: { id: call.params['id']! }, query: layer });
     return personView(call, person, layer, call.refused ?? new Form({}));
   },
   send: async (call): Promise<Redirect | RefusedForm> => {
     const { api, form, params } = call;
-    const layer = layerOf(call);
+    const layer = layerIn(call);
     const args = { params: { id: params['id']! }, query: layer };
     try {
       if (form.get('act') === 'enable') {
@@ -80,7 +80,7 @@ export const personPage: Page = {
   },
 };
 
-function personView(call: PageCall, person: KnownPerson, layer: Layer, form: Form): PageView {
+function personView(call: PageCall, person: KnownPerson, layer: LayerQuery, form: Form): PageView {
   const { now } = call;
   const isAll = layer.layer === 'all';
   const here = person.disabled.find(({ account }) => (account === null) === isAll);
@@ -163,14 +163,14 @@ function limitsView({ principal }: PageCall, form: Form): PageView {
   return form.view('Limits of personal tokens', body, '/v1/account/personal-tokens');
 }
 
-type Layer = { layer?: 'all' };
+type LayerQuery = { layer?: 'all' };
 
 /** Whose people the visitor looks at, as a query; that of the account is left out. */
-function layerOf({ query, principal }: PageCall): Layer {
-  return query['layer'] === 'all' && may(principal, 'operate') ? { layer: 'all' } : {};
+function layerIn(call: PageCall): LayerQuery {
+  return layerOf(call) === 'all' ? { layer: 'all' } : {};
 }
 
-function addressOf({ id }: KnownPerson, layer: Layer): string {
+function addressOf({ id }: KnownPerson, layer: LayerQuery): string {
   return withQuery(`${path}/${encodeURIComponent(id)}`, layer);
 }
 

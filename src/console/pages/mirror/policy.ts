@@ -6,13 +6,13 @@ import { fieldErrors, Form } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { withQuery } from '../../framework/links.ts';
+import { layerOf, type ShownLayer } from '../../framework/rights.ts';
 import { heldTable } from './held.ts';
 import type { FormCall, Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 
 const path = '/console/policy';
 
 const layerTexts = { account: 'Of this account', all: 'Of all accounts' } as const;
-type Layer = keyof typeof layerTexts;
 
 /** Which content of upstreams clients get: the policy of the account and, for `operate`, the one of all accounts. */
 export const policyPage: Page = {
@@ -38,7 +38,7 @@ export const policyPage: Page = {
 };
 
 /** Checks the text. Applies it if the visitor wants that, and has confirmed it if it refuses next to everything. */
-async function apply(call: FormCall, layer: Layer): Promise<PageView | Redirect> {
+async function apply(call: FormCall, layer: ShownLayer): Promise<PageView | Redirect> {
   const { api, form } = call;
   const { policy, warning } = await api.call('checkPolicy', policyCheck, { body: { text: form.get('text') ?? '' } });
   const wantsIt = form.get('act') === 'apply' && (warning === null || form.get('confirmed') === 'yes');
@@ -47,11 +47,7 @@ async function apply(call: FormCall, layer: Layer): Promise<PageView | Redirect>
   return { to: withQuery(path, { layer }), done: 'policy-changed' };
 }
 
-function layerOf({ query, principal }: PageCall): Layer {
-  return query['layer'] === 'all' && may(principal, 'operate') ? 'all' : 'account';
-}
-
-async function policyView(call: PageCall, layer: Layer, form: Form, checked?: string): Promise<PageView> {
+async function policyView(call: PageCall, layer: ShownLayer, form: Form, checked?: string): Promise<PageView> {
   const { api, principal, now } = call;
   const stored = await api.call('getPolicy', policyItem, { query: { layer } });
   const mayChange = may(principal, layer === 'all' ? 'operate' : 'admin');
@@ -67,7 +63,7 @@ async function policyView(call: PageCall, layer: Layer, form: Form, checked?: st
   return form.view('Policy', body, withQuery('/v1/policy', { layer }));
 }
 
-function policyForm(form: Form, layer: Layer, mayChange: boolean): Html {
+function policyForm(form: Form, layer: ShownLayer, mayChange: boolean): Html {
   return html`<form method="post" class="panel" action="${withQuery(path, { layer })}">
     ${form.area('text', 'The policy, as YAML', {
       attributes: html`rows="20" spellcheck="false" ${!mayChange && html`readonly`}`,
@@ -88,7 +84,7 @@ function isTooLong({ policy, text }: z.input<typeof policyItem>): boolean {
   return policy !== null && text === null;
 }
 
-function layerLinks(layer: Layer): Html {
+function layerLinks(layer: ShownLayer): Html {
   return html`<p class="choices">
     ${Object.entries(layerTexts).map(
       ([key, text]) =>

@@ -8,6 +8,7 @@ import { choice, given, withQuery } from '../../framework/links.ts';
 import { byTime, countLine, emptyText, endOfTime, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 import { byText, contentFields } from '../../framework/requests.ts';
+import { layerOf, type ShownLayer } from '../../framework/rights.ts';
 import { facts, table } from '../../framework/table.ts';
 
 type Waiver = z.input<typeof waiverItem>;
@@ -160,7 +161,7 @@ async function waiverView(call: PageCall): Promise<PageView> {
 }
 
 /** Buttons for what the visitor may do with a waiver that has not ended. */
-function actions({ principal, query }: PageCall, waiver: Waiver, layer: keyof typeof layers): Html | undefined {
+function actions({ principal, query }: PageCall, waiver: Waiver, layer: ShownLayer): Html | undefined {
   const { id, state, is_own: isOwn } = waiver;
   if (state !== 'requested' && state !== 'approved') return undefined;
   const address = withQuery(`${path}/${id}`, given(query, 'layer'));
@@ -181,11 +182,7 @@ function actions({ principal, query }: PageCall, waiver: Waiver, layer: keyof ty
   </div>`;
 }
 
-function layerOf({ query, principal }: PageCall): keyof typeof layers {
-  return query['layer'] === 'all' && may(principal, 'operate') ? 'all' : 'account';
-}
-
-function addressOf({ id }: Waiver, layer: keyof typeof layers): string {
+function addressOf({ id }: Waiver, layer: ShownLayer): string {
   return withQuery(`${path}/${id}`, { layer: layer === 'all' ? layer : null });
 }
 
