@@ -71,6 +71,7 @@ const owners: Record<string, string> = {
   pulls: 'usage',
   pull_contents: 'usage',
   pull_users: 'usage',
+  observed_pushes: 'usage',
   exposures: 'exposure',
   client_checks: 'usage',
   client_check_requests: 'usage',

@@ -18,7 +18,9 @@ import type { OpenWebhooks } from '../webhooks/open.ts';
 import { accountOperations, type AccountParts } from './account/account.ts';
 import { auditOperations, type AuditParts } from './server/audit.ts';
 import type { Exposure } from '../exposure/exposure.ts';
+import type { ObservedBills } from '../exposure/observed-bills.ts';
 import { exposedOperations } from './server/exposed.ts';
+import { observedBillOperations } from './server/observed-bills.ts';
 import { clientOperations, type ClientParts } from './clients/clients.ts';
 import { claimOperations, type ReleasableClaims } from './content/claims.ts';
 import type { AnsweredFile } from '../http/send-file.ts';
@@ -76,6 +78,7 @@ interface OperationParts
   failures: FailedRequests;
   uses: TokenUses;
   exposure: Exposure;
+  bills: ObservedBills;
   jobs: Jobs;
   instances: Instances;
   webhooks: OpenWebhooks;
@@ -123,6 +126,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...deletedOperations(parts.deleted, parts.deletedFor),
     ...auditOperations(parts),
     ...exposedOperations(parts),
+    ...observedBillOperations(parts.bills),
     ...failedRequestOperations(parts.failures, parts.tokens, (id) => parts.accounts.nameOf(id)),
     ...jobOperations(parts.jobs),
     ...instanceOperations(parts.instances),

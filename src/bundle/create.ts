@@ -20,7 +20,7 @@ import {
   ownerName,
   type BundleList,
 } from './format.ts';
-import type { SigningKey } from './keys.ts';
+import type { SigningKey } from '../runtime/dsse.ts';
 import { planSegments } from './plan.ts';
 import { encoded, prepareFolder, writeSegments, type EncodedList } from './write.ts';
 

@@ -3,26 +3,20 @@ import {
   createPrivateKey,
   createPublicKey,
   generateKeyPairSync,
-  sign,
   verify,
   type KeyObject,
 } from 'node:crypto';
 import { z } from 'zod';
+import { envelopeOf, signedBytes, type SigningKey } from '../runtime/dsse.ts';
 import { bundleInvalid } from './format.ts';
 
-// Signatures of bundles and receipts: a DSSE envelope (secure-systems-lab/dsse, "Envelope") over Ed25519.
+// Signatures of bundles and receipts: a DSSE envelope over Ed25519.
 
 const envelopeSchema = z.object({
   payloadType: z.string().max(200),
   payload: z.base64().max(16_384),
   signatures: z.array(z.object({ keyid: z.string().max(200), sig: z.base64().max(200) })).max(10),
 });
-
-/** A key that signs. */
-export interface SigningKey {
-  id: string;
-  key: KeyObject;
-}
 
 /** A public key. `id` is the SHA-256 of its DER form, in hexadecimal digits. */
 export interface PublicKey {
@@ -74,12 +68,9 @@ function publicOf(key: KeyObject): PublicKey {
   return { id, pem: key.export({ type: 'spki', format: 'pem' }).toString() };
 }
 
-/** An envelope with `payload`, signed with `key`; without a key it has no signature. */
+/** An envelope with `payload` as a line of a file, signed with `key`; without a key it has no signature. */
 export function seal(type: string, payload: Buffer, key: SigningKey | undefined): string {
-  const signatures = key
-    ? [{ keyid: key.id, sig: sign(null, signedBytes(type, payload), key.key).toString('base64') }]
-    : [];
-  return `${JSON.stringify({ payloadType: type, payload: payload.toString('base64'), signatures })}\n`;
+  return `${JSON.stringify(envelopeOf(type, payload, key))}\n`;
 }
 
 /** Reads an envelope of `type`, without a check of its signatures. Throws `Invalid`; `place` is for the message. */
@@ -95,12 +86,6 @@ export function isSealedBy(type: string, { payload, signatures }: Envelope, key:
   const publicKey = createPublicKey(key.pem);
   const bytes = signedBytes(type, payload);
   return signatures.some(({ keyId, signature }) => keyId === key.id && verify(null, bytes, publicKey, signature));
-}
-
-/** The pre-authentication encoding, PAE (dsse "Protocol"). */
-function signedBytes(type: string, payload: Buffer): Buffer {
-  const head = `DSSEv1 ${Buffer.byteLength(type)} ${type} ${payload.length} `;
-  return Buffer.concat([Buffer.from(head), payload]);
 }
 
 function jsonOf(text: string): unknown {

@@ -1,4 +1,5 @@
-import { algorithmOf, hexOf, type Digest } from '../runtime/digest.ts';
+import { imageComponent, packageComponent, toolOf, type BillComponent } from '../runtime/cyclonedx.ts';
+import type { Digest } from '../runtime/digest.ts';
 import { ownerName, type BundleEntry, type BundleList } from './format.ts';
 
 /** The packages and images of a bundle as a bill of materials (CycloneDX 1.6, "JSON"). */
@@ -9,43 +10,21 @@ export function sbomOf(id: Digest, { header, entries }: BundleList, program: str
     version: 1,
     metadata: {
       timestamp: new Date(header.created_at).toISOString(),
-      tools: { components: [{ type: 'application', name: 'entrepot', version: program }] },
+      tools: toolOf(program),
       component: { type: 'data', name: 'bundle', version: id },
     },
-    components: entries.flatMap((entry) => componentOf(entry) ?? []),
+    components: entries.flatMap((entry) => bundledComponent(entry) ?? []),
   };
 }
 
 /** A version of a package, or a tag of an image; undefined for other entries. */
-function componentOf(entry: BundleEntry): object | undefined {
+function bundledComponent(entry: BundleEntry): BillComponent | undefined {
   const { kind, name, reference, digest, attributes } = entry;
   const upstream = ownerName(entry);
   if (kind === 'nupkg') {
     const { id = name, version = reference } = attributes;
-    const purl = `pkg:nuget/${encodeURIComponent(id)}@${encodeURIComponent(version)}`;
-    return {
-      'bom-ref': `${purl}?upstream=${encodeURIComponent(upstream)}`,
-      type: 'library',
-      name: id,
-      version,
-      purl,
-      hashes: hashes(digest),
-    };
+    return packageComponent(id, version, { digest, upstream });
   }
   if (kind !== 'manifest' || reference.includes(':')) return undefined;
-  const last = name.slice(name.lastIndexOf('/') + 1);
-  const place = encodeURIComponent(`${upstream}/${name}`);
-  const purl = `pkg:oci/${encodeURIComponent(last)}@${encodeURIComponent(digest)}?repository_url=${place}&tag=${encodeURIComponent(reference)}`;
-  return {
-    'bom-ref': purl,
-    type: 'container',
-    name: `${upstream}/${name}`,
-    version: reference,
-    purl,
-    hashes: hashes(digest),
-  };
-}
-
-function hashes(digest: Digest): { alg: string; content: string }[] {
-  return [{ alg: algorithmOf(digest) === 'sha512' ? 'SHA-512' : 'SHA-256', content: hexOf(digest) }];
+  return imageComponent(`${upstream}/${name}`, digest, reference);
 }

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { bundleInvalid, instant, maxStatement } from './format.ts';
-import { readEnvelope, readPublicKey, seal, type Envelope, type PublicKey, type SigningKey } from './keys.ts';
+import type { SigningKey } from '../runtime/dsse.ts';
+import { readEnvelope, readPublicKey, seal, type Envelope, type PublicKey } from './keys.ts';
 
 // Signed statements about keys. The type of each is in what is signed, so that none of them can stand for another, for a bundle or
 // for a receipt.

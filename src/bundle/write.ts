@@ -14,7 +14,8 @@ import {
   statementName,
   type BundleList,
 } from './format.ts';
-import { seal, type SigningKey } from './keys.ts';
+import type { SigningKey } from '../runtime/dsse.ts';
+import { seal } from './keys.ts';
 import { layoutOf } from './layout.ts';
 import { Pieces } from './pieces.ts';
 

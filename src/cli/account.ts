@@ -1,11 +1,16 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { row } from './printed.ts';
-import { withInstallation, type Terminal } from './with-installation.ts';
+import { forAccount, withInstallation, type Terminal } from './with-installation.ts';
+
+interface BillOptions {
+  key?: boolean;
+}
 
 /** `entrepot account` */
 export function addAccount(program: Command, environment: Environment, terminal: Terminal): void {
-  const account = program.command('account').description('create and list accounts');
+  const account = program.command('account').description('create and list accounts, and their bills of materials');
   account
     .command('create <name>')
     .description('create an account')
@@ -29,4 +34,21 @@ export function addAccount(program: Command, environment: Environment, terminal:
         }
       }),
     );
+  forAccount<BillOptions>(
+    account
+      .command('bills [on|off]')
+      .description(
+        'print, as JSON, whether images that jobs of a CI push get a signed bill of materials of what the job pulled before, and the key that verifies it; with on or off, change it',
+      )
+      .option('--key', 'print the public key alone, as PEM'),
+    environment,
+    async (id, { bills }, { account: name, key }, state) => {
+      if (state !== undefined && state !== 'on' && state !== 'off')
+        throw new DomainError('Invalid', `${state.slice(0, 50)}: expected on or off.`);
+      if (state !== undefined) await bills.put({ id, name }, state === 'on');
+      const publicKey = await bills.publicKey();
+      const shown = { enabled: await bills.isWanted(id), public_key: publicKey };
+      terminal.stdout.write(key ? publicKey : `${JSON.stringify(shown)}\n`);
+    },
+  );
 }

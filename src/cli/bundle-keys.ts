@@ -2,7 +2,8 @@ import { access, readFile, stat, writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { bundleInvalid, maxStatement } from '../bundle/format.ts';
-import { newKeyPair, readPublicKey, readSigningKey, type SigningKey } from '../bundle/keys.ts';
+import { newKeyPair, readPublicKey, readSigningKey } from '../bundle/keys.ts';
+import type { SigningKey } from '../runtime/dsse.ts';
 import {
   isStatement,
   readKeyStatement,

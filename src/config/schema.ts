@@ -185,7 +185,7 @@ export const schema = z.strictObject({
   secretKeyFile: file
     .optional()
     .describe(
-      'File with the key (32 or more characters) that encrypts the secrets of webhooks; the same for all instances; by default `secret-key` in the data folder, made when needed',
+      'File with the key (32 or more characters) that encrypts the secrets of webhooks and signs observed bills of materials; the same for all instances; by default `secret-key` in the data folder, made when needed',
     ),
   offline: flag.default(false).describe('Never contact an upstream'),
   log: z

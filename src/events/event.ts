@@ -34,6 +34,7 @@ export const eventTexts = {
   'grant.removed': 'a grant was removed',
   'claim.released': 'a name was released',
   'account.created': 'an account was created',
+  'account.bills_changed': 'whether images that jobs push get bills of materials was changed',
   'session.ended': 'a session of the console ended',
   'webhook.created': 'a webhook was created',
   'webhook.updated': 'a webhook was changed',

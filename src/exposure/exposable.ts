@@ -1,4 +1,6 @@
 import type { NameKind } from '../accounts/names.ts';
+import type { Transaction } from '../database/database.ts';
+import type { BillComponent } from '../runtime/cyclonedx.ts';
 import type { KnownAdvisory } from '../mirror/policy/admission.ts';
 
 /** A name that an advisory concerns. */
@@ -17,6 +19,13 @@ interface NameAdvisories {
   named(accountId: number, id: string): Promise<AffectedName[]>;
 }
 
+/** A document about content that accounts host. */
+export interface AttachedDocument {
+  mediaType: string;
+  bytes: Buffer;
+  annotations: Readonly<Record<string, string>>;
+}
+
 /** What a protocol knows about the content that was pulled from it. */
 export interface Exposable {
   readonly kind: NameKind;
@@ -26,4 +35,15 @@ export interface Exposable {
   usedName?(accountId: number, name: string): Promise<string>;
   /** The digests that a tag has had, the latest first; absent if names have no tags. */
   digestsOfTag?(accountId: number, name: string, tag: string): Promise<string[]>;
+  /** How a bill of materials lists content. Absent if it cannot. */
+  readonly component?: (name: string, reference: string) => BillComponent;
+  /**
+   * Adds a document to hosted content, if it is there and is no such document itself; `take` has to agree in the same transaction.
+   * Resolves to whether the document was added. Absent if clients cannot read documents of content.
+   */
+  attach?(
+    content: { accountId: number; name: string; reference: string },
+    document: AttachedDocument,
+    take: (tx: Transaction) => Promise<boolean>,
+  ): Promise<boolean>;
 }

@@ -1,3 +1,5 @@
+import type { Logger } from 'pino';
+import type { Accounts } from '../accounts/accounts.ts';
 import type { Database } from '../database/database.ts';
 import type { AffectedTest } from '../known-bad/entry.ts';
 import type { KnownBad } from '../known-bad/known-bad.ts';
@@ -9,6 +11,7 @@ import type { UsageRecord } from '../usage/record.ts';
 import type { Exposable } from './exposable.ts';
 import { Exposure } from './exposure.ts';
 import { forget, NewlyKnown } from './newly-known.ts';
+import { ObservedBills } from './observed-bills.ts';
 
 interface OpenParts {
   database: Database;
@@ -16,6 +19,11 @@ interface OpenParts {
   pulls: Pulls;
   knownBad: KnownBad;
   listed: ListedNames;
+  accounts: Accounts;
+  log: Logger;
+  /** See `ObservedBills`. */
+  admit: (owner: { accountId: number; accountName: string }, bytes: number) => Promise<void>;
+  derive: (use: string, length: number) => Promise<Buffer>;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
   /** The same for deletions by age. */
@@ -24,20 +32,23 @@ interface OpenParts {
 
 interface OpenExposure {
   exposure: Exposure;
+  bills: ObservedBills;
   /** Tells what is newly known, and deletes old rows; resolves to counts. */
   job(work: { signal: AbortSignal }): Promise<Record<string, number>>;
 }
 
 /** Opens what tells who pulled what. */
 export function openExposure(
-  { database, usage, pulls: written, knownBad, listed, now, deletionTime }: OpenParts,
+  { usage, pulls: written, knownBad, deletionTime, ...parts }: OpenParts,
   protocols: readonly Exposable[],
   readers: { readRange: RangeReader; isAffected: AffectedTest },
 ): OpenExposure {
-  const pulls = new PullList(database);
-  const newlyKnown = new NewlyKnown({ database, pulls, listed, protocols, now });
+  const pulls = new PullList(parts.database);
+  const newlyKnown = new NewlyKnown({ ...parts, pulls, protocols });
+  const accountName = (id: number) => parts.accounts.nameOf(id);
   return {
     exposure: new Exposure({ pulls, flush: () => usage.flush(), knownBad, protocols, ...readers }),
+    bills: new ObservedBills({ ...parts, pulls, protocols, accountName }),
     job: async ({ signal }) => {
       const deleted = await written.deleteOld(deletionTime(), signal, forget);
       return { ...(await newlyKnown.compare(signal)), deleted };

@@ -1,4 +1,5 @@
 import { pluralOf } from '../config/protocols.ts';
+import { packageComponent } from '../runtime/cyclonedx.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import { Router } from 'express';
@@ -84,6 +85,7 @@ export const nuget: Protocol = {
 /** The package feed on an open core. */
 export class PackageFeed implements OpenProtocol {
   readonly kind = 'package';
+  readonly component = (id: string, version: string) => packageComponent(id, version);
   readonly jobs = [];
   readonly source: PackageSource;
   readonly #core: Core;

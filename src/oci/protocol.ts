@@ -1,4 +1,5 @@
-import { isDigest } from '../runtime/digest.ts';
+import { imageComponent } from '../runtime/cyclonedx.ts';
+import { isDigest, parseDigest } from '../runtime/digest.ts';
 import { pluralOf } from '../config/protocols.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
@@ -74,6 +75,8 @@ export const oci: Protocol = {
 /** The container registry on an open core. */
 export class ContainerRegistry implements OpenProtocol {
   readonly kind = 'container';
+  readonly component = (name: string, digest: string) => imageComponent(name, parseDigest(digest));
+  readonly attach: Images['attach'] = (...asked) => this.images.attach(...asked);
   readonly images: Images;
   readonly source: ImageSource;
   readonly #core: Core;

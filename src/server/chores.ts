@@ -1,4 +1,5 @@
 import { ImportWatch } from '../bundle/import-watch.ts';
+import type { ObservedBills } from '../exposure/observed-bills.ts';
 import type { RepeatedWork } from '../jobs/repeated-work.ts';
 import type { ServerCertificate } from '../tls/certificate.ts';
 import type { Jobs } from '../jobs/jobs.ts';
@@ -15,11 +16,12 @@ interface ChoreParts {
   webhooks: OpenWebhooks;
   takeover: Takeover;
   jobs: Jobs;
+  bills: ObservedBills;
 }
 
 /** The short work that each server repeats. */
 export function choresOf(
-  { core, protocols: opened, webhooks, takeover, jobs }: ChoreParts,
+  { core, protocols: opened, webhooks, takeover, jobs, bills }: ChoreParts,
   quota: Quota,
   certificate: ServerCertificate | undefined,
 ): RepeatedWork[] {
@@ -40,6 +42,11 @@ export function choresOf(
       failure: 'the inventories of predecessors were not read; the next attempt is in a minute',
     },
     { interval: 500, run: () => imports.run(), failure: 'what other processes imported is shown later' },
+    {
+      interval: 15_000,
+      run: () => bills.run(),
+      failure: 'bills of materials of pushed images were not made; the next attempt is in 15 seconds',
+    },
     { interval: 600_000, run: () => uses.deleteOld(), failure: 'old uses of tokens were not deleted' },
     { interval: 600_000, run: () => checks.deleteOld(), failure: 'old checks of clients were not deleted' },
     { interval: 600_000, run: () => failures.deleteOld(), failure: 'old failed requests were not deleted' },

@@ -19,7 +19,9 @@ import { Scrubber } from '../storage/upkeep/scrub.ts';
 import { DeletedItems } from '../permanence/deleted.ts';
 import { openExposure } from '../exposure/open.ts';
 import type { Exposure } from '../exposure/exposure.ts';
+import type { ObservedBills } from '../exposure/observed-bills.ts';
 import { Takeover } from '../takeover/takeover.ts';
+import type { QuotaOwner } from '../usage/quota.ts';
 import { StorageMeter } from '../usage/stored.ts';
 import { openWebhooks, type OpenWebhooks } from '../webhooks/open.ts';
 
@@ -44,6 +46,7 @@ export interface Installation extends AsyncDisposable {
   readonly trial: PolicyTrial;
   readonly takeover: Takeover;
   readonly exposure: Exposure;
+  readonly bills: ObservedBills;
   readonly promotions: Promotions;
   readonly jobs: Jobs;
   readonly filesWithoutRow: FilesWithoutRow;
@@ -83,12 +86,14 @@ export async function openInstallation(
   stack.defer(core.closing.part('the predecessors', () => takeover.close()));
   const contents = new Map(opened.flatMap(({ kind, deleted: each }) => (each ? [[kind, each] as const] : [])));
   const deleted = new DeletedItems(database, contents, now);
-  const exposure = openExposure(core, opened, versionReaders(protocols));
+  const admit = (owner: QuotaOwner, bytes: number) => quota.requireRoom(owner, bytes, () => undefined);
+  const derive = (...asked: Parameters<OpenWebhooks['derive']>) => webhooks.derive(...asked);
+  const exposure = openExposure({ ...core, admit, derive }, opened, versionReaders(protocols));
   const promotions = new Promotions({
     ...core,
     rules: core.promotionRules,
     protocols: opened,
-    admit: (owner, bytes) => quota.requireRoom(owner, bytes, () => undefined),
+    admit,
   });
   const table = jobTable({
     config,
@@ -128,6 +133,7 @@ export async function openInstallation(
     trial,
     takeover,
     exposure: exposure.exposure,
+    bills: exposure.bills,
     promotions,
     jobs,
     filesWithoutRow,

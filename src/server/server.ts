@@ -195,7 +195,19 @@ export async function startServer(
 
 /** The mounts of all protocols and of `/v1`. */
 function mountAll(
-  { core, protocols: opened, stored, held, takeover, exposure, promotions, jobs, webhooks, deleted }: Installation,
+  {
+    core,
+    protocols: opened,
+    stored,
+    held,
+    takeover,
+    exposure,
+    bills,
+    promotions,
+    jobs,
+    webhooks,
+    deleted,
+  }: Installation,
   authenticator: Authenticator,
   quota: Quota,
   {
@@ -228,6 +240,7 @@ function mountAll(
     protocols: opened,
     held,
     exposure,
+    bills,
     promotions,
     mirror: config.mirror,
     isAbsent: (key) => core.mirror.isAbsent(key),

@@ -3,6 +3,7 @@ import type { CiJob, Principal } from '../accounts/principal.ts';
 import { placeholders, type Database, type Row, type Transaction } from '../database/database.ts';
 import { pause } from '../runtime/event-loop.ts';
 import { isDownload, type Use } from './counters.ts';
+import { forgetPushes, notePushes, type ObservedPush } from './observed-pushes.ts';
 import { dayOf } from './period.ts';
 
 /** Whether content was got from this server, or sent to it. */
@@ -120,6 +121,7 @@ export class Pulls {
     const contents = new Map<string, Row>();
     const users = new Map<string, Row>();
     const pulls = new Map<string, Row>();
+    const pushes: (ObservedPush & { accountId: number })[] = [];
     const isNew = (key: string, day: number) => {
       if ((this.#known.get(key) ?? -1) >= day) return false;
       written.set(key, Math.max(day, written.get(key) ?? 0));
@@ -141,6 +143,8 @@ export class Pulls {
           const row = { content_id: id, act, user_id: userId, day, count, first_at: firstAt, last_at: lastAt };
           // Names that are too long are cut, so that two of them can have the same key.
           pulls.set(`${id} ${act} ${userId} ${day}`, row);
+          if (act === 'push' && facts.kind === 'job')
+            pushes.push({ accountId, contentId: id, userId, pushedAt: firstAt });
         }
       }
     }
@@ -150,6 +154,7 @@ export class Pulls {
     const latest = 'CASE WHEN new.last_at > pulls.last_at THEN new.last_at ELSE pulls.last_at END';
     const update = `count = pulls.count + new.count, first_at = ${earliest}, last_at = ${latest}`;
     await upsertAll(tx, 'pulls', ['content_id', 'act', 'user_id', 'day'], pulls, update);
+    await notePushes(tx, pushes);
     return written;
   }
 
@@ -195,6 +200,7 @@ export class Pulls {
       if (ids.length === 0) return;
       await this.#database.transaction(async (tx) => {
         await tx.run(`DELETE FROM ${table} WHERE id IN (${placeholders(ids)}) AND last_day < ?`, [...ids, first]);
+        if (table === 'pull_contents') await forgetPushes(tx, ids);
         await dropWith?.(tx, ids);
       });
     }

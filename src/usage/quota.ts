@@ -43,7 +43,8 @@ export interface Allowance {
   refusal: (unfinished: number) => DomainError;
 }
 
-interface QuotaOwner {
+/** Whose limits are checked. */
+export interface QuotaOwner {
   accountId: number;
   accountName: string;
 }

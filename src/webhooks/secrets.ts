@@ -21,6 +21,8 @@ interface Key {
   encryption: Buffer;
   /** Shows whether two keys are the same, and nothing else. */
   proof: string;
+  /** A key of some bytes for another use. */
+  derive(use: string, length: number): Buffer;
 }
 
 /** Encrypts the secrets of webhooks with the key of the setting `secretKeyFile`. */
@@ -97,6 +99,12 @@ export class Secrets {
     }
   }
 
+  /** A secret of `length` bytes for another use than webhooks, always the same for one key. Rejects with `KeyUnavailable`. */
+  async derive(use: string, length: number): Promise<Buffer> {
+    if (!this.#key) await this.prepare();
+    return this.#key!.derive(use, length);
+  }
+
   /** Rejects with `ConfigError` if secrets cannot be decrypted now. */
   async ready(): Promise<void> {
     if (!this.#key) await this.#open();
@@ -133,10 +141,11 @@ function wrongKey(file: string, cause?: unknown): ConfigError {
 }
 
 function keyOf(text: string): Key {
-  const derive = (use: string) => Buffer.from(hkdfSync('sha256', text, '', `entrepot ${use}`, 32));
+  const derive = (use: string, length = 32) => Buffer.from(hkdfSync('sha256', text, '', `entrepot ${use}`, length));
   return {
     encryption: derive('webhook secrets'),
     proof: createHmac('sha256', derive('key proof')).update('webhook secrets').digest('base64'),
+    derive,
   };
 }
 

@@ -56,6 +56,8 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'POST /people/{id}/enable',
       'GET /account/personal-tokens',
       'PUT /account/personal-tokens',
+      'GET /account/observed-bills',
+      'PUT /account/observed-bills',
       'GET /grants/explain',
       'GET /grants/entitled',
       'GET /grants',

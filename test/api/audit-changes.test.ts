@@ -258,6 +258,11 @@ test('every operation of /v1 that changes something records an event of its clie
       'token.limits_changed',
       () => call('PUT', '/account/personal-tokens', { scopes: ['read'], longest_days: 30 }),
     ],
+    [
+      'PUT /account/observed-bills',
+      'account.bills_changed',
+      () => call('PUT', '/account/observed-bills', { enabled: true }),
+    ],
     ['POST /publishers', 'publisher.created', () => call('POST', '/publishers', rule)],
     [
       'PUT /publishers/{id}',

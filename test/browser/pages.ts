@@ -128,6 +128,7 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/instances': { at: () => '/console/instances', scopes: ['operate'] },
   '/audit': { at: () => '/console/audit', scopes: ['admin'], also: ['operate'] },
   '/exposed': { at: () => '/console/exposed?what=GHSA-none', scopes: ['admin'], also: ['operate'] },
+  '/exposed/bills': { at: () => '/console/exposed/bills', scopes: ['admin', 'read'] },
   '/failures': { at: () => '/console/failures', scopes: ['admin'], also: ['operate'] },
   '/explain': { at: ({ package: name }) => `/console/explain?kind=package&name=${name}`, scopes: ['read', 'operate'] },
   '/connect': { at: () => '/console/connect', scopes: ['read'] },

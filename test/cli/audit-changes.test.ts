@@ -115,6 +115,7 @@ for (const dialect of dialects) {
     const rule = ['--claim', 'repository_id=100', '--scope', 'read'];
     const changes: [command: string, type: string, words: () => string[], then?: (stdout: string) => void][] = [
       ['account create', 'account.created', () => ['team']],
+      ['account bills', 'account.bills_changed', () => ['on']],
       ['token create', 'token.created', () => ['--name', 'ci']],
       ['token revoke', 'token.revoked', () => [id]],
       ['publisher create', 'publisher.created', () => ['--name', 'x', '--issuer', 'github', ...rule]],

@@ -183,3 +183,8 @@ export function flushEvents(server: Server, all = false): Promise<void> {
 export function eventsOf(server: Server): Events {
   return coreOf(server).events;
 }
+
+/** Makes the bills of materials of images that jobs pushed. */
+export function makeBills({ installation }: Server): Promise<void> {
+  return installation.bills.run();
+}

@@ -47,6 +47,8 @@ const notices: Readonly<Record<string, string | Html>> = {
   'grant-added': 'The grant is added.',
   'person-disabled': 'The person is disabled.',
   'person-enabled': 'The person is enabled.',
+  'bills-on': 'Images that jobs push from now on get a bill of materials.',
+  'bills-off': 'Images that jobs push from now on get no bill of materials.',
   'personal-limits-set': 'The limits of personal tokens are set.',
   'grant-accepted': 'Accepted. Clients of this account read the names now.',
   'grant-removed': 'The grant is removed. What it gave ends with the next request.',

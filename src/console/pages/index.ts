@@ -32,6 +32,7 @@ import { storagePage } from './account/storage.ts';
 import { usagePage } from './account/usage.ts';
 import { explainPage } from './mirror/explain.ts';
 import { exposedPage } from './operations/exposed.ts';
+import { observedBillsPage } from './operations/observed-bills.ts';
 import { failedRequestsPage } from './mirror/failed-requests.ts';
 import { deletedPage, purgePage } from './permanence/deleted.ts';
 import { permanencePage } from './permanence/permanence.ts';
@@ -116,6 +117,7 @@ export const pages: readonly Page[] = [
   auditPage,
   failedRequestsPage,
   exposedPage,
+  observedBillsPage,
   explainPage,
   webhooksPage,
   newWebhookPage,

@@ -59,6 +59,7 @@ import { republished } from './067-republished.ts';
 import { adoptedCredentials } from './076-adopted-credentials.ts';
 import { endsOfPeople } from './078-ends-of-people.ts';
 import { sessionsCreated } from './079-sessions-created.ts';
+import { observedBillMigrations } from './080-observed-bills.ts';
 import { webhookPatterns } from './077-webhook-patterns.ts';
 import { permanenceMigrations } from './070-permanence.ts';
 import { deletedMigrations } from './071-deleted.ts';
@@ -136,4 +137,5 @@ export const migrations: readonly Migration[] = [
   ...grantMigrations,
   ...endsOfPeople,
   ...sessionsCreated,
+  ...observedBillMigrations,
 ];

@@ -16,15 +16,21 @@ const byType: readonly (readonly [pattern: RegExp, kind: AttachedKind])[] = [
 /** By the end of the tag under which cosign stores it. */
 const byEnd: Readonly<Record<string, AttachedKind>> = { sig: 'signature', sbom: 'sbom', att: 'attestation' };
 
-/** What a type of artifacts is; undefined for another one. */
-export function attachedKind(type: string): AttachedKind | undefined {
-  return byType.find(([pattern]) => pattern.test(type))?.[1];
+/** The artifact type of bundles of Sigstore, which hold a signature or a signed statement. */
+export const sigstoreBundle = 'application/vnd.dev.sigstore.bundle';
+
+/** What an artifact is, by its type and annotations; undefined for another one. */
+export function attachedKind(type: string, annotations: unknown): AttachedKind | undefined {
+  const found = byType.find(([pattern]) => pattern.test(type))?.[1];
+  const predicate: unknown = (annotations as Record<string, unknown> | undefined)?.[
+    'dev.sigstore.bundle.predicateType'
+  ];
+  if (!type.startsWith(sigstoreBundle) || typeof predicate !== 'string') return found;
+  if (predicate.startsWith('https://sigstore.dev/cosign/sign')) return 'signature';
+  return /spdx|cyclonedx/.test(predicate) ? 'sbom' : 'attestation';
 }
 
 /** Tags under which cosign stores what it attaches to a digest, with what that is. */
 export function cosignTags(digest: Digest): (readonly [tag: string, kind: AttachedKind])[] {
   return Object.entries(byEnd).map(([end, kind]) => [`${digest.replace(':', '-')}.${end}`, kind]);
 }
-
-/** The beginnings of tags that clients make for what is attached to a digest; see `fallbackTag`, too. */
-export const attachedTags = ['sha256-', 'sha512-'] as const;

@@ -1,6 +1,7 @@
 import type { Config } from '../../config/schema.ts';
 import type { Database } from '../../database/database.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
+import { attacher, type AttachToImage } from '../hosted/attach.ts';
 import { ImageBlobs } from '../hosted/image-blobs.ts';
 import type { ContentCheck } from '../format/manifest.ts';
 import { Manifests } from '../hosted/manifests.ts';
@@ -15,6 +16,7 @@ export class Images {
   readonly manifests: Manifests;
   readonly referrers: Referrers;
   readonly uploads: Uploads;
+  readonly attach: AttachToImage;
   readonly examine: ContentCheck;
 
   /** `folder` is the identity of the data folder. Deletions can be undone for `deletedFor` milliseconds. */
@@ -32,6 +34,7 @@ export class Images {
     this.blobs = new ImageBlobs(database, blobs, gc.grace, now);
     this.manifests = new Manifests(database, blobs, { examine, deletedFor, now });
     this.referrers = new Referrers(database, this.manifests);
+    this.attach = attacher({ database, blobs, manifests: this.manifests, now });
     this.uploads = new Uploads(database, blobs, this.blobs, { limits, now, folder });
   }
 

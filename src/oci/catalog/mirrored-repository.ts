@@ -22,7 +22,8 @@ import { imageBytesOf, manifestTypeOf } from '../mirrored/image-entries.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import { readParsedList, referrerLists } from '../mirrored/parsed-lists.ts';
 import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
-import { attachedKind, attachedTags, type AttachedKind } from './attached.ts';
+import { attachedKind, type AttachedKind } from './attached.ts';
+import { attachedTags } from '../format/reference.ts';
 import {
   cannotSort,
   maxAliases,
@@ -225,8 +226,10 @@ export class MirroredRepository implements StoredRepository {
     const listed = await this.#mirror.storedAmong(this.#place, 'referrers', digests);
     const found = new Map<Digest, Set<AttachedKind>>();
     for (const digest of digests.filter((each) => listed.has(each))) {
-      const types = (await this.referrers(digest))?.map((each) => each.artifactType ?? each.mediaType) ?? [];
-      found.set(digest, new Set(types.flatMap((type) => attachedKind(type) ?? [])));
+      const kinds = (await this.referrers(digest))?.flatMap(
+        ({ artifactType, mediaType, annotations }) => attachedKind(artifactType ?? mediaType, annotations) ?? [],
+      );
+      found.set(digest, new Set(kinds));
     }
     return found;
   }

@@ -4,15 +4,16 @@ import { pause } from '../../runtime/event-loop.ts';
 import { hasMoreValues } from '../../runtime/json-values.ts';
 import { ambiguousKey } from './manifest-keys.ts';
 
-/** The accepted media types. None is ever converted into another. */
+/** The accepted media types of manifests, which are never converted into another, and those of configs. */
 export const mediaTypes = {
   image: 'application/vnd.oci.image.manifest.v1+json',
   index: 'application/vnd.oci.image.index.v1+json',
   dockerImage: 'application/vnd.docker.distribution.manifest.v2+json',
   dockerList: 'application/vnd.docker.distribution.manifest.list.v2+json',
+  imageConfig: 'application/vnd.oci.image.config.v1+json',
+  dockerConfig: 'application/vnd.docker.container.image.v1+json',
+  empty: 'application/vnd.oci.empty.v1+json',
 } as const;
-
-const dockerConfig = 'application/vnd.docker.container.image.v1+json';
 
 const kinds = new Map<string, 'image' | 'index'>([
   [mediaTypes.image, 'image'],
@@ -89,7 +90,7 @@ export function manifestTypeIn(document: object): string | undefined {
   if (Array.isArray(manifests)) return mediaTypes.index;
   if (typeof config !== 'object' || config === null || !Array.isArray(layers)) return undefined;
   const { mediaType: configType } = config as { mediaType?: unknown };
-  return configType === dockerConfig ? mediaTypes.dockerImage : mediaTypes.image;
+  return configType === mediaTypes.dockerConfig ? mediaTypes.dockerImage : mediaTypes.image;
 }
 
 /** Throws `DigestMismatch` unless `bytes` have the digest in the request. */

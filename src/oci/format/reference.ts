@@ -23,6 +23,9 @@ export interface RegistryTarget {
   date?: string;
 }
 
+/** The beginnings of tags that clients make for what is attached to a digest; see `fallbackTag`, too. */
+export const attachedTags = ['sha256-', 'sha512-'] as const;
+
 const namePattern = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:\/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$/;
 const tagPattern = /^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$/;
 const uploadPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;

@@ -3,6 +3,7 @@ import { exposedList } from '../../../api/server/exposed.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { ago, countText, short } from '../../framework/format.ts';
 import { html, type Html, type HtmlPart } from '../../framework/html.ts';
+import { may } from '../../framework/layout.ts';
 import { given, imagePath, packagePath, withQuery } from '../../framework/links.ts';
 import { emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
@@ -39,6 +40,7 @@ export const exposedPage: Page = {
           <input id="since" name="since" type="date" value="${query['since']?.slice(0, 10)}" />
         </div>`,
       ])}
+      ${may(call.principal, 'admin') && html`<p><a href="${path}/bills">Bills of materials of images that jobs push</a></p>`}
       ${query['what'] ? await answer(call, query, address) : ''}`;
     return { title: 'Who pulled it', body, json: withQuery('/v1/exposed', query) };
   },

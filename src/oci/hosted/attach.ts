@@ -1,0 +1,85 @@
+import type { Database, Queryable, Transaction } from '../../database/database.ts';
+import { digestOf, isDigest } from '../../runtime/digest.ts';
+import type { BlobStore } from '../../storage/blobs/blob-store.ts';
+import { mediaTypes } from '../format/manifest.ts';
+import { attachedTags } from '../format/reference.ts';
+import { linkBlob } from './image-blobs.ts';
+import type { Manifests } from './manifests.ts';
+
+/** A document about an image. Its media type is also the artifact type of its manifest. */
+interface ImageDocument {
+  mediaType: string;
+  bytes: Buffer;
+  annotations: Readonly<Record<string, string>>;
+}
+
+interface AttachParts {
+  database: Database;
+  blobs: BlobStore;
+  manifests: Manifests;
+  /** Milliseconds since 1970 UTC. */
+  now: () => number;
+}
+
+interface ImagePlace {
+  accountId: number;
+  name: string;
+  reference: string;
+}
+
+/** The artifact types of images; an index has none. */
+const imageTypes = [mediaTypes.imageConfig, mediaTypes.dockerConfig] as readonly string[];
+const empty = Buffer.from('{}');
+
+/**
+ * Adds a document to an image of an account as a referrer: an artifact without a tag (image-spec, "Guidelines for Artifact Usage").
+ * `take` has to agree in the transaction that adds it. Resolves to false if it does not, or if the account has no such image; an
+ * artifact is none. Throws as `Manifests.push` does.
+ */
+export type AttachToImage = (
+  place: ImagePlace,
+  document: ImageDocument,
+  take: (tx: Transaction) => Promise<boolean>,
+) => Promise<boolean>;
+
+/** Adds documents to the images of a registry. */
+export function attacher({ database, blobs, manifests, now }: AttachParts): AttachToImage {
+  return async (place, { mediaType, bytes, annotations }, take) => {
+    const { accountId, name, reference } = place;
+    const image = await imageAt(database, place);
+    if (!image) return false;
+    const manifest = Buffer.from(
+      JSON.stringify({
+        schemaVersion: 2,
+        mediaType: mediaTypes.image,
+        artifactType: mediaType,
+        config: { mediaType: mediaTypes.empty, digest: digestOf(empty), size: empty.length },
+        layers: [{ mediaType, digest: digestOf(bytes), size: bytes.length }],
+        subject: { mediaType: image.media_type, digest: reference, size: image.size_bytes },
+        annotations,
+      }),
+    );
+    const digest = digestOf(manifest);
+    const sent = { manifest: await manifests.read(name, digest, manifest, undefined), digest, size: manifest.length };
+    const arrivals = [];
+    for (const each of [empty, bytes, manifest]) arrivals.push(await blobs.stageBytes(each));
+    return blobs.commit(arrivals, async (tx) => {
+      if (!(await imageAt(tx, place)) || !(await take(tx))) return false;
+      for (const each of [empty, bytes]) await linkBlob(tx, accountId, name, digestOf(each), now());
+      await manifests.write(tx, accountId, name, { ...sent, tags: [] }, {});
+      return true;
+    });
+  };
+}
+
+async function imageAt(from: Queryable, { accountId, name, reference }: ImagePlace) {
+  if (!isDigest(reference)) return undefined;
+  const isAttached = attachedTags.map((each) => `t.name LIKE '${each}%'`).join(' OR ');
+  return from.get<{ media_type: string; size_bytes: number }>(
+    `SELECT m.media_type, m.size_bytes FROM repositories r JOIN manifests m ON m.repository_id = r.id AND m.digest = ?
+     WHERE r.account_id = ? AND r.name = ? AND m.subject IS NULL
+       AND (m.artifact_type IS NULL OR m.artifact_type IN (${imageTypes.map(() => '?').join(', ')}))
+       AND NOT EXISTS (SELECT 1 FROM tags t WHERE t.repository_id = r.id AND t.digest = m.digest AND (${isAttached}))`,
+    [reference, accountId, name, ...imageTypes],
+  );
+}
