@@ -89,7 +89,7 @@ export function copyable(text: string, shown = text): Html {
   >`;
 }
 
-/** Lines to paste into a terminal. */
+/** Lines to copy, such as into a terminal. */
 export function lines(text: string, label: string): Html {
   return html`<div class="lines">
     <pre tabindex="0" aria-label="${label}"><code>${text}</code></pre>

@@ -1,5 +1,6 @@
 import { observedBills } from '../../../api/server/observed-bills.ts';
 import { fieldErrors, Form } from '../../framework/form.ts';
+import { lines } from '../../framework/format.ts';
 import { html } from '../../framework/html.ts';
 import type { Page, PageCall, PageView, Redirect, RefusedForm } from '../../framework/page.ts';
 
@@ -41,6 +42,6 @@ async function view({ api }: PageCall, form: Form): Promise<PageView> {
       }
     </form>
     <h2>Key that verifies bills</h2>
-    <pre>${key}</pre>`;
+    ${lines(key, 'the public key')}`;
   return form.view('Observed bills of materials', body, json);
 }
