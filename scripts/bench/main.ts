@@ -18,18 +18,22 @@ import { restore } from './parts/restore.ts';
 import { rights } from './parts/rights.ts';
 import { s3 } from './parts/s3.ts';
 import { search } from './parts/search.ts';
+import { sizes } from './parts/sizes.ts';
 import { start } from './parts/start.ts';
 import { trips } from './parts/trips.ts';
 import { results } from './report.ts';
 
 // Measures this server and the installed peers in one run, in turn, with the same client. `--quick` for a short run,
-// `--only` for one part, `--production` for this server with two workers, MariaDB and Redis.
+// `--only` for one part, `--production` for this server with two workers, MariaDB and Redis. The part `sizes` runs only when
+// it is named: with `--minutes` of the busy hour, and with `--size` for one size.
 
 const { values: flags } = parseArgs({
   options: {
     quick: { type: 'boolean', default: false },
     only: { type: 'string' },
     production: { type: 'boolean', default: false },
+    minutes: { type: 'string' },
+    size: { type: 'string' },
   },
 });
 const parts = {
@@ -51,8 +55,15 @@ const parts = {
   trips,
   s3,
 };
-const chosen = Object.entries(parts).filter(([name]) => flags.only === undefined || flags.only === name);
-if (chosen.length === 0) throw new Error(`--only takes one of ${Object.keys(parts).join(', ')}`);
+const named = {
+  ...parts,
+  sizes: (bench: Bench) =>
+    sizes(bench, { minutes: flags.minutes === undefined ? undefined : Number(flags.minutes), only: flags.size }),
+};
+const chosen = Object.entries(flags.only === undefined ? parts : named).filter(
+  ([name]) => flags.only === undefined || flags.only === name,
+);
+if (chosen.length === 0) throw new Error(`--only takes one of ${Object.keys(named).join(', ')}`);
 
 await ensureCommands({ 'docker-registry': 'docker-registry', nginx: 'nginx-light', wrk: 'wrk' });
 const bench = await Bench.open(flags.quick, flags.production ? 'production' : 'embedded');

@@ -15,6 +15,8 @@ export interface Peer {
   startedIn: number;
   /** Seconds of CPU of the process and its children. */
   cpu(): number;
+  /** Resident bytes, all processes together. */
+  resident(): number;
   /** Peak resident bytes, all processes together. */
   peak(): number;
   stop(): Promise<void>;
@@ -54,8 +56,9 @@ export async function startPeer(
     url,
     headers,
     startedIn,
-    cpu: () => processesOf(child).reduce((sum, pid) => sum + cpuOf(pid), 0),
-    peak: () => processesOf(child).reduce((sum, pid) => sum + peakOf(pid), 0),
+    cpu: () => processesBelow(child.pid!).reduce((sum, pid) => sum + cpuOf(pid), 0),
+    resident: () => processesBelow(child.pid!).reduce((sum, pid) => sum + residentOf(pid), 0),
+    peak: () => processesBelow(child.pid!).reduce((sum, pid) => sum + residentOf(pid, 'VmHWM'), 0),
     stop: async () => {
       child.kill('SIGTERM');
       const timer = setTimeout(() => child.kill('SIGKILL'), 5000);
@@ -73,7 +76,7 @@ export async function peakWhile(child: ChildProcess): Promise<{ peak: number; er
   const timer = setInterval(() => {
     peak = Math.max(
       peak,
-      processesOf(child).reduce((sum, pid) => sum + peakOf(pid), 0),
+      processesBelow(child.pid!).reduce((sum, pid) => sum + residentOf(pid, 'VmHWM'), 0),
     );
   }, 20);
   await once(child, 'close');
@@ -88,13 +91,23 @@ export function peaks(peers: readonly Peer[]): { subject: string; values: number
   return peers.map((peer) => ({ subject: peer.name, values: [peer.peak() / mebibyte] }));
 }
 
-function processesOf(child: ChildProcess): number[] {
+/** Resident bytes, and seconds of processor time so far, of the processes of `program` that this process started. */
+export function usedBy(program: string): { resident: number; cpu: number } {
+  const pids = processesBelow(process.pid).filter((pid) => nameOf(pid) === program);
+  return {
+    resident: pids.reduce((sum, pid) => sum + residentOf(pid), 0),
+    cpu: pids.reduce((sum, pid) => sum + cpuOf(pid), 0),
+  };
+}
+
+/** The process and those that it started, and so on. */
+function processesBelow(first: number): number[] {
   const parents = new Map<number, number>();
   for (const entry of readdirSync('/proc')) {
     const fields = /^\d+$/.test(entry) ? statOf(Number(entry)) : undefined;
     if (fields) parents.set(Number(entry), Number(fields[1]));
   }
-  const found = [child.pid!];
+  const found = [first];
   for (const pid of found) for (const [each, parent] of parents) if (parent === pid) found.push(each);
   return found;
 }
@@ -115,9 +128,19 @@ function cpuOf(pid: number): number {
   return fields ? (Number(fields[11]) + Number(fields[12])) / 100 : 0;
 }
 
-function peakOf(pid: number): number {
+function nameOf(pid: number): string | undefined {
   try {
-    return Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0) * 1024;
+    return readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
+  } catch {
+    return undefined;
+  }
+}
+
+/** Resident bytes, now or at most so far. */
+function residentOf(pid: number, field: 'VmRSS' | 'VmHWM' = 'VmRSS'): number {
+  try {
+    const found = new RegExp(`${field}:\\s+(\\d+)`).exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
+    return Number(found?.[1] ?? 0) * 1024;
   } catch {
     return 0;
   }

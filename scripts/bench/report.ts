@@ -33,9 +33,14 @@ export async function compare(
   return note({ ...heading, samples });
 }
 
-/** Adds a measurement. */
-export function note(row: Row): Row {
+/** Adds a measurement, for the results only. */
+export function record(row: Row): void {
   rows.push(row);
+}
+
+/** Adds a measurement, and prints it. */
+export function note(row: Row): Row {
+  record(row);
   process.stdout.write(`${line(row)}\n`);
   return row;
 }

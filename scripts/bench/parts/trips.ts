@@ -1,9 +1,8 @@
 import { join } from 'node:path';
-import { createClient } from '@redis/client';
-import { createConnection } from 'mysql2/promise';
 import { startS3, type FakeS3 } from '../../../test/support/s3.ts';
 import type { Bench } from '../bench.ts';
 import { putBlob, pushImage, pushPackage, type PushedImage } from '../content.ts';
+import { openCounts, type EngineCounts } from '../counts.ts';
 import type { Peer } from '../processes.ts';
 import { median, note } from '../report.ts';
 
@@ -13,9 +12,7 @@ const [repeated, atOnce] = [2000, 8];
 /** Images and packages, so that each request can be one for content that was not read before. */
 const many = 20;
 
-interface Trips {
-  statements: number;
-  commands: number;
+interface Trips extends EngineCounts {
   objects: number;
 }
 
@@ -134,20 +131,9 @@ async function counterOf(
   s3: FakeS3,
   ends: (() => unknown)[],
 ): Promise<(run: () => Promise<unknown>) => Promise<Trips>> {
-  const database = await createConnection(databaseUrl);
-  ends.push(() => database.end());
-  const redis = createClient({ url: redisUrl });
-  await redis.connect();
-  ends.push(() => redis.destroy());
-  const now = async (): Promise<Trips> => {
-    const [rows] = await database.query("SHOW GLOBAL STATUS LIKE 'Questions'");
-    const commands = /total_commands_processed:(\d+)/.exec(await redis.info('stats'))![1];
-    return {
-      statements: Number((rows as { Value: string }[])[0]!.Value),
-      commands: Number(commands),
-      objects: s3.requests.length,
-    };
-  };
+  const counts = await openCounts(databaseUrl, redisUrl);
+  ends.push(() => counts.close());
+  const now = async (): Promise<Trips> => ({ ...(await counts.read()), objects: s3.requests.length });
   const difference = async (run: () => Promise<unknown>): Promise<Trips> => {
     const before = await now();
     await run();

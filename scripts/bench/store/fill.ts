@@ -1,44 +1,59 @@
 import type { Row } from '../../../src/database/database.ts';
 import type { Bulk } from './bulk.ts';
-import { makePackages, rowsOf } from './packages.ts';
-import { makeImages, repositoryRow, rowsOfImage, wordRows, type Counts } from './tags.ts';
+import { rowsOf, type MadeFiles, type MadePackage } from './packages.ts';
+import { repositoryRow, rowsOfImage, wordRows, type Counts, type MadeImage } from './tags.ts';
 
 /** Packages per batch; a large batch, so that its words can be inserted in the order of the index. */
 const chunk = 20_000;
 
-/** Writes `count` generated packages into a database that has none; with `average`, this many versions of each. */
-export async function fillPackages(bulk: Bulk, accountId: number, count: number, average?: number): Promise<void> {
+/** Writes generated packages into a database that has none; `write` writes their files. */
+export async function fillPackages(
+  bulk: Bulk,
+  accountId: number,
+  packages: Iterable<MadePackage>,
+  write?: (made: MadePackage) => Promise<MadeFiles[]>,
+): Promise<void> {
   const now = Date.now();
   let [row, version] = [1, 1];
   let rows: ReturnType<typeof rowsOf>[] = [];
   let versions = 0;
-  for (const made of makePackages(count, average)) {
-    rows.push(rowsOf(made, { accountId, package: row, firstVersion: version, now }));
+  for (const made of packages) {
+    rows.push(rowsOf(made, { accountId, package: row, firstVersion: version, now }, await write?.(made)));
     row += 1;
     version += made.versions.length;
     versions += made.versions.length;
-    if (versions < 2 * chunk && rows.length < chunk && row <= count) continue;
+    if (versions < 2 * chunk && rows.length < chunk) continue;
     await insertAll(bulk, rows);
     rows = [];
     versions = 0;
   }
+  if (rows.length > 0) await insertAll(bulk, rows);
 }
 
-/** Writes `count` generated tags into a database that has none. */
-export async function fillTags(bulk: Bulk, accountId: number, count: number): Promise<void> {
+/** Writes generated images, which may share blobs, into a database that has none. */
+export async function fillTags(bulk: Bulk, accountId: number, images: Iterable<MadeImage>): Promise<void> {
   const now = Date.now();
   const repositories = new Map<string, { repository: number; counts: Counts }>();
   const rows: ReturnType<typeof rowsOfImage>[] = [];
-  for (const image of makeImages(count)) {
+  const seen = new Set<string>();
+  const isNew = (key: string) => seen.size < seen.add(key).size;
+  for (const image of images) {
     const { repository, counts } = repositories.get(image.repository) ?? {
       repository: repositories.size + 1,
       counts: { tag_count: 0, manifest_count: 0, size_bytes: 0 },
     };
     counts.tag_count += 1;
     counts.manifest_count += 1;
-    for (const { size } of [image.manifest, ...image.parts]) counts.size_bytes += size;
     repositories.set(image.repository, { repository, counts });
-    rows.push(rowsOfImage(image, { repository, id: rows.length + 1, now }));
+    const made = rowsOfImage(image, { repository, id: rows.length + 1, now });
+    const linked = image.parts.map(({ digest }) => isNew(`${repository} ${digest}`));
+    counts.size_bytes += image.manifest.size;
+    for (const [index, { size }] of image.parts.entries()) counts.size_bytes += linked[index] ? size : 0;
+    rows.push({
+      ...made,
+      repository_blobs: made.repository_blobs.filter((_, index) => linked[index]),
+      blobs: made.blobs.filter(({ digest }) => isNew(String(digest))),
+    });
   }
   await bulk.insert(
     'repositories',

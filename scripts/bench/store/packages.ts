@@ -1,5 +1,5 @@
 import type { Row } from '../../../src/database/database.ts';
-import { digestOf, hexOf } from '../../../src/runtime/digest.ts';
+import { digestOf, hexOf, type Digest } from '../../../src/runtime/digest.ts';
 import { lowestFrameworks } from '../../../src/nuget/format/frameworks.ts';
 import { bytesOfMetadata, metadataOf } from '../../../src/nuget/format/metadata.ts';
 import { parseNuspec } from '../../../src/nuget/format/nuspec.ts';
@@ -17,6 +17,16 @@ export interface MadePackage {
   /** The oldest first. */
   versions: string[];
   downloads: number;
+}
+
+/** The files of a version: their digests and sizes. */
+export interface MadeFiles {
+  nupkg: Digest;
+  nuspec: Digest;
+  /** In base64. */
+  sha512: string;
+  size: number;
+  nuspecSize: number;
 }
 
 /** Keys of the next rows. */
@@ -64,8 +74,24 @@ export function* makePackages(count: number, average?: number): Generator<MadePa
   }
 }
 
-/** The rows of a pushed and downloaded package, by table. The nupkg files do not exist. */
-export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, keys: PackageKeys) {
+/** What the files of a version could be. They do not exist. */
+function noFiles({ id }: MadePackage, version: string): MadeFiles {
+  return {
+    nupkg: digestOf(`nupkg ${id} ${version}`),
+    nuspec: digestOf(`nuspec ${id} ${version}`),
+    sha512: Buffer.from(hexOf(digestOf(`${id} ${version}`, 'sha512')), 'hex').toString('base64'),
+    size: 40_000,
+    nuspecSize: 800,
+  };
+}
+
+/** The rows of a pushed and downloaded package, by table; without `files`, those of its versions do not exist. */
+export function rowsOf(
+  made: MadePackage,
+  keys: PackageKeys,
+  files: readonly MadeFiles[] = made.versions.map((version) => noFiles(made, version)),
+) {
+  const { id, nuspec, versions: texts, downloads } = made;
   const metadata = metadataOf(parseNuspec(Buffer.from(makeNuspec({ id, version: texts[0], ...nuspec }))));
   const parsed = texts.map((text) => versions.parseVersion(text)!);
   const seen = parsed.map((version, index) => ({
@@ -85,12 +111,6 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
   for (const view of Object.values(views)) flags |= latest[view.latest] === null ? 0 : view.bit;
   const terms = termsOf(metadata);
   const standing = standingOf(downloads);
-  const size = 40_000;
-  const files = texts.map((text) => ({
-    nupkg: digestOf(`nupkg ${id} ${text}`),
-    nuspec: digestOf(`nuspec ${id} ${text}`),
-    sha512: Buffer.from(hexOf(digestOf(`${id} ${text}`, 'sha512')), 'hex').toString('base64'),
-  }));
   return {
     packages: [
       {
@@ -100,7 +120,7 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
         package_id: id,
         package_types: metadata.packageTypes.map(({ name }) => name).join(' '),
         version_count: texts.length,
-        size_bytes: size * texts.length,
+        size_bytes: files.reduce((sum, { size }) => sum + size, 0),
         metadata_bytes: bytesOfMetadata(metadata) * texts.length,
         largest_metadata: bytesOfMetadata(metadata),
         has_deprecated: 0,
@@ -128,7 +148,7 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
       prerelease: seen[index]!.prerelease ? 1 : 0,
       semver2: seen[index]!.semVer2 ? 1 : 0,
       published_at: keys.now,
-      size_bytes: size,
+      size_bytes: files[index]!.size,
       download_count: index === parsed.length - 1 ? downloads : 0,
       sha512: files[index]!.sha512,
       nupkg_digest: files[index]!.nupkg,
@@ -145,9 +165,9 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
     package_blobs: files.flatMap(({ nupkg, nuspec: text }, index): Row[] =>
       [nupkg, text].map((digest) => ({ version_row: seen[index]!.row, digest })),
     ),
-    blobs: files.flatMap(({ nupkg, nuspec: text }): Row[] => [
+    blobs: files.flatMap(({ nupkg, nuspec: text, size, nuspecSize }): Row[] => [
       { digest: nupkg, size, stored_at: keys.now },
-      { digest: text, size: 800, stored_at: keys.now },
+      { digest: text, size: nuspecSize, stored_at: keys.now },
     ]),
     package_dependencies: [...new Set((metadata.dependencyGroups ?? []).flatMap(dependencyKeys))].map((key): Row => ({
       account_id: keys.accountId,

@@ -1,12 +1,12 @@
-import { makePackages } from './packages.ts';
+import { makePackages, type MadePackage } from './packages.ts';
 import { subjects, vocabulary } from './words.ts';
 
 /** Number of queries of each kind. */
 const number = 20;
 
-/** Paths of searches in the packages of `makePackages`, as clients request them. Each search finds something. */
-export function queries(): Record<string, string[]> {
-  const some = [...makePackages(number * 100)].filter((_, index) => index % 100 === 0);
+/** Paths of searches in these packages, by default in those of `makePackages`, as clients request them. Each search finds something. */
+export function queries(packages: readonly MadePackage[] = [...makePackages(number * 100)]): Record<string, string[]> {
+  const some = packages.filter((_, index) => index % Math.ceil(packages.length / number) === 0);
   const rank = new Map(vocabulary.map((word, index) => [word, index]));
   const rarest = (text: string) =>
     text

@@ -6,10 +6,10 @@ import { packageKey } from '../../../src/nuget/hosted/packages.ts';
 import type { Bench, Place } from '../bench.ts';
 import { pushImage, pushPackage } from '../content.ts';
 import type { Entrepot } from '../peers.ts';
-import { openBulk } from './bulk.ts';
+import { openBulk, type Bulk } from './bulk.ts';
 import { fillPackages, fillTags } from './fill.ts';
-import { rowsOf } from './packages.ts';
-import { repositoryRow, rowsOfImage } from './tags.ts';
+import { makePackages, rowsOf } from './packages.ts';
+import { makeImages, repositoryRow, rowsOfImage } from './tags.ts';
 
 /** Content that is really pushed to every store, so that it can be pulled completely. */
 export const hot = {
@@ -54,6 +54,25 @@ async function makeStore(
   average: number | undefined,
 ): Promise<Place> {
   const place = await bench.place(name, dialect);
+  await fillPlace(bench, place, async ({ bulk, database, accountId }) => {
+    await fillPackages(bulk, accountId, makePackages(count - 1, average));
+    await fillTags(bulk, accountId, makeImages(count - 1));
+    const server = await bench.serve(place);
+    await pushHot(server, database, accountId);
+    await server.stop();
+  });
+  return place;
+}
+
+/** What fills an empty store: its database, and its default account. */
+interface Filling {
+  bulk: Bulk;
+  database: Database;
+  accountId: number;
+}
+
+/** Prepares the database of an empty place for rows without pushes, and lets `fill` write them. */
+export async function fillPlace(bench: Bench, place: Place, fill: (filling: Filling) => Promise<void>): Promise<void> {
   const database = await openDatabase(place.databaseUrl);
   const bulk = openBulk(place.databaseUrl);
   try {
@@ -61,16 +80,11 @@ async function makeStore(
     // A start refuses rows without any file, unless the database and the storage were paired before.
     await (await bench.serve(place)).stop();
     const { account } = await new Accounts(database, Date.now).ensureDefault();
-    await fillPackages(bulk, account.id, count - 1, average);
-    await fillTags(bulk, account.id, count - 1);
-    const server = await bench.serve(place);
-    await pushHot(server, database, account.id);
-    await server.stop();
+    await fill({ bulk, database, accountId: account.id });
   } finally {
     await bulk.close();
     await database.close();
   }
-  return place;
 }
 
 /** Pushes the content of every store, and compares the rows with the generated rows. */

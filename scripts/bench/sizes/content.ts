@@ -1,0 +1,110 @@
+import { createCipheriv } from 'node:crypto';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { digestOf, hexOf, type Digest } from '../../../src/runtime/digest.ts';
+import { mediaTypes } from '../../../src/oci/format/manifest.ts';
+import { makeNupkg, makeNuspec } from '../../../test/support/builders/nupkg.ts';
+import { mebibyte } from '../processes.ts';
+import type { MadeFiles, MadePackage } from '../store/packages.ts';
+import type { MadeBlob, MadeImage } from '../store/tags.ts';
+import { numbers } from '../store/words.ts';
+import { tagsOfRepository } from './mix.ts';
+
+/** Sizes of the layers that ten images have in common, and of the other ones: 10 MiB, and 13 requests for a pull. */
+const [common, own] = [
+  [4 * mebibyte, 3 * mebibyte, 1.5 * mebibyte, mebibyte / 2],
+  [mebibyte / 2, mebibyte / 4, mebibyte / 8, 65_536, 16_384, 4096],
+];
+/** Different sets of common layers. */
+const bases = 20;
+
+/** An image with the bytes of its manifest and of its config and layers, in the order of `parts`. */
+export interface WholeImage extends MadeImage {
+  bytes: Buffer;
+  blobs: Buffer[];
+}
+
+/** The same bytes in each run, which do not compress. */
+const noise = createCipheriv('aes-128-ctr', Buffer.alloc(16, 1), Buffer.alloc(16)).update(Buffer.alloc(8 * mebibyte));
+
+function noiseOf(seed: string, size: number): Buffer {
+  const head = Buffer.from(digestOf(seed)).subarray(0, Math.min(size, 64));
+  const start = (head[10]! * 1000 + head[20]!) % (4 * mebibyte);
+  return Buffer.concat([head, noise.subarray(start, start + size - head.length)]);
+}
+
+/** Images with ten layers, ten tags of each of the `repositories`. */
+export function* wholeImages(repositories: readonly string[]): Generator<WholeImage> {
+  for (const [index, repository] of repositories.entries()) {
+    for (let number = 0; number < tagsOfRepository; number += 1) {
+      const tag = `1.${number}`;
+      const config = Buffer.from(
+        JSON.stringify({ architecture: 'amd64', os: 'linux', config: { Labels: { of: `${repository}:${tag}` } } }),
+      );
+      const layers = [
+        ...common.map((size, layer) => noiseOf(`base ${index % bases} ${layer}`, size)),
+        ...own.map((size, layer) => noiseOf(`${repository} ${tag} ${layer}`, size)),
+      ];
+      const described = [config, ...layers].map((blob, part) => ({
+        mediaType: `application/vnd.oci.image.${part === 0 ? 'config.v1+json' : 'layer.v1.tar+gzip'}`,
+        digest: digestOf(blob),
+        size: blob.length,
+      }));
+      const bytes = Buffer.from(
+        JSON.stringify({
+          schemaVersion: 2,
+          mediaType: mediaTypes.image,
+          config: described[0],
+          layers: described.slice(1),
+        }),
+      );
+      const parts: MadeBlob[] = described.map(({ digest, size }) => ({ digest, size }));
+      const manifest = { digest: digestOf(bytes), size: bytes.length };
+      yield { repository, tag, manifest, parts, bytes, blobs: [config, ...layers] };
+    }
+  }
+}
+
+/** Writes blobs into the data folder of a server that does not run, as it stores them. */
+export class BlobFolder {
+  readonly #folder: string;
+  readonly #written = new Set<string>();
+
+  private constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  static async open(data: string): Promise<BlobFolder> {
+    const folder = join(data, 'blobs', 'sha256');
+    for (let first = 0; first < 256; first += 1)
+      await mkdir(join(folder, first.toString(16).padStart(2, '0')), { recursive: true, mode: 0o700 });
+    return new BlobFolder(folder);
+  }
+
+  async put(digest: Digest, bytes: Buffer): Promise<void> {
+    if (this.#written.has(digest)) return;
+    this.#written.add(digest);
+    const hex = hexOf(digest);
+    await writeFile(join(this.#folder, hex.slice(0, 2), hex), bytes, { mode: 0o600 });
+  }
+}
+
+const random = numbers(11);
+
+/** Writes the files of all versions of a package. Few of them are large: from 2 kB to 200 kB, 19 kB on average. */
+export async function writeFiles(folder: BlobFolder, { id, nuspec, versions }: MadePackage): Promise<MadeFiles[]> {
+  const sizes = versions.map(() => Math.floor(2000 * 100 ** (random() ** 3)));
+  return Promise.all(
+    versions.map(async (version, index) => {
+      const options = { id, version, ...nuspec };
+      const library = noiseOf(`${id} ${version}`, sizes[index]!);
+      const nupkg = await makeNupkg({ ...options, payloadBytes: 0, files: { [`lib/net8.0/${id}.dll`]: library } });
+      const text = Buffer.from(makeNuspec(options));
+      const [digest, ofNuspec] = [digestOf(nupkg), digestOf(text)];
+      await folder.put(digest, nupkg);
+      await folder.put(ofNuspec, text);
+      const sha512 = Buffer.from(hexOf(digestOf(nupkg, 'sha512')), 'hex').toString('base64');
+      return { nupkg: digest, nuspec: ofNuspec, sha512, size: nupkg.length, nuspecSize: text.length };
+    }),
+  );
+}

@@ -1,0 +1,125 @@
+import { randomBytes } from 'node:crypto';
+import { mediaTypes } from '../../../src/oci/format/manifest.ts';
+import { pushImage, pushPackage } from '../content.ts';
+import type { Entrepot } from '../peers.ts';
+import type { MadeImage } from '../store/tags.ts';
+import { numbers, pick } from '../store/words.ts';
+import { eachOf, type Client, type Work } from './client.ts';
+import { busyHour, mirroredShare, restored, type Size } from './mix.ts';
+import type { ReadPackage, SizeContent } from './store.ts';
+
+/** As NuGet's client and docker do: requests of one restore, and downloads of one pull, at the same time. */
+const [ofRestore, ofPull] = [16, 3];
+const layerOfPush = 262_144;
+
+/** The work of the busy hour of a size. The choices are random, and the same in each run. */
+export async function workOf(client: Client, server: Entrepot, content: SizeContent, size: Size): Promise<Work[]> {
+  const random = numbers(size.developers);
+  const below = (limit: number) => Math.floor(random() * limit);
+  const headers = () => ({ authorization: `Bearer ${content.tokens[below(content.tokens.length)]!}` });
+  const somePackage = (): { mark: string; found: ReadPackage; version: string } => {
+    const isMirrored = random() < mirroredShare.packages;
+    const found = pick(isMirrored ? content.mirroredPackages : content.packages, random);
+    return { mark: isMirrored ? 'mirrored ' : '', found, version: newOrOther(found.versions, random) };
+  };
+  const cookies = await eachSignIn(server, Math.min(20, size.developers));
+  let pushed = 0;
+
+  const restore = async (due: number) => {
+    const mine = headers();
+    await client.measure('a whole restore', due, async () => {
+      await client.read('service index', '/v3/index.json', { headers: mine, due });
+      const wanted = Array.from({ length: restored.ids }, somePackage);
+      await eachOf(
+        [...wanted.entries()],
+        ofRestore,
+        async ([
+          index,
+          {
+            mark,
+            found: { key },
+            version,
+          },
+        ]) => {
+          await client.read(`${mark}flat index`, `/v3/package/${key}/index.json`, { headers: mine });
+          if (index >= restored.downloads) return;
+          await client.read(`${mark}nupkg`, `/v3/package/${key}/${version}/${key}.${version}.nupkg`, { headers: mine });
+        },
+      );
+    });
+  };
+  const pull = async (due: number) => {
+    const isMirrored = random() < mirroredShare.images;
+    const tags = pick(isMirrored ? content.mirroredRepositories : content.repositories, random);
+    const mark = isMirrored ? 'mirrored ' : '';
+    const { repository, tag, manifest, parts } = newOrOther<MadeImage>(tags, random);
+    const [config, ...layers] = parts;
+    const mine = { ...headers(), accept: mediaTypes.image };
+    const at = `/v2/${repository}`;
+    await client.measure('a whole pull', due, async () => {
+      const byTag = { headers: mine, method: 'HEAD', due };
+      await client.read(`${mark}manifest by tag`, `${at}/manifests/${tag}`, byTag);
+      const byDigest = { headers: mine, size: manifest.size };
+      await client.read(`${mark}manifest by digest`, `${at}/manifests/${manifest.digest}`, byDigest);
+      await client.read(`${mark}config`, `${at}/blobs/${config!.digest}`, { headers: mine, size: config!.size });
+      await eachOf(layers, ofPull, ({ digest, size: bytes }) =>
+        client.read(`${mark}layer`, `${at}/blobs/${digest}`, { headers: mine, size: bytes }),
+      );
+    });
+  };
+  const page = (): string => {
+    const one = pick(content.packages, random);
+    const [image] = pick(content.repositories, random);
+    const pages = [
+      '',
+      'packages',
+      `packages/${one.key}`,
+      'images',
+      `images/${encodeURIComponent(image!.repository)}`,
+      `search?q=${one.key.slice(0, 6)}`,
+    ];
+    return `/console/${pages[below(pages.length)]!}`;
+  };
+  const one = (kind: string, path: () => string) => (due: number) =>
+    client.read(kind, path(), { headers: headers(), due });
+
+  const begins: Record<keyof ReturnType<typeof busyHour>, (due: number) => Promise<void>> = {
+    restore,
+    pull,
+    registration: one('registration index', () => `/v3/registration-gz-semver2/${somePackage().found.key}/index.json`),
+    search: one('search', () => content.searches[below(content.searches.length)]!),
+    page: (due) => client.read('page of the console', page(), { headers: { cookie: pick(cookies, random) }, due }),
+    packagePush: (due) => {
+      const { id } = pick(content.packages, random);
+      pushed += 1;
+      const options = { id, version: `9.0.${pushed}`, payloadBytes: 19_000 };
+      return client.measure('push of a package', due, () => pushPackage({ ...server, headers: headers() }, options));
+    },
+    imagePush: (due) => {
+      const [{ repository }] = pick(content.repositories, random) as [MadeImage];
+      const peer = { ...server, headers: headers() };
+      return client.measure('push of an image', due, () => pushImage(peer, repository, randomBytes(layerOfPush)));
+    },
+  };
+  return Object.entries(busyHour(size)).map(([kind, perHour]) => ({
+    perHour,
+    begin: begins[kind as keyof typeof begins],
+  }));
+}
+
+/** Mostly the newest. */
+function newOrOther<T>(all: readonly T[], random: () => number): T {
+  return all.at(random() < 0.6 ? -1 : Math.floor(random() * all.length))!;
+}
+
+async function eachSignIn({ url, token }: Entrepot, count: number): Promise<string[]> {
+  const cookies: string[] = [];
+  for (let index = 0; index < count; index += 1) {
+    const body = new URLSearchParams({ token });
+    const response = await fetch(`${url}/console/sign-in`, { method: 'POST', body, redirect: 'manual' });
+    const [cookie] = response.headers.getSetCookie();
+    if (cookie === undefined) throw new Error(`sign-in: ${response.status}`);
+    cookies.push(cookie.split(';', 1)[0]!);
+  }
+  return cookies;
+}

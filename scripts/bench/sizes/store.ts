@@ -1,0 +1,110 @@
+import { Tokens } from '../../../src/accounts/tokens.ts';
+import { mediaTypes } from '../../../src/oci/format/manifest.ts';
+import { packageKey } from '../../../src/nuget/hosted/packages.ts';
+import type { Digest } from '../../../src/runtime/digest.ts';
+import type { Bench, Place } from '../bench.ts';
+import { pushPackage, upload } from '../content.ts';
+import { anonymousServer } from '../parts/restore.ts';
+import type { Peer } from '../processes.ts';
+import { fillPackages, fillTags } from '../store/fill.ts';
+import { makePackages } from '../store/packages.ts';
+import { mixed, queries } from '../store/queries.ts';
+import { fillPlace } from '../store/store.ts';
+import type { MadeImage } from '../store/tags.ts';
+import { BlobFolder, wholeImages, writeFiles, type WholeImage } from './content.ts';
+import { mirroredImages, tagsOfRepository, versionsOfPackage, type Size } from './mix.ts';
+
+/** What the clients of a size ask for; the most popular first. */
+export interface SizeContent {
+  packages: ReadPackage[];
+  mirroredPackages: ReadPackage[];
+  /** The tags of each repository, the oldest first. */
+  repositories: MadeImage[][];
+  mirroredRepositories: MadeImage[][];
+  /** Paths. */
+  searches: string[];
+  /** The token of each developer. */
+  tokens: string[];
+}
+
+/** A package, with its versions, the oldest first. */
+export interface ReadPackage {
+  id: string;
+  key: string;
+  versions: string[];
+}
+
+/** Fills an empty place with the content of a size, and with a token for each developer. Each file exists. */
+export async function fillSize(
+  bench: Bench,
+  place: Place,
+  size: Size,
+): Promise<Omit<SizeContent, 'mirroredPackages' | 'mirroredRepositories'>> {
+  const folder = await BlobFolder.open(place.data);
+  const made = [...makePackages(size.packages, versionsOfPackage)];
+  const names = Array.from({ length: size.repositories }, (_, index) => `team${index % 20}/app${index}`);
+  const images: MadeImage[] = [];
+  const tokens: string[] = [];
+  await fillPlace(bench, place, async ({ bulk, database, accountId }) => {
+    await fillPackages(bulk, accountId, made, (each) => writeFiles(folder, each));
+    for (const image of wholeImages(names)) images.push(await writeImage(folder, image));
+    await fillTags(bulk, accountId, images);
+    const all = new Tokens(database, Date.now);
+    for (let index = 0; index < size.developers; index += 1) {
+      const { value } = await all.create(accountId, { name: `developer ${index}`, scopes: ['read', 'write'] });
+      tokens.push(value);
+    }
+  });
+  return {
+    packages: made.map(({ id, versions }) => ({ id, key: packageKey(id), versions })),
+    repositories: byRepository(images),
+    searches: mixed(queries(made)),
+    tokens,
+  };
+}
+
+async function writeImage(folder: BlobFolder, { bytes, blobs, ...image }: WholeImage): Promise<MadeImage> {
+  await folder.put(image.manifest.digest as Digest, bytes);
+  for (const [index, blob] of blobs.entries()) await folder.put(image.parts[index]!.digest as Digest, blob);
+  return image;
+}
+
+function byRepository(images: readonly MadeImage[]): MadeImage[][] {
+  return Array.from({ length: images.length / tagsOfRepository }, (_, index) =>
+    images.slice(index * tagsOfRepository, (index + 1) * tagsOfRepository),
+  );
+}
+
+/** A server for the mirror to read, with packages and images that only it has. */
+export async function startUpstream(
+  bench: Bench,
+  name: string,
+  size: Size,
+): Promise<{ upstream: Peer; content: Pick<SizeContent, 'mirroredPackages' | 'mirroredRepositories'> }> {
+  const upstream = await anonymousServer(bench, name);
+  const mirroredPackages = Array.from({ length: size.mirrored }, (_, index): ReadPackage => {
+    const id = `Upstream.Library${index}`;
+    return { id, key: packageKey(id), versions: ['1.0.0'] };
+  });
+  const left = [...mirroredPackages];
+  const worker = async () => {
+    for (let each = left.pop(); each; each = left.pop())
+      await pushPackage(upstream, { id: each.id, version: each.versions[0]!, payloadBytes: 19_000 });
+  };
+  await Promise.all([0, 1, 2, 3].map(worker));
+  const repositories = Array.from({ length: mirroredImages / tagsOfRepository }, (_, index) => `library/base${index}`);
+  const images: MadeImage[] = [];
+  for (const { bytes, blobs, ...image } of wholeImages(repositories)) {
+    const { repository, tag, parts } = image;
+    for (const [index, { digest }] of parts.entries())
+      await upload(upstream, repository, digest as Digest, [blobs[index]!]);
+    const put = await fetch(`${upstream.url}/v2/${repository}/manifests/${tag}`, {
+      method: 'PUT',
+      headers: { ...upstream.headers, 'content-type': mediaTypes.image },
+      body: new Uint8Array(bytes),
+    });
+    if (put.status !== 201) throw new Error(`the upstream answered a manifest with ${put.status}`);
+    images.push(image);
+  }
+  return { upstream, content: { mirroredPackages, mirroredRepositories: byRepository(images) } };
+}
