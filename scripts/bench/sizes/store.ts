@@ -14,6 +14,9 @@ import type { MadeImage } from '../store/tags.ts';
 import { BlobFolder, wholeImages, writeFiles, type WholeImage } from './content.ts';
 import { mirroredImages, tagsOfRepository, versionsOfPackage, type Size } from './mix.ts';
 
+/** An account may have 1,000, and the servers and the console need some. */
+const mostTokens = 900;
+
 /** What the clients of a size ask for; the most popular first. */
 export interface SizeContent {
   packages: ReadPackage[];
@@ -23,7 +26,7 @@ export interface SizeContent {
   mirroredRepositories: MadeImage[][];
   /** Paths. */
   searches: string[];
-  /** The token of each developer. */
+  /** One for each developer, or for almost each. */
   tokens: string[];
 }
 
@@ -34,7 +37,7 @@ export interface ReadPackage {
   versions: string[];
 }
 
-/** Fills an empty place with the content of a size, and with a token for each developer. Each file exists. */
+/** Fills an empty place with the content of a size, and with tokens for the developers. Each file exists. */
 export async function fillSize(
   bench: Bench,
   place: Place,
@@ -50,7 +53,7 @@ export async function fillSize(
     for (const image of wholeImages(names)) images.push(await writeImage(folder, image));
     await fillTags(bulk, accountId, images);
     const all = new Tokens(database, Date.now);
-    for (let index = 0; index < size.developers; index += 1) {
+    for (let index = 0; index < Math.min(size.developers, mostTokens); index += 1) {
       const { value } = await all.create(accountId, { name: `developer ${index}`, scopes: ['read', 'write'] });
       tokens.push(value);
     }
