@@ -56,8 +56,8 @@ async function measureSize(bench: Bench, size: Size, seconds: number): Promise<v
   client.close();
   await meter.close();
 
-  reportKinds(size, client.kinds, late, seconds);
-  reportCosts(size, { before, after, diskBefore, diskAfter, peak: server.peak() });
+  reportKinds(size, client.kinds, seconds);
+  reportCosts(size, { before, after, diskBefore, diskAfter, peak: server.peak(), late });
   reportLimits(size, { before, after, peak: server.peak() });
 }
 
@@ -66,7 +66,7 @@ function recordOf({ name }: Size, title: string, unit: string, value: number): v
 }
 
 /** What clients waited, by kind of request. */
-function reportKinds(size: Size, kinds: ReadonlyMap<string, Kind>, late: readonly number[], seconds: number): void {
+function reportKinds(size: Size, kinds: ReadonlyMap<string, Kind>, seconds: number): void {
   const lines = [
     '',
     `| ${size.name}: request | number | an hour | p50 ms | p99 ms | failed |`,
@@ -93,7 +93,6 @@ function reportKinds(size: Size, kinds: ReadonlyMap<string, Kind>, late: readonl
       `| ${kind} | ${times.length} | ${hourly.toFixed(0)} | ${p50.toFixed(1)} | ${p99.toFixed(1)} | ${failed || '0'} |`,
     );
   }
-  recordOf(size, 'lateness of the client: p99', 'ms', percentile(late, 0.99));
   process.stdout.write(`${lines.join('\n')}\n\n`);
 }
 
@@ -111,7 +110,14 @@ interface Disk {
 /** What a size costs. Rows are for the hour, whatever time was measured. */
 function reportCosts(
   size: Size,
-  { before, after, peak, diskBefore, diskAfter }: Measured & { diskBefore: Disk; diskAfter: Disk },
+  {
+    before,
+    after,
+    peak,
+    diskBefore,
+    diskAfter,
+    late,
+  }: Measured & { diskBefore: Disk; diskAfter: Disk; late: number[] },
 ): void {
   const seconds = (after.at - before.at) / 1000;
   const difference = (key: Exclude<keyof Used, 'cpu' | 'resident'>) => after[key] - before[key];
@@ -147,7 +153,11 @@ function reportCosts(
       ['files of MariaDB at the start', 'MiB', diskBefore.mariadb / mebibyte],
       ['growth of the files of MariaDB', 'MiB an hour', hourly(grown.mariadb) / mebibyte],
     );
-  rows.push(['processor time of the client', 'processors', processors('client')]);
+  rows.push(
+    ['processor time of the client', 'processors', processors('client')],
+    ['processor time of all programs', 'processors', processors('machine')],
+    ['lateness of the client, p99', 'ms', percentile(late, 0.99)],
+  );
   for (const [title, unit, value] of rows) recordOf(size, title, unit, value);
   const lines = rows.map(([title, unit, value]) => `| ${title} | ${short(value)} ${unit} |`);
   process.stdout.write(`\n| what ${size.name} costs | |\n|---|---|\n${lines.join('\n')}\n\n`);

@@ -1,9 +1,10 @@
 import { createCipheriv } from 'node:crypto';
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { digestOf, hexOf, type Digest } from '../../../src/runtime/digest.ts';
 import { mediaTypes } from '../../../src/oci/format/manifest.ts';
-import { makeNupkg, makeNuspec } from '../../../test/support/builders/nupkg.ts';
+import { makeNuspec } from '../../../test/support/builders/nupkg.ts';
+import { writeZip } from '../../../test/support/builders/zip.ts';
 import { mebibyte } from '../processes.ts';
 import type { MadeFiles, MadePackage } from '../store/packages.ts';
 import type { MadeBlob, MadeImage } from '../store/tags.ts';
@@ -65,46 +66,38 @@ export function* wholeImages(repositories: readonly string[]): Generator<WholeIm
   }
 }
 
-/** Writes blobs into the data folder of a server that does not run, as it stores them. */
+/** Writes blobs into the data folder of a server that does not run, as it stores them. Synchronous, because that is faster for small files. */
 export class BlobFolder {
   readonly #folder: string;
   readonly #written = new Set<string>();
 
-  private constructor(folder: string) {
-    this.#folder = folder;
-  }
-
-  static async open(data: string): Promise<BlobFolder> {
-    const folder = join(data, 'blobs', 'sha256');
+  constructor(data: string) {
+    this.#folder = join(data, 'blobs', 'sha256');
     for (let first = 0; first < 256; first += 1)
-      await mkdir(join(folder, first.toString(16).padStart(2, '0')), { recursive: true, mode: 0o700 });
-    return new BlobFolder(folder);
+      mkdirSync(join(this.#folder, first.toString(16).padStart(2, '0')), { recursive: true, mode: 0o700 });
   }
 
-  async put(digest: Digest, bytes: Buffer): Promise<void> {
+  put(digest: Digest, bytes: Buffer): void {
     if (this.#written.has(digest)) return;
     this.#written.add(digest);
     const hex = hexOf(digest);
-    await writeFile(join(this.#folder, hex.slice(0, 2), hex), bytes, { mode: 0o600 });
+    writeFileSync(join(this.#folder, hex.slice(0, 2), hex), bytes, { mode: 0o600 });
   }
 }
 
 const random = numbers(11);
 
 /** Writes the files of all versions of a package. Few of them are large: from 2 kB to 200 kB, 19 kB on average. */
-export async function writeFiles(folder: BlobFolder, { id, nuspec, versions }: MadePackage): Promise<MadeFiles[]> {
-  const sizes = versions.map(() => Math.floor(2000 * 100 ** (random() ** 3)));
-  return Promise.all(
-    versions.map(async (version, index) => {
-      const options = { id, version, ...nuspec };
-      const library = noiseOf(`${id} ${version}`, sizes[index]!);
-      const nupkg = await makeNupkg({ ...options, payloadBytes: 0, files: { [`lib/net8.0/${id}.dll`]: library } });
-      const text = Buffer.from(makeNuspec(options));
-      const [digest, ofNuspec] = [digestOf(nupkg), digestOf(text)];
-      await folder.put(digest, nupkg);
-      await folder.put(ofNuspec, text);
-      const sha512 = Buffer.from(hexOf(digestOf(nupkg, 'sha512')), 'hex').toString('base64');
-      return { nupkg: digest, nuspec: ofNuspec, sha512, size: nupkg.length, nuspecSize: text.length };
-    }),
-  );
+export function writeFiles(folder: BlobFolder, { id, nuspec, versions }: MadePackage): MadeFiles[] {
+  return versions.map((version) => {
+    const text = Buffer.from(makeNuspec({ id, version, ...nuspec }));
+    const library = noiseOf(`${id} ${version}`, Math.floor(2000 * 100 ** (random() ** 3)));
+    const entries = { [`${id}.nuspec`]: text, [`lib/net8.0/${id}.dll`]: library };
+    const nupkg = writeZip(Object.entries(entries).map(([name, data]) => ({ name, data, method: 0 })));
+    const [digest, ofNuspec] = [digestOf(nupkg), digestOf(text)];
+    folder.put(digest, nupkg);
+    folder.put(ofNuspec, text);
+    const sha512 = Buffer.from(hexOf(digestOf(nupkg, 'sha512')), 'hex').toString('base64');
+    return { nupkg: digest, nuspec: ofNuspec, sha512, size: nupkg.length, nuspecSize: text.length };
+  });
 }

@@ -1,3 +1,4 @@
+import { cpus } from 'node:os';
 import { createConnection } from 'mysql2/promise';
 import { execute } from '../../../test/support/clients/clients.ts';
 import type { Place } from '../bench.ts';
@@ -8,8 +9,8 @@ import { usedBy, type Peer } from '../processes.ts';
 export interface Used {
   /** Milliseconds, by `performance.now()`. */
   at: number;
-  /** Seconds of processor time. */
-  cpu: { server: number; mariadb: number; redis: number; client: number };
+  /** Seconds of processor time; `machine` is that of all programs. */
+  cpu: { server: number; mariadb: number; redis: number; client: number; machine: number };
   /** Resident bytes. */
   resident: { server: number; mariadb: number; redis: number };
   /** Requests that were answered. */
@@ -51,6 +52,7 @@ export async function openMeter(server: Peer, place: Place): Promise<Meter> {
           mariadb: mariadb.cpu,
           redis: redis.cpu,
           client: (own.user + own.system) / 1e6,
+          machine: cpus().reduce((sum, { times }) => sum + times.user + times.nice + times.sys + times.irq, 0) / 1000,
         },
         resident: { server: server.resident(), mariadb: mariadb.resident, redis: redis.resident },
         requests: metrics('entrepot_http_requests_total'),

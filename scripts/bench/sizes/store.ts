@@ -43,14 +43,14 @@ export async function fillSize(
   place: Place,
   size: Size,
 ): Promise<Omit<SizeContent, 'mirroredPackages' | 'mirroredRepositories'>> {
-  const folder = await BlobFolder.open(place.data);
+  const folder = new BlobFolder(place.data);
   const made = [...makePackages(size.packages, versionsOfPackage)];
   const names = Array.from({ length: size.repositories }, (_, index) => `team${index % 20}/app${index}`);
   const images: MadeImage[] = [];
   const tokens: string[] = [];
   await fillPlace(bench, place, async ({ bulk, database, accountId }) => {
     await fillPackages(bulk, accountId, made, (each) => writeFiles(folder, each));
-    for (const image of wholeImages(names)) images.push(await writeImage(folder, image));
+    for (const image of wholeImages(names)) images.push(writeImage(folder, image));
     await fillTags(bulk, accountId, images);
     const all = new Tokens(database, Date.now);
     for (let index = 0; index < Math.min(size.developers, mostTokens); index += 1) {
@@ -66,9 +66,9 @@ export async function fillSize(
   };
 }
 
-async function writeImage(folder: BlobFolder, { bytes, blobs, ...image }: WholeImage): Promise<MadeImage> {
-  await folder.put(image.manifest.digest as Digest, bytes);
-  for (const [index, blob] of blobs.entries()) await folder.put(image.parts[index]!.digest as Digest, blob);
+function writeImage(folder: BlobFolder, { bytes, blobs, ...image }: WholeImage): MadeImage {
+  folder.put(image.manifest.digest as Digest, bytes);
+  for (const [index, blob] of blobs.entries()) folder.put(image.parts[index]!.digest as Digest, blob);
   return image;
 }
 

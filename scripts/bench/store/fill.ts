@@ -11,14 +11,14 @@ export async function fillPackages(
   bulk: Bulk,
   accountId: number,
   packages: Iterable<MadePackage>,
-  write?: (made: MadePackage) => Promise<MadeFiles[]>,
+  write?: (made: MadePackage) => MadeFiles[],
 ): Promise<void> {
   const now = Date.now();
   let [row, version] = [1, 1];
   let rows: ReturnType<typeof rowsOf>[] = [];
   let versions = 0;
   for (const made of packages) {
-    rows.push(rowsOf(made, { accountId, package: row, firstVersion: version, now }, await write?.(made)));
+    rows.push(rowsOf(made, { accountId, package: row, firstVersion: version, now }, write?.(made)));
     row += 1;
     version += made.versions.length;
     versions += made.versions.length;
