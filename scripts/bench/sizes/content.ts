@@ -37,33 +37,28 @@ function noiseOf(seed: string, size: number): Buffer {
 /** Images with ten layers, ten tags of each of the `repositories`. */
 export function* wholeImages(repositories: readonly string[]): Generator<WholeImage> {
   for (const [index, repository] of repositories.entries()) {
+    const shared = common.map((size, layer) => describe(noiseOf(`base ${index % bases} ${layer}`, size), 'layer'));
     for (let number = 0; number < tagsOfRepository; number += 1) {
       const tag = `1.${number}`;
       const config = Buffer.from(
         JSON.stringify({ architecture: 'amd64', os: 'linux', config: { Labels: { of: `${repository}:${tag}` } } }),
       );
-      const layers = [
-        ...common.map((size, layer) => noiseOf(`base ${index % bases} ${layer}`, size)),
-        ...own.map((size, layer) => noiseOf(`${repository} ${tag} ${layer}`, size)),
-      ];
-      const described = [config, ...layers].map((blob, part) => ({
-        mediaType: `application/vnd.oci.image.${part === 0 ? 'config.v1+json' : 'layer.v1.tar+gzip'}`,
-        digest: digestOf(blob),
-        size: blob.length,
-      }));
+      const different = own.map((size, layer) => describe(noiseOf(`${repository} ${tag} ${layer}`, size), 'layer'));
+      const described = [describe(config, 'config'), ...shared, ...different];
+      const [first, ...layers] = described.map(({ mediaType, digest, size }) => ({ mediaType, digest, size }));
       const bytes = Buffer.from(
-        JSON.stringify({
-          schemaVersion: 2,
-          mediaType: mediaTypes.image,
-          config: described[0],
-          layers: described.slice(1),
-        }),
+        JSON.stringify({ schemaVersion: 2, mediaType: mediaTypes.image, config: first, layers }),
       );
       const parts: MadeBlob[] = described.map(({ digest, size }) => ({ digest, size }));
       const manifest = { digest: digestOf(bytes), size: bytes.length };
-      yield { repository, tag, manifest, parts, bytes, blobs: [config, ...layers] };
+      yield { repository, tag, manifest, parts, bytes, blobs: described.map(({ blob }) => blob) };
     }
   }
+}
+
+function describe(blob: Buffer, part: 'config' | 'layer') {
+  const mediaType = `application/vnd.oci.image.${part === 'config' ? 'config.v1+json' : 'layer.v1.tar+gzip'}`;
+  return { mediaType, digest: digestOf(blob), size: blob.length, blob };
 }
 
 /** Writes blobs into the data folder of a server that does not run, as it stores them. Synchronous, because that is faster for small files. */
