@@ -8,8 +8,11 @@
 // grow to 64 MiB before all of it is marked: without it a push of a package marks it every third time, which takes a
 // quarter of the processor time.
 import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { cacheCompiledCode } from './compile-cache.js';
+import { freshBuild } from './fresh-build.js';
 
 const oldest = 24;
 if (Number.parseInt(process.versions.node, 10) < oldest) {
@@ -27,5 +30,8 @@ if (process.argv[2] !== 'serve') {
   setFlagsFromString('--heap-growing-percent=10');
 }
 cacheCompiledCode(process.getuid?.());
-const source = new URL('../src/main.ts', import.meta.url);
-await import(existsSync(source) ? source.href : new URL('../dist/src/main.js', import.meta.url).href);
+const root = dirname(import.meta.dirname);
+const hasSources = existsSync(join(root, 'src/main.ts'));
+const built = hasSources ? freshBuild(root) : join(root, 'dist');
+if (built === undefined) await import('../src/main.ts');
+else createRequire(import.meta.url)(join(built, 'main.cjs'));

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { DomainError } from '../runtime/errors.ts';
+import { programFile } from '../runtime/program-file.ts';
 import { threadEnvironment } from '../runtime/thread-environment.ts';
 import { prefetchItemsIn } from './folders.ts';
 import { Inputs, type ProtocolInputs } from './inputs.ts';
@@ -54,7 +55,7 @@ export async function readPathInThread(
 async function runThread(limit: number, data: ReaderData, signal?: AbortSignal): Promise<PrefetchItem[]> {
   const items: PrefetchItem[] = [];
   let abort: (() => void) | undefined;
-  const thread = new Worker(import.meta.filename, {
+  const thread = new Worker(programFile('prefetch/reader-thread.ts'), {
     workerData: data,
     resourceLimits: { maxOldGenerationSizeMb: heap },
     env: threadEnvironment(),
@@ -158,5 +159,5 @@ async function answer(outcome: Outcome): Promise<void> {
 
 const data = workerData as ReaderData | null | undefined;
 if (!isMainThread && data?.isInputReader) {
-  await answer(await readAll(data));
+  void readAll(data).then(answer);
 }

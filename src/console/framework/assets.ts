@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { sendBytes } from '../../http/send.ts';
+import { programFile } from '../../runtime/program-file.ts';
 
 const types = {
   'console.css': 'text/css; charset=utf-8',
@@ -24,7 +24,7 @@ export class Assets {
     const files = new Map<string, { bytes: Buffer; type: string }>();
     const addresses: Partial<Record<AssetName, string>> = {};
     for (const [name, type] of Object.entries(types) as [AssetName, string][]) {
-      const bytes = readFileSync(join(import.meta.dirname, '../assets', name));
+      const bytes = readFileSync(programFile(`console/assets/${name}`));
       const digest = createHash('sha256').update(bytes).digest('hex').slice(0, 16);
       const address = `/console/assets/${digest}/${name}`;
       files.set(address, { bytes, type });

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { LRUCache } from 'lru-cache';
 import { html, Html } from './html.ts';
+import { programFile } from '../../runtime/program-file.ts';
 import { threadEnvironment } from '../../runtime/thread-environment.ts';
 
 /** Most characters of a README that are rendered, and of the HTML that is shown. */
@@ -63,8 +64,7 @@ async function inTurn(key: string, text: string): Promise<string> {
 
 /** Empty if the text takes too much time or memory, or becomes too long. */
 async function render(text: string): Promise<string> {
-  const extension = import.meta.filename.slice(-3);
-  const worker = new Worker(new URL(`readme-worker${extension}`, import.meta.url), {
+  const worker = new Worker(programFile('console/framework/readme-worker.ts'), {
     resourceLimits: { maxOldGenerationSizeMb: memory },
     env: threadEnvironment(),
   });

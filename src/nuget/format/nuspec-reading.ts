@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
+import { programFile } from '../../runtime/program-file.ts';
 import { maxNuspecBytes, parseNuspec, type Nuspec, type NuspecOptions } from './nuspec.ts';
 import { ReaderThread, type ReadBytes } from './reader-thread.ts';
 
@@ -9,7 +10,7 @@ import { ReaderThread, type ReadBytes } from './reader-thread.ts';
 const read: ReadBytes<NuspecOptions> = (bytes, options) => JSON.stringify(parseNuspec(bytes, options));
 export default read;
 
-const thread = new ReaderThread(import.meta.url);
+const thread = new ReaderThread(programFile('nuget/format/nuspec-reading.ts').href);
 /** A nuspec of fewer bytes is parsed at once, in a few milliseconds. */
 const fewBytes = 8 * 1024;
 /** Bytes of memory for what was read from long nuspecs. */

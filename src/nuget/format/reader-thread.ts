@@ -1,6 +1,7 @@
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { DomainError, type ErrorName } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/event-loop.ts';
+import { programFile } from '../../runtime/program-file.ts';
 import { threadEnvironment } from '../../runtime/thread-environment.ts';
 import { Semaphore } from '../../runtime/semaphore.ts';
 
@@ -77,7 +78,7 @@ export class ReaderThread {
   }
 
   #start(): Worker {
-    const thread = new Worker(import.meta.filename, {
+    const thread = new Worker(programFile('nuget/format/reader-thread.ts'), {
       workerData: { readerModule: this.#module } satisfies ThreadData,
       resourceLimits: { maxOldGenerationSizeMb: heap },
       env: threadEnvironment(),

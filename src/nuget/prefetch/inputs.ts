@@ -1,5 +1,6 @@
 import { posix } from 'node:path';
 import type { InputReader, ProtocolInputs } from '../../prefetch/inputs.ts';
+import { programFile } from '../../runtime/program-file.ts';
 import { isPackageId } from '../format/nuspec.ts';
 import { keyOfVersion } from '../hosted/packages.ts';
 import { readMsbuild } from './msbuild.ts';
@@ -90,7 +91,7 @@ function projectKey(folder: string, name: string): string {
 
 /** Readers of files that list packages. */
 export const packageInputs: ProtocolInputs = {
-  module: import.meta.url,
+  module: programFile('nuget/prefetch/inputs.ts').href,
   readers,
   solution: { names: '*.sln, *.slnx', recognizes: (name) => /\.slnx?$/i.test(name), read: readSolution },
   finds: (name) =>

@@ -1,5 +1,6 @@
 import type { InputReader, ProtocolInputs } from '../../prefetch/inputs.ts';
 import type { Input } from '../../prefetch/item.ts';
+import { programFile } from '../../runtime/program-file.ts';
 import { readCompose } from './compose.ts';
 import { readDockerfile } from './dockerfile.ts';
 import { parseImageName } from './image-name.ts';
@@ -28,7 +29,7 @@ const readers: readonly InputReader[] = [
 
 /** Readers of files that list images. */
 export const imageInputs: ProtocolInputs = {
-  module: import.meta.url,
+  module: programFile('oci/prefetch/inputs.ts').href,
   readers,
   // A YAML file with any other name may be of anything.
   finds: (name) => composeFile.test(name) || dockerfile.test(name),

@@ -1,4 +1,5 @@
 import { ReaderThread, type ReadBytes } from '../../format/reader-thread.ts';
+import { programFile } from '../../../runtime/program-file.ts';
 import { readFlatIndex, readVersionList } from './flat-index.ts';
 import { jsonIn } from './json.ts';
 import { readDeprecated, readRegistration, type RegistrationOptions } from './registration.ts';
@@ -42,7 +43,7 @@ interface Task {
 const readTask: ReadBytes<Task> = (bytes, { kind, options }) => readers[kind](bytes, options as never);
 export default readTask;
 
-const thread = new ReaderThread(import.meta.url);
+const thread = new ReaderThread(programFile('nuget/upstream/reading/readers.ts').href);
 
 /**
  * The lines of the text that a reader makes of a document; a long document is read in a thread. Throws with the reason if the reader

@@ -1,0 +1,131 @@
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import type { InputOptions, OutputOptions, Plugin } from 'rolldown';
+import { buildFolder, digestOf, freshBuild } from '../bin/fresh-build.js';
+
+// Makes few files of the sources and the packages that they use, which Node loads in a third of the time: `bin/entrepot.js` runs them.
+//
+//   node scripts/build.ts          in a clone, unless it has been built from these sources
+//   node scripts/build.ts FOLDER   into this new folder, for the package
+
+const root = dirname(import.meta.dirname);
+const builds = join(root, buildFolder);
+/** Each install writes it. */
+const installed = 'node_modules/.package-lock.json';
+const assets = 'src/console/assets';
+
+/** Modules that a thread loads by their path: `src/runtime/program-file.ts`. They share no module with the program. */
+const threads = [
+  'console/framework/readme-worker',
+  'nuget/format/nuspec-reading',
+  'nuget/format/reader-thread',
+  'nuget/prefetch/inputs',
+  'nuget/upstream/reading/readers',
+  'oci/prefetch/inputs',
+  'prefetch/reader-thread',
+];
+
+/** Drivers of databases that Sequelize would load, and that this program does not use. */
+const unused = ['ibm_db', 'mariadb', 'oracledb', 'pg', 'pg-hstore', 'snowflake-sdk', 'sqlite3', 'tedious'];
+
+interface Source {
+  size: number;
+  /** In milliseconds. */
+  changed: number;
+  digest: string;
+}
+
+/** The files of which a build is made, each read once, so that a build is of what is noted here. */
+class Sources {
+  readonly noted: Record<string, Source> = {};
+  readonly #bytes = new Map<string, Buffer>();
+
+  read(path: string): Buffer {
+    const known = this.#bytes.get(path);
+    if (known) return known;
+    const { size, ctimeMs: changed } = statSync(join(root, path));
+    const bytes = readFileSync(join(root, path));
+    this.noted[path] = { size, changed, digest: digestOf(bytes) };
+    this.#bytes.set(path, bytes);
+    return bytes;
+  }
+}
+
+async function build(folder: string): Promise<Sources> {
+  const { rolldown } = await import('rolldown');
+  const sources = new Sources();
+  for (const path of [installed, relative(root, import.meta.filename)]) sources.read(path);
+  const read: Plugin = {
+    name: 'read',
+    load: {
+      filter: { id: /\.ts$/ },
+      handler: (id) => sources.read(relative(root, id)).toString(),
+    },
+  };
+  const input: InputOptions = {
+    platform: 'node',
+    tsconfig: false,
+    external: unused,
+    // Sequelize would load the time zones of the world, and only writes UTC.
+    resolve: { alias: { 'moment-timezone$': join(root, 'node_modules/moment-timezone/moment-timezone.js') } },
+    plugins: [read, ascii],
+    checks: { circularDependency: false, eval: false },
+  };
+  const output: OutputOptions = { dir: folder, comments: { legal: true, annotation: false, jsdoc: false } };
+  // CommonJS, because an `import` of node:http loads Node's client for `fetch`, too, which takes a tenth of the start.
+  const main = await rolldown({ ...input, input: { main: join(root, 'src/main.ts') } });
+  await main.write({ ...output, format: 'cjs', entryFileNames: '[name].cjs', chunkFileNames: '[name].cjs' });
+  const entries = Object.fromEntries(threads.map((name) => [name, join(root, 'src', `${name}.ts`)]));
+  const others = await rolldown({ ...input, input: entries });
+  await others.write({ ...output, format: 'esm', entryFileNames: '[name].mjs', chunkFileNames: 'thread-[name].mjs' });
+  mkdirSync(join(folder, 'console/assets'), { recursive: true });
+  for (const name of readdirSync(join(root, assets)))
+    writeFileSync(join(folder, 'console/assets', name), sources.read(join(assets, name)));
+  return sources;
+}
+
+/** V8 keeps a text with any other character in twice the memory. */
+const ascii: Plugin = {
+  name: 'ascii',
+  generateBundle: (_options, files) => {
+    for (const file of Object.values(files)) if (file.type === 'chunk') file.code = escaped(file.code);
+  },
+};
+
+function escaped(code: string): string {
+  return code.replace(/[^\0-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}
+
+/** Puts a build into the folder of the clone. A server that runs may still load parts of the build before. */
+async function buildClone(): Promise<void> {
+  const made = join(builds, `making-${process.pid}`);
+  const { noted } = await build(made);
+  const digests = Object.entries(noted).map(([path, { digest }]) => `${path} ${digest}`);
+  const folder = digestOf(Buffer.from(digests.sort().join('\n'))).slice(0, 16);
+  const before = folderNow();
+  const known = readdirSync(builds).filter((name) => /^[0-9a-f]{16}$/.test(name));
+  if (known.includes(folder)) rmSync(made, { recursive: true });
+  else renameSync(made, join(builds, folder));
+  const file = join(builds, `making-${process.pid}.json`);
+  writeFileSync(file, JSON.stringify({ folder, sources: noted }));
+  renameSync(file, join(builds, 'build.json'));
+  for (const each of known) if (each !== folder && each !== before) rmSync(join(builds, each), { recursive: true });
+}
+
+function folderNow(): string | undefined {
+  try {
+    return (JSON.parse(readFileSync(join(builds, 'build.json'), 'utf8')) as { folder: string }).folder;
+  } catch {
+    return undefined;
+  }
+}
+
+const [target] = process.argv.slice(2);
+if (target !== undefined) await build(resolve(target));
+else if (freshBuild(root) === undefined) {
+  try {
+    await buildClone();
+  } catch (error) {
+    console.error(`entrepot: runs from its sources and starts later, because it cannot be built: ${String(error)}`);
+  }
+}
