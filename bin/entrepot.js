@@ -33,5 +33,10 @@ cacheCompiledCode(process.getuid?.());
 const root = dirname(import.meta.dirname);
 const hasSources = existsSync(join(root, 'src/main.ts'));
 const built = hasSources ? freshBuild(root) : join(root, 'dist');
-if (built === undefined) await import('../src/main.ts');
-else createRequire(import.meta.url)(join(built, 'main.cjs'));
+if (built === undefined) {
+  await import('../src/main.ts');
+} else {
+  // Node warns its user of what a program uses that is deprecated, unless a package below node_modules does. What is built has these.
+  process.noDeprecation = true;
+  createRequire(import.meta.url)(join(built, 'main.cjs'));
+}
