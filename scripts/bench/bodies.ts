@@ -78,7 +78,22 @@ async function responseOf(peer: Peer, path: string): Promise<IncomingMessage> {
   return response;
 }
 
-/** Pushes `count` different blobs, `connections` at a time, as container clients do. Resolves to bytes per second. */
+/** Different blobs whose digests are known already. Each call pushes one as container clients do; false when there is none left. */
+export function preparedPushes(peer: Peer, repository: string, bytes: number, count: number): () => Promise<boolean> {
+  const body = randomBytes(bytes);
+  const bodies = Array.from({ length: count }, (_, index) => {
+    const head = Buffer.from(`${process.hrtime.bigint()}-${index}`.padEnd(64));
+    const digest = digestOf(Buffer.concat([head, body]));
+    return { head, digest };
+  });
+  return async () => {
+    const each = bodies.pop();
+    if (each) await upload(peer, repository, each.digest, [each.head, body]);
+    return each !== undefined;
+  };
+}
+
+/** Pushes `count` different blobs, `connections` at a time. Resolves to bytes per second. */
 export async function push(
   peer: Peer,
   repository: string,
@@ -86,17 +101,10 @@ export async function push(
   connections: number,
   count: number,
 ): Promise<number> {
-  const body = randomBytes(bytes);
-  const bodies = Array.from({ length: count }, (_, index) => {
-    const head = Buffer.from(`${process.hrtime.bigint()}-${index}`.padEnd(64));
-    const digest = digestOf(Buffer.concat([head, body]));
-    return { head, digest };
-  });
+  const next = preparedPushes(peer, repository, bytes, count);
   const start = performance.now();
   const worker = async () => {
-    for (let each = bodies.pop(); each; each = bodies.pop()) {
-      await upload(peer, repository, each.digest, [each.head, body]);
-    }
+    while (await next());
   };
   await Promise.all(Array.from({ length: connections }, worker));
   return (count * (bytes + 64)) / ((performance.now() - start) / 1000);

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { ensureCommands } from '../packages.ts';
 import { Bench } from './bench.ts';
+import { beside } from './parts/beside.ts';
 import { blobs } from './parts/blobs.ts';
 import { bundles } from './parts/bundles.ts';
 import { cluster } from './parts/cluster.ts';
@@ -39,6 +40,7 @@ const { values: flags } = parseArgs({
 const parts = {
   manifests,
   blobs,
+  beside,
   pushes,
   packages,
   imports,

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
 import type { Times } from '../metrics/times.ts';
 import { pause } from '../runtime/event-loop.ts';
+import { inTime } from '../runtime/in-time.ts';
 import { LockedProcesses, type Processes } from './processes.ts';
 import { databaseFailure, databaseUnavailable } from './failure.ts';
 import { MysqlDatabase } from './mysql-database.ts';
@@ -157,7 +158,11 @@ class SqliteDatabase extends SequelizeDatabase {
   readonly #reader: Connection;
   readonly #driver: SqliteDriver;
   readonly #files: SqliteFiles;
+  /** The end of the last transaction. */
   #writing: Promise<unknown> = Promise.resolve();
+  /** The same, once its writes are on the disk. */
+  #durable: Promise<unknown> = Promise.resolve();
+  #hasSynced = false;
   #current: { commits: number; versions: Promise<Versions> } | undefined;
 
   constructor(path: string, limits: TimeLimits) {
@@ -197,23 +202,36 @@ class SqliteDatabase extends SequelizeDatabase {
   override transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const startedAt = performance.now();
     const deadline = this.deadline();
-    const turn = this.#writing
-      .then(() => this.#takeTurn(work, options, deadline))
-      .finally(() => this.times.transaction.since(startedAt));
+    const turn = this.#writing.then(() => this.#takeTurn(work, options, deadline));
+    // The next transaction need not wait until this one is on the disk: both then wait together.
     this.#writing = turn.catch(() => undefined);
-    return turn;
+    const done = turn.then(async ({ result, mustSync }) => {
+      if (mustSync) await this.#sync(deadline);
+      return result;
+    });
+    this.#durable = done.catch(() => undefined);
+    return done.finally(() => this.times.transaction.since(startedAt));
   }
 
-  async #takeTurn<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions, deadline: number): Promise<T> {
+  async #sync(deadline: number): Promise<void> {
+    try {
+      await inTime(() => this.#driver.sync(), Math.max(1, deadline - performance.now()));
+    } catch (error) {
+      throw databaseUnavailable('The disk of the database did not confirm a write.', error);
+    }
+  }
+
+  async #takeTurn<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions, deadline: number) {
     if (performance.now() > deadline) throw databaseUnavailable('Too many writes wait for the database.');
     this.#files.check();
-    this.#driver.synchronous = options.fleeting ? 'NORMAL' : 'FULL';
+    this.#driver.synchronous = this.#hasSynced ? 'NORMAL' : 'FULL';
     this.#driver.keepsVersion = keepsRows(options);
     this.#driver.beginUntil = deadline;
     const result = await this.begin(work, options, deadline);
     // A write into a removed file has succeeded, but it will be lost.
     this.#files.check();
-    return result;
+    this.#hasSynced ||= this.hasWritten;
+    return { result, mustSync: this.hasWritten && !options.fleeting };
   }
 
   override snapshot<T>(read: (from: Queryable) => Promise<T>): Promise<T> {
@@ -270,6 +288,7 @@ class SqliteDatabase extends SequelizeDatabase {
 
   override async close(): Promise<void> {
     await this.#writing;
+    await this.#durable;
     await super.close();
     this.#driver.close();
     this.#reader.close();

@@ -31,6 +31,8 @@ export abstract class SequelizeDatabase implements Database {
   readonly times = { read: new Times(bounds), transaction: new Times(bounds) };
   protected readonly sequelize: Sequelize;
   protected readonly limits: TimeLimits;
+  /** Whether the last transaction that ended may have changed rows. */
+  protected hasWritten = false;
   #commits = 0;
   readonly #running = new Set<Promise<void>>();
   readonly #cachedRows = new RowCache();
@@ -112,6 +114,7 @@ export abstract class SequelizeDatabase implements Database {
         const result = await this.sequelize.transaction((transaction) =>
           work(new SequelizeWork(this.sequelize, transaction, this.dialect, effects)),
         );
+        this.hasWritten = effects.wrote;
         if (effects.wrote && !keeps) await this.afterWrite(effects.tables && [...effects.tables]);
         return result;
       } catch (error) {

@@ -1,5 +1,7 @@
+import { open } from 'node:fs/promises';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { inTurnShared } from '../runtime/in-turn.ts';
 import { Recent } from '../runtime/recent.ts';
 
 /** Sequelize's sqlite dialect reads these from `this` after a statement. */
@@ -58,8 +60,13 @@ export class SqliteDriver {
   readonly OPEN_READWRITE = 2;
   readonly OPEN_CREATE = 4;
   readonly Database: new (filename: string, mode: number, opened: (error: Error | null) => void) => Database;
-  /** How the next transaction commits. FULL survives a power failure; NORMAL only after a later FULL commit. */
+  /**
+   * How the next transaction commits: NORMAL survives a power failure only after `sync`. FULL waits for the disk in the event loop, and
+   * also makes a new log durable in its folder.
+   */
   synchronous: 'FULL' | 'NORMAL' = 'FULL';
+  /** Makes all commits so far durable. Calls that wait for the disk at the same time share one wait. */
+  readonly sync = inTurnShared(() => this.#syncLog());
   /** How long the next transaction waits for another process's transaction, by `performance.now()`. */
   beginUntil = 0;
   /** Whether the next transaction leaves `version` as it is. */
@@ -95,6 +102,11 @@ export class SqliteDriver {
     for (const connection of this.#idle.splice(0)) connection.close();
     this.#versioned?.close();
     this.#versioned = undefined;
+  }
+
+  async #syncLog(): Promise<void> {
+    await using log = await open(`${this.#path}-wal`, 'r+');
+    await log.datasync();
   }
 
   #take(filename: string): Connection {

@@ -9,3 +9,19 @@ export function inTurn(work: () => Promise<void>): () => Promise<void> {
     return last;
   };
 }
+
+/** As `inTurn`, but calls that wait for the run before them share the next run. */
+export function inTurnShared(work: () => Promise<void>): () => Promise<void> {
+  let running: Promise<void> = Promise.resolve();
+  let next: Promise<void> | undefined;
+  return () => {
+    next ??= running
+      .catch(() => undefined)
+      .then(() => {
+        next = undefined;
+        running = work();
+        return running;
+      });
+    return next;
+  };
+}

@@ -7,12 +7,14 @@ import {
   type Database,
   type Queryable,
   type Transaction,
+  type TransactionOptions,
   type Value,
 } from '../../src/database/database.ts';
-
+import { isDomainError } from '../../src/runtime/errors.ts';
 import { dialects, openUntilEnd, emptyDatabase } from '../support/databases.ts';
+import { watchSyncs } from '../support/disk.ts';
 import { longestTurn } from '../support/longest-turn.ts';
-import { eventually } from '../support/until.ts';
+import { eventually, until } from '../support/until.ts';
 
 // One suite for the interface, run on both databases.
 
@@ -311,13 +313,68 @@ async function synchronous(tx: Transaction): Promise<number> {
   return (await tx.get<{ synchronous: number }>('PRAGMA synchronous'))!.synchronous;
 }
 
-test('sqlite: a transaction waits for the disk unless it is fleeting', async (t) => {
-  const database = await openUntilEnd(t, await emptyDatabase(t, 'sqlite'));
-  const [normal, full] = [1, 2];
-  const asked = [{}, { fleeting: true }, {}, { fleeting: true }, { fleeting: false }];
-  const found = await Promise.all(asked.map((options) => database.transaction(synchronous, options)));
-  t.deepEqual(found, [full, normal, full, normal, full]);
-});
+test.serial(
+  'sqlite: a write waits for the disk without the event loop, and others share the wait, unless it is fleeting',
+  async (t) => {
+    const url = await emptyDatabase(t, 'sqlite');
+    await withItems(t, url);
+    const database = await openUntilEnd(t, url);
+    // The first write makes the log durable in its folder, which needs SQLite itself.
+    const [normal, full] = [1, 2];
+    t.is(await database.transaction(synchronous), full);
+    const first = database.transaction((tx) => tx.insert('items', row('first', 1)));
+    t.is(await database.transaction(synchronous), normal);
+    await first;
+    const held = Promise.withResolvers<void>();
+    const synced: string[] = [];
+    await watchSyncs(t, async (path) => {
+      synced.push(path);
+      await held.promise;
+    });
+    const log = `${url.slice('sqlite:'.length)}-wal`;
+    const done: string[] = [];
+    const insert = async (name: string, options?: TransactionOptions) => {
+      await database.transaction((tx) => tx.insert('items', row(name, 1)), options);
+      done.push(name);
+    };
+    const a = insert('a');
+    await until(() => synced.length === 1);
+    const others = [insert('b'), insert('c'), database.transaction((tx) => tx.get('SELECT 1 AS one'))];
+    await others[2];
+    await insert('fleeting', { fleeting: true });
+    t.deepEqual(done, ['fleeting']);
+    // They are committed, and the event loop is free.
+    t.is((await database.get<{ n: number }>('SELECT COUNT(*) AS n FROM items'))!.n, 5);
+    held.resolve();
+    await Promise.all([a, ...others]);
+    t.deepEqual(synced, [log, log]);
+  },
+);
+
+test.serial(
+  'sqlite: a write that the disk does not confirm is no success, and closing waits for the disk',
+  async (t) => {
+    const url = await emptyDatabase(t, 'sqlite');
+    await withItems(t, url);
+    const database = await openDatabase(url);
+    await database.transaction((tx) => tx.insert('items', row('first', 1)));
+    let fails = true;
+    const calls: string[] = [];
+    await watchSyncs(t, async () => {
+      await sleep(20);
+      calls.push('synced');
+      if (fails) throw Object.assign(new Error('EIO: i/o error, fdatasync'), { code: 'EIO', syscall: 'fdatasync' });
+    });
+    const error = await t.throwsAsync(database.transaction((tx) => tx.insert('items', row('a', 1))));
+    t.true(isDomainError(error, 'DatabaseUnavailable'));
+    fails = false;
+    const last = database.transaction((tx) => tx.insert('items', row('b', 1))).then(() => calls.push('answered'));
+    await database.close();
+    calls.push('closed');
+    await last;
+    t.deepEqual(calls, ['synced', 'synced', 'answered', 'closed']);
+  },
+);
 
 test('sqlite: a cached row is not read again until any process writes', async (t) => {
   const url = await emptyDatabase(t, 'sqlite');
