@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { finished } from 'node:stream/promises';
 import { digestOf } from '../../src/runtime/digest.ts';
@@ -19,40 +19,73 @@ export async function drain(peer: Peer, path: string, connections: number, count
   return read.reduce((sum, each) => sum + each) / ((performance.now() - start) / 1000);
 }
 
+/** Requests the same body on one connection while `more` returns true; resolves to the bytes of the bodies. */
+async function discard(peer: Peer, path: string, more: () => boolean): Promise<number> {
+  const connection = new Discarding(peer.url);
+  let bytes = 0;
+  while (more()) bytes += await connection.read(path, peer.headers);
+  connection.close();
+  return bytes;
+}
+
 /**
- * Requests the same body on one connection while `more` returns true; resolves to the bytes of the bodies. Node's HTTP
- * client is not used: it copies each body, is less than half as fast, and would dominate the measurement.
+ * A connection that requests one body after the other, and discards them. Node's HTTP client is not used: it copies each body,
+ * is less than half as fast, and would dominate the measurement.
  */
-function discard(peer: Peer, path: string, more: () => boolean): Promise<number> {
-  const { hostname, port, host } = new URL(peer.url);
-  const headers = Object.entries({ Host: host, ...peer.headers }).map(([name, value]) => `${name}: ${value}\r\n`);
-  const asked = `GET ${path} HTTP/1.1\r\n${headers.join('')}\r\n`;
-  return new Promise((resolve, reject) => {
-    let bytes = 0;
-    let left: number | undefined;
-    const ask = () => {
-      left = undefined;
-      if (more()) socket.write(asked);
-      else socket.end(() => resolve(bytes));
-    };
-    const take = (length: number) => {
-      let body = length;
-      if (left === undefined) {
-        const end = bin.subarray(0, length).indexOf('\r\n\r\n');
-        const head = bin.toString('latin1', 0, end);
-        left = Number(/^content-length: (\d+)/im.exec(head)?.[1]);
-        if (!/^HTTP\/1.1 200 /.test(head) || Number.isNaN(left)) socket.destroy(new Error(`${peer.name}: ${head}`));
-        body -= end + 4;
-      }
-      bytes += body;
-      left -= body;
-      if (left === 0) ask();
-      return true;
-    };
-    const socket = connect({ host: hostname, port: Number(port), onread: { buffer: bin, callback: take } }, ask);
-    socket.once('error', reject);
-    socket.once('close', () => reject(new Error(`${peer.name} closed the connection`)));
-  });
+export class Discarding {
+  readonly #socket: Socket;
+  readonly #host: string;
+  #length = 0;
+  #left: number | undefined;
+  #asked: { resolve: (bytes: number) => void; reject: (error: Error) => void } | undefined;
+
+  constructor(url: string) {
+    const { hostname, port, host } = new URL(url);
+    this.#host = host;
+    const onread = { buffer: bin, callback: (length: number) => this.#take(length) };
+    this.#socket = connect({ host: hostname, port: Number(port), onread });
+    this.#socket.setNoDelay();
+    this.#socket.on('error', (error) => this.#asked?.reject(error));
+    this.#socket.once('close', () => this.#asked?.reject(new Error('the connection was closed')));
+  }
+
+  get isClosed(): boolean {
+    return this.#socket.destroyed;
+  }
+
+  /** Resolves to the length of the body. Fails, and closes the connection, if the status is not 200. */
+  async read(path: string, headers: Record<string, string>): Promise<number> {
+    const lines = Object.entries({ Host: this.#host, ...headers }).map(([name, value]) => `${name}: ${value}\r\n`);
+    try {
+      return await new Promise<number>((resolve, reject) => {
+        this.#left = undefined;
+        this.#asked = { resolve, reject };
+        this.#socket.write(`GET ${path} HTTP/1.1\r\n${lines.join('')}\r\n`);
+      });
+    } finally {
+      this.#asked = undefined;
+    }
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #take(length: number): boolean {
+    let body = length;
+    if (this.#left === undefined) {
+      const end = bin.subarray(0, length).indexOf('\r\n\r\n');
+      const head = bin.toString('latin1', 0, end);
+      this.#length = Number(/^content-length: (\d+)/im.exec(head)?.[1]);
+      this.#left = this.#length;
+      if (!/^HTTP\/1.1 200 /.test(head) || Number.isNaN(this.#length))
+        this.#socket.destroy(new Error(head.slice('HTTP/1.1 '.length).split(/[ \r]/, 1)[0]));
+      body -= end + 4;
+    }
+    this.#left -= body;
+    if (this.#left === 0) this.#asked?.resolve(this.#length);
+    return true;
+  }
 }
 
 /** The bytes of a response as they were sent, maybe compressed. */

@@ -34,6 +34,7 @@ export async function putBlob(peer: Peer, repository: string, blob: Buffer): Pro
 /** Pushes bytes with a known digest, as container clients do. `fetch` is not used, because it copies the bytes. */
 export async function upload(peer: Peer, repository: string, digest: Digest, pieces: readonly Buffer[]): Promise<void> {
   const opened = await send(peer, 'POST', new URL(`/v2/${repository}/blobs/uploads/`, peer.url));
+  if (opened.statusCode !== 202) throw new Error(`${peer.name} answered the start of a push with ${opened.statusCode}`);
   const location = new URL(opened.headers.location!, peer.url);
   location.searchParams.set('digest', digest);
   const done = await send(peer, 'PUT', location, pieces);

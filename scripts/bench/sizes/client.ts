@@ -1,5 +1,6 @@
 import { Agent, request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Discarding } from '../bodies.ts';
 import { numbers } from '../store/words.ts';
 
 /** The answers to one kind of request. */
@@ -15,14 +16,18 @@ interface Asked {
   headers?: Record<string, string>;
   /** When the request should begin, by `performance.now()`: its time counts from then. */
   due?: number;
-  /** The length of the body, if it is known. */
-  size?: number;
 }
+
+/** The server closes connections that are idle for longer than this, in milliseconds, at the earliest. */
+const longestIdle = 60_000;
+const longestAnswer = 60_000;
 
 /** A client of many developers, which discards bodies. */
 export class Client {
   readonly kinds = new Map<string, Kind>();
   readonly #agent = new Agent({ keepAlive: true });
+  /** Connections for files, and since when each is idle. */
+  #idle: { connection: Discarding; since: number }[] = [];
   readonly #url: string;
 
   constructor(url: string) {
@@ -30,11 +35,30 @@ export class Client {
   }
 
   /** Reads `path`; a failure is only counted. */
-  async read(kind: string, path: string, { size, due = performance.now(), ...more }: Asked): Promise<void> {
+  async read(kind: string, path: string, { due = performance.now(), ...more }: Asked): Promise<void> {
     await this.measure(kind, due, async () => {
-      const { status, bytes } = await this.#send(path, more);
+      const status = await this.#send(path, more);
       if (status !== 200) throw new Error(String(status));
-      if (size !== undefined && bytes !== size) throw new Error('another length');
+    });
+  }
+
+  /** Reads a file, of this many bytes if they are known; a failure is only counted. */
+  async download(kind: string, path: string, headers: Record<string, string>, bytes?: number): Promise<void> {
+    await this.measure(kind, performance.now(), async () => {
+      const open = this.#idle.pop();
+      const isUsable = open && !open.connection.isClosed && performance.now() - open.since < longestIdle;
+      // Those below it are idle for longer.
+      if (!isUsable)
+        for (const { connection } of [...this.#idle.splice(0), ...(open ? [open] : [])]) connection.close();
+      const connection = isUsable ? open.connection : new Discarding(this.#url);
+      const timer = setTimeout(() => connection.close(), longestAnswer);
+      try {
+        const length = await connection.read(path, headers);
+        if (bytes !== undefined && length !== bytes) throw new Error('another length');
+        this.#idle.push({ connection, since: performance.now() });
+      } finally {
+        clearTimeout(timer);
+      }
     });
   }
 
@@ -51,15 +75,14 @@ export class Client {
     }
   }
 
-  #send(path: string, { method = 'GET', headers = {} }: Asked): Promise<{ status: number; bytes: number }> {
+  #send(path: string, { method = 'GET', headers = {} }: Asked): Promise<number> {
     return new Promise((resolve, reject) => {
-      const asked = request(this.#url + path, { agent: this.#agent, method, headers, timeout: 60_000 }, (response) => {
-        let bytes = 0;
-        response.on('data', (piece: Buffer) => (bytes += piece.length));
-        response.once('end', () => resolve({ status: response.statusCode!, bytes }));
-        response.once('error', reject);
+      const options = { agent: this.#agent, method, headers, timeout: longestAnswer };
+      const asked = request(this.#url + path, options, (response) => {
+        response.once('end', () => resolve(response.statusCode!));
+        response.once('error', reject).resume();
       });
-      asked.once('timeout', () => asked.destroy(new Error('no answer in 60 s')));
+      asked.once('timeout', () => asked.destroy(new Error('no answer')));
       asked.once('error', reject);
       asked.end();
     });
@@ -67,6 +90,7 @@ export class Client {
 
   close(): void {
     this.#agent.destroy();
+    for (const { connection } of this.#idle) connection.close();
   }
 }
 

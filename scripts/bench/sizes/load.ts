@@ -43,7 +43,7 @@ export async function workOf(client: Client, server: Entrepot, content: SizeCont
         ]) => {
           await client.read(`${mark}flat index`, `/v3/package/${key}/index.json`, { headers: mine });
           if (index >= restored.downloads) return;
-          await client.read(`${mark}nupkg`, `/v3/package/${key}/${version}/${key}.${version}.nupkg`, { headers: mine });
+          await client.download(`${mark}nupkg`, `/v3/package/${key}/${version}/${key}.${version}.nupkg`, mine);
         },
       );
     });
@@ -59,11 +59,13 @@ export async function workOf(client: Client, server: Entrepot, content: SizeCont
     await client.measure('a whole pull', due, async () => {
       const byTag = { headers: mine, method: 'HEAD', due };
       await client.read(`${mark}manifest by tag`, `${at}/manifests/${tag}`, byTag);
-      const byDigest = { headers: mine, size: manifest.size };
-      await client.read(`${mark}manifest by digest`, `${at}/manifests/${manifest.digest}`, byDigest);
-      await client.read(`${mark}config`, `${at}/blobs/${config!.digest}`, { headers: mine, size: config!.size });
+      const files = [
+        ['manifest by digest', `${at}/manifests/${manifest.digest}`, manifest.size],
+        ['config', `${at}/blobs/${config!.digest}`, config!.size],
+      ] as const;
+      for (const [kind, path, bytes] of files) await client.download(`${mark}${kind}`, path, mine, bytes);
       await eachOf(layers, ofPull, ({ digest, size: bytes }) =>
-        client.read(`${mark}layer`, `${at}/blobs/${digest}`, { headers: mine, size: bytes }),
+        client.download(`${mark}layer`, `${at}/blobs/${digest}`, mine, bytes),
       );
     });
   };
