@@ -97,8 +97,8 @@ export class Client {
 /** One kind of work, begun so many times an hour. */
 export interface Work {
   perHour: number;
-  /** `due` is when it should begin. */
-  begin: (due: number) => Promise<void>;
+  /** `due` is when it should begin. Its choices are from `random`, before it waits for anything, so that they are the same in each run. */
+  begin: (due: number, random: () => number) => Promise<void>;
 }
 
 /**
@@ -116,7 +116,7 @@ export async function beginAll(all: readonly Work[], seconds: number): Promise<n
       const wait = due - performance.now();
       if (wait > 0) await sleep(wait);
       late.push(performance.now() - due);
-      const one = begin(due).finally(() => running.delete(one));
+      const one = begin(due, random).finally(() => running.delete(one));
       running.add(one);
     }
     await Promise.all(running);
