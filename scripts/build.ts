@@ -17,6 +17,7 @@ const assets = 'src/console/assets';
 /** Modules that a thread loads by their path: `src/runtime/program-file.ts`. They share no module with the program. */
 const threads = [
   'console/framework/readme-worker',
+  'database/checkpoint-thread',
   'nuget/format/nuspec-reading',
   'nuget/format/reader-thread',
   'nuget/prefetch/inputs',

@@ -7,6 +7,7 @@ import type { Times } from '../metrics/times.ts';
 import { pause } from '../runtime/event-loop.ts';
 import { inTime } from '../runtime/in-time.ts';
 import { LockedProcesses, type Processes } from './processes.ts';
+import { Checkpoints } from './checkpoints.ts';
 import { databaseFailure, databaseUnavailable } from './failure.ts';
 import { MysqlDatabase } from './mysql-database.ts';
 import { readEveryTable } from './probe.ts';
@@ -158,6 +159,7 @@ class SqliteDatabase extends SequelizeDatabase {
   readonly #reader: Connection;
   readonly #driver: SqliteDriver;
   readonly #files: SqliteFiles;
+  readonly #checkpoints: Checkpoints;
   /** The end of the last transaction. */
   #writing: Promise<unknown> = Promise.resolve();
   /** The same, once its writes are on the disk. */
@@ -183,6 +185,7 @@ class SqliteDatabase extends SequelizeDatabase {
     this.#driver = driver;
     this.#reader = new Connection(path);
     this.#files = new SqliteFiles(path);
+    this.#checkpoints = new Checkpoints(path);
     this.processes = new LockedProcesses(`${path}.processes`, lockFile);
   }
 
@@ -216,6 +219,7 @@ class SqliteDatabase extends SequelizeDatabase {
   async #sync(deadline: number): Promise<void> {
     try {
       await inTime(() => this.#driver.sync(), Math.max(1, deadline - performance.now()));
+      this.#checkpoints.begin(this.#reader);
     } catch (error) {
       throw databaseUnavailable('The disk of the database did not confirm a write.', error);
     }
@@ -224,6 +228,7 @@ class SqliteDatabase extends SequelizeDatabase {
   async #takeTurn<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions, deadline: number) {
     if (performance.now() > deadline) throw databaseUnavailable('Too many writes wait for the database.');
     this.#files.check();
+    await this.#checkpoints.room();
     this.#driver.synchronous = this.#hasSynced ? 'NORMAL' : 'FULL';
     this.#driver.keepsVersion = keepsRows(options);
     this.#driver.beginUntil = deadline;
@@ -290,6 +295,7 @@ class SqliteDatabase extends SequelizeDatabase {
     await this.#writing;
     await this.#durable;
     await super.close();
+    await this.#checkpoints.end();
     this.#driver.close();
     this.#reader.close();
     this.processes[Symbol.dispose]();

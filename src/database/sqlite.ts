@@ -21,7 +21,8 @@ export class Connection {
 
   constructor(filename: string) {
     this.#database = new DatabaseSync(filename);
-    this.#database.exec(`${busyTimeout} PRAGMA journal_mode = WAL;`);
+    // Else a commit copies the log in the event loop. See `Checkpoints`.
+    this.#database.exec(`${busyTimeout} PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0;`);
   }
 
   get isTransaction(): boolean {
@@ -40,6 +41,12 @@ export class Connection {
   /** Changes when any other connection, in any process, commits (`PRAGMA data_version`). */
   get version(): string {
     return String(this.prepare('PRAGMA data_version').get()!['data_version']);
+  }
+
+  /** Pages of the log, and those of them that the file of the database lacks. Throws within a transaction. */
+  get log(): { pages: number; lacking: number } {
+    const { log, checkpointed } = this.prepare('PRAGMA wal_checkpoint(NOOP)').get()!;
+    return { pages: Number(log), lacking: Number(log) - Number(checkpointed) };
   }
 
   exec(sql: string): void {

@@ -1,3 +1,4 @@
+import { stat } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { createConnection } from 'mysql2/promise';
@@ -309,6 +310,10 @@ for (const dialect of dialects) {
   });
 }
 
+async function sizeOf(file: string): Promise<number> {
+  return (await stat(file)).size;
+}
+
 async function synchronous(tx: Transaction): Promise<number> {
   return (await tx.get<{ synchronous: number }>('PRAGMA synchronous'))!.synchronous;
 }
@@ -551,4 +556,27 @@ test('sqlite: transactions go on while reads use all of the time', async (t) => 
   await Promise.all(readers);
   // Each of the 400 statements would wait for a turn of the reads, which takes more than 8 ms.
   t.true(took < 1600, `${took} ms of processor time`);
+});
+
+test('sqlite: a thread copies a long log into the file, which then does not grow, also beside readers', async (t) => {
+  const url = await emptyDatabase(t, 'sqlite');
+  const database = await withItems(t, url);
+  const path = url.slice('sqlite:'.length);
+  const note = 'x'.repeat(100_000);
+  let turn = 0;
+  const write = async (count: number) => {
+    for (let index = 0; index < count; index += 1) {
+      turn += 1;
+      await database.transaction((tx) => tx.insert('items', { name: `n${turn}`, amount: turn, note }));
+      if (index % 20 === 0) await database.select('SELECT COUNT(*) AS n FROM items');
+    }
+  };
+  await write(100);
+  t.true((await sizeOf(path)) < 1e6, 'the log is short');
+  await write(100);
+  await until(async () => (await sizeOf(path)) > 15e6);
+  await write(600);
+  t.true((await sizeOf(`${path}-wal`)) < 60e6, String(await sizeOf(`${path}-wal`)));
+  t.is((await database.get<{ n: number }>('SELECT COUNT(*) AS n FROM items'))!.n, 800);
+  t.deepEqual(await database.select('PRAGMA integrity_check'), [{ integrity_check: 'ok' }]);
 });

@@ -1,0 +1,63 @@
+import { once } from 'node:events';
+import { Worker } from 'node:worker_threads';
+import { programFile } from '../runtime/program-file.ts';
+import { threadEnvironment } from '../runtime/thread-environment.ts';
+import { Connection } from './sqlite.ts';
+
+/** Pages of 4 KiB that the file of the database lacks, from which on they are copied. */
+const manyPages = 4000;
+/** Pages of the log from which on writes wait for that. SQLite begins the log anew at a write when the file has all of it. */
+const mostPages = 3 * manyPages;
+
+/** Copies the log of a SQLite database into its file, in a thread, because that waits for the disk. */
+export class Checkpoints {
+  readonly #path: string;
+  #running: Promise<void> | undefined;
+  #pages = 0;
+  #limit = mostPages;
+
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  /** Begins to copy the log if it is long. Call it after a write, with a connection that has no transaction. */
+  begin(connection: Connection): void {
+    const { pages, lacking } = connection.log;
+    if (pages < this.#pages) this.#limit = mostPages;
+    this.#pages = pages;
+    if (lacking >= manyPages) void this.#start();
+  }
+
+  /** Waits until the log has room. Call it before a write, while there is no other one. */
+  async room(): Promise<void> {
+    if (this.#pages < this.#limit) return;
+    await this.#running;
+    await this.#start();
+    // While a long read keeps the log, it grows.
+    this.#limit = this.#pages + mostPages;
+  }
+
+  /** Resolves when no thread runs. */
+  async end(): Promise<void> {
+    await this.#running;
+  }
+
+  #start(): Promise<void> {
+    this.#running ??= this.#copy().finally(() => (this.#running = undefined));
+    return this.#running;
+  }
+
+  async #copy(): Promise<void> {
+    const options = { workerData: this.#path, env: threadEnvironment() };
+    try {
+      await once(new Worker(programFile('database/checkpoint-thread.ts'), options), 'exit');
+    } catch {
+      // There is no thread. After an error, such as of the disk, the next write tries again.
+      try {
+        const here = new Connection(this.#path);
+        here.exec('PRAGMA wal_checkpoint(PASSIVE)');
+        here.close();
+      } catch {}
+    }
+  }
+}
