@@ -26,7 +26,7 @@ const states = {
 } as const;
 const layers = { account: 'of this account', all: 'of all accounts' } as const;
 const marks = { requested: 'warn', approved: 'good', rejected: 'bad', ended: 'quiet' } as const;
-const lives = [1, 3, 7, 14, 30, 60, 90].map((days) => [days, counted(days, 'day')] as const);
+const lives = [1, 3, 7, 14, 30, 60, 90];
 
 /** What was requested to be let through although a policy refuses it. */
 export const waiversPage: Page = {
@@ -108,7 +108,12 @@ function newView(form: Form): PageView {
       hint: html`<code>age</code>, the name of a rule, or the ID of an advisory or of an entry of a list.`,
     })}
     ${form.input('reason', 'Why it is needed', { attributes: html`maxlength="500" required` })}
-    ${form.select('days', 'For', lives, { errorOf: 'expires_at' })}
+    ${form.select(
+      'days',
+      'For',
+      lives.map((days) => [days, counted(days, 'day')] as const),
+      { errorOf: 'expires_at' },
+    )}
     <button class="primary">Request</button>
     <a href="${path}">Back</a>
   </form>`;
