@@ -9,19 +9,27 @@ const hour = 60 * minute;
  * computed time, so after the clock is set back they would not fire for that long.
  */
 export class Schedule {
-  readonly #task: ReturnType<typeof createTask>;
+  readonly #expression: string;
+  #made: ReturnType<typeof createTask> | undefined;
   /** The precision of the expression, and how far back `latest` searches; milliseconds. */
   readonly #step: number;
   readonly #lookBack: number;
 
-  /** Throws if `expression` is invalid; the configuration has checked it. */
+  /** The configuration has checked `expression`. */
   constructor(expression: string) {
-    this.#task = createTask(expression, () => undefined, { timezone: 'UTC' });
-    // Removes the task from node-cron's registry, which would keep it forever. `match` still works.
-    void this.#task.destroy();
+    this.#expression = expression;
     const toTheSecond = expression.trim().split(/\s+/).length === 6;
     this.#step = toTheSecond ? second : minute;
     this.#lookBack = toTheSecond ? hour : 24 * hour;
+  }
+
+  /** Made when it is needed: the first one loads the names of days and months, which takes a tenth of the time of a start. */
+  get #task(): ReturnType<typeof createTask> {
+    if (this.#made) return this.#made;
+    this.#made = createTask(this.#expression, () => undefined, { timezone: 'UTC' });
+    // Removes the task from node-cron's registry, which would keep it forever. `match` still works.
+    void this.#made.destroy();
+    return this.#made;
   }
 
   /** The latest due time after `after` and up to `now`; undefined if there is none. */
