@@ -1,6 +1,6 @@
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
-import type { InputOptions, OutputOptions, Plugin } from 'rolldown';
+import type { InputOptions, OutputOptions, Plugin, RolldownOutput } from 'rolldown';
 import { buildFolder, digestOf, freshBuild } from '../bin/fresh-build.js';
 
 // Makes few files of the sources and the packages that they use, which Node loads in a third of the time: `bin/entrepot.js` runs them.
@@ -44,6 +44,12 @@ interface Source {
   digest: string;
 }
 
+interface PackageFile {
+  name: string;
+  version: string;
+  license: string;
+}
+
 /** The files of which a build is made, each read once, so that a build is of what is noted here. */
 class Sources {
   readonly noted: Record<string, Source> = {};
@@ -83,14 +89,35 @@ async function build(folder: string): Promise<Sources> {
   const output: OutputOptions = { dir: folder, comments: { legal: true, annotation: false, jsdoc: false } };
   // CommonJS, because an `import` of node:http loads Node's client for `fetch`, too, which takes a tenth of the start.
   const main = await rolldown({ ...input, input: { main: join(root, 'src/main.ts') } });
-  await main.write({ ...output, format: 'cjs', entryFileNames: '[name].cjs', chunkFileNames: '[name].cjs' });
+  const made = await main.write({
+    ...output,
+    format: 'cjs',
+    entryFileNames: '[name].cjs',
+    chunkFileNames: '[name].cjs',
+  });
   const entries = Object.fromEntries(threads.map((name) => [name, join(root, 'src', `${name}.ts`)]));
   const others = await rolldown({ ...input, input: entries });
-  await others.write({ ...output, format: 'esm', entryFileNames: '[name].mjs', chunkFileNames: 'thread-[name].mjs' });
+  const threadFiles = { entryFileNames: '[name].mjs', chunkFileNames: 'thread-[name].mjs' };
+  const more = await others.write({ ...output, ...threadFiles, format: 'esm' });
+  writeFileSync(join(folder, 'LICENSES.txt'), licenses([...made.output, ...more.output]));
   mkdirSync(join(folder, 'console/assets'), { recursive: true });
   for (const name of readdirSync(join(root, assets)))
     writeFileSync(join(folder, 'console/assets', name), sources.read(join(assets, name)));
   return sources;
+}
+
+/** The licenses of the packages of which something may be in `files`. */
+function licenses(files: readonly RolldownOutput['output'][number][]): string {
+  const modules = files.flatMap((each) => (each.type === 'chunk' ? each.moduleIds : []));
+  const folders = modules.flatMap((id) => /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/.exec(id)?.[0] ?? []);
+  const texts = [...new Set(folders)].sort().map((folder) => {
+    const { name, version, license } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as PackageFile;
+    const names = readdirSync(folder).filter((each) => /^(?:licen[cs]e|copying|notice)/i.test(each));
+    return [`${name} ${version}: ${license}`, ...names.map((each) => readFileSync(join(folder, each), 'utf8'))].join(
+      '\n\n',
+    );
+  });
+  return texts.join(`\n\n${'-'.repeat(80)}\n\n`);
 }
 
 /** V8 keeps a text with any other character in twice the memory. */

@@ -47,6 +47,8 @@ test('the program is what was built from exactly these sources, or the sources; 
   const plain = await help();
   t.regex(plain, /serve until SIGTERM/);
   await build();
+  const built = (await readdir(builds)).find((name) => name !== 'build.json');
+  t.regex(await readFile(join(builds, built!, 'LICENSES.txt'), 'utf8'), /^sequelize [\d.]+: MIT\n\nMIT License\n/m);
   await mark();
   t.is(await help(), `from the build\n${plain}`);
   await build();
