@@ -256,6 +256,16 @@ const folders = [...new Set(Object.keys(rooms).map((room) => room.split('/')[0]!
   (each) => each !== 'main.ts',
 );
 
+test('what a thread loads is built as a file of its own', async (t) => {
+  const build = await readFile(join(src, '../scripts/build.ts'), 'utf8');
+  const paths = sources.flatMap(({ code }) =>
+    [...code.matchAll(/programFile\('([^']+)\.ts'\)/g)].map(([, path]) => path!),
+  );
+  t.true(paths.length > 5);
+  for (const path of paths) t.true(build.includes(`  '${path}',\n`), `scripts/build.ts: \`threads\` lacks ${path}`);
+  for (const { path, code } of sources) t.false(/new Worker\((?!programFile\()/.test(code), `${path}: use programFile`);
+});
+
 test('the picture in CONTRIBUTING has every folder, and no import runs up in it', (t) => {
   const [, picture = ''] = /^## The folders in one picture\n[^]*?```\n([^]*?)```/m.exec(contributing) ?? [];
   const lines = picture.split('\n');
