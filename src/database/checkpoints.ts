@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { programFile } from '../runtime/program-file.ts';
 import { threadEnvironment } from '../runtime/thread-environment.ts';
-import { Connection } from './sqlite.ts';
+import type { Connection } from './sqlite.ts';
 
 /** Pages of 4 KiB that the file of the database lacks, from which on they are copied. */
 const manyPages = 4000;
@@ -15,6 +15,8 @@ export class Checkpoints {
   #running: Promise<void> | undefined;
   #pages = 0;
   #limit = mostPages;
+  /** Pages that the last run has left, such as for a long read; undefined until they are counted. */
+  #left: number | undefined = 0;
 
   constructor(path: string) {
     this.#path = path;
@@ -23,14 +25,19 @@ export class Checkpoints {
   /** Begins to copy the log if it is long. Call it after a write, with a connection that has no transaction. */
   begin(connection: Connection): void {
     const { pages, lacking } = connection.log;
-    if (pages < this.#pages) this.#limit = mostPages;
+    if (pages < this.#pages) {
+      this.#limit = mostPages;
+      this.#left = 0;
+    }
     this.#pages = pages;
-    if (lacking >= manyPages) void this.#start();
+    if (this.#running) return;
+    this.#left ??= lacking;
+    if (lacking - this.#left >= manyPages) void this.#start();
   }
 
-  /** Waits until the log has room. Call it before a write, while there is no other one. */
-  async room(): Promise<void> {
-    if (this.#pages < this.#limit) return;
+  /** Waits until the log has room, or with `isForced` until it was copied. Call it before a write, while there is no other one. */
+  async room(isForced: boolean): Promise<void> {
+    if (this.#pages < this.#limit && !isForced) return;
     await this.#running;
     await this.#start();
     // While a long read keeps the log, it grows.
@@ -43,21 +50,18 @@ export class Checkpoints {
   }
 
   #start(): Promise<void> {
-    this.#running ??= this.#copy().finally(() => (this.#running = undefined));
+    this.#running ??= this.#copy().finally(() => {
+      this.#running = undefined;
+      this.#left = undefined;
+    });
     return this.#running;
   }
 
+  /** If this fails, such as by the disk, a later write tries again. */
   async #copy(): Promise<void> {
     const options = { workerData: this.#path, env: threadEnvironment() };
     try {
       await once(new Worker(programFile('database/checkpoint-thread.ts'), options), 'exit');
-    } catch {
-      // There is no thread. After an error, such as of the disk, the next write tries again.
-      try {
-        const here = new Connection(this.#path);
-        here.exec('PRAGMA wal_checkpoint(PASSIVE)');
-        here.close();
-      } catch {}
-    }
+    } catch {}
   }
 }

@@ -162,9 +162,14 @@ class SqliteDatabase extends SequelizeDatabase {
   readonly #checkpoints: Checkpoints;
   /** The end of the last transaction. */
   #writing: Promise<unknown> = Promise.resolve();
-  /** The same, once its writes are on the disk. */
+  /** The same of all transactions, once their writes are on the disk. */
   #durable: Promise<unknown> = Promise.resolve();
   #hasSynced = false;
+  /** Numbers of writes that have ended, and of those that the disk has confirmed. */
+  #written = 0;
+  #confirmed = 0;
+  /** Whether a sync failed, and the log was not copied since. */
+  #isSuspect = false;
   #current: { commits: number; versions: Promise<Versions> } | undefined;
 
   constructor(path: string, limits: TimeLimits) {
@@ -208,35 +213,74 @@ class SqliteDatabase extends SequelizeDatabase {
     const turn = this.#writing.then(() => this.#takeTurn(work, options, deadline));
     // The next transaction need not wait until this one is on the disk: both then wait together.
     this.#writing = turn.catch(() => undefined);
-    const done = turn.then(async ({ result, mustSync }) => {
-      if (mustSync) await this.#sync(deadline);
-      return result;
-    });
-    this.#durable = done.catch(() => undefined);
+    const done = options.fleeting ? turn : this.#durableAfter(turn, deadline);
+    const before = this.#durable;
+    this.#durable = done.then(
+      () => before,
+      () => before,
+    );
     return done.finally(() => this.times.transaction.since(startedAt));
   }
 
-  async #sync(deadline: number): Promise<void> {
+  /** As `turn`, once all writes until then are on the disk: it may have read what another one wrote. */
+  async #durableAfter<T>(turn: Promise<T>, deadline: number): Promise<T> {
     try {
-      await inTime(() => this.#driver.sync(), Math.max(1, deadline - performance.now()));
-      this.#checkpoints.begin(this.#reader);
-    } catch (error) {
-      throw databaseUnavailable('The disk of the database did not confirm a write.', error);
+      return await turn;
+    } finally {
+      await this.#sync(deadline);
     }
   }
 
-  async #takeTurn<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions, deadline: number) {
+  async #sync(deadline: number): Promise<void> {
+    const upTo = this.#written;
+    if (upTo === this.#confirmed) return;
+    const sync = async () => {
+      await this.#driver.sync().catch((error: unknown) => {
+        this.#isSuspect = true;
+        throw error;
+      });
+    };
+    try {
+      await inTime(sync, Math.max(this.limits.transaction, deadline - performance.now()));
+    } catch (error) {
+      const message = 'The disk of the database did not confirm a write, which may have happened. Try again later.';
+      throw databaseUnavailable(message, error);
+    }
+    this.#confirmed = Math.max(this.#confirmed, upTo);
+  }
+
+  async #takeTurn<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions, deadline: number): Promise<T> {
     if (performance.now() > deadline) throw databaseUnavailable('Too many writes wait for the database.');
     this.#files.check();
-    await this.#checkpoints.room();
+    await this.#prepareLog(deadline);
     this.#driver.synchronous = this.#hasSynced ? 'NORMAL' : 'FULL';
     this.#driver.keepsVersion = keepsRows(options);
     this.#driver.beginUntil = deadline;
     const result = await this.begin(work, options, deadline);
     // A write into a removed file has succeeded, but it will be lost.
     this.#files.check();
-    this.#hasSynced ||= this.hasWritten;
-    return { result, mustSync: this.hasWritten && !options.fleeting };
+    if (this.hasWritten) {
+      this.#hasSynced = true;
+      if (!options.fleeting) this.#written += 1;
+      this.#checkpoints.begin(this.#reader);
+    }
+    return result;
+  }
+
+  /**
+   * Makes room in the log. After a sync that failed, the disk may lack parts of the log that are still in memory, and which would not be
+   * written again: then all of the log is copied into the file of the database before anything else is confirmed.
+   */
+  async #prepareLog(deadline: number): Promise<void> {
+    try {
+      const room = () => this.#checkpoints.room(this.#isSuspect);
+      await inTime(room, Math.max(1, deadline - performance.now()));
+      if (!this.#isSuspect) return;
+      if (this.#reader.log.lacking > 0) throw new Error('the log of the database is not copied');
+    } catch (error) {
+      throw databaseUnavailable('The disk of the database has failed.', error);
+    }
+    this.#isSuspect = false;
   }
 
   override snapshot<T>(read: (from: Queryable) => Promise<T>): Promise<T> {

@@ -11,6 +11,11 @@ interface SqliteResult {
 }
 type Done = (this: SqliteResult, error: Error | null, rows?: unknown[]) => void;
 const busyTimeout = 'PRAGMA busy_timeout = 5000;';
+/** Bytes of the file of the log that are kept when it begins anew. */
+const logBytes = 48 * 2 ** 20;
+const [, minor = 0] = (process.versions['sqlite'] ?? '').split('.').map(Number);
+/** SQLite says since 3.51 how long the log is (`wal_checkpoint(NOOP)`). Before, it copies the log by itself. */
+const knowsLog = minor >= 51;
 
 type Parameters = Record<string, SQLInputValue> | readonly SQLInputValue[];
 
@@ -21,8 +26,9 @@ export class Connection {
 
   constructor(filename: string) {
     this.#database = new DatabaseSync(filename);
+    this.#database.exec(`${busyTimeout} PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = ${logBytes};`);
     // Else a commit copies the log in the event loop. See `Checkpoints`.
-    this.#database.exec(`${busyTimeout} PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0;`);
+    if (knowsLog) this.#database.exec('PRAGMA wal_autocheckpoint = 0');
   }
 
   get isTransaction(): boolean {
@@ -45,6 +51,7 @@ export class Connection {
 
   /** Pages of the log, and those of them that the file of the database lacks. Throws within a transaction. */
   get log(): { pages: number; lacking: number } {
+    if (!knowsLog) return { pages: 0, lacking: 0 };
     const { log, checkpointed } = this.prepare('PRAGMA wal_checkpoint(NOOP)').get()!;
     return { pages: Number(log), lacking: Number(log) - Number(checkpointed) };
   }
