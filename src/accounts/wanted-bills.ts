@@ -1,4 +1,4 @@
-import { placeholders, type Database, type Queryable } from '../database/database.ts';
+import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
 import { recordEvent } from '../events/record.ts';
 
 /** Which accounts want that images that jobs of a CI push get bills of materials. */
@@ -15,9 +15,14 @@ export class WantedBills {
     return (await accountsWithBills(this.#database, [accountId])).has(accountId);
   }
 
-  /** Begins or ends that images that are pushed from now on get bills. */
-  async put({ id, name }: { id: number; name: string }, enabled: boolean): Promise<void> {
+  /** Begins or ends that images that are pushed from now on get bills. `claim` has to agree in the same transaction. */
+  async put(
+    { id, name }: { id: number; name: string },
+    enabled: boolean,
+    claim?: (tx: Transaction) => Promise<void>,
+  ): Promise<void> {
     await this.#database.transaction(async (tx) => {
+      await claim?.(tx);
       await tx.run('UPDATE accounts SET observed_bills = ? WHERE id = ?', [enabled ? 1 : 0, id]);
       const subject = { kind: 'account', name } as const;
       const event = { type: 'account.bills_changed', accountId: id, subject, details: { enabled } } as const;

@@ -48,7 +48,9 @@ export function addAccount(program: Command, environment: Environment, terminal:
       if (state !== undefined) await bills.put({ id, name }, state === 'on');
       const publicKey = await bills.publicKey();
       const shown = { enabled: await bills.isWanted(id), public_key: publicKey };
-      terminal.stdout.write(key ? publicKey : `${JSON.stringify(shown)}\n`);
+      if (key && publicKey === null)
+        throw new DomainError('NotFound', 'There is no key yet: "account bills on" makes it.');
+      terminal.stdout.write(key ? publicKey! : `${JSON.stringify(shown)}\n`);
     },
   );
 }

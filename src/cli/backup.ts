@@ -29,7 +29,7 @@ const defaultRate = '64MiB';
 const maxNamed = 10;
 
 const kept =
-  'not in the backup: the settings, and the key file of webhooks (setting secretKeyFile). Keep both separately';
+  'not in the backup: the settings, and the key file of webhooks and bills of materials (setting secretKeyFile). Keep both separately';
 
 /** `entrepot backup`, `entrepot restore` and `entrepot verify` */
 export function addBackup(program: Command, environment: Environment, terminal: Terminal): void {

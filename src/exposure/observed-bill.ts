@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { toolOf, type BillComponent } from '../runtime/cyclonedx.ts';
 import { hexOf, algorithmOf, type Digest } from '../runtime/digest.ts';
 import { envelopeOf, type SigningKey } from '../runtime/dsse.ts';
+import { pause } from '../runtime/event-loop.ts';
 import { version } from '../runtime/package.ts';
 import type { PullUser } from '../usage/pulls.ts';
 import type { AttachedDocument } from './exposable.ts';
@@ -28,7 +29,7 @@ const description =
  * A bill of materials (CycloneDX 1.6) in a statement about the image (in-toto Attestation Framework, v1), which is signed, as a bundle
  * of Sigstore.
  */
-export function observedBill(pulls: ObservedPulls, key: SigningKey): AttachedDocument {
+export async function observedBill(pulls: ObservedPulls, key: SigningKey): Promise<AttachedDocument> {
   const { image } = pulls;
   const statement = {
     _type: 'https://in-toto.io/Statement/v1',
@@ -37,11 +38,14 @@ export function observedBill(pulls: ObservedPulls, key: SigningKey): AttachedDoc
     predicate: billOf(pulls),
   };
   const payload = Buffer.from(JSON.stringify(statement));
+  await pause();
   const bundle = {
     mediaType: bundleType,
     verificationMaterial: { publicKey: { hint: key.id } },
-    dsseEnvelope: envelopeOf('application/vnd.in-toto+json', payload, key),
+    // Sigstore's clients skip a signature whose key ID is not their own form of it.
+    dsseEnvelope: envelopeOf('application/vnd.in-toto+json', payload, { ...key, id: '' }),
   };
+  await pause();
   return {
     mediaType: bundleType,
     bytes: Buffer.from(JSON.stringify(bundle)),

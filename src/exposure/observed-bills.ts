@@ -4,7 +4,7 @@ import type { Database, Transaction } from '../database/database.ts';
 import { runForSystem } from '../runtime/caller.ts';
 import type { Digest } from '../runtime/digest.ts';
 import type { BillComponent } from '../runtime/cyclonedx.ts';
-import { isDomainError, type ErrorName } from '../runtime/errors.ts';
+import { DomainError, isDomainError, type ErrorName } from '../runtime/errors.ts';
 import { pause } from '../runtime/event-loop.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import { ObservedPushes, type ObservedPush } from '../usage/observed-pushes.ts';
@@ -13,6 +13,16 @@ import type { Exposable } from './exposable.ts';
 import { observedBill } from './observed-bill.ts';
 import { observedKeyOf, seedLength, type ObservedKey } from './observed-key.ts';
 
+/** The key that all instances share. All methods reject with `KeyUnavailable`. */
+export interface SharedSecrets {
+  /** Makes the key if it may be made here. */
+  prepare(): Promise<void>;
+  /** Notes which key it is, so that no instance uses another one. */
+  claim(tx: Transaction): Promise<void>;
+  /** A secret for a use, always the same for one key; undefined if there is no key yet. */
+  derive(use: string, length: number): Promise<Buffer | undefined>;
+}
+
 interface ObservedBillParts {
   database: Database;
   pulls: PullList;
@@ -20,8 +30,9 @@ interface ObservedBillParts {
   accountName: (id: number) => Promise<string | undefined>;
   /** Throws if the account has no room for so many bytes. */
   admit: (owner: { accountId: number; accountName: string }, bytes: number) => Promise<void>;
-  /** A secret that is the same on all instances. Rejects with `KeyUnavailable`. */
-  derive: (use: string, length: number) => Promise<Buffer>;
+  secrets: SharedSecrets;
+  /** How long pulls are recorded; milliseconds, 0 if they are not. */
+  keepPulls: number;
   log: Logger;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
@@ -36,7 +47,7 @@ const componentsAtATime = 500;
 /** Errors that concern all images, and end by themselves or by the work of an operator. */
 const passing = new Set<ErrorName>(['DatabaseUnavailable', 'StorageUnavailable', 'StorageFull', 'KeyUnavailable']);
 /** Most components of a bill. */
-const maxPulls = 5000;
+const maxPulls = 2000;
 
 /** Attaches a signed bill of materials to images that jobs of a CI push: what the job pulled before. Accounts ask for it. */
 export class ObservedBills {
@@ -55,15 +66,30 @@ export class ObservedBills {
     return this.#wanted.has(accountId);
   }
 
-  /** Begins or ends that the images that jobs push from now on get bills. Rejects with `KeyUnavailable` if they cannot be signed. */
+  /**
+   * Begins or ends that the images that jobs push from now on get bills. Rejects with `Invalid` if pulls are not recorded, and with
+   * `KeyUnavailable` if bills cannot be signed.
+   */
   async put(account: { id: number; name: string }, isWanted: boolean): Promise<void> {
-    if (isWanted) await this.publicKey();
-    await this.#wanted.put(account, isWanted);
+    const { secrets, keepPulls } = this.#parts;
+    if (!isWanted) return this.#wanted.put(account, false);
+    if (keepPulls === 0)
+      throw new DomainError(
+        'Invalid',
+        'This server records no pulls, because usage.keepPulls is 0d. An operator has to set it.',
+      );
+    await secrets.prepare();
+    await this.#wanted.put(account, true, (tx) => secrets.claim(tx));
   }
 
-  /** The key that verifies bills, as PEM. Rejects with `KeyUnavailable`. */
-  async publicKey(): Promise<string> {
-    return (await this.#key()).publicKey;
+  /** The key that verifies bills, as PEM; null if there is none yet, or if it is missing on this server. */
+  async publicKey(): Promise<string | null> {
+    try {
+      return (await this.#key())?.publicKey ?? null;
+    } catch (error) {
+      if (isDomainError(error, 'KeyUnavailable')) return null;
+      throw error;
+    }
   }
 
   /** Makes the bills that are due. Those of images that are gone, and of accounts that do not want them any more, are left out. */
@@ -72,12 +98,25 @@ export class ObservedBills {
     const read = (after: ObservedPush | undefined) => this.#pushes.waiting(until, pushesAtATime, after);
     for await (const page of pagesOf(undefined as ObservedPush | undefined, pushesAtATime, read, (each) => each)) {
       const key = await this.#key();
-      for (const each of page) await runForSystem('observed-bills', () => this.#make(each, key));
+      if (!key)
+        throw new DomainError('KeyUnavailable', 'The key that signs bills of materials is missing on this server.');
+      for (const each of page) await runForSystem('observed-bills', () => this.#tryMake(each, key));
+    }
+  }
+
+  async #tryMake(push: ObservedPush, key: ObservedKey): Promise<void> {
+    const { log } = this.#parts;
+    try {
+      await this.#make(push, key);
+    } catch (error) {
+      if (isDomainError(error) && passing.has(error.name)) throw error;
+      log.warn({ err: error, content: push.contentId }, 'an image gets no bill of materials');
+      if (isDomainError(error)) await this.#end(push);
     }
   }
 
   async #make(push: ObservedPush, key: ObservedKey): Promise<void> {
-    const { pulls, protocols, accountName, admit, log, now } = this.#parts;
+    const { pulls, protocols, accountName, admit, now } = this.#parts;
     const content = (await pulls.contents([push.contentId])).get(push.contentId);
     const owner = content && (await accountName(content.accountId));
     const protocol = protocols.find((each) => each.kind === content?.kind);
@@ -101,16 +140,10 @@ export class ObservedBills {
       pulled: await this.#components(uses.slice(0, maxPulls).filter((each) => each.id !== content.id)),
       hasMore: uses.length > maxPulls,
     };
-    const document = observedBill(observed, key);
-    try {
-      await admit({ accountId, accountName: owner }, document.bytes.length);
-      const take = (tx: Transaction) => this.#pushes.end(tx, push);
-      if (!(await protocol.attach({ accountId, name, reference }, document, take))) await this.#end(push);
-    } catch (error) {
-      if (!isDomainError(error) || passing.has(error.name)) throw error;
-      log.warn({ err: error, account: owner, image: name, digest: reference }, 'an image gets no bill of materials');
-      await this.#end(push);
-    }
+    const document = await observedBill(observed, key);
+    await admit({ accountId, accountName: owner }, document.bytes.length);
+    const take = (tx: Transaction) => this.#pushes.end(tx, push);
+    if (!(await protocol.attach({ accountId, name, reference }, document, take))) await this.#end(push);
   }
 
   async #components(contents: readonly UsedContent[]): Promise<BillComponent[]> {
@@ -127,7 +160,8 @@ export class ObservedBills {
     await this.#parts.database.transaction((tx) => this.#pushes.end(tx, push));
   }
 
-  async #key(): Promise<ObservedKey> {
-    return observedKeyOf(await this.#parts.derive('observed bills', seedLength));
+  async #key(): Promise<ObservedKey | undefined> {
+    const seed = await this.#parts.secrets.derive('observed bills', seedLength);
+    return seed && observedKeyOf(seed);
   }
 }

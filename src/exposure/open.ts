@@ -11,7 +11,7 @@ import type { UsageRecord } from '../usage/record.ts';
 import type { Exposable } from './exposable.ts';
 import { Exposure } from './exposure.ts';
 import { forget, NewlyKnown } from './newly-known.ts';
-import { ObservedBills } from './observed-bills.ts';
+import { ObservedBills, type SharedSecrets } from './observed-bills.ts';
 
 interface OpenParts {
   database: Database;
@@ -23,7 +23,9 @@ interface OpenParts {
   log: Logger;
   /** See `ObservedBills`. */
   admit: (owner: { accountId: number; accountName: string }, bytes: number) => Promise<void>;
-  derive: (use: string, length: number) => Promise<Buffer>;
+  secrets: SharedSecrets;
+  /** In milliseconds; 0 if nothing is recorded. */
+  keepPulls: number;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
   /** The same for deletions by age. */

@@ -2,7 +2,7 @@ import { sign, type KeyObject } from 'node:crypto';
 
 // A DSSE envelope: secure-systems-lab/dsse, "Envelope".
 
-/** A key that signs: Ed25519, or ECDSA with SHA-256. `id` says to readers which one it is. */
+/** A key that signs: Ed25519, or ECDSA with SHA-256. `id` says to readers which one it is; empty if something else does. */
 export interface SigningKey {
   id: string;
   key: KeyObject;

@@ -87,8 +87,11 @@ export async function openInstallation(
   const contents = new Map(opened.flatMap(({ kind, deleted: each }) => (each ? [[kind, each] as const] : [])));
   const deleted = new DeletedItems(database, contents, now);
   const admit = (owner: QuotaOwner, bytes: number) => quota.requireRoom(owner, bytes, () => undefined);
-  const derive = (...asked: Parameters<OpenWebhooks['derive']>) => webhooks.derive(...asked);
-  const exposure = openExposure({ ...core, admit, derive }, opened, versionReaders(protocols));
+  const exposure = openExposure(
+    { ...core, admit, secrets: webhooks.secrets, keepPulls: config.usage.keepPulls },
+    opened,
+    versionReaders(protocols),
+  );
   const promotions = new Promotions({
     ...core,
     rules: core.promotionRules,

@@ -46,6 +46,8 @@ export async function notePushes(
   const wanted = await accountsWithBills(tx, [...new Set(pushes.map(({ accountId }) => accountId))]);
   const rows = pushes
     .filter(({ accountId }) => wanted.has(accountId))
+    // In one order, so that concurrent writers do not deadlock.
+    .toSorted((one, other) => (one.contentId + one.userId < other.contentId + other.userId ? -1 : 1))
     .map(({ contentId, userId, pushedAt }) => ({
       content_id: contentId,
       user_id: userId,
@@ -55,7 +57,9 @@ export async function notePushes(
   for (const some of batches(rows)) await tx.insertNew('observed_pushes', some);
 }
 
-/** Deletes the pushes of contents. */
+/** Deletes the pushes of those of the contents that are not known any more. */
 export async function forgetPushes(tx: Transaction, contentIds: readonly string[]): Promise<void> {
-  await tx.run(`DELETE FROM observed_pushes WHERE content_id IN (${placeholders(contentIds)})`, [...contentIds]);
+  const known = '(SELECT 1 FROM pull_contents c WHERE c.id = observed_pushes.content_id)';
+  const sql = `DELETE FROM observed_pushes WHERE content_id IN (${placeholders(contentIds)}) AND NOT EXISTS ${known}`;
+  await tx.run(sql, [...contentIds]);
 }

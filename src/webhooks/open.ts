@@ -54,8 +54,8 @@ export interface OpenWebhooks {
   checkKey(): Promise<void>;
   /** Why the stored secrets cannot be decrypted now, and what to do; undefined if they can. */
   keyProblem(): Promise<string | undefined>;
-  /** See `Secrets.derive`. */
-  derive(use: string, length: number): Promise<Buffer>;
+  /** See `Secrets`: a further use of the key. */
+  readonly secrets: Pick<Secrets, 'prepare' | 'claim' | 'derive'>;
   /**
    * Call it when this process has joined the instances. Disables all webhooks if their secrets cannot be decrypted, unless
    * `othersHaveKey`, and enables them again as soon as they can.
@@ -116,7 +116,7 @@ export function openWebhooks({ config, receivers: options = {}, ...parts }: Webh
     },
     checkKey: async () => void (await secrets.problem()),
     keyProblem: () => secrets.problem(),
-    derive: (use, length) => secrets.derive(use, length),
+    secrets,
     useKey,
     cursor: () => deliveries.cursor(),
     tick: () => sender.tick(),

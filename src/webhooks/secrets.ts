@@ -99,10 +99,15 @@ export class Secrets {
     }
   }
 
-  /** A secret of `length` bytes for another use than webhooks, always the same for one key. Rejects with `KeyUnavailable`. */
-  async derive(use: string, length: number): Promise<Buffer> {
-    if (!this.#key) await this.prepare();
-    return this.#key!.derive(use, length);
+  /**
+   * A secret of `length` bytes for another use than webhooks, always the same for one key. Undefined if there is no key yet: `prepare`
+   * makes one. Rejects with `KeyUnavailable`.
+   */
+  async derive(use: string, length: number): Promise<Buffer | undefined> {
+    if (!this.#key && this.#isDefault && !existsSync(this.#file) && (await this.#storedProof()) === undefined)
+      return undefined;
+    const key = await this.#open().catch(refuse);
+    return key.derive(use, length);
   }
 
   /** Rejects with `ConfigError` if secrets cannot be decrypted now. */
@@ -128,7 +133,7 @@ function refuse(error: unknown): never {
   if (!(error instanceof ConfigError)) throw error;
   throw new DomainError(
     'KeyUnavailable',
-    `The key that encrypts the secrets of webhooks is missing on this server, or it is another one. An operator has to put it back ("${typed('doctor')}" names the reason); ${remedy}.`,
+    `The key that encrypts the secrets of webhooks and signs bills of materials is missing on this server, or it is another one. An operator has to put it back ("${typed('doctor')}" names the reason); ${remedy}.`,
     { cause: error },
   );
 }

@@ -1,4 +1,7 @@
 import { createPublicKey } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { Spec, Validation } from '@cyclonedx/cyclonedx-library';
 import { bundleFromJSON } from '@sigstore/bundle';
 import { toSignedEntity, Verifier } from '@sigstore/verify';
@@ -11,6 +14,7 @@ import { entrepot } from '../support/in-process.ts';
 import { flushUsage, makeBills, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { digestOf, ociIndex, TestRepository, type Descriptor, type Manifest } from '../support/registry.ts';
+import { startTestServer } from '../support/server.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
 const settled = 31_000;
@@ -92,14 +96,17 @@ for (const dialect of dialects) {
 
     const document = await OpenDocument.of(server);
     const before = await server.fetch(path, { token: reader.token! });
-    const { enabled, public_key: pem } = (await document.read('GET /account/observed-bills', before)) as {
+    const { enabled, public_key: noKey } = (await document.read('GET /account/observed-bills', before)) as {
       enabled: boolean;
-      public_key: string;
+      public_key: string | null;
     };
-    t.false(enabled);
+    t.deepEqual([enabled, noKey], [false, null]);
     t.is((await sendJson(server, 'PUT', path, { enabled: true }, reader.token)).status, 403);
     const put = await sendJson(server, 'PUT', path, { enabled: true });
-    t.deepEqual(await document.read('PUT /account/observed-bills', put), { enabled: true, public_key: pem });
+    const { public_key: pem, ...set } = (await document.read('PUT /account/observed-bills', put)) as Json & {
+      public_key: string;
+    };
+    t.deepEqual(set, { enabled: true });
     t.like(await auditOf(server, 'type=account.bills_changed'), [{ details: { enabled: true } }]);
 
     // The tokens of a job are one job.
@@ -113,6 +120,7 @@ for (const dialect of dialects) {
     t.is((await app.put('multi', index, ociIndex)).status, 201);
     const others = [
       await push(app, 'sha256-0.sig'),
+      await push(app, 'attestation', { layers: [await app.blob('{}', 'application/vnd.in-toto+json')] }),
       await push(app, 'artifact', { artifactType: 'application/x.artifact' }),
       await push(app, 'about', { subject: { mediaType, digest, size } }),
       await push(new TestRepository(server, 'team/app'), 'by-token'),
@@ -145,6 +153,12 @@ for (const dialect of dialects) {
       subject: [{ name: 'team/app', digest: { sha256: digest.slice('sha256:'.length) } }],
       predicateType: 'https://cyclonedx.org/bom',
     });
+    const { dsseEnvelope } = bill!.bundle as { dsseEnvelope: { signatures: { keyid: string }[] } };
+    t.deepEqual(
+      dsseEnvelope.signatures.map(({ keyid }) => keyid),
+      [''],
+      'clients skip a signature with a key ID that they do not know',
+    );
     const { predicate } = bill!.statement;
     t.is(await new Validation.JsonStrictValidator(Spec.Version.v1dot6).validate(JSON.stringify(predicate)), null);
     const purls = predicate.components.map((each) => each['purl']);
@@ -221,12 +235,29 @@ test('an account without room gets no bill, and others do', async (t) => {
 
 test('the key is that of the key file, and a command prints it', async (t) => {
   const { server } = await startPair(t);
-  const { public_key: pem } = (await (await server.fetch(path)).json()) as { public_key: string };
   const env = { ENTREPOT_DATA: server.data };
+  t.regex(
+    (await entrepot(env, 'account', 'bills', '--key')).stderr,
+    /There is no key yet: "account bills on" makes it/,
+  );
+  t.false(existsSync(join(server.data, 'secret-key')));
+  const { enabled, public_key: pem } = JSON.parse((await entrepot(env, 'account', 'bills', 'on')).stdout) as {
+    enabled: boolean;
+    public_key: string;
+  };
+  t.true(enabled);
   t.is((await entrepot(env, 'account', 'bills', '--key')).stdout, pem);
-  t.deepEqual(JSON.parse((await entrepot(env, 'account', 'bills', 'on')).stdout), { enabled: true, public_key: pem });
   t.deepEqual(await (await server.fetch(path)).json(), { enabled: true, public_key: pem });
   t.regex((await entrepot(env, 'account', 'bills', 'yes')).stderr, /yes: expected on or off/);
+  // Without the key, an account can still end its bills.
+  await rm(join(server.data, 'secret-key'));
+  const without = await startTestServer(t, { data: server.data });
+  t.deepEqual(await (await without.fetch(path)).json(), { enabled: true, public_key: null });
+  t.is((await sendJson(without, 'PUT', path, { enabled: true })).status, 503);
+  const off = await sendJson(without, 'PUT', path, { enabled: false });
+  t.deepEqual(await off.json(), { enabled: false, public_key: null });
+  const unrecorded = await startTestServer(t, { usage: { keepPulls: '0d' } });
+  t.is((await sendJson(unrecorded, 'PUT', path, { enabled: true })).status, 400);
   // Keys with leading zeros are as good as others.
   for (const byte of [0, 1, 255]) {
     const key = observedKeyOf(Buffer.alloc(40, byte));

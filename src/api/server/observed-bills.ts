@@ -8,7 +8,10 @@ const observedBillsBody = z.strictObject({ enabled }).meta({ id: 'SetObservedBil
 export const observedBills = z
   .strictObject({
     enabled,
-    public_key: z.string().meta({ description: 'The key that verifies bills, as PEM; the same for all accounts' }),
+    public_key: z.string().nullable().meta({
+      description:
+        'The key that verifies bills, as PEM; the same for all accounts. Null until an account wants bills, and if the key is missing on this server',
+    }),
   })
   .meta({ id: 'ObservedBills' });
 
@@ -36,7 +39,7 @@ export function observedBillOperations(bills: ObservedBills): Operation[] {
       path,
       id: 'putObservedBills',
       summary:
-        'Begin or end that images that jobs of a CI push get a signed bill of materials of what the job pulled before. Whoever may read an image may read its bill, with the names of private packages',
+        'Begin or end that images that jobs of a CI push get a signed bill of materials of what the job pulled before. Whoever may read an image may read its bill, with the names of private packages, also those that other accounts share with this one',
       action: 'admin',
       allNames: 'A token with name patterns cannot change this, because bills list all names that a job pulled.',
       lasting: true,

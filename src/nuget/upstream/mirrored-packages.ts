@@ -30,6 +30,8 @@ interface StoredVersion extends VersionSummary {
 
 /** Names in one statement. Those that the account claims are then left out. */
 const namesAtATime = 200;
+/** Names whose versions are decided at the same time: as many as there are connections for reads. */
+const atOnce = 10;
 
 /** Stored upstream packages, for the management API. An account sees those of the upstreams that serve it. */
 export class MirroredPackages {
@@ -50,8 +52,9 @@ export class MirroredPackages {
     const { mirror } = await this.#views.of(accountId);
     const selection = { kind: 'nupkg', among: only?.where('name'), upstreams: mirror.origin.idsIfLimited };
     const found: PackageSummary[] = [];
-    const read = (after: string) => entryNames(this.#database, selection, after, namesAtATime);
-    for await (const names of pagesOf(cursor, namesAtATime, read, String)) {
+    const size = Math.min(namesAtATime, limit);
+    const read = (after: string) => entryNames(this.#database, selection, after, size);
+    for await (const names of pagesOf(cursor, size, read, String)) {
       const claimed = await claimedAmong(this.#database, accountId, names);
       const visible = names.filter((name) => !claimed.has(name));
       found.push(...(await this.#packages(accountId, visible)));
@@ -202,8 +205,7 @@ export class MirroredPackages {
     const entries = await entriesUnder(this.#database, 'nupkg', names);
     const byName = Map.groupBy(entries, ({ name }) => name);
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', names);
-    const packages: MirroredPackage[] = [];
-    for (const name of names) {
+    const packageOf = async (name: string): Promise<MirroredPackage | undefined> => {
       // Only the first upstream with stored versions counts: copies from later upstreams are not served.
       for (const upstream of mirror.origin.candidates(name)) {
         const stored = byName.get(name)?.filter((row) => row.upstream === upstream.id) ?? [];
@@ -211,11 +213,15 @@ export class MirroredPackages {
         const shown = await mirror.listed(upstream, name, stored, ({ reference }) => reference);
         const withdrawn = await mirror.withdrawn.times(upstream, name);
         const parts = { downloads: downloadsOf(name), withdrawn, most };
-        if (shown.length > 0) packages.push(await detailsOf(name, upstream.name, shown, parts));
-        break;
+        return shown.length > 0 ? detailsOf(name, upstream.name, shown, parts) : undefined;
       }
-    }
-    return packages;
+      return undefined;
+    };
+    const packages: (MirroredPackage | undefined)[] = [];
+    // With Redis, what each name asks of the cache is one answer for all that ask at the same time.
+    for (let start = 0; start < names.length; start += atOnce)
+      packages.push(...(await Promise.all(names.slice(start, start + atOnce).map(packageOf))));
+    return packages.filter((each) => each !== undefined);
   }
 }
 

@@ -19,12 +19,12 @@ const byEnd: Readonly<Record<string, AttachedKind>> = { sig: 'signature', sbom: 
 /** The artifact type of bundles of Sigstore, which hold a signature or a signed statement. */
 export const sigstoreBundle = 'application/vnd.dev.sigstore.bundle';
 
-/** What an artifact is, by its type and annotations; undefined for another one. */
-export function attachedKind(type: string, annotations: unknown): AttachedKind | undefined {
+/** The annotation of such a bundle that says what its statement is about. */
+export const predicateKey = 'dev.sigstore.bundle.predicateType';
+
+/** What an artifact is, by its type, and by the type of the statement in a bundle; undefined for another one. */
+export function attachedKind(type: string, predicate: unknown): AttachedKind | undefined {
   const found = byType.find(([pattern]) => pattern.test(type))?.[1];
-  const predicate: unknown = (annotations as Record<string, unknown> | undefined)?.[
-    'dev.sigstore.bundle.predicateType'
-  ];
   if (!type.startsWith(sigstoreBundle) || typeof predicate !== 'string') return found;
   if (predicate.startsWith('https://sigstore.dev/cosign/sign')) return 'signature';
   return /spdx|cyclonedx/.test(predicate) ? 'sbom' : 'attestation';

@@ -10,7 +10,7 @@ import { isIndex, mediaTypes, type Descriptor } from '../format/manifest.ts';
 import { naturalKey } from '../hosted/natural-order.ts';
 import { hasManifest } from '../hosted/repositories.ts';
 import { attachedTags } from '../format/reference.ts';
-import { attachedKind, cosignTags, sigstoreBundle, type AttachedKind } from './attached.ts';
+import { attachedKind, cosignTags, predicateKey, sigstoreBundle, type AttachedKind } from './attached.ts';
 import type { Images } from './images.ts';
 import {
   cannotSort,
@@ -37,8 +37,6 @@ const filledAtOnce = 500;
 const afterDigits = 'g';
 /** Most types of what is attached to the manifests of a page. */
 const maxAttached = 1000;
-/** Bytes of the annotations of a bundle that are read. */
-const longestAnnotations = 4096;
 /** Most tags that are sorted by the numbers of their manifests, and most images of their indexes for a sort by pulls. */
 const maxSorted = 5000;
 const maxCounted = 20_000;
@@ -332,15 +330,16 @@ class HostedRepository implements StoredRepository {
   async attachedTo(digests: readonly Digest[]): Promise<Map<Digest, Set<AttachedKind>>> {
     if (digests.length === 0) return new Map();
     const found = new Map(digests.map((each) => [each, new Set<AttachedKind>()]));
-    const rows = await this.#database.select<{ subject: Digest; type: string; annotations: string | null }>(
+    const extract = `JSON_EXTRACT(annotations, '$."${predicateKey}"')`;
+    const predicate = this.#database.dialect === 'mysql' ? `JSON_UNQUOTE(${extract})` : extract;
+    const rows = await this.#database.select<{ subject: Digest; type: string; predicate: string | null }>(
       `SELECT DISTINCT subject, COALESCE(artifact_type, media_type) AS type,
-         CASE WHEN artifact_type LIKE '${sigstoreBundle}%' AND LENGTH(annotations) <= ${longestAnnotations} THEN annotations END
-           AS annotations FROM manifests
+         CASE WHEN artifact_type LIKE '${sigstoreBundle}%' THEN ${predicate} END AS predicate FROM manifests
        WHERE repository_id = ? AND subject IN (${placeholders(digests)}) LIMIT ${maxAttached}`,
       [this.#id, ...digests],
     );
-    for (const { subject, type, annotations } of rows) {
-      const kind = attachedKind(type, annotations === null ? undefined : JSON.parse(annotations));
+    for (const { subject, type, predicate: of } of rows) {
+      const kind = attachedKind(type, of);
       if (kind) found.get(subject)?.add(kind);
     }
     const tags = new Map(

@@ -22,7 +22,7 @@ import { imageBytesOf, manifestTypeOf } from '../mirrored/image-entries.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import { readParsedList, referrerLists } from '../mirrored/parsed-lists.ts';
 import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
-import { attachedKind, type AttachedKind } from './attached.ts';
+import { attachedKind, predicateKey, type AttachedKind } from './attached.ts';
 import { attachedTags } from '../format/reference.ts';
 import {
   cannotSort,
@@ -227,7 +227,8 @@ export class MirroredRepository implements StoredRepository {
     const found = new Map<Digest, Set<AttachedKind>>();
     for (const digest of digests.filter((each) => listed.has(each))) {
       const kinds = (await this.referrers(digest))?.flatMap(
-        ({ artifactType, mediaType, annotations }) => attachedKind(artifactType ?? mediaType, annotations) ?? [],
+        ({ artifactType, mediaType, annotations }) =>
+          attachedKind(artifactType ?? mediaType, annotations?.[predicateKey]) ?? [],
       );
       found.set(digest, new Set(kinds));
     }

@@ -34,14 +34,20 @@ async function view({ api }: PageCall, form: Form): Promise<PageView> {
     </p>
     <form method="post" class="panel narrow">
       <p class="state ${enabled ? 'good' : ''}">Images of this account get ${enabled ? 'bills' : 'no bills'}.</p>
-      <p class="hint">Whoever may read an image may read its bill, with the names of private packages.</p>
+      <p class="hint">
+        Whoever may read an image may read its bill, with the names of private packages, also those that other accounts
+        share with this one.
+      </p>
       ${
         enabled
           ? html`<button name="enabled" value="no">Make no more bills</button>`
           : html`<button class="primary" name="enabled" value="yes">Make bills from now on</button>`
       }
     </form>
-    <h2>Key that verifies bills</h2>
-    ${lines(key, 'the public key')}`;
+    ${
+      key !== null &&
+      html`<h2>Key that verifies bills</h2>
+        ${lines(key, 'the public key')}`
+    }`;
   return form.view('Observed bills of materials', body, json);
 }
