@@ -1,4 +1,5 @@
 import { open } from 'node:fs/promises';
+import { versions } from 'node:process';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inTurnShared } from '../runtime/in-turn.ts';
@@ -13,7 +14,7 @@ type Done = (this: SqliteResult, error: Error | null, rows?: unknown[]) => void;
 const busyTimeout = 'PRAGMA busy_timeout = 5000;';
 /** Bytes of the file of the log that are kept when it begins anew. */
 const logBytes = 48 * 2 ** 20;
-const [, minor = 0] = (process.versions['sqlite'] ?? '').split('.').map(Number);
+const [, minor = 0] = (versions['sqlite'] ?? '').split('.').map(Number);
 /** SQLite says since 3.51 how long the log is (`wal_checkpoint(NOOP)`). Before, it copies the log by itself. */
 const knowsLog = minor >= 51;
 

@@ -44,20 +44,21 @@ async function besideBulk<T>(bench: Bench, ours: Peer, upstream: Peer, work: () 
     pulls.push(`/v2/library/big/blobs/${await putBlob(upstream, 'library/big', randomBytes(32 * mebibyte))}`);
   const push = preparedPushes(ours, 'team/pushed', 1e8, 8 * pushers);
   await bench.touchMemory(3e9);
-  let isDone = false;
+  const state = { isDone: false };
   const bulk = [
     ...Array.from({ length: pushers }, async () => {
-      while (!isDone && (await push()));
+      while (!state.isDone && (await push()));
     }),
     ...Array.from({ length: pullers }, async () => {
-      for (let path = pulls.pop(); path !== undefined && !isDone; path = pulls.pop()) await drain(ours, path, 1, 1);
+      for (let path = pulls.pop(); path !== undefined && !state.isDone; path = pulls.pop())
+        await drain(ours, path, 1, 1);
     }),
   ];
   try {
     return await work();
   } finally {
     const wasEnough = pulls.length > 0;
-    isDone = true;
+    state.isDone = true;
     await Promise.all(bulk);
     if (!wasEnough) process.stdout.write('the cold pulls ended before the reads\n');
   }
