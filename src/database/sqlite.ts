@@ -1,5 +1,4 @@
 import { open } from 'node:fs/promises';
-import { versions } from 'node:process';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inTurnShared } from '../runtime/in-turn.ts';
@@ -14,9 +13,8 @@ type Done = (this: SqliteResult, error: Error | null, rows?: unknown[]) => void;
 const busyTimeout = 'PRAGMA busy_timeout = 5000;';
 /** Bytes of the file of the log that are kept when it begins anew. */
 const logBytes = 48 * 2 ** 20;
-const [, minor = 0] = (versions['sqlite'] ?? '').split('.').map(Number);
 /** SQLite says since 3.51 how long the log is (`wal_checkpoint(NOOP)`). Before, it copies the log by itself. */
-const knowsLog = minor >= 51;
+const knowsLog = versionOfSqlite() >= 3051;
 
 type Parameters = Record<string, SQLInputValue> | readonly SQLInputValue[];
 
@@ -240,4 +238,12 @@ class Database implements SqliteDatabase {
 /** Whether another connection holds the lock (SQLITE_BUSY, with or without an extended code). */
 export function isBusy(error: unknown): boolean {
   return ((error as { errcode?: number }).errcode ?? 0) % 256 === 5;
+}
+
+/** Such as 3051 for 3.51.2. */
+function versionOfSqlite(): number {
+  using database = new DatabaseSync(':memory:');
+  const { version } = database.prepare('SELECT sqlite_version() AS version').get() as { version: string };
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  return major * 1000 + minor;
 }
