@@ -58,7 +58,8 @@ export interface CachedReadOptions {
 /**
  * MySQL, or SQLite through Node's built-in driver. Both use Sequelize (pool, transactions, dialects). Times are
  * integers, in milliseconds since 1970 UTC. Both databases compare text by bytes. Every method rejects with
- * `DatabaseUnavailable` when the database cannot do the work now, within the time of `TimeLimits`.
+ * `DatabaseUnavailable` when the database cannot do the work now, within the time of `TimeLimits`. A transaction ends when the disk has
+ * its writes and all that it has read; with SQLite, a read outside of one can see a write some milliseconds earlier.
  */
 export interface Database extends Queryable {
   readonly times: DatabaseTimes;
