@@ -126,12 +126,15 @@ function major(version) {
   return Number(/^v?(\d+)/.exec(version || '')?.[1]);
 }
 
+function ownNode() {
+  const own = join(modules, '.bin', 'node');
+  return existsSync(own) ? own : process.execPath;
+}
+
 // npm scripts find node_modules/.bin/node first, so this process usually is the project's own Node already.
 function nodeVersion() {
-  const own = join(modules, '.bin', 'node');
-  if (!existsSync(own)) return process.version;
-  if (realpathSync(own) === realpathSync(process.execPath)) return process.version;
-  return spawnSync(own, ['--version'], { encoding: 'utf8' }).stdout;
+  if (realpathSync(ownNode()) === realpathSync(process.execPath)) return process.version;
+  return spawnSync(ownNode(), ['--version'], { encoding: 'utf8' }).stdout;
 }
 
 if (!installed())
@@ -148,3 +151,9 @@ if (!(major(nodeVersion()) >= wantedMajor))
       wantedMajor +
       ' or newer',
   );
+
+// `setup.mjs build …` also builds: the shell of an npm script runs the `node` that it found before the install.
+if (process.argv[2] === 'build') {
+  const words = [join(root, 'scripts', 'build.ts')].concat(process.argv.slice(3));
+  process.exitCode = spawnSync(ownNode(), words, { stdio: 'inherit' }).status === 0 ? 0 : 1;
+}
