@@ -22,9 +22,18 @@ export class Checkpoints {
     this.#path = path;
   }
 
-  /** Begins to copy the log if it is long. Call it after a write, with a connection that has no transaction. */
+  /**
+   * Begins to copy the log if it is long. Call it after a write, with a connection that has no transaction. Never throws: the write has
+   * happened, and the next one asks again.
+   */
   begin(connection: Connection): void {
-    const { pages, lacking } = connection.log;
+    let log: Connection['log'];
+    try {
+      log = connection.log;
+    } catch {
+      return;
+    }
+    const { pages, lacking } = log;
     if (pages < this.#pages) {
       this.#limit = mostPages;
       this.#left = 0;

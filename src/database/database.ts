@@ -240,6 +240,8 @@ class SqliteDatabase extends SequelizeDatabase {
         this.#isSuspect = true;
         throw error;
       });
+      // A write that waited for another run may stand behind one that the disk lacks.
+      if (this.#isSuspect) throw new Error('an earlier write was not confirmed');
     };
     try {
       await inTime(sync, Math.max(this.limits.transaction, deadline - performance.now()));

@@ -590,3 +590,31 @@ test('sqlite: a thread copies a long log into the file, which then does not grow
   t.is((await database.get<{ n: number }>('SELECT COUNT(*) AS n FROM items'))!.n, 800);
   t.deepEqual(await database.select('PRAGMA integrity_check'), [{ integrity_check: 'ok' }]);
 });
+
+test.serial('sqlite: a write that waited behind one that the disk did not confirm is no success either', async (t) => {
+  const url = await emptyDatabase(t, 'sqlite');
+  await withItems(t, url);
+  const database = await openUntilEnd(t, url);
+  await database.transaction((tx) => tx.insert('items', row('first', 1)));
+  const held = Promise.withResolvers<void>();
+  let syncs = 0;
+  await watchSyncs(t, async () => {
+    syncs += 1;
+    if (syncs > 1) return;
+    await held.promise;
+    throw Object.assign(new Error('EIO: i/o error, fdatasync'), { code: 'EIO', syscall: 'fdatasync' });
+  });
+  const insert = (name: string) => database.transaction((tx) => tx.insert('items', row(name, 1)));
+  const a = insert('a');
+  await until(() => syncs === 1);
+  const b = insert('b');
+  await until(async () => (await database.get<{ n: number }>('SELECT COUNT(*) AS n FROM items'))!.n === 3);
+  held.resolve();
+  const outcomes = await Promise.allSettled([a, b]);
+  t.deepEqual(
+    outcomes.map((each) => each.status === 'rejected' && isDomainError(each.reason, 'DatabaseUnavailable')),
+    [true, true],
+  );
+  t.is(syncs, 2);
+  await t.notThrowsAsync(insert('c'));
+});
