@@ -52,7 +52,7 @@ export class MirroredPackages {
     const { mirror } = await this.#views.of(accountId);
     const selection = { kind: 'nupkg', among: only?.where('name'), upstreams: mirror.origin.idsIfLimited };
     const found: PackageSummary[] = [];
-    const size = Math.min(namesAtATime, limit);
+    const size = Math.min(namesAtATime, Math.max(limit, atOnce));
     const read = (after: string) => entryNames(this.#database, selection, after, size);
     for await (const names of pagesOf(cursor, size, read, String)) {
       const claimed = await claimedAmong(this.#database, accountId, names);
