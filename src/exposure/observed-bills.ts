@@ -9,6 +9,7 @@ import { pause } from '../runtime/event-loop.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import { ObservedPushes, type ObservedPush } from '../usage/observed-pushes.ts';
 import type { PullList, UsedContent } from '../usage/pull-list.ts';
+import type { QuotaOwner } from '../usage/quota.ts';
 import type { Exposable } from './exposable.ts';
 import { observedBill } from './observed-bill.ts';
 import { observedKeyOf, seedLength, type ObservedKey } from './observed-key.ts';
@@ -29,7 +30,7 @@ interface ObservedBillParts {
   protocols: readonly Exposable[];
   accountName: (id: number) => Promise<string | undefined>;
   /** Throws if the account has no room for so many bytes. */
-  admit: (owner: { accountId: number; accountName: string }, bytes: number) => Promise<void>;
+  admit: (owner: QuotaOwner, bytes: number) => Promise<void>;
   secrets: SharedSecrets;
   /** How long pulls are recorded; milliseconds, 0 if they are not. */
   keepPulls: number;

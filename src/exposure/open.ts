@@ -7,6 +7,7 @@ import type { RangeReader } from '../policy/compile.ts';
 import type { ListedNames } from '../policy/listed-names.ts';
 import { PullList } from '../usage/pull-list.ts';
 import type { Pulls } from '../usage/pulls.ts';
+import type { QuotaOwner } from '../usage/quota.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import type { Exposable } from './exposable.ts';
 import { Exposure } from './exposure.ts';
@@ -22,7 +23,7 @@ interface OpenParts {
   accounts: Accounts;
   log: Logger;
   /** See `ObservedBills`. */
-  admit: (owner: { accountId: number; accountName: string }, bytes: number) => Promise<void>;
+  admit: (owner: QuotaOwner, bytes: number) => Promise<void>;
   secrets: SharedSecrets;
   /** In milliseconds; 0 if nothing is recorded. */
   keepPulls: number;
