@@ -39,7 +39,7 @@ export function observedBillOperations(bills: ObservedBills): Operation[] {
       path,
       id: 'putObservedBills',
       summary:
-        'Begin or end that images that jobs of a CI push get a signed bill of materials of what the job pulled before. Whoever may read an image may read its bill, with the names of private packages, also those that other accounts share with this one',
+        'Begin or end that images that jobs of a CI push get a signed bill of materials of what the job pulled before. Whoever may read an image may read its bill. The bill names private packages, and packages that other accounts share with this account',
       action: 'admin',
       allNames: 'A token with name patterns cannot change this, because bills list all names that a job pulled.',
       lasting: true,

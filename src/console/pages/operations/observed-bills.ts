@@ -35,8 +35,8 @@ async function view({ api }: PageCall, form: Form): Promise<PageView> {
     <form method="post" class="panel narrow">
       <p class="state ${enabled ? 'good' : ''}">Images of this account get ${enabled ? 'bills' : 'no bills'}.</p>
       <p class="hint">
-        Whoever may read an image may read its bill, with the names of private packages, also those that other accounts
-        share with this one.
+        Whoever may read an image may read its bill. The bill names private packages, and packages that other accounts
+        share with this account.
       </p>
       ${
         enabled
