@@ -3,21 +3,29 @@ import { MessageChannel } from 'node:worker_threads';
 /** How long work may last in one turn of the event loop before it pauses; milliseconds. */
 const longestTurn = 8;
 
+/** The same for the bytes of bodies that arrive: small requests should not wait for them. */
+const longestBodies = 2;
+
 /** Measures the time of work in a turn of the event loop. */
 class Turn {
+  readonly #longest: number;
   #startedAt: number | undefined;
+
+  constructor(longest = longestTurn) {
+    this.#longest = longest;
+  }
 
   /** Whether the work has lasted long in this turn. Begins to measure at the first call in a turn. */
   get isLong(): boolean {
-    if (this.#startedAt !== undefined) return performance.now() - this.#startedAt >= longestTurn;
+    if (this.#startedAt !== undefined) return performance.now() - this.#startedAt >= this.#longest;
     this.#startedAt = performance.now();
     setImmediate(() => (this.#startedAt = undefined));
     return false;
   }
 }
 
-/** That of all work together, and that of transactions. */
-const [shared, transactions] = [new Turn(), new Turn()];
+/** That of all work together, that of transactions, and that of the bytes of bodies. */
+const [shared, transactions, bodies] = [new Turn(), new Turn(), new Turn(longestBodies)];
 
 /**
  * Call it between two steps of long work: `await pause()`. Resolves at once while this turn of the event loop is short, else
@@ -33,6 +41,11 @@ export function pause(): Promise<void> | undefined {
  */
 export function pauseTransaction(): Promise<void> | undefined {
   return transactions.isLong ? later(true) : undefined;
+}
+
+/** As `pause`, between two pieces of bodies that arrive: pauses earlier, if bodies themselves have lasted long in this turn. */
+export function pauseBody(): Promise<void> | undefined {
+  return bodies.isLong ? later() : undefined;
 }
 
 /** The same items, with pauses between them. */

@@ -3,6 +3,7 @@ import type { FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import type { DigestAlgorithm } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
+import { pauseBody } from '../../runtime/event-loop.ts';
 import { release, whenSilent } from '../../runtime/incoming.ts';
 import { storageFull, writeAll, type Writing } from './disk.ts';
 
@@ -121,8 +122,21 @@ class Append {
     this.#pending.push(chunk);
     this.#pendingBytes += chunk.length;
     if (this.#pendingBytes >= highWater) this.#source.pause();
+    else this.#giveWay();
     this.#flush();
   };
+
+  /** Pauses the source until a later turn of the event loop, if bodies have lasted long in this one. */
+  #giveWay(): void {
+    const pausing = pauseBody();
+    if (!pausing) return;
+    this.#source.pause();
+    void pausing.then(() => this.#resume());
+  }
+
+  #resume(): void {
+    if (!this.#hasEnded && this.#pendingBytes < highWater && this.#source.isPaused()) this.#source.resume();
+  }
 
   readonly #finish = (): void => this.#stop();
 
@@ -174,7 +188,7 @@ class Append {
     this.#target.size += bytes;
     this.#complete = hashes;
     this.#options.progress?.();
-    if (!this.#hasEnded && this.#source.isPaused()) this.#source.resume();
+    this.#resume();
     this.#flush();
   }
 

@@ -76,6 +76,24 @@ test('a large source is written completely, and is paused while writes are pendi
   await staged.discard();
 });
 
+test('other work runs between the pieces of many bodies that arrive at once', async (t) => {
+  const paths = await folder(t);
+  const piece = randomBytes(64 * 1024);
+  const staged = await Promise.all(Array.from({ length: 24 }, () => StagedFile.create(paths)));
+  const sources = staged.map(() => {
+    const source = new Readable({ highWaterMark: 2 ** 22, read: () => undefined });
+    for (let pieces = 0; pieces < 30; pieces += 1) source.push(piece);
+    source.push(null);
+    return source;
+  });
+  const appends = staged.map((each, index) => each.append(sources[index]!));
+  await new Promise((resolve) => setImmediate(resolve));
+  const waiting = sources.reduce((sum, source) => sum + source.readableLength, 0);
+  t.true(waiting > 0, 'all bodies were taken in one turn of the event loop');
+  t.deepEqual(new Set(await Promise.all(appends)), new Set([30 * piece.length]));
+  t.is(staged[23]!.runningDigest('sha256'), digestOf(Buffer.concat(Array.from({ length: 30 }, () => piece))));
+});
+
 test('a body over the limit is refused, a body of exactly the limit is not', async (t) => {
   const staged = await StagedFile.create(await folder(t));
   await staged.append(Readable.from([Buffer.alloc(60), Buffer.alloc(40)]), { limit: 100 });
