@@ -37,6 +37,16 @@ const smaller = {
   depd$: join(root, 'node_modules/depd/lib/browser/index.js'),
 };
 
+/** How the program and its packages become few files. */
+export const ofProgram = {
+  platform: 'node',
+  tsconfig: false,
+  // Express only asks iconv-lite for its version of encodings of texts, which are half a megabyte.
+  external: [...unused, 'iconv-lite'],
+  resolve: { alias: smaller },
+  checks: { circularDependency: false, eval: false },
+} as const satisfies InputOptions;
+
 interface Source {
   size: number;
   /** In milliseconds. */
@@ -77,15 +87,7 @@ async function build(folder: string): Promise<Sources> {
       handler: (id) => sources.read(relative(root, id)).toString(),
     },
   };
-  const input: InputOptions = {
-    platform: 'node',
-    tsconfig: false,
-    // Express only asks iconv-lite for its version of encodings of texts, which are half a megabyte.
-    external: [...unused, 'iconv-lite'],
-    resolve: { alias: smaller },
-    plugins: [read, ascii],
-    checks: { circularDependency: false, eval: false },
-  };
+  const input: InputOptions = { ...ofProgram, plugins: [read, ascii] };
   const output: OutputOptions = { dir: folder, comments: { legal: true, annotation: false, jsdoc: false } };
   // CommonJS, because an `import` of node:http loads Node's client for `fetch`, too, which takes a tenth of the start.
   const main = await rolldown({ ...input, input: { main: join(root, 'src/main.ts') } });
@@ -156,12 +158,14 @@ function folderNow(): string | undefined {
   }
 }
 
-const [target] = process.argv.slice(2);
-if (target !== undefined) await build(resolve(target));
-else if (freshBuild(root) === undefined) {
-  try {
-    await buildClone();
-  } catch (error) {
-    console.error(`entrepot: runs from its sources and starts later, because it cannot be built: ${String(error)}`);
+if (import.meta.main) {
+  const [target] = process.argv.slice(2);
+  if (target !== undefined) await build(resolve(target));
+  else if (freshBuild(root) === undefined) {
+    try {
+      await buildClone();
+    } catch (error) {
+      console.error(`entrepot: runs from its sources and starts later, because it cannot be built: ${String(error)}`);
+    }
   }
 }

@@ -6,6 +6,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { clientCommands, clientVersions, toolCommands } from '../test/support/clients/clients.ts';
 import { serviceCommands, startServices } from '../test/support/processes/services.ts';
+import { buildTests } from './build-tests.ts';
 import { writeSchemas } from '../test/support/schema-copy.ts';
 import { swiftCommands } from '../test/support/processes/swift.ts';
 import { describeMissing, ensureCommands } from './packages.ts';
@@ -51,7 +52,9 @@ async function main(): Promise<number> {
     services.env.ENTREPOT_TEST_SCHEMAS = folder;
     if (kind === 'clients') return await avaWithClients(services.env);
     const program = programs[kind];
-    return await run(program === undefined ? avaEntry : join(root, program), args, services.env);
+    if (program !== undefined) return await run(join(root, program), args, services.env);
+    const isWhole = args.every((arg) => arg.startsWith('-'));
+    return isWhole ? await avaFromFewFiles(services.env) : await run(avaEntry, args, services.env);
   } finally {
     await services.stop();
   }
@@ -83,6 +86,18 @@ async function servicesForRun(): Promise<{ env: NodeJS.ProcessEnv; stop(): Promi
     ENTREPOT_TEST_REDIS_URL: redis ?? services.redisUrl,
   };
   return { env, stop: () => services.stop() };
+}
+
+/** Runs all tests: made into few files, because each test file is a process that loads the server. */
+async function avaFromFewFiles(env: NodeJS.ProcessEnv): Promise<number> {
+  const built = `.cache/tests/${name}`;
+  try {
+    await buildTests(join(root, built));
+    const config = ['--config', 'scripts/ava-built.config.js'];
+    return await run(avaEntry, [...config, ...args], { ...env, ENTREPOT_TEST_BUILT: built });
+  } finally {
+    await rm(join(root, built), { recursive: true, force: true });
+  }
 }
 
 async function avaWithClients(env: NodeJS.ProcessEnv): Promise<number> {
