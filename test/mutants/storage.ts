@@ -48,7 +48,8 @@ export const storage = [
     'src/storage/files/append.ts',
     ['test/storage/files/staged-file.test.ts'],
     [
-      ['the source is never paused', 'if (this.#pendingBytes >= highWater) this.#source.pause();', ''],
+      ['the source is never paused', 'if (this.#pendingBytes >= highWater) this.#source.pause();\n    else ', ''],
+      ['other work waits for all bodies that arrive', '    else this.#giveWay();\n', ''],
       [
         'bytes before a cut are dropped',
         'const enough = this.#hasEnded ? 1',
