@@ -6,7 +6,6 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { clientCommands, clientVersions, toolCommands } from '../test/support/clients/clients.ts';
 import { serviceCommands, startServices } from '../test/support/processes/services.ts';
-import { buildTests } from './build-tests.ts';
 import { writeSchemas } from '../test/support/schema-copy.ts';
 import { swiftCommands } from '../test/support/processes/swift.ts';
 import { describeMissing, ensureCommands } from './packages.ts';
@@ -90,6 +89,7 @@ async function servicesForRun(): Promise<{ env: NodeJS.ProcessEnv; stop(): Promi
 
 /** Runs all tests: made into few files, because each test file is a process that loads the server. */
 async function avaFromFewFiles(env: NodeJS.ProcessEnv): Promise<number> {
+  const { buildTests } = await import('./build-tests.ts');
   const built = `.cache/tests/${name}`;
   try {
     await buildTests(join(root, built));

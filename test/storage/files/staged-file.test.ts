@@ -92,6 +92,7 @@ test('other work runs between the pieces of many bodies that arrive at once', as
   t.true(waiting > 0, 'all bodies were taken in one turn of the event loop');
   t.deepEqual(new Set(await Promise.all(appends)), new Set([30 * piece.length]));
   t.is(staged[23]!.runningDigest('sha256'), digestOf(Buffer.concat(Array.from({ length: 30 }, () => piece))));
+  await Promise.all(staged.map((each) => each.discard()));
 });
 
 test('a body over the limit is refused, a body of exactly the limit is not', async (t) => {
