@@ -35,6 +35,11 @@ function cutOff(database: Database, steps: number): Database {
   });
 }
 
+/** Runs the first `count` migrations, as an older program does. */
+function migrateUntil(database: Database, count: number): Promise<void> {
+  return migrate(database, { version: '0.1.0', migrations: migrations.slice(0, count) });
+}
+
 for (const dialect of dialects) {
   const open = async (t: ExecutionContext) => {
     const url = await emptyDatabase(t, dialect);
@@ -60,7 +65,8 @@ for (const dialect of dialects) {
 
   test(`${dialect}: the next start continues the migrations of an interrupted start`, async (t) => {
     const { database } = await open(t);
-    for (let steps = 7; steps < migrations.length; steps += 7) {
+    await migrateUntil(database, 1);
+    for (let steps = 8; steps < migrations.length; steps += 7) {
       await t.throwsAsync(migrate(cutOff(database, 7)), { message: /cut off/ });
       t.is((await recorded(database)).length, steps);
     }
@@ -69,12 +75,20 @@ for (const dialect of dialects) {
   });
 }
 
+test('an interrupted start leaves a new SQLite database without tables', async (t) => {
+  const database = await openUntilEnd(t, await emptyDatabase(t, 'sqlite'));
+  await t.throwsAsync(migrate(cutOff(database, migrations.length - 1)), { message: /cut off/ });
+  t.deepEqual(await recorded(database), []);
+  await t.throwsAsync(database.select('SELECT * FROM accounts'), { message: /no such table/ });
+  await migrate(database);
+  t.is((await recorded(database)).length, migrations.length);
+});
+
 for (const dialect of dialects) {
   test(`${dialect}: the migration measures the bytes of existing packages in the database`, async (t) => {
     const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
     const before = migrations.findIndex(({ name }) => name.startsWith('009-'));
-    await t.throwsAsync(migrate(cutOff(database, before)), { message: /cut off/ });
-    // MySQL has run the migration that was not recorded.
+    await migrateUntil(database, before);
     const texts = [['{"id":"ä"}', '{"id":"A","title":"b"}'], ['{}'], []];
     await database.transaction(async (tx) => {
       for (const [index, metadata] of texts.entries()) {
@@ -123,7 +137,7 @@ for (const dialect of dialects) {
       const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
       const before = migrations.findIndex(({ name }) => name === '012-1-operate-scope');
       t.true(before > 0);
-      await t.throwsAsync(migrate(cutOff(database, before)), { message: /cut off/ });
+      await migrateUntil(database, before);
       await database.transaction(async (tx) => {
         const other = await tx.insert('accounts', { name: 'other', created_at: 1 });
         const own = await tx.insert('accounts', { name: 'default', created_at: 2 });
@@ -154,7 +168,7 @@ for (const dialect of dialects) {
   test(`${dialect}: no prefix is kept of existing tokens that were chosen`, async (t) => {
     const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
     const before = migrations.findIndex(({ name }) => name === '012-2-token-prefix');
-    await t.throwsAsync(migrate(cutOff(database, before)), { message: /cut off/ });
+    await migrateUntil(database, before);
     await database.transaction(async (tx) => {
       const account = await tx.insert('accounts', { name: 'default', created_at: 1 });
       for (const prefix of ['ent_0a1B', 'hunter2!', 'ENT_0000', 'entrepot', '']) {
