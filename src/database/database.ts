@@ -17,6 +17,7 @@ import { SqliteFiles } from './sqlite-files.ts';
 import { sqliteSnapshot } from './sqlite-snapshot.ts';
 import { Connection, SqliteDriver, isBusy } from './sqlite.ts';
 import type { Tables } from './statement-tables.ts';
+import { SqliteWork, type Effects } from './statements.ts';
 import { inBackground, lockTimeout, lockTimeoutMessage, timeLimits, type TimeLimits } from './time-limits.ts';
 
 export type Value = string | number | null;
@@ -206,6 +207,10 @@ class SqliteDatabase extends SequelizeDatabase {
     } finally {
       this.times.read.since(startedAt);
     }
+  }
+
+  protected override workIn(transaction: SequelizeTransaction, effects: Effects): Transaction {
+    return new SqliteWork(transaction, effects);
   }
 
   override transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {

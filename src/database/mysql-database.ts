@@ -1,14 +1,14 @@
 import { promisify } from 'node:util';
 import { ConnectionError, Sequelize, Transaction as SequelizeTransaction, type Options } from 'sequelize';
 import { currentCaller } from '../runtime/caller.ts';
-import type { Queryable, Row, Value, WriteSignal } from './database.ts';
+import type { Queryable, Row, Transaction, Value, WriteSignal } from './database.ts';
 import { databaseFailure } from './failure.ts';
 import { limitStatements, runUntil, sessionSettings, type MysqlConnection } from './mysql-connection.ts';
 import { readEveryTable } from './probe.ts';
 import type { Versions } from './row-cache.ts';
 import { SequelizeDatabase } from './sequelize-database.ts';
 import type { Tables } from './statement-tables.ts';
-import { select } from './statements.ts';
+import { MysqlWork, select, type Effects } from './statements.ts';
 import { inBackground, isInBackground, lockTimeout, lockTimeoutMessage, type TimeLimits } from './time-limits.ts';
 
 /** MySQL or MariaDB. Reads have connections of their own, so that transactions which wait cannot stop them. */
@@ -34,6 +34,10 @@ export class MysqlDatabase extends SequelizeDatabase {
     } finally {
       this.times.read.since(startedAt);
     }
+  }
+
+  protected override workIn(transaction: SequelizeTransaction, effects: Effects): Transaction {
+    return new MysqlWork(this.sequelize, transaction, effects);
   }
 
   /**

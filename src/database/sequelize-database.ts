@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Sequelize } from 'sequelize';
+import type { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
 import { Times } from '../metrics/times.ts';
 import type {
   CachedReadOptions,
@@ -18,7 +18,7 @@ import { writeProbe } from './probe.ts';
 import { RowCache, type Versions } from './row-cache.ts';
 import { isBusy } from './sqlite.ts';
 import type { Tables } from './statement-tables.ts';
-import { SequelizeWork, type Effects } from './statements.ts';
+import type { Effects } from './statements.ts';
 import { isInBackground, type TimeLimits } from './time-limits.ts';
 
 /** Upper bounds in seconds. */
@@ -75,6 +75,9 @@ export abstract class SequelizeDatabase implements Database {
     return (await this.versions(0))?.of(tables);
   }
 
+  /** The statements of a transaction that has begun. */
+  protected abstract workIn(transaction: SequelizeTransaction, effects: Effects): Transaction;
+
   /**
    * Cached rows are valid while the version of their tables stays the same; undefined: do not cache. See `WriteSignal` and
    * `CachedReadOptions`.
@@ -111,9 +114,7 @@ export abstract class SequelizeDatabase implements Database {
     for (let attempt = 1; ; attempt += 1) {
       const effects: Effects = { wrote: false, tables: new Set() };
       try {
-        const result = await this.sequelize.transaction((transaction) =>
-          work(new SequelizeWork(this.sequelize, transaction, this.dialect, effects)),
-        );
+        const result = await this.sequelize.transaction((transaction) => work(this.workIn(transaction, effects)));
         this.hasWritten = effects.wrote;
         if (effects.wrote && !keeps) await this.afterWrite(effects.tables && [...effects.tables]);
         return result;

@@ -149,8 +149,10 @@ export class SqliteDriver {
 
 /** What is used of a connection besides Sequelize. */
 export interface SqliteDatabase {
-  /** Runs a statement with `?` placeholders, kept prepared; returns the number of changed rows. */
-  insert(sql: string, values: readonly SQLInputValue[]): number;
+  /** The rows of a statement with `?` placeholders, kept prepared. */
+  select(sql: string, values: readonly SQLInputValue[]): object[];
+  /** Runs such a statement; returns the number of changed rows, and the ID of the row that was inserted last. */
+  change(sql: string, values: readonly SQLInputValue[]): { changes: number; lastId: number };
 }
 
 /** The connection interface of the `sqlite3` package, implemented with Node's built-in SQLite. */
@@ -201,8 +203,13 @@ class Database implements SqliteDatabase {
     done?.call(outcome, null, rows);
   }
 
-  insert(sql: string, values: readonly SQLInputValue[]): number {
-    return Number(this.#connection.prepare(sql).run(...values).changes);
+  select(sql: string, values: readonly SQLInputValue[]): object[] {
+    return this.#connection.prepare(sql).all(...values);
+  }
+
+  change(sql: string, values: readonly SQLInputValue[]): { changes: number; lastId: number } {
+    const { changes, lastInsertRowid } = this.#connection.prepare(sql).run(...values);
+    return { changes: Number(changes), lastId: Number(lastInsertRowid) };
   }
 
   exec(sql: string, done?: (error: Error | null) => void): void {

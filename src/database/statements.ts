@@ -39,110 +39,146 @@ export interface Effects {
   tables: Set<string> | undefined;
 }
 
-/** Runs the statements of one transaction through Sequelize. */
-export class SequelizeWork implements Transaction {
-  readonly dialect: Dialect;
-  readonly #sequelize: Sequelize;
-  readonly #transaction: SequelizeTransaction;
+/** The statements of one transaction. */
+abstract class TransactionWork implements Transaction {
+  abstract readonly dialect: Dialect;
   readonly #effects: Effects;
 
-  constructor(sequelize: Sequelize, transaction: SequelizeTransaction, dialect: Dialect, effects: Effects) {
-    this.#sequelize = sequelize;
-    this.#transaction = transaction;
-    this.dialect = dialect;
+  constructor(effects: Effects) {
     this.#effects = effects;
   }
 
-  async select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
-    await this.#pause();
-    return select<T>(this.#sequelize, sql, values, this.#transaction);
-  }
+  abstract select<T extends object = Row>(sql: string, values?: readonly Value[]): Promise<T[]>;
+  abstract insertNew(table: string, rows: readonly Row[]): Promise<number>;
+  abstract upsert(table: string, key: readonly string[], rows: readonly Row[], update: string): Promise<void>;
+  protected abstract execute(sql: string, values: readonly Value[]): Promise<{ changes: number; lastId: number }>;
 
   async get<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T | undefined> {
     return (await this.select<T>(sql, values))[0];
   }
 
   async run(sql: string, values: readonly Value[] = []): Promise<number> {
-    return (await this.#execute(sql, values)).changes;
+    return (await this.execute(sql, values)).changes;
   }
 
   async insert(table: string, row: Row): Promise<number> {
-    return (await this.#execute(`INSERT INTO ${table} ${valuesOf([row])}`, Object.values(row))).lastId;
+    return (await this.execute(`INSERT INTO ${table} ${valuesOf([row])}`, Object.values(row))).lastId;
   }
 
-  async insertNew(table: string, rows: readonly Row[]): Promise<number> {
-    if (rows.length === 0) return 0;
-    if (this.dialect === 'sqlite') return this.#insertEach(table, rows, 'ON CONFLICT DO NOTHING');
-    // MySQL does not count a row whose assignment changes nothing. INSERT IGNORE would also hide errors other than a
-    // duplicate key.
-    const [first] = Object.keys(rows[0]!);
-    const tail = `ON DUPLICATE KEY UPDATE ${first} = ${first}`;
-    const values = rows.flatMap((row) => Object.values(row));
-    return (await this.#execute(`INSERT INTO ${table} ${valuesOf(rows)} ${tail}`, values)).changes;
-  }
-
-  async upsert(table: string, key: readonly string[], rows: readonly Row[], update: string): Promise<void> {
-    if (rows.length === 0) return;
-    if (this.dialect === 'sqlite') {
-      const change = update.replace(/\bnew\.(\w+)/g, 'excluded.$1');
-      await this.#insertEach(table, rows, `ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${change}`);
-      return;
-    }
-    const tail = `ON DUPLICATE KEY UPDATE ${update.replace(/\bnew\.(\w+)/g, 'VALUES($1)')}`;
-    const values = rows.flatMap((row) => Object.values(row));
-    await this.#execute(`INSERT INTO ${table} ${valuesOf(rows)} ${tail}`, values);
-  }
-
-  /**
-   * Inserts rows into SQLite, by one prepared statement for each row. Sequelize takes many times as long, because it copies and
-   * names each value of a statement.
-   */
-  async #insertEach(table: string, rows: readonly Row[], tail: string): Promise<number> {
-    this.#noteWrite(table);
-    const sql = `INSERT INTO ${table} ${valuesOf(rows.slice(0, 1))} ${tail}`;
-    const { connection } = this.#transaction as unknown as { connection: Pick<SqliteDatabase, 'insert'> };
-    let inserted = 0;
-    for (const [index, row] of rows.entries()) {
-      if (index % rowsOfTurn === 0) await this.#pause();
-      try {
-        inserted += connection.insert(sql, Object.values(row));
-      } catch (error) {
-        throw new DatabaseError(Object.assign(error as Error, { sql }));
-      }
-    }
-    return inserted;
-  }
-
-  #noteWrite(table: string | undefined): void {
+  protected noteWrite(table: string | undefined): void {
     this.#effects.wrote = true;
     if (table === undefined) this.#effects.tables = undefined;
     else this.#effects.tables?.add(table);
   }
+}
 
-  /** SQLite runs a statement at once, so that a loop of statements would hold the event loop. */
-  #pause(): Promise<void> | undefined {
-    return this.dialect === 'sqlite' ? pauseTransaction() : undefined;
+/**
+ * On SQLite, by prepared statements on the connection: Sequelize takes more time than SQLite itself, because it copies and names each
+ * value, and makes the text of a stack for each statement.
+ */
+export class SqliteWork extends TransactionWork {
+  readonly dialect = 'sqlite';
+  readonly #connection: SqliteDatabase;
+
+  constructor(transaction: SequelizeTransaction, effects: Effects) {
+    super(effects);
+    this.#connection = (transaction as unknown as { connection: SqliteDatabase }).connection;
   }
 
-  async #execute(sql: string, values: readonly Value[]): Promise<{ changes: number; lastId: number }> {
-    this.#noteWrite(tableWritten(sql));
-    await this.#pause();
+  async select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
+    await pauseTransaction();
+    return wrapped(sql, () => this.#connection.select(sql, values)) as T[];
+  }
+
+  async insertNew(table: string, rows: readonly Row[]): Promise<number> {
+    return rows.length === 0 ? 0 : this.#insertEach(table, rows, 'ON CONFLICT DO NOTHING');
+  }
+
+  async upsert(table: string, key: readonly string[], rows: readonly Row[], update: string): Promise<void> {
+    if (rows.length === 0) return;
+    const change = update.replace(/\bnew\.(\w+)/g, 'excluded.$1');
+    await this.#insertEach(table, rows, `ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${change}`);
+  }
+
+  async #insertEach(table: string, rows: readonly Row[], tail: string): Promise<number> {
+    this.noteWrite(table);
+    const sql = `INSERT INTO ${table} ${valuesOf(rows.slice(0, 1))} ${tail}`;
+    let inserted = 0;
+    for (const [index, row] of rows.entries()) {
+      // SQLite runs a statement at once, so that a loop of statements would hold the event loop.
+      if (index % rowsOfTurn === 0) await pauseTransaction();
+      inserted += wrapped(sql, () => this.#connection.change(sql, Object.values(row))).changes;
+    }
+    return inserted;
+  }
+
+  protected async execute(sql: string, values: readonly Value[]): Promise<{ changes: number; lastId: number }> {
+    this.noteWrite(tableWritten(sql));
+    await pauseTransaction();
+    return wrapped(sql, () => this.#connection.change(sql, values));
+  }
+}
+
+/** What `run` returns. Its errors are those that Sequelize would throw. */
+function wrapped<T>(sql: string, run: () => T): T {
+  try {
+    return run();
+  } catch (error) {
+    throw new DatabaseError(Object.assign(error as Error, { sql }));
+  }
+}
+
+/** On MySQL, through Sequelize. */
+export class MysqlWork extends TransactionWork {
+  readonly dialect = 'mysql';
+  readonly #sequelize: Sequelize;
+  readonly #transaction: SequelizeTransaction;
+
+  constructor(sequelize: Sequelize, transaction: SequelizeTransaction, effects: Effects) {
+    super(effects);
+    this.#sequelize = sequelize;
+    this.#transaction = transaction;
+  }
+
+  select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
+    return select<T>(this.#sequelize, sql, values, this.#transaction);
+  }
+
+  async insertNew(table: string, rows: readonly Row[]): Promise<number> {
+    if (rows.length === 0) return 0;
+    // MySQL does not count a row whose assignment changes nothing. INSERT IGNORE would also hide errors other than a
+    // duplicate key.
+    const [first] = Object.keys(rows[0]!);
+    const tail = `ON DUPLICATE KEY UPDATE ${first} = ${first}`;
+    return (await this.#insertAll(table, rows, tail)).changes;
+  }
+
+  async upsert(table: string, _key: readonly string[], rows: readonly Row[], update: string): Promise<void> {
+    if (rows.length === 0) return;
+    await this.#insertAll(table, rows, `ON DUPLICATE KEY UPDATE ${update.replace(/\bnew\.(\w+)/g, 'VALUES($1)')}`);
+  }
+
+  #insertAll(table: string, rows: readonly Row[], tail: string): Promise<{ changes: number; lastId: number }> {
+    const values = rows.flatMap((row) => Object.values(row));
+    return this.execute(`INSERT INTO ${table} ${valuesOf(rows)} ${tail}`, values);
+  }
+
+  protected async execute(sql: string, values: readonly Value[]): Promise<{ changes: number; lastId: number }> {
+    this.noteWrite(tableWritten(sql));
     const [first, second] = (await this.#sequelize.query(numberPlaceholders(sql), {
       bind: [...values],
       raw: true,
       transaction: this.#transaction,
     })) as unknown as [unknown, number | StatementResult];
-    // Sequelize returns [insertId, affectedRows] for a plain INSERT on MySQL, and [rows, result] for all others.
+    // Sequelize returns [insertId, affectedRows] for a plain INSERT, and [rows, result] for all others.
     if (typeof second === 'number') return { changes: second, lastId: Number(first) };
-    return { changes: second.changes ?? matchedRows(second) ?? second.affectedRows ?? 0, lastId: second.lastID ?? 0 };
+    return { changes: matchedRows(second) ?? second.affectedRows ?? 0, lastId: 0 };
   }
 }
 
 interface StatementResult {
-  changes?: number;
   affectedRows?: number;
   info?: string;
-  lastID?: number;
 }
 
 /**

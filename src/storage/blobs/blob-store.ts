@@ -187,8 +187,9 @@ export class BlobStore {
 
   /** Stages small hosted content from memory under its own digest. Throws as `stageHosted`. */
   async stageBytes(bytes: Buffer, algorithm: DigestAlgorithm = 'sha256'): Promise<Arrival> {
-    const staged = await this.stageHosted(bytes.length, []);
+    const staged = await StagedFile.create(this.#paths, [], this.#hosted);
     try {
+      // The write observes the reserve.
       await staged.write(bytes);
     } catch (error) {
       await staged.discard();

@@ -17,6 +17,7 @@ import {
 import { dirname, join } from 'node:path';
 import { algorithmOf, hexOf, isDigest, type Digest } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
+import { inTurnShared } from '../../runtime/in-turn.ts';
 import { contentDamaged, type Content } from '../files/content.ts';
 import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from './driver.ts';
 import { openWholeFile } from '../files/file-content.ts';
@@ -37,6 +38,8 @@ export class FilesystemDriver implements Driver {
   readonly #paths: Paths;
   /** Folders whose entries are known to be synced; at most 256 for each algorithm, and their parents. */
   readonly #durable = new Set<string>();
+  /** `#checkFolder`, once for all puts that begin at the same time. */
+  readonly #checkPlace = inTurnShared(() => this.#checkFolder());
   /** The folder of the blobs. While it is open, no other folder can have its number, also after it was removed. */
   #folder: FileHandle | undefined;
 
@@ -73,17 +76,16 @@ export class FilesystemDriver implements Driver {
 
   async put(digest: Digest, staged: StagedFile): Promise<void> {
     await staged.sync();
-    await this.#checkFolder();
+    await this.#checkPlace();
     const path = this.pathOf(digest);
     const folder = dirname(path);
-    if ((await statFile(path))?.size !== staged.size) {
+    if (!this.#durable.has(folder)) await mkdir(folder, { recursive: true, mode: 0o700 });
+    try {
+      await linkOrRename(staged, path);
+    } catch (error) {
+      if (!isMissing(error)) throw error;
       await mkdir(folder, { recursive: true, mode: 0o700 });
-      try {
-        await linkOrRename(staged.path, path);
-      } catch (error) {
-        if (!isMissing(error)) throw error;
-        await this.#copy(staged, path);
-      }
+      await this.#copy(staged, path);
     }
     // Also if the file existed: another process may have renamed it a moment ago, without a sync of the folder yet.
     await syncFolder(folder);
@@ -259,16 +261,16 @@ export class FilesystemDriver implements Driver {
 }
 
 /**
- * Gives a staged file the name of its blob. With a link the staged file stays until it is discarded, so that an upload session
- * can continue if this process is killed before its commit ends. Damaged bytes are replaced by a rename, and some network disks
- * have no links.
+ * Gives a staged file the name of its blob, unless a file of its size has it. With a link the staged file stays until it is
+ * discarded, so that an upload session can continue if this process is killed before its commit ends. Damaged bytes are replaced by
+ * a rename, and some network disks have no links.
  */
-async function linkOrRename(from: string, to: string): Promise<void> {
+async function linkOrRename(staged: StagedFile, path: string): Promise<void> {
   try {
-    await link(from, to);
+    await link(staged.path, path);
   } catch (error) {
     if (isMissing(error)) throw error;
-    await rename(from, to);
+    if ((await statFile(path))?.size !== staged.size) await rename(staged.path, path);
   }
 }
 

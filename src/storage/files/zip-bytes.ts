@@ -1,18 +1,26 @@
 import { DomainError } from '../../runtime/errors.ts';
-import type { Content } from './content.ts';
+import { contentOf, readAll, type Content } from './content.ts';
 
 /** Opens a zip's bytes, whose size is known. The caller closes each content that it opens. */
 export type OpenBytes = () => Promise<Content>;
+
+/** A zip of at most so many bytes is read as a whole: the parts that are needed would be several reads of the disk. */
+const wholeBytes = 128 * 1024;
 
 /** A zip's bytes, read at any position. */
 export class ZipBytes {
   readonly size: number;
   readonly #content: Content;
 
-  /** `close` also closes `content`. */
-  constructor(content: Content) {
+  private constructor(content: Content) {
     this.#content = content;
     this.size = content.size!;
+  }
+
+  /** `close` also closes `content`, which is closed if this rejects. */
+  static async of(content: Content): Promise<ZipBytes> {
+    if (content.bytes || content.size! > wholeBytes) return new ZipBytes(content);
+    return new ZipBytes(contentOf(await readAll(content, wholeBytes)));
   }
 
   close(): void {

@@ -49,7 +49,7 @@ export class Zip {
 
   /** Opens the zip whose bytes `open` opens. Close it with `using`. */
   static async open(open: OpenBytes, limits: Partial<ZipLimits> = {}): Promise<Zip> {
-    const bytes = new ZipBytes(await open());
+    const bytes = await ZipBytes.of(await open());
     try {
       return new Zip(open, bytes, await ZipDirectory.open(bytes, { ...defaultZipLimits, ...limits }));
     } catch (error) {
@@ -81,7 +81,10 @@ export class Zip {
   async read(entry: ZipEntry, maxBytes: number): Promise<Buffer> {
     if (entry.size > maxBytes)
       throw zipInvalid(`${quote(entry.name)} is larger than ${maxBytes} bytes. Make it smaller.`);
-    return buffer(await this.open(entry));
+    if (!isSmall(entry)) return buffer(await this.open(entry));
+    const bytes = await this.#inflate(entry);
+    proveBytes(entry, bytes);
+    return bytes;
   }
 
   /**
@@ -261,7 +264,7 @@ function inflateError(entry: ZipEntry, error: unknown): unknown {
 
 /** As `inflate`, on bytes of its own. */
 async function* inflateOpened(open: OpenBytes, start: number, entry: ZipEntry) {
-  const bytes = new ZipBytes(await open());
+  const bytes = await ZipBytes.of(await open());
   try {
     yield* inflate(bytes, start, entry);
   } finally {
