@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { glob } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { rolldown, type Plugin } from 'rolldown';
 import manifest from '../package.json' with { type: 'json' };
@@ -8,23 +8,34 @@ import { ofProgram } from './build.ts';
 
 const root = dirname(import.meta.dirname);
 
+/** Test files that run in one process, one after the other. */
+const groupSize = 16;
+/** Tests that measure their process have one of their own, and those that wait before they declare tests, which ava then refuses. */
+const measures = /longest-turn|support\/memory\.ts|monitorEventLoopDelay|memoryUsage|cpuUsage|resourceUsage|\bgc\(/;
+const waits = /^const .* = (?:[\w.]+\()?await |size-checks/m;
+
 /**
- * Makes few files of all test files, the sources and the packages in `folder`, below the repository: each test file is a process
- * that loads the server, which takes half of the processor time of loading each module.
+ * Makes few files of all test files, the sources and the packages in `folder`, below the repository. Each file is a process that loads
+ * the server and whose code is slow at first, so most are made of several test files, which `scripts/grouped-tests.ts` keeps apart.
  */
 export async function buildTests(folder: string): Promise<void> {
-  const entries: Record<string, string> = {};
   const { files } = manifest.ava;
   const exclude = files.filter((each) => each.startsWith('!')).map((each) => each.slice(1));
   const included = files.filter((each) => !each.startsWith('!'));
-  for await (const path of glob(included, { cwd: root, exclude }))
-    entries[path.replace(/\.ts$/, '')] = join(root, path);
-  const external = Object.keys(manifest.devDependencies).map((name) => new RegExp(`^${name}(?:/|$)`));
+  const paths: string[] = [];
+  for await (const path of glob(included, { cwd: root, exclude })) paths.push(path);
+  paths.sort();
+  const alone = paths.filter(isAlone);
+  const groups = groupsOf(paths.filter((path) => !alone.includes(path)));
+  const external = Object.keys(manifest.devDependencies).filter((name) => name !== 'ava');
   const built = await rolldown({
     ...ofProgram,
-    external: [...ofProgram.external, ...external],
-    input: entries,
-    plugins: [ownAddress],
+    external: [...ofProgram.external, ...external.map((name) => new RegExp(`^${name}(?:/|$)`))],
+    input: {
+      ...Object.fromEntries(alone.map((path) => [nameOf(path), join(root, path)])),
+      ...Object.fromEntries([...groups.keys()].map((group) => [`${group}.test`, `${groupMark}${group}`])),
+    },
+    plugins: [grouping(groups), ownAddress],
   });
   await built.write({
     dir: folder,
@@ -39,11 +50,55 @@ export async function buildTests(folder: string): Promise<void> {
       groups: [
         { name: 'packages', test: /\/node_modules\// },
         { name: 'program', test: /\/src\// },
-        { name: 'support', test: /\/test\/support\// },
+        { name: 'support', test: /\/test\/support\/|\/scripts\/grouped-tests/ },
       ],
     },
   });
   await built.close();
+}
+
+function isAlone(path: string): boolean {
+  const source = readFileSync(join(root, path), 'utf8');
+  return measures.test(source) || waits.test(source);
+}
+
+/** Files of one folder stay together, because they use the same code. */
+function groupsOf(paths: readonly string[]): Map<number, string[]> {
+  return Map.groupBy(paths, (path) => Math.floor(paths.indexOf(path) / groupSize) + 1);
+}
+
+/** `api/content.test` for `test/api/content.test.ts`. */
+function nameOf(path: string): string {
+  return path.replace(/^test\//, '').replace(/\.ts$/, '');
+}
+
+const groupMark = 'tests-of-group:';
+const fileMark = 'tests-of-file:';
+
+/** A group is a module that imports its test files. To each of them, `ava` is an object that keeps its tests from those of the others. */
+function grouping(groups: ReadonlyMap<number, readonly string[]>): Plugin {
+  const grouped = new Set([...groups.values()].flat());
+  return {
+    name: 'grouping',
+    resolveId(id, importer) {
+      if (id.startsWith(groupMark)) return id;
+      if (id !== 'ava') return undefined;
+      const path = relative(root, importer ?? '');
+      return grouped.has(path) ? `${fileMark}${path}` : { id, external: true };
+    },
+    load(id) {
+      if (id.startsWith(groupMark)) {
+        const paths = groups.get(Number(id.slice(groupMark.length)))!;
+        return paths.map((path) => `import ${JSON.stringify(join(root, path))};`).join('\n');
+      }
+      if (!id.startsWith(fileMark)) return undefined;
+      const title = nameOf(id.slice(fileMark.length))
+        .replace(/\.test$/, '')
+        .replaceAll('/', ' › ');
+      const from = JSON.stringify(join(root, 'scripts/grouped-tests.ts'));
+      return `import { testsOf } from ${from};\nexport default testsOf(${JSON.stringify(title)});`;
+    },
+  };
 }
 
 const requires = `import { createRequire } from 'node:module';\nconst require = createRequire(import.meta.url);\n`;

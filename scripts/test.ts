@@ -52,7 +52,7 @@ async function main(): Promise<number> {
     if (kind === 'clients') return await avaWithClients(services.env);
     const program = programs[kind];
     if (program !== undefined) return await run(join(root, program), args, services.env);
-    const isWhole = args.every((arg) => arg.startsWith('-'));
+    const isWhole = args.every((arg) => arg.startsWith('-') && !/^--?m/.test(arg));
     return isWhole ? await avaFromFewFiles(services.env) : await run(avaEntry, args, services.env);
   } finally {
     await services.stop();

@@ -1,0 +1,50 @@
+import ava, { type ExecutionContext } from 'ava';
+
+type Implementation = (t: ExecutionContext) => unknown;
+
+/** A test that waits until it may begin. */
+interface Waiting {
+  begin: PromiseWithResolvers<void>;
+  end: PromiseWithResolvers<void>;
+}
+
+/** Resolves when the first test begins: then all files are loaded. */
+const loaded = Promise.withResolvers<void>();
+/** Resolves when the tests of all files so far have ended. */
+let ended = loaded.promise;
+
+/**
+ * What `ava` is to one of several test files in a process: as in a process of its own, its tests run when those of the files before
+ * have ended, the serial ones one after another and then all others. Their titles begin with `file`.
+ */
+export function testsOf(file: string) {
+  const serial: Waiting[] = [];
+  const others: Waiting[] = [];
+  ended = ended.then(async () => {
+    for (const { begin, end } of serial) {
+      begin.resolve();
+      await end.promise;
+    }
+    for (const { begin } of others) begin.resolve();
+    await Promise.all(others.map(({ end }) => end.promise));
+  });
+
+  const add = (all: Waiting[]) => (title: string, work: Implementation) => {
+    const waiting = { begin: Promise.withResolvers<void>(), end: Promise.withResolvers<void>() };
+    all.push(waiting);
+    ava(`${file} › ${title}`, async (t) => {
+      // The first teardown of a test runs last.
+      t.teardown(waiting.end.resolve);
+      loaded.resolve();
+      await waiting.begin.promise;
+      await work(t);
+    });
+  };
+  const skip = (title: string, work: Implementation) => ava.skip(`${file} › ${title}`, work);
+  return Object.assign(add(others), {
+    serial: Object.assign(add(serial), { skip }),
+    skip,
+    before: ava.before,
+    after: ava.after,
+  });
+}
