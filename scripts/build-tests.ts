@@ -10,9 +10,8 @@ const root = dirname(import.meta.dirname);
 
 /** Test files that run in one process, one after the other. */
 const groupSize = 16;
-/** Tests that measure their process have one of their own, and those that wait before they declare tests, which ava then refuses. */
-const measures = /longest-turn|support\/memory\.ts|monitorEventLoopDelay|memoryUsage|cpuUsage|resourceUsage|\bgc\(/;
-const waits = /^const .* = (?:[\w.]+\()?await |size-checks/m;
+/** The comment of a test file that must not share a process: it measures it, changes it, or waits before it declares its tests. */
+const alone = /^\/\/ In a process of its own: /m;
 
 /**
  * Makes few files of all test files, the sources and the packages in `folder`, below the repository. Each file is a process that loads
@@ -25,14 +24,14 @@ export async function buildTests(folder: string): Promise<void> {
   const paths: string[] = [];
   for await (const path of glob(included, { cwd: root, exclude })) paths.push(path);
   paths.sort();
-  const alone = paths.filter(isAlone);
-  const groups = groupsOf(paths.filter((path) => !alone.includes(path)));
+  const single = paths.filter((path) => alone.test(readFileSync(join(root, path), 'utf8')));
+  const groups = groupsOf(paths.filter((path) => !single.includes(path)));
   const external = Object.keys(manifest.devDependencies).filter((name) => name !== 'ava');
   const built = await rolldown({
     ...ofProgram,
     external: [...ofProgram.external, ...external.map((name) => new RegExp(`^${name}(?:/|$)`))],
     input: {
-      ...Object.fromEntries(alone.map((path) => [nameOf(path), join(root, path)])),
+      ...Object.fromEntries(single.map((path) => [nameOf(path), join(root, path)])),
       ...Object.fromEntries([...groups.keys()].map((group) => [`${group}.test`, `${groupMark}${group}`])),
     },
     plugins: [grouping(groups), ownAddress],
@@ -55,11 +54,6 @@ export async function buildTests(folder: string): Promise<void> {
     },
   });
   await built.close();
-}
-
-function isAlone(path: string): boolean {
-  const source = readFileSync(join(root, path), 'utf8');
-  return measures.test(source) || waits.test(source);
 }
 
 /** Files of one folder stay together, because they use the same code. */

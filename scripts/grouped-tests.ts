@@ -20,14 +20,17 @@ let ended = loaded.promise;
 export function testsOf(file: string) {
   const serial: Waiting[] = [];
   const others: Waiting[] = [];
-  ended = ended.then(async () => {
+  const earlier = ended;
+  const run = async () => {
+    await earlier;
     for (const { begin, end } of serial) {
       begin.resolve();
       await end.promise;
     }
     for (const { begin } of others) begin.resolve();
     await Promise.all(others.map(({ end }) => end.promise));
-  });
+  };
+  ended = run();
 
   const add = (all: Waiting[]) => (title: string, work: Implementation) => {
     const waiting = { begin: Promise.withResolvers<void>(), end: Promise.withResolvers<void>() };
@@ -41,10 +44,11 @@ export function testsOf(file: string) {
     });
   };
   const skip = (title: string, work: Implementation) => ava.skip(`${file} › ${title}`, work);
+  // Hooks run before the first test of all files, and after the last one.
   return Object.assign(add(others), {
     serial: Object.assign(add(serial), { skip }),
     skip,
-    before: ava.before,
-    after: ava.after,
+    before: (work: Implementation) => ava.before(`${file} › before`, work),
+    after: { always: (work: Implementation) => ava.after.always(`${file} › after`, work) },
   });
 }

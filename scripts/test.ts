@@ -52,8 +52,7 @@ async function main(): Promise<number> {
     if (kind === 'clients') return await avaWithClients(services.env);
     const program = programs[kind];
     if (program !== undefined) return await run(join(root, program), args, services.env);
-    const isWhole = args.every((arg) => arg.startsWith('-') && !/^--?m/.test(arg));
-    return isWhole ? await avaFromFewFiles(services.env) : await run(avaEntry, args, services.env);
+    return args.length === 0 ? await avaFromFewFiles(services.env) : await run(avaEntry, args, services.env);
   } finally {
     await services.stop();
   }
@@ -87,14 +86,13 @@ async function servicesForRun(): Promise<{ env: NodeJS.ProcessEnv; stop(): Promi
   return { env, stop: () => services.stop() };
 }
 
-/** Runs all tests: made into few files, because each test file is a process that loads the server. */
+/** Runs all tests: made into few files. See `buildTests`. */
 async function avaFromFewFiles(env: NodeJS.ProcessEnv): Promise<number> {
   const { buildTests } = await import('./build-tests.ts');
   const built = `.cache/tests/${name}`;
   try {
     await buildTests(join(root, built));
-    const config = ['--config', 'scripts/ava-built.config.js'];
-    return await run(avaEntry, [...config, ...args], { ...env, ENTREPOT_TEST_BUILT: built });
+    return await run(avaEntry, ['--config', 'scripts/ava-built.config.js'], { ...env, ENTREPOT_TEST_BUILT: built });
   } finally {
     await rm(join(root, built), { recursive: true, force: true });
   }
@@ -127,7 +125,7 @@ function run(entry: string, itsArgs: string[], env: NodeJS.ProcessEnv): Promise<
   // The temporary files of the tests are deleted together with the folder of the run.
   const child = spawn(process.execPath, [entry, ...itsArgs], {
     cwd: root,
-    // Each test file is a process that loads the whole server, which takes half as long with the cache.
+    // Each process of tests loads the whole server, which takes half as long with the cache.
     env: { ...env, TMPDIR: folder, NODE_COMPILE_CACHE: join(folder, 'compile-cache') },
     stdio: 'inherit',
   });

@@ -3,6 +3,8 @@ import { glob, readdir, readFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import test from 'ava';
 
+// In a process of its own: it waits before it declares its tests.
+
 // The core's rules about who may know whom. Rooms are folders and single files of src.
 
 const src = join(import.meta.dirname, '../src');

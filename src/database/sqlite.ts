@@ -13,6 +13,8 @@ type Done = (this: SqliteResult, error: Error | null, rows?: unknown[]) => void;
 const busyTimeout = 'PRAGMA busy_timeout = 5000;';
 /** Bytes of the file of the log that are kept when it begins anew. */
 const logBytes = 48 * 2 ** 20;
+/** KiB of pages that a connection keeps in memory. With SQLite's own 2,000, searches among many packages are a tenth slower. */
+const cacheSize = 8000;
 /** SQLite says since 3.51 how long the log is (`wal_checkpoint(NOOP)`). Before, it copies the log by itself. */
 const knowsLog = versionOfSqlite() >= 3051;
 
@@ -26,6 +28,7 @@ export class Connection {
   constructor(filename: string) {
     this.#database = new DatabaseSync(filename);
     this.#database.exec(`${busyTimeout} PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = ${logBytes};`);
+    this.#database.exec(`PRAGMA cache_size = -${cacheSize}`);
     // Else a commit copies the log in the event loop. See `Checkpoints`.
     if (knowsLog) this.#database.exec('PRAGMA wal_autocheckpoint = 0');
   }

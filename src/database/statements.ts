@@ -78,16 +78,22 @@ abstract class TransactionWork implements Transaction {
  */
 export class SqliteWork extends TransactionWork {
   readonly dialect = 'sqlite';
-  readonly #connection: SqliteDatabase;
+  readonly #transaction: { connection: SqliteDatabase; finished?: string };
 
   constructor(transaction: SequelizeTransaction, effects: Effects) {
     super(effects);
-    this.#connection = (transaction as unknown as { connection: SqliteDatabase }).connection;
+    this.#transaction = transaction as unknown as { connection: SqliteDatabase };
   }
 
   async select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
     await pauseTransaction();
     return wrapped(sql, () => this.#connection.select(sql, values)) as T[];
+  }
+
+  /** Throws after the end of the transaction: the connection then belongs to another one. */
+  get #connection(): SqliteDatabase {
+    if (this.#transaction.finished === undefined) return this.#transaction.connection;
+    throw new Error('this transaction has ended');
   }
 
   async insertNew(table: string, rows: readonly Row[]): Promise<number> {

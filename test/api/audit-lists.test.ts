@@ -6,6 +6,8 @@ import { createToken, databaseOf, defaultAccountOf, eventsOf, tokenOf } from '..
 import { longestTurnOf } from '../support/longest-turn.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
+// In a process of its own: it measures the process.
+
 const start = Date.parse('2027-01-01T00:00:00Z');
 
 async function opened(t: ExecutionContext, dialect: Dialect): Promise<TestServer> {

@@ -8,6 +8,8 @@ import { allowLoopback, api, ask, createWebhook, deliverUntil } from '../support
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { within } from '../support/until.ts';
 
+// In a process of its own: it measures the process.
+
 const closed = 'http://127.0.0.1:9/';
 
 async function opened(t: ExecutionContext, dialect: Dialect): Promise<TestServer> {

@@ -14,6 +14,8 @@ import { databaseOf } from '../support/inside.ts';
 import { longestAllowed, longestTurn } from '../support/longest-turn.ts';
 import { startTestServer } from '../support/server.ts';
 
+// In a process of its own: it measures the process.
+
 // A server makes and imports bundles while it answers others: no step holds the event loop for 50 ms, however long the lists are.
 
 const count = 20_000;

@@ -13,6 +13,8 @@ import { entrepot } from '../support/in-process.ts';
 import { startTestServer } from '../support/server.ts';
 import { until } from '../support/until.ts';
 
+// In a process of its own: a helper declares tests of it.
+
 const token = 'ent_0123456789abcdefghij';
 const url = ['--url', 'https://hub.example.com'];
 

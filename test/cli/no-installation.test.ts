@@ -5,6 +5,8 @@ import { allCommands, needed, withoutFolder } from '../support/all-commands.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 
+// In a process of its own: it changes the working folder.
+
 // Which commands make an installation where there is none.
 
 /** They make one where a setting names the place. The first two also make `./data`. */

@@ -6,6 +6,8 @@ import { allCommands, needed, withoutFolder } from '../support/all-commands.ts';
 import { dialects } from '../support/databases.ts';
 import { entrepot } from '../support/in-process.ts';
 
+// In a process of its own: a helper declares tests of it.
+
 /** Also what is in it. */
 async function giveAway(folder: string): Promise<void> {
   for (const name of ['.', ...(await readdir(folder, { recursive: true })).sort()])

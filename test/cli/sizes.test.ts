@@ -3,6 +3,8 @@ import { checkSize } from '../support/size-checks.ts';
 import { s3Access, startS3 } from '../support/s3.ts';
 import { allSizes, documentedSizes, ends, Installation, nameOf, writeOlderSchemas } from '../support/sizes.ts';
 
+// In a process of its own: it waits before it declares its tests.
+
 // The smallest and the largest combination of database, Redis, storage, workers and instances, and those that are refused, as
 // docs/scaling.md lists them. test/clients/sizes.test.ts has the others, which take minutes. The checks are in
 // test/support/size-checks.ts.

@@ -17,6 +17,8 @@ import { watchSyncs } from '../support/disk.ts';
 import { longestTurn } from '../support/longest-turn.ts';
 import { eventually, until } from '../support/until.ts';
 
+// In a process of its own: it measures the process.
+
 // One suite for the interface, run on both databases.
 
 interface Item {
@@ -95,6 +97,24 @@ for (const dialect of dialects) {
       [...wanted, 10],
     );
     t.deepEqual(names(found), wanted);
+  });
+
+  suite('a statement after the end of its transaction is refused', async (t, database) => {
+    const ended: Transaction[] = [];
+    await database.transaction(async (tx) => void ended.push(tx));
+    await t.throwsAsync(
+      database.transaction((tx) => {
+        ended.push(tx);
+        return Promise.reject(new Error('undone'));
+      }),
+      { message: 'undone' },
+    );
+    for (const tx of ended) {
+      await t.throwsAsync(tx.run('DELETE FROM items'));
+      await t.throwsAsync(tx.insertNew('items', [{ name: 'late' }]));
+      await t.throwsAsync(tx.select('SELECT * FROM items'));
+    }
+    t.deepEqual(await database.select('SELECT * FROM items'), []);
   });
 
   suite('text compares and sorts by bytes', async (t, database) => {

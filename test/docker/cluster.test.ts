@@ -4,6 +4,8 @@ import test from 'ava';
 import { parse } from 'yaml';
 import { schema, settings } from '../../src/config/schema.ts';
 
+// In a process of its own: it waits before it declares its tests.
+
 // docker/compose.cluster.yaml and docker/nginx.cluster.conf: against the settings, and against each other.
 
 const folder = join(import.meta.dirname, '../../docker');

@@ -4,6 +4,8 @@ import test from 'ava';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { until, within } from '../support/until.ts';
 
+// In a process of its own: it measures the process.
+
 // Connections that the server closes after an answer, seen from a raw socket.
 
 /** A sender that writes the whole body before it reads, as a simple client does. */

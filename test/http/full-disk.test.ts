@@ -13,6 +13,8 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { TestDisk } from '../support/test-disk.ts';
 import { until } from '../support/until.ts';
 
+// In a process of its own: it measures the process.
+
 const MiB = 2 ** 20;
 const reserve = 256 * MiB;
 

@@ -5,6 +5,8 @@ import { raw } from '../support/raw.ts';
 import { startTestServer } from '../support/server.ts';
 import { eventually } from '../support/until.ts';
 
+// In a process of its own: it measures the process.
+
 // What a server keeps in memory is counted with the memory that it really takes.
 
 const mebibyte = 2 ** 20;

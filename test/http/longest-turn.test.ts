@@ -7,6 +7,8 @@ import { digestOf } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { Visitor } from '../support/visitor.ts';
 
+// In a process of its own: it measures the process.
+
 // No request may hold the event loop for 50 ms, whatever a client sends and however many rows there are: see SECURITY.md.
 // test/nuget/feed/longest-turn.test.ts has the package feed.
 

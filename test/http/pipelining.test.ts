@@ -12,6 +12,8 @@ import { startTestServer } from '../support/server.ts';
 import { connectTls, startTlsServer } from '../support/tls.ts';
 import { until, within } from '../support/until.ts';
 
+// In a process of its own: it measures the process.
+
 /** A server with `answer` alone. */
 async function serve(t: ExecutionContext, answer: (request: IncomingMessage, response: AppResponse) => void) {
   const limits = {

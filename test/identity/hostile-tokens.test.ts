@@ -10,6 +10,8 @@ import { longestAllowed, longestTurn, longestTurnOf } from '../support/longest-t
 import { within } from '../support/until.ts';
 import { createRule, exchange, fromRepository, refusalOf, startPair } from './support.ts';
 
+// In a process of its own: it measures the process.
+
 const many = <T>(count: number, make: (index: number) => T) => Array.from({ length: count }, (_, index) => make(index));
 
 const encoded = (value: unknown) => Buffer.from(JSON.stringify(value)).toString('base64url');

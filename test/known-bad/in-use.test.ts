@@ -7,6 +7,8 @@ import { dialects, dyingDatabase } from '../support/databases.ts';
 import { hour, linesOf, listOf, openLists, osv } from '../support/known-bad.ts';
 import { longestAllowed, longestTurn } from '../support/longest-turn.ts';
 
+// In a process of its own: it measures the process.
+
 function isAffected({ versions }: { versions?: readonly string[] }, version: string): boolean {
   return versions!.includes(version);
 }

@@ -8,6 +8,8 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { hour, linesOf, listOf, openLists, osv } from '../support/known-bad.ts';
 import { longestAllowed, longestTurn } from '../support/longest-turn.ts';
 
+// In a process of its own: it measures the process.
+
 test.serial('a million records and more are read in short turns, and refused', async (t) => {
   const folder = await folderUntilEnd(t);
   const file = join(folder, 'list.jsonl');

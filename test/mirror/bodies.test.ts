@@ -14,6 +14,8 @@ import { TestDisk } from '../support/test-disk.ts';
 import { until } from '../support/until.ts';
 import { openMirror, readEntry, type MirrorSetup, type TestMirror } from '../support/mirror.ts';
 
+// In a process of its own: it measures the process.
+
 const bytes = randomBytes(1_500_000);
 const digest = digestOf(bytes);
 const strong = { headers: { etag: '"one"' } };

@@ -11,6 +11,8 @@ import { answer, held, serve, startFaultyUpstream, type Behaviour } from '../sup
 import { digestEntry, openMirror, readEntry, type MirrorSetup } from '../support/mirror.ts';
 import { until } from '../support/until.ts';
 
+// In a process of its own: it measures the process.
+
 const large = randomBytes(32 * 2 ** 20);
 const largeDigest = digestOf(large);
 

@@ -3,6 +3,8 @@ import { pino } from 'pino';
 import { Closing } from '../../src/runtime/closing.ts';
 import { within } from '../support/until.ts';
 
+// In a process of its own: it measures the process.
+
 const timers = () => process.getActiveResourcesInfo().filter((each) => each === 'Timeout').length;
 
 test.serial('parts that fail or hang are logged by name, and the next part closes all the same', async (t) => {

@@ -3,6 +3,8 @@ import { runFor, untilCallerLeaves, type Caller } from '../../src/runtime/caller
 import { Collected } from '../../src/runtime/collected.ts';
 import { until } from '../support/until.ts';
 
+// In a process of its own: a timer keeps it running.
+
 // A value is at most as old as it may be, unless it takes long to collect a new one.
 
 const never = new Promise<never>(() => undefined);

@@ -2,6 +2,8 @@ import test from 'ava';
 import { sortedInTurns } from '../../src/runtime/sorted.ts';
 import { longestAllowed, longestTurn } from '../support/longest-turn.ts';
 
+// In a process of its own: it measures the process.
+
 const compare = (one: { key: number }, other: { key: number }) => one.key - other.key;
 
 test('items are in order, and equal ones in the order in which they came', async (t) => {

@@ -2,6 +2,8 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 
+// In a process of its own: it waits before it declares its tests.
+
 const root = join(import.meta.dirname, '../..');
 const { packages } = JSON.parse(await readFile(join(root, 'package-lock.json'), 'utf8')) as {
   packages: Record<string, { link?: boolean; integrity?: string; resolved?: string; hasInstallScript?: boolean }>;

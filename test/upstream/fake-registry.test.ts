@@ -1,6 +1,8 @@
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { testRegistry } from './registry-suite.ts';
 
+// In a process of its own: a helper declares tests of it.
+
 // The same suite as that of Debian's registry in `test/clients/upstream-registry.test.ts`.
 
 testRegistry('fake registry', async (t) => {

@@ -6,6 +6,8 @@ import { answer, held, serve, startFaultyUpstream, startRawUpstream } from '../s
 import { openUpstream } from '../support/mirror.ts';
 import { until } from '../support/until.ts';
 
+// In a process of its own: it measures the process.
+
 async function setUp(t: Parameters<typeof startFaultyUpstream>[0], settings?: Record<string, unknown>) {
   const server = await startFaultyUpstream(t);
   const made = await openUpstream(t, server.url, { ...(settings && { settings }) });

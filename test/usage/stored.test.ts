@@ -10,6 +10,8 @@ import { longestTurn } from '../support/longest-turn.ts';
 import { measures } from '../support/store.ts';
 import { until } from '../support/until.ts';
 
+// In a process of its own: it measures the process.
+
 interface Measured {
   database: Database;
   measures: Measures;

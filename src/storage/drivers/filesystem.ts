@@ -85,7 +85,8 @@ export class FilesystemDriver implements Driver {
     } catch (error) {
       if (!isMissing(error)) throw error;
       await mkdir(folder, { recursive: true, mode: 0o700 });
-      await this.#copy(staged, path);
+      // An earlier put of this commit may have renamed the staged file.
+      if ((await statFile(path))?.size !== staged.size) await this.#copy(staged, path);
     }
     // Also if the file existed: another process may have renamed it a moment ago, without a sync of the folder yet.
     await syncFolder(folder);
@@ -240,7 +241,7 @@ export class FilesystemDriver implements Driver {
     }
   }
 
-  /** For a put that is repeated after a deletion: a renamed staged file was deleted with it, but is still open. */
+  /** For a put that is repeated after a deletion, because a renamed staged file was deleted with it, or whose folder was removed. */
   async #copy(staged: StagedFile, path: string): Promise<void> {
     const part = this.#paths.staged(randomUUID());
     const file = await open(part, 'wx', 0o600);

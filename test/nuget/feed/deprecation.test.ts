@@ -9,6 +9,8 @@ import { OpenDocument } from '../../support/open-document.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
 import { addVersions } from '../../support/versions.ts';
 
+// In a process of its own: it measures the process.
+
 // Deprecation of hosted versions: `/v1`, the public gallery's API, registrations and search.
 
 const id = 'Contoso.Old';

@@ -12,6 +12,8 @@ import { startTestServer, type TestServer } from '../../support/server.ts';
 import { answer, serve } from '../../support/upstreams/faulty-upstream.ts';
 import { startMirrorOf, UpstreamFeed } from '../../support/upstreams/upstream-feed.ts';
 
+// In a process of its own: it measures the process.
+
 // No request to the feed holds all others for long, however many items it is about: the largest accepted ones are sent.
 
 /** Milliseconds of processor time. */

@@ -8,6 +8,8 @@ import { makeNupkg, makeNuspec } from '../../support/builders/nupkg.ts';
 import { UpstreamFeed } from '../../support/upstreams/upstream-feed.ts';
 import { emptyFields, writeZip, type RawEntry } from '../../support/builders/zip.ts';
 
+// In a process of its own: it measures the process.
+
 // Memory that a package costs a server in its own process. The tests run one after the other, so that ports stay free.
 
 async function start(t: ExecutionContext, upstreams: unknown[] = []): Promise<Entrepot> {

@@ -10,6 +10,8 @@ import { writeZip } from '../../support/builders/zip.ts';
 import { databaseOf } from '../../support/inside.ts';
 import { scrape } from '../../support/metrics.ts';
 
+// In a process of its own: it waits before it declares its tests.
+
 // Upstreams that fail, send wrong content or cannot be reached: nothing wrong is served or stored, and a failure is
 // never "not found".
 

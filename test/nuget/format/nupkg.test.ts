@@ -19,6 +19,8 @@ import { makeNupkg, makeNuspec, makePdb, makeSnupkg, pngPixel, zip } from '../..
 import { emptyFields, writeZip, type RawEntry, type RawZip } from '../../support/builders/zip.ts';
 import { until } from '../../support/until.ts';
 
+// In a process of its own: it measures the process.
+
 const folder = mkdtempSync(join(tmpdir(), 'nupkg-'));
 let files = 0;
 test.after.always(() => rmSync(folder, { recursive: true }));
@@ -366,10 +368,13 @@ test('the stream of a PDB fails if the PDB does not match the zip directory', as
 });
 
 test.serial('reading never leaves a file open', async (t) => {
-  const pdbs = await makeSnupkg({ files: { 'a.pdb': makePdb(undefined, 1_000_000) } });
+  // Larger than a zip that is read as a whole.
+  const large = randomBytes(300_000);
+  const pdbs = await makeSnupkg({ files: { 'a.pdb': Buffer.concat([makePdb(), large]) } });
   const paths = [
     await staged(pdbs),
     await staged(writeZip([nuspecEntry, { name: 'a', data: text, crc: 1 }])),
+    await staged(writeZip([nuspecEntry, { name: 'a', data: large, crc: 1 }])),
     await staged(pdbs.subarray(9)),
   ];
   for (const path of paths) await Promise.allSettled([readNupkg(path), readSnupkg(path)]);

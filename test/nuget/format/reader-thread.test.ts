@@ -6,6 +6,8 @@ import { read } from '../../../src/nuget/upstream/reading/readers.ts';
 import { makeNuspec } from '../../support/builders/nupkg.ts';
 import { longestTurn } from '../../support/longest-turn.ts';
 
+// In a process of its own: it measures the process.
+
 const bytesOf = (value: unknown) => Buffer.from(JSON.stringify(value));
 const numbers = (count: number) => Array.from({ length: count }, (_, patch) => `1.0.${patch}`);
 

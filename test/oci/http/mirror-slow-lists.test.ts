@@ -4,7 +4,7 @@ import { startTestServer } from '../../support/server.ts';
 import { answer } from '../../support/upstreams/faulty-upstream.ts';
 import { startUpstreamRegistry } from '../../support/upstreams/upstream-registry.ts';
 
-// In a file of its own, because the clock of the process is moved.
+// In a process of its own: its clock is moved.
 
 test('a list of many pages may take longer than one of few, but not any time', async (t) => {
   const now = performance.now.bind(performance);

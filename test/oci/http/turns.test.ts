@@ -10,6 +10,8 @@ import { startTestServer } from '../../support/server.ts';
 import { answer } from '../../support/upstreams/faulty-upstream.ts';
 import { startUpstreamRegistry } from '../../support/upstreams/upstream-registry.ts';
 
+// In a process of its own: it measures the process.
+
 // How long the largest requests to the registry hold all others.
 
 /** Milliseconds of processor time. */

@@ -15,6 +15,8 @@ import { startTestServer, type TestServer } from '../../support/server.ts';
 import { until, within } from '../../support/until.ts';
 import { store } from '../drivers/driver-suite.ts';
 
+// In a process of its own: a helper declares tests of it.
+
 // What a client was told is stored must survive a power failure: it is synced before the answer and before its row is live.
 
 async function start(t: ExecutionContext): Promise<{ server: TestServer; repository: TestRepository }> {

@@ -1,9 +1,11 @@
-import { mkdir, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import test from 'ava';
 import { digestOf } from '../../../src/runtime/digest.ts';
 import { FilesystemDriver } from '../../../src/storage/drivers/filesystem.ts';
-import { openDriver, store, testDriver } from './driver-suite.ts';
+import { openDriver, stage, store, testDriver } from './driver-suite.ts';
+
+// In a process of its own: a helper declares tests of it.
 
 const open = (paths: ConstructorParameters<typeof FilesystemDriver>[0]) => new FilesystemDriver(paths);
 
@@ -42,6 +44,21 @@ test('other files, folders and links in the quarantine stay there', async (t) =>
   const all = { before: Date.now() + 60_000, maxBytes: 0 };
   t.deepEqual(await each.driver.shrinkQuarantine(all), { blobs: 1, bytes: 7 });
   t.deepEqual((await readdir(quarantine)).toSorted(), ['link', 'note.txt', basename(named('a folder'))].toSorted());
+});
+
+test('a put makes a folder again that was removed, and keeps whole bytes that are there without the staged file', async (t) => {
+  const each = await openDriver(t, open);
+  const digest = await store(each, Buffer.from('stored'));
+  const path = each.driver.pathOf(digest);
+  await rm(dirname(path), { recursive: true });
+  await store(each, Buffer.from('stored'));
+  t.is(await readFile(path, 'utf8'), 'stored');
+  const { ino } = await stat(path);
+  const staged = await stage(each, Buffer.from('stored'));
+  await rm(staged.path);
+  await each.driver.put(digest, staged);
+  await staged.discard();
+  t.is((await stat(path)).ino, ino, 'not written again');
 });
 
 test('a file that cannot be opened is not a missing one', async (t) => {

@@ -11,6 +11,8 @@ import { MemoryDriver } from '../../support/memory-driver.ts';
 import { until, within } from '../../support/until.ts';
 import { store } from './driver-suite.ts';
 
+// In a process of its own: a helper declares tests of it.
+
 // The folder of the copies, and the copies that reads make.
 
 const mebibyte = 2 ** 20;

@@ -3,6 +3,8 @@ import { digestOf } from '../../../src/runtime/digest.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
 import { openDriver, store, testDriver } from './driver-suite.ts';
 
+// In a process of its own: a helper declares tests of it.
+
 const open = () => new MemoryDriver();
 
 testDriver('memory', open);

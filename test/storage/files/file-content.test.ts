@@ -5,6 +5,8 @@ import { openFileContent, openWholeFile } from '../../../src/storage/files/file-
 import { folderUntilEnd } from '../../support/folder.ts';
 import { until } from '../../support/until.ts';
 
+// In a process of its own: it measures the process.
+
 /** Descriptors of this process for a file. */
 async function opened(path: string): Promise<number> {
   const links = await Promise.all(

@@ -20,6 +20,8 @@ import { until, within } from '../../../support/until.ts';
 import { openDriver, stage, type TestedDriver } from '../driver-suite.ts';
 import { smallestPart } from './s3-suite.ts';
 
+// In a process of its own: a helper declares tests of it.
+
 // Bodies whose digest is known before they arrive are sent to S3 while they arrive.
 
 const mebibyte = 2 ** 20;

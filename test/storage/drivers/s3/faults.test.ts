@@ -10,6 +10,8 @@ import { within } from '../../../support/until.ts';
 import { openDriver, store, type TestedDriver } from '../driver-suite.ts';
 import { smallestPart } from './s3-suite.ts';
 
+// In a process of its own: a helper declares tests of it.
+
 /** A driver and its server. `limit` is the time limit of its requests, in milliseconds. Files of more than 5 MiB are sent in parts of 5 MiB. */
 async function setUp(t: ExecutionContext, limit = 5000): Promise<TestedDriver<S3Driver> & { s3: FakeS3 }> {
   const s3 = await startS3(t);
