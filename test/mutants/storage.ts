@@ -23,7 +23,7 @@ export const storage = [
     ['a put does not sync the file', 'await staged.sync();', ''],
     ['a put does not sync the folder', 'await syncFolder(folder);', ''],
     ['a put does not sync new parent folders', 'await syncFolder(dirname(each));', ''],
-    ['a put leaves a torn file in place', '))?.size !== staged.size', ')) === undefined'],
+    ['a put leaves a torn file in place', '))?.size !== staged.size) await rename', ')) === undefined) await rename'],
     ['a copy is not synced', 'await file.datasync();', ''],
   ]),
 
@@ -36,6 +36,7 @@ export const storage = [
         'if ((await this.stat(digest))?.version !== version) return false;',
         '',
       ],
+      ['a put copies bytes that are there', '))?.size !== staged.size) await this', ')) !== null) await this'],
       ['deleting what is not there fails', 'if (!isMissing(error)) throw error;\n    });', 'throw error;\n    });'],
       [
         'any error means that the file is missing',
