@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
+import { typed } from '../runtime/command-name.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { row } from './printed.ts';
 import { forAccount, withInstallation, type Terminal } from './with-installation.ts';
@@ -49,7 +50,7 @@ export function addAccount(program: Command, environment: Environment, terminal:
       const publicKey = await bills.publicKey();
       const shown = { enabled: await bills.isWanted(id), public_key: publicKey };
       if (key && publicKey === null)
-        throw new DomainError('NotFound', 'There is no key yet: "account bills on" makes it.');
+        throw new DomainError('NotFound', `There is no key yet: "${typed('account bills on')}" makes it.`);
       terminal.stdout.write(key ? publicKey! : `${JSON.stringify(shown)}\n`);
     },
   );

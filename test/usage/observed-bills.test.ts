@@ -238,7 +238,7 @@ test('the key is that of the key file, and a command prints it', async (t) => {
   const env = { ENTREPOT_DATA: server.data };
   t.regex(
     (await entrepot(env, 'account', 'bills', '--key')).stderr,
-    /There is no key yet: "account bills on" makes it/,
+    /There is no key yet: "\S.* account bills on" makes it/,
   );
   t.false(existsSync(join(server.data, 'secret-key')));
   const { enabled, public_key: pem } = JSON.parse((await entrepot(env, 'account', 'bills', 'on')).stdout) as {

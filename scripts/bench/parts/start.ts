@@ -9,7 +9,7 @@ export async function start(bench: Bench): Promise<void> {
     await peer.stop();
     return peer.startedIn;
   };
-  await compare({ title: 'start', unit: 's', bar: '≤ 1 s' }, bench.quick ? 3 : 9, {
+  await compare({ title: 'start', unit: 's', bar: '≤ 0.5 s' }, bench.quick ? 3 : 9, {
     [`${bench.many} packages`]: time(await storeOf(bench, bench.many)),
     'an empty store': time(await bench.place('start-empty')),
   });
