@@ -56,6 +56,7 @@ test('without a free connection a request waits for its time-out, and that is no
   t.deepEqual(error.detail, { upstream: 'up.test', retryAfter: 1 });
   t.is(server.count('/other/1'), 0);
   t.is(upstream.unavailable(), undefined);
+  t.is(upstream.counts.lastFailure, null);
   t.is(lines.filter((line) => line.includes('are in use')).length, 1);
   bodies[0]!.destroy();
   t.is(await get('/other/1'), '', 'the same address is not paused');

@@ -165,6 +165,27 @@ test('a refused token is renewed; an expired one is not sent', async (t) => {
   t.is(server.count('/v2/thing'), before + 1, 'the old token was not even tried');
 });
 
+for (const [expires, seconds] of [
+  [{ expires_in: 1 }, 45],
+  [{}, 45],
+  [{ expires_in: 300 }, 261],
+  [{ expires_in: 30 * 86_400 }, 3231],
+] as const) {
+  test(`a token that expires ${JSON.stringify(expires)} is used for ${seconds} s`, async (t) => {
+    const { server, read, realm, clock } = await setUp(t);
+    clock.now = 1_000_000;
+    registry(server, realm, () => 'one');
+    server.on('/token', grant('one', expires));
+    await read();
+    clock.now += seconds * 1000 - 1;
+    await read();
+    t.is(server.count(tokenPath), 1);
+    clock.now += 1;
+    await read();
+    t.is(server.count(tokenPath), 2);
+  });
+}
+
 test('many requests whose token is refused renew it once', async (t) => {
   const { server, read, realm } = await setUp(t);
   let current = 'one';

@@ -190,6 +190,34 @@ test('429 pauses the whole upstream, optional services included', async (t) => {
   t.is(await get('/bad/1'), 200, 'it is not the bad one, so it may be the probe');
 });
 
+test('a connection that fails during the pause of a 429 changes nothing about it', async (t) => {
+  const server = await startFaultyUpstream(t);
+  const looksUp = Promise.withResolvers<() => void>();
+  // The first request waits for the address of the host.
+  let lookUps = 0;
+  const resolve: Resolve = (_name, _options, done) => {
+    if ((lookUps += 1) > 1) done(null, [{ address: '127.0.0.1', family: 4 }]);
+    else looksUp.resolve(() => done(Object.assign(new Error('no such name'), { code: 'ENOTFOUND' }), []));
+  };
+  const base = new URL(`http://up.test:${server.url.port}/`);
+  const { upstream, clock } = await openUpstream(t, base, { resolve });
+  clock.now = 1_000_000;
+  const send = (subject: string, service?: 'search') =>
+    upstream.send({ subject, url: new URL(`/${subject}`, base), ...(service && { service }) });
+  const early = send('early');
+  const fail = await looksUp.promise;
+  server.on('/limited', answer(429, { 'retry-after': '60' }));
+  await t.throwsAsync(send('limited'), { message: /asks for a pause/ });
+  fail();
+  await t.throwsAsync(early, { message: /ENOTFOUND/ });
+  clock.now += 59_000;
+  await t.throwsAsync(send('found', 'search'), { message: /a moment ago/ });
+  t.is(server.asked.length, 1);
+  clock.now += 1000;
+  await (await send('found', 'search')).body.toArray();
+  t.is(server.asked.length, 2);
+});
+
 test('429 from another host that the upstream redirects to stops the one address', async (t) => {
   const { server, refused, get } = await setUp(t);
   const cdn = await startFaultyUpstream(t);
@@ -197,6 +225,16 @@ test('429 from another host that the upstream redirects to stops the one address
   cdn.on('/x', answer(429, { 'retry-after': '86400' }));
   t.is((await refused('/moved/1', /429/)).detail?.['retryAfter'], 300);
   t.is(await get('/other/1'), 404);
+});
+
+test('429 without Retry-After is not asked again at once, whichever host answers it', async (t) => {
+  const { server, refused } = await setUp(t);
+  const cdn = await startFaultyUpstream(t);
+  server.on('/moved/1', answer(302, { location: new URL('/x', cdn.url).href }));
+  cdn.on('/x', answer(429));
+  server.on('/own/1', answer(429));
+  for (const path of ['/moved/1', '/own/1']) await refused(path, /asks for a pause \(429\)/);
+  t.deepEqual([cdn.count('/x'), server.count('/own/1')], [1, 1]);
 });
 
 test('a failed connection pauses the upstream at once, and the same request may be the probe', async (t) => {

@@ -204,3 +204,23 @@ test('a push with a namespace is found by pulls with the same namespace', async 
   t.is((await plain.fetch('manifests/v1?ns=up.test', { method: 'DELETE' })).status, 202);
   t.deepEqual(upstream.asked, []);
 });
+
+test('of two hosted names of one upstream repository, the claimed one is served, and no upstream is asked', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  upstream.image('library/app', 'v1');
+  const before = await startTestServer(t);
+  await new TestRepository(before, 'app').blob('a push that never ended');
+  const mine = await new TestRepository(before, 'library/app').image('v1');
+  await before.close();
+  // Only now the two names mean one repository.
+  const upstreams = [upstream.settings('docker.io', { default: true })];
+  const server = await startTestServer(t, { data: before.data, upstreams });
+  for (const name of ['app', 'library/app', 'docker.io/library/app']) {
+    const app = new TestRepository(server, name);
+    t.is(digestAt(await app.fetch('manifests/v1')), mine.digest, name);
+    await app.image(`by-${name.split('/')[0]}`);
+  }
+  const { tags } = (await (await server.fetch('/v2/library/app/tags/list')).json()) as { tags: string[] };
+  t.deepEqual(tags, ['by-app', 'by-docker.io', 'by-library', 'v1']);
+  t.deepEqual(upstream.asked, []);
+});
