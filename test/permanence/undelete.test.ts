@@ -231,6 +231,56 @@ for (const dialect of dialects) {
     t.deepEqual(await errorOf(await api.fetch('manifests/v1')), [404, 'MANIFEST_UNKNOWN']);
   });
 
+  test(`${dialect}: an image that was deleted and pushed again has the pulls of both times`, async (t) => {
+    const server = await serve(t, dialect);
+    const api = new TestRepository(server, 'team/api');
+    const { digest, bytes } = await api.image('v1');
+    const pull = async (times: number) => {
+      for (let each = 0; each < times; each += 1) t.is((await api.fetch('manifests/v1')).status, 200);
+      await flushUsage(server);
+    };
+    const pulls = async () => {
+      const { items } = (await (await server.fetch('/v1/containers/team%2Fapi/tags')).json()) as {
+        items: { name: string; pull_count: number }[];
+      };
+      return items.map(({ name, pull_count: count }) => [name, count]);
+    };
+    const restore = async () => {
+      const { id } = (await deletedOf(server)).find(({ type }) => type === 'manifest')!;
+      t.is((await server.fetch(`/v1/deleted/${id}/restore`, post)).status, 200);
+    };
+    await pull(1);
+    t.is((await api.fetch(`manifests/${digest}`, remove)).status, 202);
+    t.is((await api.put('v1', bytes)).status, 201);
+    await pull(2);
+    t.deepEqual(await pulls(), [['v1', 2]]);
+    await restore();
+    t.deepEqual(await pulls(), [['v1', 3]], 'restored beside the one that was pushed again');
+
+    t.is((await api.fetch(`manifests/${digest}`, remove)).status, 202);
+    t.is((await api.put('v1', bytes)).status, 201);
+    await pull(4);
+    t.is((await api.fetch(`manifests/${digest}`, remove)).status, 202);
+    await restore();
+    t.deepEqual(await pulls(), [['v1', 7]], 'restored after both were deleted');
+  });
+
+  test(`${dialect}: an index that is restored leaves images deleted that were deleted before it`, async (t) => {
+    const server = await serve(t, dialect);
+    const api = new TestRepository(server, 'team/api');
+    const { index } = await signedIndex(api, 'v1');
+    const { manifests } = JSON.parse(index) as { manifests: { digest: string }[] };
+    const [before, after] = manifests.map(({ digest }) => digest);
+    for (const digest of [before, digestOf(index), after])
+      t.is((await api.fetch(`manifests/${digest}`, remove)).status, 202);
+    const { id } = (await deletedOf(server)).find(
+      ({ digest, type }) => digest === digestOf(index) && type === 'manifest',
+    )!;
+    t.is((await server.fetch(`/v1/deleted/${id}/restore`, post)).status, 200);
+    const status = async (digest: string | undefined) => (await api.fetch(`manifests/${digest}`)).status;
+    t.deepEqual([await status(digestOf(index)), await status(after), await status(before)], [200, 200, 404]);
+  });
+
   test(`${dialect}: a deletion, a restoration or a purge that is interrupted changes nothing`, async (t) => {
     const server = await serve(t, dialect);
     const api = new TestRepository(server, 'team/api');

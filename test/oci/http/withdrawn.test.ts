@@ -1,6 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
 import type { Dialect } from '../../../src/database/database.ts';
+import { damages, filesOf } from '../../support/damage.ts';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
+import { runJob } from '../../support/inside.ts';
 import { digestOf, errorOf, ociIndex, ociManifest, TestRepository } from '../../support/registry.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
 import { answer, type Behaviour } from '../../support/upstreams/faulty-upstream.ts';
@@ -147,6 +149,21 @@ for (const dialect of dialects) {
     t.deepEqual(await errorOf(await app.fetch('manifests/v1')), [404, 'MANIFEST_UNKNOWN']);
     t.deepEqual(await errorOf(await app.fetch('tags/list')), [404, 'NAME_UNKNOWN']);
     t.is((await app.fetch(`manifests/${image.manifest.digest}`)).status, 200);
+  });
+  test(`a withdrawn tag whose bytes are damaged is gone, and its mark with it (${dialect})`, async (t) => {
+    const { up, server, app, later } = await start(t, dialect);
+    const { digest } = up.image('team/app', 'v1').manifest;
+    up.image('team/app', 'v2');
+    for (const each of ['v1', 'v2']) await read(t, app, each);
+    for (const each of ['v1', 'v2']) up.on(tag(each), unknown);
+    later();
+    for (const each of ['v1', 'v2']) await read(t, app, each);
+    t.deepEqual(await missingIn(server), ['v1', 'v2']);
+    await damages.flipped(filesOf(server, digest).stored);
+    t.like(await runJob(server, 'scrub'), { corrupt: 1, damaged_mirrored: 1 });
+    t.deepEqual(await missingIn(server), ['v2']);
+    up.on(tagList, tags('v2'));
+    t.deepEqual(await listed(app), ['v2']);
   });
 }
 

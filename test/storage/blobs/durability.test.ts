@@ -8,6 +8,7 @@ import { Paths } from '../../../src/storage/files/paths.ts';
 import { holdSync, watchSyncs } from '../../support/disk.ts';
 import { TestFeed } from '../../support/feed.ts';
 import { folderUntilEnd } from '../../support/folder.ts';
+import { entrepot } from '../../support/in-process.ts';
 import { databaseOf, rowsOf } from '../../support/inside.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
 import { digestOf, TestRepository } from '../../support/registry.ts';
@@ -147,4 +148,19 @@ test.serial('a local copy of bytes in S3 is there when its bytes are synced', as
   t.is(await named(), 0);
   barrier.release();
   await until(async () => (await named()) === 1);
+});
+
+test.serial('a backup has its name when its bytes are synced, and its folder is synced then', async (t) => {
+  const server = await startTestServer(t);
+  const folder = await realpath(await folderUntilEnd(t));
+  const path = join(folder, 'backup.tar');
+  const seen: [path: string, names: string[]][] = [];
+  await watchSyncs(t, async (each) => {
+    if (each.startsWith(folder)) seen.push([each, await readdir(folder)]);
+  });
+  t.is((await entrepot({ ENTREPOT_DATA: server.data }, 'backup', path)).code, 0);
+  t.deepEqual(seen, [
+    [`${path}.part`, ['backup.tar.part']],
+    [folder, ['backup.tar']],
+  ]);
 });

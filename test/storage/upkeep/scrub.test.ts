@@ -102,6 +102,16 @@ for (const dialect of dialects) {
     );
   });
 
+  suite('damaged content that only a row without an owner needs is reported, and keeps its row', async (t, each) => {
+    const digest = await store(each, Buffer.from('no owner'), (tx, found) =>
+      tx.insertNew('repository_blobs', [{ repository_id: 99, digest: found, linked_at: 0 }]),
+    );
+    await flipBit(each.driver.pathOf(digest), 0);
+    t.like(await each.scrub(), { corrupt: 1, damaged_hosted: 1 });
+    t.like(each.damages, [{ digest, hosted: ['a row without an owner'] }]);
+    t.is(await storedSize(each, digest), 8, 'a push of the same content repairs it');
+  });
+
   suite('a file of another length is corrupt', async (t, each) => {
     const digest = await store(each, Buffer.from('four'), hosted);
     await writeFile(each.driver.pathOf(digest), '');
