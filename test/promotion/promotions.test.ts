@@ -242,6 +242,24 @@ test('inside an account, without approval, it is done at once; with it, somebody
   t.deepEqual([reader.requested_by, reader.decided_by], [null, null]);
 });
 
+test('a promotion does not replace symbols that are there already', async (t) => {
+  const { server, dev, prod, ask, approve } = await start(t);
+  const nupkg = await makeNupkg({ id: 'Lib', version: '1.0.0' });
+  for (const token of [dev, prod]) {
+    const feed = new TestFeed(server, token);
+    t.is((await feed.push(nupkg)).status, 201);
+    const files = { 'lib/net8.0/Lib.pdb': makePdb(randomBytes(16)) };
+    t.is((await feed.push(await makeSnupkg({ id: 'Lib', version: '1.0.0', files }), '/symbols')).status, 201);
+  }
+  const symbols = `SELECT s.signature FROM package_symbols s JOIN package_versions v ON v.id = s.version_row
+    JOIN packages p ON p.id = v.package_row JOIN accounts a ON a.id = p.account_id WHERE a.name = 'prod'`;
+  const before = await rowsOf(server, symbols);
+  t.is(before.length, 1);
+  const { id } = await ask({ kind: 'package', name: 'Lib', reference: '1.0.0' });
+  t.like(await approve(id), { status: 200, state: 'done' });
+  t.deepEqual(await rowsOf(server, symbols), before);
+});
+
 test('an account that does not take promotions answers as one that does not exist', async (t) => {
   const { server, dev, rules, ask } = await start(t);
   await new TestRepository(server, 'app', dev).image('v1');

@@ -69,6 +69,13 @@ test('hosted symbols are served first, and a hosted or reserved name is not sent
   t.deepEqual(up.asked, []);
 });
 
+test('an address with two file names is not found, and no upstream is asked', async (t) => {
+  const { up, feed } = await mirrored(t);
+  up.upstream.on(theirs, answer(200, {}, pdb));
+  t.is((await feed.fetch(`/symbols/lib.pdb/${key}/other.pdb`)).status, 404);
+  t.deepEqual(up.asked, []);
+});
+
 test('only PDBs are requested', async (t) => {
   const { up, feed } = await mirrored(t);
   for (const [name, signature] of [

@@ -150,6 +150,22 @@ test('a damaged blob is not mounted, so that the client uploads it', async (t) =
   t.is((await mount()).status, 201);
 });
 
+test('a blob that was repaired and is damaged again a moment later is moved and told again', async (t) => {
+  const server = await startTestServer(t);
+  const app = new TestRepository(server, 'team/app');
+  const bytes = randomBytes(sizes.large);
+  const { digest } = await app.blob(bytes);
+  const { stored } = filesOf(server, digest);
+  for (const times of [1, 2]) {
+    await damages.truncated(stored);
+    t.is((await app.fetch(`blobs/${digest}`)).status, 500);
+    await t.throwsAsync(access(stored), { code: 'ENOENT' });
+    t.is(logged(server, digest, 'hosted content is damaged; push it again'), times);
+    await app.blob(bytes);
+    await assertWhole(t, app, digest, bytes, 'after the push');
+  }
+});
+
 test('an upload session repairs a damaged blob', async (t) => {
   const server = await startTestServer(t);
   const app = new TestRepository(server, 'team/app');
