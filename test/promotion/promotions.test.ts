@@ -329,6 +329,25 @@ test('the limit of bytes of an account holds for what it does not have yet', asy
   t.like(await approve((await ask({ ...wish, name: 'Small' })).id), { state: 'done' });
 });
 
+test('what an account has already does not count for its limit of bytes', async (t) => {
+  const { server, dev, prod, ask, approve } = await start(t, 'sqlite', { limits: { accountStorage: 100_000 } });
+  const bytes = randomBytes(30_000);
+  const nupkg = await makeNupkg({ id: 'Large', version: '1.0.0', files: { 'lib/a.bin': randomBytes(30_000) } });
+  for (const token of [dev, prod]) {
+    t.is((await new TestFeed(server, token).push(nupkg)).status, 201);
+    const app = new TestRepository(server, 'app', token);
+    const layer = await app.blob(bytes);
+    await app.image(token === dev ? 'new' : 'old', { layers: [layer] });
+  }
+  const more = await makeNupkg({ id: 'More', version: '1.0.0', files: { 'lib/a.bin': randomBytes(25_000) } });
+  t.is((await new TestFeed(server, prod).push(more)).status, 201);
+  for (const wish of [
+    { kind: 'package', name: 'Large', reference: '1.0.0' },
+    { kind: 'image', name: 'app', reference: 'new' },
+  ])
+    t.like(await approve((await ask(wish)).id), { status: 200, state: 'done' }, wish.kind);
+});
+
 test('an image with more than 1,000 manifests that refer to it is refused, and nothing of it appears', async (t) => {
   const { server, dev, prod, ask, approve } = await start(t);
   const source = new TestRepository(server, 'app', dev);
