@@ -190,6 +190,25 @@ test('claims that the ID token lacks come from the userinfo of the same subject'
   t.is(response.status, 403, 'a provider without userinfo is not asked for it');
 });
 
+test('what the ID token says counts more than the userinfo, and than what is said to be elsewhere', async (t) => {
+  const rules = ['dev', 'ops'].map((value) => ({
+    claim: value === 'dev' ? 'groups' : 'team',
+    value,
+    scopes: ['read'],
+  }));
+  const pair = await startWithFake(t, { rules });
+  const status = async (claims: object) =>
+    (await finish(pair, (usual) => pair.issuer.sign({ ...usual, ...claims }))).response.status;
+  pair.issuer.answers.userinfo = (_request, response) => response.end('{"sub":"ann","groups":["dev"]}');
+  t.is(await status({}), 303);
+  t.is(await status({ groups: ['sales'] }), 403);
+  t.is(await status({ groups: ['sales'], _claim_names: { groups: 'source' } }), 403, 'the groups are known');
+  const name = `  \u0007Ann\u001b[2J${'x'.repeat(300)}`;
+  t.is(await status({ name }), 303);
+  const { items } = (await (await pair.server.fetch('/v1/people')).json()) as { items: { name: string }[] };
+  t.is(items[0]!.name, name.replaceAll('\u0007', ' ').replaceAll('\u001b', ' ').slice(0, 200));
+});
+
 test('a provider that fails, redirects, or answers with too much shows a page of the console', async (t) => {
   const pair = await startWithFake(t);
   const { server, issuer } = pair;

@@ -156,6 +156,33 @@ test('sessions that began at one time are each on one page of the list', async (
   t.is(await shown('/console/sessions?q=second'), 0);
 });
 
+test('a token has at most 50 sessions: one more ends its oldest, and none of another token', async (t) => {
+  const server = await startTestServer(t);
+  server.clock.now = Date.now();
+  const { token, value } = await createToken(server, ['read']);
+  const [other, oldest] = [await Visitor.signedIn(server), await Visitor.signedIn(server, value)];
+  const database = databaseOf(server);
+  const [row] = await database.select('SELECT * FROM sessions WHERE token_id = ?', [token.id]);
+  await database.transaction(async (tx) => {
+    for (let number = 0; number < 49; number += 1)
+      await tx.insert('sessions', { ...row!, id: `${number}`, hash: `${number}`, created_at: server.clock.now! + 1 });
+  });
+  t.true(await isOpen(oldest));
+  server.clock.now += 2;
+  const latest = await Visitor.signedIn(server, value);
+  t.deepEqual(await Promise.all([other, oldest, latest].map(isOpen)), [true, false, true]);
+});
+
+test('another account neither sees nor ends the session of a token', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = await Visitor.signedIn(server);
+  const { items } = (await (await server.fetch('/v1/sessions')).json()) as { items: { id: string }[] };
+  const { value: token } = await createToken(server, ['admin'], 'other');
+  t.deepEqual(((await (await server.fetch('/v1/sessions', { token })).json()) as { items: [] }).items, []);
+  t.is((await server.fetch(`/v1/sessions/${items[0]!.id}`, { method: 'DELETE', token })).status, 404);
+  t.true(await isOpen(visitor));
+});
+
 test('signing in gives a new session, so that a cookie from before is worth nothing', async (t) => {
   const server = await startTestServer(t);
   const visitor = await Visitor.signedIn(server);

@@ -1,0 +1,105 @@
+import test, { type ExecutionContext } from 'ava';
+import { tokenOf } from '../support/inside.ts';
+import { personalToken, signedIn, startProvider } from '../support/provider.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { sendJson, type Json } from './support.ts';
+
+const day = 86_400_000;
+
+async function start(t: ExecutionContext, people: Record<string, object>, rules: readonly object[], signIn = {}) {
+  const parts = await startProvider(t, people, rules, {}, (given = {}) =>
+    startTestServer(t, { ...given, signIn: { ...(given['signIn'] as object), ...signIn } }),
+  );
+  parts.server.clock.now = Date.now();
+  return parts;
+}
+
+const itemsOf = async (server: TestServer, path: string) =>
+  ((await (await server.fetch(path)).json()) as { items: Json[] }).items;
+
+test('who is disabled stays so for longer than others are known', async (t) => {
+  const rules = ['ann', 'bob'].map((value) => ({ claim: 'sub', value, account: 'default', scopes: ['read'] }));
+  const { server, who } = await start(t, { ann: { name: 'Ann' }, bob: { name: 'Bob' } }, rules);
+  await signedIn(server);
+  const [ann] = await itemsOf(server, '/v1/people');
+  await sendJson(server, 'POST', `/v1/people/${String(ann!['id'])}/disable`, { reason: 'has left' });
+  server.clock.now! += 31 * day;
+  who.id = 'bob';
+  await signedIn(server);
+  const subjects = (await itemsOf(server, '/v1/people')).map(({ subject }) => String(subject));
+  t.deepEqual(subjects.sort(), ['ann', 'bob']);
+  who.id = 'ann';
+  await t.throwsAsync(signedIn(server), { message: /40[0-9]/ });
+});
+
+test('of what rules know about a person, only claims that the provider cuts are kept, and not for ever', async (t) => {
+  const rules = [
+    { claim: 'groups', value: 'dev', account: 'default', scopes: ['read'] },
+    { claim: 'name', value: 'Lead', account: 'default', scopes: ['write'] },
+  ];
+  const people: Record<string, object> = { ann: { name: 'Lead', groups: ['dev'] } };
+  const { server } = await start(t, people, rules);
+  const token = await personalToken(await signedIn(server), server, ['read', 'write']);
+  const statuses = async () => [
+    (await server.fetch('/v1/packages', { token })).status,
+    (await server.fetch('/v3/push', { method: 'PUT', body: 'x', token })).status,
+  ];
+  t.deepEqual(await statuses(), [200, 400]);
+  people['ann'] = { name: 'Ann', hasgroups: true };
+  server.clock.now! += 20 * day;
+  await signedIn(server);
+  t.deepEqual(await statuses(), [200, 403], 'the name is another one, and the groups are those of before');
+  server.clock.now! += 11 * day;
+  await t.throwsAsync(signedIn(server), { message: /403/ });
+  t.deepEqual(await statuses(), [401, 401], 'the groups were told too long ago');
+});
+
+test('the session of a person ends without a sign-in for the time that ends personal tokens', async (t) => {
+  const rules = [{ claim: 'sub', value: 'ann', account: 'default', scopes: ['read'] }];
+  const { server } = await start(t, { ann: { name: 'Ann' } }, rules, { tokens: { idle: '1d' } });
+  const browser = await signedIn(server);
+  const state = async () => {
+    const { status } = await browser.fetch(`${server.url}/console/connect`);
+    return [status, (await itemsOf(server, '/v1/sessions')).length];
+  };
+  for (let hours = 6; hours < 24; hours += 6) {
+    server.clock.now! += 6 * 3_600_000;
+    t.deepEqual(await state(), [200, 1]);
+  }
+  server.clock.now! += 6 * 3_600_000;
+  t.deepEqual(await state(), [303, 0]);
+});
+
+test('a refused form of a person is shown only in the account in which it was sent', async (t) => {
+  const rules = ['default', 'other'].map((account) => ({
+    claim: 'sub',
+    value: 'ann',
+    account,
+    scopes: ['read', 'admin'],
+  }));
+  const { server } = await start(t, { ann: { name: 'Ann' } }, rules);
+  await tokenOf(server, ['read'], 'other');
+  const browser = await signedIn(server);
+  const path = `${server.url}/console/tokens/new`;
+  const refused = await browser.send(path, { name: ' ', scope: 'read', packages: 'My.*' });
+  const isShown = async () =>
+    (await (await browser.fetch(server.url + refused.headers.get('location')!)).text()).includes('My.*');
+  const found: boolean[] = [];
+  for (const account of ['default', 'other', 'default']) {
+    await browser.send(`${server.url}/console/account`, { account });
+    found.push(await isShown());
+  }
+  t.deepEqual(found, [true, false, true]);
+});
+
+test('who is disabled in an account keeps the session in another one', async (t) => {
+  const rules = ['default', 'other'].map((account) => ({ claim: 'sub', value: 'ann', account, scopes: ['read'] }));
+  const { server } = await start(t, { ann: { name: 'Ann' } }, rules);
+  await tokenOf(server, ['read'], 'other');
+  const [here, there] = [await signedIn(server), await signedIn(server)];
+  await there.send(`${server.url}/console/account`, { account: 'other' });
+  const [ann] = await itemsOf(server, '/v1/people');
+  await sendJson(server, 'POST', `/v1/people/${String(ann!['id'])}/disable`, { reason: 'moved' });
+  const statuses = [here, there].map(async (each) => (await each.fetch(`${server.url}/console/connect`)).status);
+  t.deepEqual(await Promise.all(statuses), [303, 200]);
+});
