@@ -78,6 +78,7 @@ test('a token with an end makes none that outlives it, and all tokens say who ma
   const value = admin['token'] as string;
   const child = await made(server, {}, value);
   t.is(child['expires_at'], end);
+  t.is((await made(server, { expires_at: end }, value))['expires_at'], end, 'at the same time');
   t.is((await create(server, { expires_at: new Date(server.clock.now + 31 * day).toISOString() }, value)).status, 400);
   t.is((await made(server, {}))['expires_at'], null);
   const rule = { name: 'r', issuer: 'ci', claims: { sub: 'x' }, scopes: ['read'] };

@@ -106,6 +106,16 @@ test('a token without jti is exchanged once, however its signature is written', 
   t.regex(await refusalOf(server, twin), /exchanged before/);
 });
 
+test('tokens with an empty jti are different ones, each of which is exchanged once', async (t) => {
+  const { server, issuer } = await startPair(t);
+  await createRule(server);
+  for (const ref of ['refs/heads/a', 'refs/heads/b']) {
+    const token = await issuer.sign({ ...fromRepository, ref, jti: '' });
+    t.is((await exchange(server, token)).status, 200);
+    t.regex(await refusalOf(server, token), /exchanged before/);
+  }
+});
+
 test('the request of RFC 8693 is a form or JSON, and its errors are those of RFC 6749', async (t) => {
   const { server, issuer } = await startPair(t);
   const document = await OpenDocument.of(server);

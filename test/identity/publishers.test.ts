@@ -184,6 +184,35 @@ test('an account has at most 200 rules', async (t) => {
   const { server } = await startPair(t);
   for (let index = 0; index < 200; index += 1) await createRule(server, { name: `rule ${index}` });
   await t.throwsAsync(createRule(server, { name: 'one more' }), { message: /^400 .*at most 200 rules/ });
+  // An older version had no such bound.
+  await databaseOf(server).transaction((tx) =>
+    tx.run(`INSERT INTO publishers SELECT 'more', account_id, 'more', issuer, claims, scopes, patterns, created_at, updated_at, issuer_url
+      FROM publishers WHERE name = 'rule 0'`),
+  );
+  const { items } = (await (await server.fetch('/v1/publishers?limit=1')).json()) as { items: Json[] };
+  const { id, ...rule } = items[0]!;
+  const body = { name: rule['name'], issuer: 'github', claims: { repository_id: '1' }, scopes: ['read'] };
+  t.is((await sendJson(server, 'PUT', `/v1/publishers/${String(id)}`, body)).status, 200, 'one of them can be changed');
+});
+
+test('a rule that changes in the moment in which it was made gives what it says last, under a name of its own', async (t) => {
+  const { server, issuer } = await startPair(t);
+  server.clock.now = Date.now();
+  const { id, name } = await createRule(server);
+  await createRule(server, { name: 'other', claims: { repository_id: '7' } });
+  const scope = async () => (await exchange(server, await issuer.sign(fromRepository))).body['scope'];
+  const change = (body: Json) =>
+    sendJson(server, 'PUT', `/v1/publishers/${String(id)}`, {
+      name,
+      issuer: 'github',
+      claims: { repository_id: '100' },
+      scopes: ['read'],
+      ...body,
+    });
+  t.is(await scope(), 'read write');
+  t.is((await change({})).status, 200);
+  t.is(await scope(), 'read');
+  t.is((await change({ name: 'other' })).status, 409);
 });
 
 test('the rules of an account have at most 128 KiB of claims and patterns', async (t) => {
