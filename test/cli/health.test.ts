@@ -9,6 +9,7 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { CommandLine } from '../support/processes/command.ts';
 import { freePort } from '../support/processes/services.ts';
+import { databaseOf } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
 import { startTlsServer } from '../support/tls.ts';
 
@@ -79,6 +80,10 @@ test('failed and unusual requests to /livez and /readyz are logged, and successe
   await usual.fetch('/livez');
   await usual.fetch('/livez', { method: 'POST' });
   t.is(usual.lines.filter((each) => each.includes('"/livez"')).length, 1);
+  t.is((await usual.fetch('/readyz')).status, 200);
+  databaseOf(usual).checkReads = () => Promise.reject(new Error('the connection is lost'));
+  t.is((await usual.fetch('/readyz')).status, 503);
+  t.is(usual.lines.filter((each) => each.includes('"/readyz"')).length, 1);
   const debug = await startTestServer(t, { log: { level: 'debug' } });
   await debug.fetch('/livez');
   t.is(debug.lines.filter((each) => each.includes('"/livez"')).length, 1);

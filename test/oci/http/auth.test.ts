@@ -194,6 +194,8 @@ test('the token endpoint returns the API token of the client, or an anonymous to
     const used = await server.fetch('/v2/', { token: body['token'] as string });
     t.is(used.status, 200);
   }
+  const put = await server.fetch('/token', { method: 'PUT', token: null });
+  t.deepEqual([put.status, put.headers.get('allow')], [405, 'GET, POST']);
   for (const init of [
     { headers: { authorization: basic('wrong') } },
     { headers: { authorization: basic(server.token, 'root') } },
