@@ -58,6 +58,20 @@ test('above a limit, a request whose client has left is not held', async (t) => 
   }
 });
 
+test('a request that is refused after it was held uses up nothing', async (t) => {
+  const clock = { now: 1000 };
+  const { limits: settings } = schema.parse({ limits: { searchesPerMinute: 1, delay: '20ms' } });
+  const cache = await Cache.open(undefined, Date.now, () => undefined);
+  const limits = new Limits({ settings, cache, events, now: () => clock.now });
+  const search = () => limits.take('searches', addressClient('192.0.2.1'), staying);
+  t.is(search(), undefined);
+  const held = Promise.resolve(search());
+  clock.now += 59_990;
+  await t.throwsAsync(held, { message: /limit of 1 searches/ });
+  clock.now += 10;
+  t.is(search(), undefined);
+});
+
 test('under one key 100 requests above a limit wait, and a further one is refused at once', async (t) => {
   const { limits: settings } = schema.parse({ limits: { searchesPerMinute: 1, delay: '50s' } });
   const cache = await Cache.open(undefined, Date.now, () => undefined);
