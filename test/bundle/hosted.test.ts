@@ -142,6 +142,19 @@ for (const dialect of dialects) {
   });
 }
 
+test('symbols that write the version in another case are known when they come again', async (t) => {
+  const gap = await startAirGap(t);
+  const { near, far, path } = gap;
+  const key = await trustedKey(gap);
+  const feed = new TestFeed(await near.serve());
+  await feed.publish({ id: 'Contoso.Case', version: '2.0.0-beta' });
+  const symbols = await makeSnupkg({ id: 'Contoso.Case', version: '2.0.0-Beta' });
+  t.is((await feed.push(symbols, '/symbols')).status, 201);
+  await create(gap, 'bundle', key);
+  await far.ok('bundle', 'import', path('bundle'));
+  t.regex(await far.ok('bundle', 'import', path('bundle')), /0 new entries, 0 B stored; it was imported before/);
+});
+
 test('a delta against a receipt has only what is new; a tag moves, an unlisted version comes back', async (t) => {
   const gap = await startAirGap(t);
   const { near, far, path } = gap;

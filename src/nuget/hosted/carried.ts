@@ -12,6 +12,7 @@ import { parseDeprecation, type DeprecationInput } from '../format/deprecation.t
 import { readNupkg } from '../format/nupkg.ts';
 import { changeNotices } from './deprecations.ts';
 import type { FeedContext } from './feed-context.ts';
+import { keyOfVersion, packageKey } from './packages.ts';
 import { packageFiles, refuseOther, writeVersion, type EarlierVersion, type PackageFiles } from './publish.ts';
 import { readSymbols, writeSymbols, type SymbolsIndex } from './symbol-packages.ts';
 
@@ -199,9 +200,9 @@ async function writeNewSymbols(
   isOlder: boolean,
 ): Promise<boolean> {
   const before = await tx.get<{ snupkg_digest: Digest | null }>(
-    `SELECT v.snupkg_digest FROM packages p JOIN package_versions v ON v.package_row = p.id AND v.version = ?
+    `SELECT v.snupkg_digest FROM packages p JOIN package_versions v ON v.package_row = p.id AND v.version_key = ?
      WHERE p.account_id = ? AND p.package_key = ?`,
-    [index.version, accountId, index.id.toLowerCase()],
+    [keyOfVersion(index.version)!, accountId, packageKey(index.id)],
   );
   const known = before?.snupkg_digest ?? undefined;
   if (known === digest || (isOlder && known !== undefined)) return false;
