@@ -156,10 +156,6 @@ export async function changeNotices(
   return { changed, next: !keys && rows.length === batch ? rows.at(-1)!.version_key : undefined };
 }
 
-/**
- * Writes the deprecation of these versions, the bytes of the versions and the package, and the revision. Search terms and
- * the newest versions of the package stay the same.
- */
 /** All deprecated versions that an account hosts, by package. */
 export async function* deprecatedVersions(
   database: Database,
@@ -183,6 +179,10 @@ export async function* deprecatedVersions(
   }
 }
 
+/**
+ * Writes the deprecation of these versions, the bytes of the versions and the package, and the revision. Search terms and
+ * the newest versions of the package stay the same.
+ */
 async function writeDeprecation(
   tx: Transaction,
   packageRow: number,
