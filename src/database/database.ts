@@ -172,7 +172,6 @@ class SqliteDatabase extends SequelizeDatabase {
   #confirmed = 0;
   /** Whether a sync failed, and the log was not copied since. */
   #isSuspect = false;
-  #current: { commits: number; versions: Promise<Versions> } | undefined;
 
   constructor(path: string, limits: TimeLimits) {
     mkdirSync(dirname(path), { recursive: true });
@@ -308,14 +307,11 @@ class SqliteDatabase extends SequelizeDatabase {
   }
 
   /**
-   * Reads the file's version once per turn of the event loop. A client that knows of a later write cannot have sent a
-   * request that this turn handles.
+   * Reads the file's version each time: a version that was read in a timer would still be used for the requests of the same turn of the
+   * event loop, which a client may have sent after a write that another process has confirmed to it.
    */
   protected override versions(): Promise<Versions> {
-    if (!this.#current) setImmediate(() => (this.#current = undefined));
-    const { commits } = this;
-    if (this.#current?.commits !== commits) this.#current = { commits, versions: this.#readVersion() };
-    return this.#current.versions;
+    return this.#readVersion();
   }
 
   /** The file has one version for all tables. */

@@ -1,4 +1,5 @@
 import { stat } from 'node:fs/promises';
+import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { createConnection } from 'mysql2/promise';
@@ -425,6 +426,20 @@ test('sqlite: a cached row is not read again until any process writes', async (t
   // A later turn of the event loop, as for another request.
   await sleep(0);
   t.like(await getCached(), { note: 'new' });
+});
+
+test('sqlite: a cached read sees each write that ended before it began, also in the same turn of the event loop', async (t) => {
+  const url = await emptyDatabase(t, 'sqlite');
+  const database = await withItems(t, url);
+  await database.transaction((tx) => tx.insert('items', { name: 'seen', amount: 1 }));
+  const other = new DatabaseSync(url.slice('sqlite:'.length));
+  t.teardown(() => other.close());
+  const read = () => database.getCached<Item>('SELECT amount FROM items WHERE name = ?', ['seen']);
+  await read();
+  await new Promise((resolve) => setImmediate(resolve));
+  t.like(await read(), { amount: 1 });
+  other.exec("UPDATE items SET amount = 2 WHERE name = 'seen'");
+  t.like(await read(), { amount: 2 });
 });
 
 test('sqlite: a write of rows that no cached read uses leaves cached rows, and hides no other write', async (t) => {
