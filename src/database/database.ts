@@ -307,15 +307,10 @@ class SqliteDatabase extends SequelizeDatabase {
   }
 
   /**
-   * Reads the file's version each time: a version that was read in a timer would still be used for the requests of the same turn of the
-   * event loop, which a client may have sent after a write that another process has confirmed to it.
+   * Reads the version of the file, which is one for all tables, each time. One that a timer has read is no answer for a request of the same
+   * turn of the event loop: its client may know of a later write of another process.
    */
-  protected override versions(): Promise<Versions> {
-    return this.#readVersion();
-  }
-
-  /** The file has one version for all tables. */
-  async #readVersion(): Promise<Versions> {
+  protected override async versions(): Promise<Versions> {
     try {
       const { version } = this.#driver;
       return { of: () => version };
