@@ -7,6 +7,9 @@ import { storeOf } from '../store/store.ts';
 
 const names = { sqlite: 'SQLite', mysql: 'MariaDB' };
 
+/** With one client, a search waits for no other. */
+const clients = [1, 4, 16];
+
 /** Search in many packages, on each database: all kinds of queries in turn, and each kind separately. */
 export async function search(bench: Bench): Promise<void> {
   const peers: Peer[] = [];
@@ -17,17 +20,20 @@ export async function search(bench: Bench): Promise<void> {
   for (const peer of peers) for (const path of mixed(kinds)) await expectHits(peer, path);
 
   const { rounds, seconds } = bench;
-  const title = `search among ${bench.many} packages, 16 connections`;
   const percentiles = { p50: {}, p95: { bar: '≤ 10 ms, MariaDB 20 ms' } };
-  await rates(title, rounds, peers, load(mixed(kinds), seconds), percentiles);
+  for (const connections of clients) {
+    const title = `search among ${bench.many} packages, ${connections} connection${connections === 1 ? '' : 's'}`;
+    await rates(title, rounds, peers, load(mixed(kinds), seconds, connections), percentiles);
+  }
   if (bench.quick) return;
   for (const [kind, paths] of Object.entries(kinds)) {
-    await rates(`${title}: ${kind}`, rounds, peers, load(paths, 2), { p95: percentiles.p95 });
+    const title = `search among ${bench.many} packages, 4 connections: ${kind}`;
+    await rates(title, rounds, peers, load(paths, 2, 4), { p95: percentiles.p95 });
   }
 }
 
-function load(paths: readonly string[], seconds: number): (peer: Peer) => Promise<Rate> {
-  return (peer) => rate(peer, paths, { seconds, connections: 16 });
+function load(paths: readonly string[], seconds: number, connections: number): (peer: Peer) => Promise<Rate> {
+  return (peer) => rate(peer, paths, { seconds, connections });
 }
 
 async function expectHits(peer: Peer, path: string): Promise<void> {
