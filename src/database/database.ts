@@ -258,7 +258,6 @@ class SqliteDatabase extends SequelizeDatabase {
 
   async #takeTurn<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions, deadline: number): Promise<T> {
     if (performance.now() > deadline) throw databaseUnavailable('Too many writes wait for the database.');
-    this.#files.check();
     await this.#prepareLog(deadline);
     this.#driver.synchronous = this.#hasSynced ? 'NORMAL' : 'FULL';
     this.#driver.keepsVersion = keepsRows(options);
@@ -339,7 +338,7 @@ class SqliteDatabase extends SequelizeDatabase {
     await this.#durable;
     await super.close();
     await this.#checkpoints.end();
-    this.#driver.close();
+    await this.#driver.close();
     this.#reader.close();
     this.processes[Symbol.dispose]();
   }

@@ -1,4 +1,4 @@
-import { open } from 'node:fs/promises';
+import { open, type FileHandle } from 'node:fs/promises';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inTurnShared } from '../runtime/in-turn.ts';
@@ -93,6 +93,8 @@ export class SqliteDriver {
   #versioned: Connection | undefined;
   /** Number of such connections that were opened. Each has versions of its own. */
   #opened = 0;
+  /** The log. SQLite keeps this file while a connection is open. */
+  #log: FileHandle | undefined;
 
   constructor(path: string) {
     this.#path = path;
@@ -113,16 +115,18 @@ export class SqliteDriver {
     return `${this.#opened} ${version}`;
   }
 
-  /** Closes the idle connections. */
-  close(): void {
+  /** Closes the idle connections. Call it when no sync runs. */
+  async close(): Promise<void> {
+    await this.#log?.close();
+    this.#log = undefined;
     for (const connection of this.#idle.splice(0)) connection.close();
     this.#versioned?.close();
     this.#versioned = undefined;
   }
 
   async #syncLog(): Promise<void> {
-    await using log = await open(`${this.#path}-wal`, 'r+');
-    await log.datasync();
+    this.#log ??= await open(`${this.#path}-wal`, 'r+');
+    await this.#log.datasync();
   }
 
   #take(filename: string): Connection {
