@@ -5,7 +5,7 @@ import { dialects, temporaryDatabase } from '../../support/databases.ts';
 import { TestFeed } from '../../support/feed.ts';
 import type { NupkgOptions } from '../../support/builders/nupkg.ts';
 import { startTestServer } from '../../support/server.ts';
-import { flushUsage, rowsOf } from '../../support/inside.ts';
+import { databaseOf, defaultAccountOf, flushUsage, rowsOf } from '../../support/inside.ts';
 
 async function startFeed(t: ExecutionContext, dialect: Dialect, packages: readonly NupkgOptions[] = []) {
   const feed = new TestFeed(await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } }));
@@ -276,4 +276,37 @@ test('a hit has the fields that clients show', async (t) => {
   t.deepEqual(data[0].tags, ['one', 'two']);
   t.deepEqual(data[0].packageTypes, [{ name: 'DotnetTool' }]);
   t.deepEqual(data[0].versions, [{ version: '1.0.0', downloads: 0, '@id': registration.replace('index', '1.0.0') }]);
+});
+
+test('a page has at most 1000 hits, and begins after at most 3000', async (t) => {
+  const feed = await startFeed(t, 'sqlite');
+  const digits = ['a', 'b', 'c'].map((name) => `(SELECT value AS ${name} FROM json_each('[0,1,2,3,4,5,6,7,8,9]'))`);
+  const number = 'd.value * 1000 + a * 100 + b * 10 + c';
+  // The database itself makes the packages, with only what a completion reads. The first IDs come first.
+  await databaseOf(feed.server).transaction((tx) =>
+    tx.run(
+      `INSERT INTO packages (account_id, package_key, package_id, version_count, download_count, standing, flags,
+         latest_stable2, id_terms, created_at, updated_at)
+       SELECT ?, ${number}, ${number}, 1, 0, 63, 15, ${number}, '', 1, 1
+       FROM json_each('[1,2,3,4]') AS d JOIN ${digits.join(' JOIN ')} ORDER BY ${number}`,
+      [defaultAccountOf(feed.server)],
+    ),
+  );
+  const ids = async (query: string): Promise<string[]> => (await feed.json(`/autocomplete?${query}`)).data;
+  const all = await ids('take=1000');
+  t.deepEqual([all.length, all.at(-1)], [1000, '1999']);
+  t.deepEqual(await ids('take=1001'), all);
+  t.deepEqual(await ids('take=999'), all.slice(0, -1));
+  t.deepEqual(await ids('take=99999999999999999999'), all);
+  t.deepEqual(await ids(''), all.slice(0, 20));
+  for (const skip of ['-1', '1.5', '', 'x']) t.deepEqual(await ids(`skip=${skip}&take=2`), all.slice(0, 2), skip);
+  for (const take of ['-1', '1.5', '', 'x']) t.deepEqual(await ids(`take=${take}`), all.slice(0, 20), take);
+  for (const [skip, first] of [
+    ['1', '1001'],
+    ['2999', '3999'],
+    ['3000', '4000'],
+    ['3001', '4000'],
+    ['99999999999999999999', '4000'],
+  ] as const)
+    t.deepEqual(await ids(`skip=${skip}&take=1`), [first], skip);
 });
