@@ -101,11 +101,13 @@ for (const dialect of dialects) {
     t.true(second.name !== first.name && Date.parse(second.updated) > Date.parse(first.updated));
     t.deepEqual(second.page, { ...lib, 'contoso.other': [{ severity: 0, url, versions: '[1.0.0, 1.0.0]' }] });
 
+    server.clock.now += 60_000;
     t.is((await remove(server, other.id)).status, 204);
     t.is((await remove(server, other.id)).status, 404);
     const third = await data(feed);
     t.deepEqual([third.name, third.page], [first.name, first.page], 'the same page has its first name again');
     t.true(Date.parse(third.updated) > Date.parse(second.updated), 'clients that go by the date read it again');
+    t.is(Date.parse(third.updated), server.clock.now);
     t.is((await remove(server, made.id)).status, 204);
     t.deepEqual(await shown(), [null, null, null]);
     t.like(await data(feed), { name: 'base', page: {} });
@@ -214,6 +216,8 @@ test('advisories need the scope write and a matching name; other accounts and up
     ['Fabrikam.Lib'],
   );
   t.deepEqual(await listed(server, 'package=Contoso.Lib', fabrikam), []);
+  const extra = await created(t, server, { ...advice, package: 'Fabrikam.Lib', severity: 0, url: `${url}/extra` });
+  t.is((await remove(server, extra.id, fabrikam)).status, 204, 'of a package that its patterns name');
   const narrow = await data(new TestFeed(server, fabrikam));
   const wide = await data(feed);
   t.deepEqual([Object.keys(narrow.page), Object.keys(wide.page)], [['fabrikam.lib'], ['contoso.lib', 'fabrikam.lib']]);
@@ -281,12 +285,16 @@ test('clients revalidate the vulnerability data by its digest', async (t) => {
 test('advisories stay while the name is claimed, and end with the claim', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
+  const { claims } = packageFeedOf(server);
+  await feed.publish({ id: 'Contoso.Other', version: '1.0.0' });
+  t.is((await server.fetch('/v1/packages/Contoso.Other/1.0.0', { method: 'DELETE' })).status, 204);
+  t.is(await claims.release(defaultAccountOf(server), 'contoso.other'), undefined);
+  t.deepEqual(await data(feed), empty, 'it had no advisory, so clients need not read the data again');
   await feed.publish({ id: 'Contoso.Lib', version: '1.0.0' });
   await created(t, server);
   t.is((await server.fetch('/v1/packages/Contoso.Lib/1.0.0', { method: 'DELETE' })).status, 204);
   const kept = await data(feed);
   t.deepEqual(kept.page, lib);
-  const { claims } = packageFeedOf(server);
   t.is(await claims.release(defaultAccountOf(server), 'contoso.lib'), undefined);
   t.deepEqual(await rowsOf(server, 'SELECT * FROM package_advisories'), []);
   const gone = await data(feed);
