@@ -300,6 +300,38 @@ test('names of pages are short and without dots, as NuGet requires, and differ',
   t.deepEqual(await feed.json(index[3]['@id']), { [names[2]!]: advisory });
 });
 
+test('an index names at most 16 pages, and none with a name or date that is too long or none', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const page = (name: string, updated: unknown = '2024-06-06T07:08:09Z') => ({
+    '@name': name,
+    '@id': `${up.url}/${name}.json`,
+    '@updated': updated,
+  });
+  const many = Array.from({ length: 20 }, (_, number) => `page-${number}`);
+  const longest = 'x'.repeat(100);
+  // A year of six digits, and digits that clients do not read.
+  const longestDate = `+002024-06-06T07:08:09.${'0'.repeat(16)}Z`;
+  up.upstream.on(
+    '/vulnerabilities/index.json',
+    json([
+      page(`${longest}x`),
+      page('none', 'yesterday'),
+      page('number', 1_700_000_000_000),
+      page('long-date', longestDate.replace('Z', '0Z')),
+      page(longest, longestDate),
+      ...many.map((name) => page(name)),
+    ]),
+  );
+  const feed = new TestFeed(await startMirrorOf(t, [up.as('up.test')]));
+  const index = await feed.json('/vulnerabilities/index.json');
+  t.deepEqual(
+    index.map((each: any) => each['@id'].split('/').at(-1)),
+    ['base', longest, ...many.slice(0, 14)].map((name) => `${name}.json`),
+  );
+  t.is(index[1]['@updated'], longestDate);
+  t.is(longestDate.length, 40);
+});
+
 test('upstream advisories on hosted or reserved ids are left out', async (t) => {
   const { feed } = await advised(t, { reserved: { packages: ['Secret.*'] }, merge: { packages: ['B'] } });
   for (const id of ['Hosted', 'B']) await feed.publish({ id, version: '1.0.0' });
