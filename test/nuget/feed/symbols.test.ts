@@ -4,7 +4,8 @@ import { dialects, temporaryDatabase } from '../../support/databases.ts';
 import { TestFeed } from '../../support/feed.ts';
 import { makeNupkg, makePdb, makeSnupkg } from '../../support/builders/nupkg.ts';
 import { startTestServer } from '../../support/server.ts';
-import { databaseOf, rowsOf, tokenOf } from '../../support/inside.ts';
+import { until } from '../../support/until.ts';
+import { databaseOf, flushUsage, rowsOf, tokenOf } from '../../support/inside.ts';
 
 /** The key that debuggers request for a portable PDB with this GUID in .NET's byte order. */
 function keyOf(guid: Buffer): string {
@@ -84,6 +85,58 @@ test('symbols without their package, and invalid symbols packages, are refused',
   t.is((await rowsOf(server, 'SELECT * FROM package_symbols')).length, 0);
   const reader = await TestFeed.ofAccount(server, 'default', ['read']);
   t.is((await reader.push(await makeSnupkg({ id: 'Contoso.Lib' }), '/symbols')).status, 403);
+});
+
+test('symbols count as sent and as stored, those of the latest version are found, and there may be many', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  for (const version of ['1.0.0', '2.0.0']) await feed.publish({ id: 'Contoso.Lib', version });
+  const [guid, other] = [randomBytes(16), randomBytes(16)];
+  const old = makePdb(guid, 70_000);
+  // Rows of one statement are 100; the longest name and path are allowed.
+  const longest = `${'x'.repeat(251)}.pdb`;
+  const folder = 'y'.repeat(1024 - longest.length - 1);
+  const many = Object.fromEntries(Array.from({ length: 100 }, (_, number) => [`lib/${number}.pdb`, makePdb(other)]));
+  const push = async (version: string, files: Record<string, Buffer>) =>
+    t.is((await feed.push(await makeSnupkg({ id: 'Contoso.Lib', version, files }), '/symbols')).status, 201);
+  const bytes = async () => (await rowsOf<{ n: number }>(server, 'SELECT metadata_bytes AS n FROM packages'))[0]!.n;
+  const before = await bytes();
+  await push('1.0.0', { 'lib/Contoso.Lib.pdb': old });
+  const path = (name: string, key: Buffer) => `/symbols/${name}/${keyOf(key)}/${name}`;
+  const sent = async () => {
+    await flushUsage(server);
+    const sum = "SELECT SUM(egress_bytes) AS n FROM usage_counts WHERE dimension = 'account'";
+    return (await rowsOf<{ n: number }>(server, sum))[0]!.n;
+  };
+  const pdb = path('contoso.lib.pdb', guid);
+  t.is((await feed.fetch(pdb, { method: 'HEAD' })).status, 200);
+  t.is((await (await feed.fetch(pdb)).bytes()).length, old.length);
+  // A request counts when its answer has ended here, which may be after its client has it.
+  const ended = () => server.lines.filter((line) => line.includes(pdb)).length;
+  await until(() => ended() === 2);
+  const lines = server.lines.filter((line) => line.includes(pdb)).map((line) => JSON.parse(line));
+  t.deepEqual(
+    lines.map(({ method, sent: each }) => [method, each]),
+    [
+      ['HEAD', 0],
+      ['GET', old.length],
+    ],
+  );
+  t.true((await sent()) >= old.length);
+
+  const rowBytes = 100 + 'contoso.lib.pdb'.length + 'lib/Contoso.Lib.pdb'.length;
+  t.is(await bytes(), before + rowBytes);
+  const newer = makePdb(guid, 10);
+  await push('2.0.0', { [`${folder}/${longest}`]: makePdb(other), ...many, 'lib/Contoso.Lib.pdb': newer });
+  for (const name of ['99.pdb', '98.pdb', '0.pdb', longest])
+    t.is((await feed.fetch(path(name, other))).status, 200, name);
+  t.deepEqual(Buffer.from(await (await feed.fetch(path('contoso.lib.pdb', guid))).bytes()), newer);
+  await push('2.0.0', { 'lib/Contoso.Lib.pdb': newer });
+  t.is(await bytes(), before + 2 * rowBytes, 'only what is there counts');
+  for (const name of [`x${longest}`, `${folder}y/${longest}`]) {
+    const files = { [name]: makePdb() };
+    t.is((await feed.push(await makeSnupkg({ id: 'Contoso.Lib', files }), '/symbols')).status, 400);
+  }
 });
 
 test('debuggers read symbols with any user name, which no other address takes', async (t) => {
