@@ -83,6 +83,28 @@ for (const dialect of dialects) {
       [two.digest],
     );
     t.true(history.headers.get('link')!.startsWith('</v2/as-of/2026-03-03/team/app/_oci/tag-history/v1?n=1&last='));
+
+    // The last millisecond of a day belongs to it, and the next one to the next day, which may be requested from then on.
+    const late = new TestRepository(server, 'team/late');
+    server.clock.now = Date.parse('2026-03-10T23:59:59.999Z');
+    const last = await late.image('v1');
+    t.is(await digestAt(server, '2026-03-11', 'team/late', 'v1'), 400);
+    server.clock.now += 1;
+    const next = await late.image('v1');
+    for (const [day, ...found] of [
+      ['2026-03-10', last.digest],
+      ['2026-03-11', next.digest, last.digest],
+    ] as const) {
+      t.is(await digestAt(server, day, 'team/late', 'v1'), found[0]);
+      const moves = await server.fetch(`/v2/as-of/${day}/team/late/_oci/tag-history/v1`);
+      const { manifests } = (await moves.json()) as { manifests: { digest: string }[] };
+      t.deepEqual(
+        manifests.map(({ digest }) => digest),
+        found,
+        day,
+      );
+    }
+
     const other = { token: await tokenOf(server, ['read'], 'other') };
     const foreign = await server.fetch('/v2/as-of/2026-03-02/team/app/manifests/v2', other);
     t.deepEqual([foreign.status, foreign.statusText.includes('known')], [404, false]);

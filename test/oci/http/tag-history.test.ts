@@ -144,6 +144,27 @@ test('lines of a hosted tag without a size are described from its manifests', as
   );
 });
 
+test('a page has at most 1000 lines, and the next one begins after them', async (t) => {
+  const server = await startTestServer(t);
+  await new TestRepository(server, 'team/app').image('v1');
+  const columns = 'account_id, upstream, name, kind, reference, digest, seen_at, media_type, size_bytes';
+  // The database itself writes a thousand lines like the one of the push.
+  await databaseOf(server).transaction((tx) =>
+    tx.run(
+      `WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000)
+       INSERT INTO history (${columns}) SELECT ${columns.replace('seen_at', 'seen_at + n')}
+       FROM history JOIN numbers WHERE kind = 'tag' ORDER BY n`,
+    ),
+  );
+  const path = '/v2/team/app/_oci/tag-history/v1';
+  for (const query of ['', '?n=1001', '?n=999999999999999']) {
+    const { descriptors, next } = await pageOf(t, server, path + query);
+    t.is(descriptors.length, 1000, query);
+    const rest = await pageOf(t, server, next!);
+    t.deepEqual([rest.descriptors.length, rest.next], [1, undefined]);
+  }
+});
+
 test('malformed requests, other methods and names of other patterns are refused', async (t) => {
   const server = await startTestServer(t);
   await new TestRepository(server, 'team/app').image('v1');
