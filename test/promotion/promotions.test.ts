@@ -5,7 +5,7 @@ import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { auditOf, said } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import { createToken, rowsOf, runJob, tokenOf } from '../support/inside.ts';
+import { createToken, databaseOf, rowsOf, runJob, tokenOf } from '../support/inside.ts';
 import { digestOf, ociIndex, signedIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
@@ -240,6 +240,41 @@ test('inside an account, without approval, it is done at once; with it, somebody
   t.is(await digestAt(server, prod, 'second', 'v1'), digest);
   const reader = await call(server, await tokenOf(server, ['read'], 'prod'), 'GET', `/promotions/${asked.id}`);
   t.deepEqual([reader.requested_by, reader.decided_by], [null, null]);
+});
+
+test('an image or package of which something is gone is refused, and nothing of it appears', async (t) => {
+  const { server, dev, prod, ask, approve } = await start(t);
+  const repository = new TestRepository(server, 'team/app', dev);
+  const { digest: lacking, bytes } = await repository.image('lacking');
+  const [layer] = (JSON.parse(bytes) as { layers: { digest: string }[] }).layers;
+  const image = await repository.image('whole');
+  t.is((await repository.fetch(`blobs/${layer!.digest}`, { method: 'DELETE' })).status, 202);
+  const wish = (reference: string) => ask({ kind: 'image', name: 'team/app', reference });
+  const refused = await approve((await wish('lacking')).id);
+  t.like(refused, { status: 400 });
+  t.true(refused.detail.includes(`${lacking} lacks its blob ${layer!.digest}`), refused.detail);
+
+  const feed = new TestFeed(server, dev);
+  const nupkg = await makeNupkg({ id: 'Contoso.Lib', version: '1.0.0', readme: 'Hello' });
+  t.is((await feed.push(nupkg)).status, 201);
+  const [version] = await rowsOf<{ readme_digest: string }>(server, 'SELECT readme_digest FROM package_versions');
+  // A blob whose bytes are being removed, as after a crash of the collector.
+  const mark = (digest: string, state: string) =>
+    databaseOf(server).transaction((tx) => tx.run('UPDATE blobs SET state = ? WHERE digest = ?', [state, digest]));
+  const aboutPackage = { kind: 'package', name: 'Contoso.Lib', reference: '1.0.0' };
+  for (const [digest, asked, path] of [
+    [version!.readme_digest, () => ask(aboutPackage), '/v3/package/contoso.lib/index.json'],
+    [image.digest, () => wish('whole'), '/v2/team/app/manifests/whole'],
+  ] as const) {
+    await mark(digest, 'pending');
+    const { id } = await asked();
+    const answer = await approve(id);
+    t.deepEqual([answer.status, /was deleted since/.test(answer.detail)], [404, true], digest);
+    t.is((await server.fetch(path, { token: prod })).status, 404);
+    await mark(digest, 'live');
+    t.like(await approve(id), { status: 200, state: 'done' }, digest);
+    t.is((await server.fetch(path, { token: prod })).status, 200);
+  }
 });
 
 test('a promotion does not replace symbols that are there already', async (t) => {
