@@ -7,6 +7,7 @@ import { nupkgEntry, sidecarEntry } from '../../src/nuget/upstream/upstream-file
 import { blobEntry, manifestEntry } from '../../src/oci/mirrored/image-entries.ts';
 import { readAll } from '../../src/storage/files/content.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
+import { showImported } from '../../src/mirror/imports.ts';
 import { openMirror, type TestMirror } from '../support/mirror.ts';
 import { digestOf, ociManifest } from '../support/registry.ts';
 import { answer, serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
@@ -104,4 +105,46 @@ test('an import ends the memory of an answer “not found”', async (t) => {
   server.on('/thing', serve(Buffer.from('newer')));
   const entry = await mirror.open(resource);
   t.is(String(await readAll(entry!.content, 100)), 'newer', 'the upstream is asked again');
+});
+
+test('an entry that another installation has seen replaces an earlier one of a tag, no later one, and none that never changes', async (t) => {
+  const parts = await start(t);
+  const { database, entries, upstream, clock } = parts;
+  clock.now = 9_000_000;
+  const place = { upstream, name: 'team/app' };
+  const show = async (reference: string, validatedAt: number, isImmutable: boolean, missing = false) => {
+    const { key } = manifestEntry(place, reference, 2 ** 20);
+    const content = `${validatedAt}`;
+    const digest = parseDigest(digestOf(content));
+    const metadata = { ...plain, digest, size: content.length, attributes: {}, storedAt: 5, validatedAt };
+    const withdrawn = missing ? { missingAt: validatedAt, withdrawnAt: null } : undefined;
+    const imported = { key, metadata, isImmutable, seen: [], withdrawn };
+    let written: unknown;
+    const news = await showImported({ database, entries, now: clock.time }, [imported], async (_tx, found) => {
+      written = found;
+    });
+    t.deepEqual(written, news === 0 ? [] : [imported]);
+    return news;
+  };
+  const rows = async (reference: string) =>
+    database.select(
+      `SELECT e.digest, e.validated_at AS at, w.missing_at AS missing FROM mirror_entries e
+       LEFT JOIN mirror_withdrawn w ON w.id = e.id WHERE e.reference = ?`,
+      [reference],
+    );
+  const row = (at: number, missing: number | null = null) => [{ digest: digestOf(`${at}`), at, missing }];
+  t.is(await show('v1', 2000, false), 1);
+  t.is(await show('v1', 1999, false, true), 0, 'it was seen earlier than what is here');
+  t.is(await show('v1', 2000, false, true), 0, 'at the same time');
+  t.deepEqual(await rows('v1'), row(2000));
+  t.is(await show('v1', 2001, false, true), 1);
+  t.deepEqual(await rows('v1'), row(2001, 2001));
+  t.is(await show('v1', 2000, false), 0);
+  t.deepEqual(await rows('v1'), row(2001, 2001), 'also what is said of it stays');
+  t.is(await show('v1', 2002, false), 1);
+  t.deepEqual(await rows('v1'), row(2002), 'the upstream has it again');
+
+  t.is(await show('v2', 1000, true), 1);
+  t.is(await show('v2', 3000, true), 0, 'what never changes stays');
+  t.deepEqual(await rows('v2'), row(1000));
 });
