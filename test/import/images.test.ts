@@ -178,6 +178,7 @@ test('an OCI image layout, an archive of docker save, and the folder of a docker
   const repository = 'docker/registry/v2/repositories/team/three/_manifests';
   const link = digestOf(three.manifest);
   const [first, second] = [made('the first one'), made('the second one')];
+  const ahead = `${repository}/tags/ahead`;
   const past = (of: string) => `${repository}/tags/v3/index/sha256/${of.slice(7)}/link`;
   const links = [first, second].map(({ manifest }) => digestOf(manifest));
   const lost = digestOf('a manifest that is not there any more');
@@ -191,26 +192,33 @@ test('an OCI image layout, an archive of docker save, and the folder of a docker
     [`${repository}/tags/v3/current/link`]: link,
     ...Object.fromEntries([...links, link, lost].map((each) => [past(each), each])),
     ...Object.fromEntries(links.map((each) => [`${repository}/revisions/sha256/${each.slice(7)}/link`, each])),
+    // The clock of the source was ahead.
+    [`${ahead}/current/link`]: link,
+    [`${ahead}/index/sha256/${links[0]!.slice(7)}/link`]: links[0]!,
     [`${repository}/tags/deleted/index/sha256/${link.slice(7)}/link`]: link,
     [`${repository}/tags/broken/current/link`]: '../../../etc/passwd',
     [`${repository}/revisions/sha256/${link.slice(7)}/link`]: link,
   });
-  await utimes(join(files, `${repository}/tags/v3/current/link`), new Date('2020-01-02'), new Date('2020-01-02'));
-  for (const [each, time] of [
-    [links[0]!, '2018-05-06'],
-    [links[1]!, '2019-05-06'],
-    [lost, '2017-01-01'],
-    [link, '2020-01-02'],
-  ])
-    await utimes(join(files, past(each!)), new Date(time!), new Date(time!));
+  for (const [path, time] of [
+    [`${repository}/tags/v3/current/link`, '2020-01-02'],
+    [past(links[0]!), '2018-05-06'],
+    [past(links[1]!), '2019-05-06'],
+    [past(lost), '2017-01-01'],
+    [past(link), '2020-01-02'],
+    [`${ahead}/current/link`, '2099-01-02'],
+    [`${ahead}/index/sha256/${links[0]!.slice(7)}/link`, '2099-01-01'],
+  ] as const)
+    await utimes(join(files, path), new Date(time), new Date(time));
   const registry = await bring('docker-registry', files);
   t.is(registry.code, 1);
-  t.regex(registry.stdout, /^imported: 1 \(/);
+  t.regex(registry.stdout, /^imported: 2 \(/);
   t.regex(registry.stderr, /^failed: team\/three broken: The link of this tag has no digest$/m);
   t.is((await imageAt(importing, 'team/three', 'v3')).text, three.manifest.toString());
-  const shown = (await (await importing.target.fetch('/v1/containers/team%2Fthree/tags')).json()) as any;
-  t.regex(shown.items[0].updated_at, /^2020-01-02/);
-  const history = (await (await importing.target.fetch('/v2/team/three/_oci/tag-history/v3')).json()) as any;
+  const read = async (path: string) => (await (await importing.target.fetch(path)).json()) as any;
+  const { items } = await read('/v1/containers/team%2Fthree/tags');
+  const shown = Object.fromEntries(items.map((each: any) => [each.name, each.updated_at]));
+  t.regex(shown['v3'], /^2020-01-02/);
+  const history = await read('/v2/team/three/_oci/tag-history/v3');
   const time = 'org.opencontainers.distribution.tag.timestamp';
   t.deepEqual(
     history.manifests.map(({ digest, size, annotations }: any) => [digest, size > 100, annotations[time].slice(0, 10)]),
@@ -219,6 +227,14 @@ test('an OCI image layout, an archive of docker save, and the folder of a docker
       [links[1], true, '2019-05-06'],
       [links[0], true, '2018-05-06'],
     ],
+  );
+  const soon = new Date(Date.now() + 60_000).toISOString();
+  const aheadTimes = (await read('/v2/team/three/_oci/tag-history/ahead')).manifests.map(
+    (each: any) => each.annotations[time],
+  );
+  t.true(
+    [shown['ahead'], ...aheadTimes].every((each) => each < soon),
+    'nothing was pushed in the future',
   );
   const dated = await importing.target.fetch('/v2/as-of/2020-01-01/team/three/manifests/v3');
   t.is(dated.status, 404);

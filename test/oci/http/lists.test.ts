@@ -176,6 +176,12 @@ test('a page of referrers stays below 4 MiB, and the next page continues', async
   });
   t.is(new Set(found.flat()).size, 5);
   t.true(found.length > 1 && sizes.every((size) => size <= 4 * 1024 * 1024));
+  // One that alone is longer than a page is listed without its annotations.
+  const other = { mediaType: ociManifest, digest: digestOf('other'), size: 1 };
+  const long = await repository.image('long', { subject: other, annotations: { text: 'x'.repeat(4_150_000) } });
+  const list = await (await repository.fetch(`referrers/${other.digest}`)).text();
+  t.true(list.length < 1000);
+  t.like(JSON.parse(list).manifests[0], { digest: long.digest, annotations: {} });
 });
 
 test('a blob is served by ranges, conditionally, and repeatedly', async (t) => {
