@@ -73,6 +73,10 @@ test('odd documents of an upstream are 502, never 500', async (t) => {
   const served = await app.fetch('manifests/crlf');
   t.is(served.status, 200);
   t.is(served.headers.get('content-type'), ociManifest);
+  // Only the header says what this one is, and some registries send a charset in it.
+  const dockerImage = 'application/vnd.docker.distribution.manifest.v2+json';
+  put('charset', image, `${dockerImage.toUpperCase()} ; charset=utf-8`);
+  t.is((await app.fetch('manifests/charset')).headers.get('content-type'), dockerImage);
   put('bad', { schemaVersion: 2, mediaType: 'a/b\r\nX-Injected: 1' }, 'text/plain');
   put('schema1', { schemaVersion: 1, name: 'x', fsLayers: [] }, 'application/vnd.docker.distribution.manifest.v1+json');
   put('list', [], ociIndex);
@@ -119,15 +123,19 @@ test('HEAD of a stored blob is answered as GET, also without a stored manifest',
 test('a prefix that comes twice is sent to no upstream, and a reserved name behind another prefix neither', async (t) => {
   const [hub, other] = [await startUpstreamRegistry(t), await startUpstreamRegistry(t)];
   for (const upstream of [hub, other]) {
-    for (const name of ['team/x', 'docker.io/team/x', 'docker.io/open/x', 'index.docker.io/open/x']) {
+    for (const name of ['team/x', 'own/x', 'docker.io/team/x', 'docker.io/open/x', 'index.docker.io/open/x']) {
       upstream.image(name, 'v1');
     }
   }
   const server = await startTestServer(t, {
     upstreams: [hub.settings('docker.io', { default: true }), other.settings('other.test')],
-    reserved: { containers: ['team/*'] },
+    reserved: { containers: ['team/*', 'other.test/own/*'] },
   });
   for (const name of [
+    'other.test/own/x',
+    'own/x?ns=other.test',
+    'other.test/team/x',
+    'team/x?ns=other.test',
     'docker.io/docker.io/team/x',
     'docker.io/docker.io/docker.io/team/x',
     'docker.io/index.docker.io/team/x',
@@ -143,6 +151,7 @@ test('a prefix that comes twice is sent to no upstream, and a reserved name behi
   }
   t.deepEqual([hub.asked, other.asked], [[], []]);
   t.is((await server.fetch('/v2/other.test/docker.io/open/x/manifests/v1')).status, 200, 'an upstream’s own name');
+  t.is((await server.fetch('/v2/docker.io/own/x/manifests/v1')).status, 200, 'reserved with the other prefix only');
 });
 
 test('each method finds a hosted image under each of its names', async (t) => {

@@ -102,6 +102,9 @@ test('a name with the prefix of a hidden upstream is not sent to the default ups
   t.is(await status('/v2/team.test/secret/app/manifests/v1', other), 404);
   t.is(await status('/v2/team.test/secret/app/tags/list', other), 404);
   t.deepEqual(hub.asked, []);
+  // With `ns` the whole name is one of that upstream.
+  hub.image('team.test/secret/app', 'v1');
+  t.is(await status('/v2/team.test/secret/app/manifests/v1?ns=hub.test', other), 200);
 });
 
 test('mirrored layers cannot be added to an image of an account that the upstream does not serve', async (t) => {
