@@ -120,6 +120,8 @@ test('a session ends exactly at its times, and a use counts once in a minute', a
   ] as const) {
     server.clock.now = begun + time;
     t.deepEqual([await isOpen(visitor), await listed()], [open, sessions], `after ${time} ms`);
+    await server.installation.core.sessions.deleteEnded();
+    t.is((await databaseOf(server).select('SELECT id FROM sessions')).length, sessions, `rows after ${time} ms`);
   }
 });
 

@@ -39,6 +39,12 @@ test('of what rules know about a person, only claims that the provider cuts are 
   ];
   const people: Record<string, object> = { ann: { name: 'Lead', groups: ['dev'] } };
   const { server } = await start(t, people, rules);
+  const first = await signedIn(server);
+  await personalToken(first, server, ['write']);
+  people['ann'] = { name: 'Ann', groups: ['dev'] };
+  await signedIn(server);
+  await t.throwsAsync(personalToken(first, server, ['write']), { message: /^403 / }, 'in each browser at once');
+  people['ann'] = { name: 'Lead', groups: ['dev'] };
   const token = await personalToken(await signedIn(server), server, ['read', 'write']);
   const statuses = async () => [
     (await server.fetch('/v1/packages', { token })).status,
@@ -58,16 +64,22 @@ test('the session of a person ends without a sign-in for the time that ends pers
   const rules = [{ claim: 'sub', value: 'ann', account: 'default', scopes: ['read'] }];
   const { server } = await start(t, { ann: { name: 'Ann' } }, rules, { tokens: { idle: '1d' } });
   const browser = await signedIn(server);
+  await personalToken(browser, server, ['read']);
+  const { id } = (await itemsOf(server, '/v1/tokens')).find((each) => each['person_id'] !== null)!;
+  const query = `who=token&id=${String(id)}&verb=read&kind=package&name=any`;
   const state = async () => {
     const { status } = await browser.fetch(`${server.url}/console/connect`);
     return [status, (await itemsOf(server, '/v1/sessions')).length];
   };
+  const explained = async () => (await server.fetch(`/v1/grants/explain?${query}`)).json();
+  t.like(await explained(), { allowed: true });
   for (let hours = 6; hours < 24; hours += 6) {
     server.clock.now! += 6 * 3_600_000;
     t.deepEqual(await state(), [200, 1]);
   }
   server.clock.now! += 6 * 3_600_000;
   t.deepEqual(await state(), [303, 0]);
+  t.like(await explained(), { allowed: false, because: 'its person has not signed in for too long' });
 });
 
 test('a refused form of a person is shown only in the account in which it was sent', async (t) => {
