@@ -1,6 +1,7 @@
 import test from 'ava';
 import type { IssuerKind } from '../../src/config/identity.ts';
 import { isForProject, mismatches, parseWanted, valuesIn } from '../../src/identity/claims.ts';
+import { jobOf } from '../../src/identity/job.ts';
 
 /** For each kind of issuer, the claims of which a rule needs one. */
 const identifying: Record<IssuerKind, string[]> = {
@@ -101,4 +102,23 @@ test('a value matches as a whole; a star stands for any characters', async (t) =
   t.deepEqual(await mismatches({ c: ['a', 'b'], d: ['x'] }, { c: ['z', 'b'], d: 'y' }), [
     { claim: 'd', wanted: ['x'], found: ['y'] },
   ]);
+});
+
+test('the tokens of one run are one job, and each other account, issuer, repository, ref or run is another one', (t) => {
+  const issuer = { name: 'ci', issuer: 'https://ci.example', audience: 'x', kind: 'github' as IssuerKind };
+  const claims = { repository: 'team/app', ref: 'refs/heads/main', run_id: '7', sub: 'repo:team/app' };
+  const idOf = (more: object = {}, accountId = 1, address = issuer.issuer) =>
+    jobOf(accountId, { issuer: { ...issuer, issuer: address }, claims: { ...claims, ...more } } as never).id;
+  t.is(idOf({ sub: 'repo:team/app:environment:production' }), idOf(), 'a run has several subjects');
+  const others = [
+    idOf({}, 2),
+    idOf({}, 1, 'https://other.example'),
+    idOf({ repository: 'team/other' }),
+    idOf({ ref: 'refs/heads/other' }),
+    idOf({ run_id: '8' }),
+    // Without a run, the subject is all that is known.
+    idOf({ run_id: undefined }),
+    idOf({ run_id: undefined, sub: 'repo:team/other' }),
+  ];
+  t.is(new Set([idOf(), ...others]).size, 8);
 });

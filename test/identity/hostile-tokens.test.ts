@@ -319,6 +319,9 @@ test('failed exchanges of an identity are limited, whatever its tokens and addre
   for (let index = 0; index < 6; index += 1) {
     t.is(await from('10.0.1.1', {}), 200, 'another identity, whose exchanges succeed');
   }
+  // An empty subject is no identity, which many could share.
+  for (let index = 0; index < 4; index += 1) t.is(await from(`10.0.2.${index}`, { ...stranger, sub: '' }), 400);
+  t.is(await from('10.0.2.4', { sub: '' }), 200);
 });
 
 for (const dialect of dialects) {
