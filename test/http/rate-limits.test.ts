@@ -158,7 +158,7 @@ test('tokens behind one address have limits of their own, and requests without o
   const server = await startTestServer(t, {
     server: { trustProxy: 'loopback' },
     anonymousRead: true,
-    limits: { delay: '0s', searchesPerMinute: 2, anonymousRequestsPerMinute: 3 },
+    limits: { delay: '0s', searchesPerMinute: 2, anonymousRequestsPerMinute: 3, requestsPerMinute: 6 },
   });
   server.clock.now = Date.UTC(2027, 0, 1);
   const statuses = async (token: string | null, times: number, address = '192.0.2.1') => {
@@ -186,7 +186,15 @@ test('tokens behind one address have limits of their own, and requests without o
     [200, 200, 200, 429],
   );
   t.is(answers[3]!.headers.get('ratelimit-policy'), '"anonymous-requests";q=3;w=60');
-  t.is((await server.fetch('/v3/index.json', { token: one, headers: { 'x-forwarded-for': '192.0.2.9' } })).status, 200);
+  // It has made four requests before.
+  const further = [];
+  for (let each = 0; each < 3; each += 1)
+    further.push(await server.fetch('/v3/index.json', { token: one, headers: { 'x-forwarded-for': '192.0.2.9' } }));
+  t.deepEqual(
+    further.map(({ status }) => status),
+    [200, 200, 429],
+  );
+  t.is(further[2]!.headers.get('ratelimit-policy'), '"requests";q=6;w=60');
 });
 
 test('failed sign-ins slow their address down, and a valid token from it is served at once', async (t) => {
