@@ -205,6 +205,19 @@ test('malformed forms are refused and nothing is stored', async (t) => {
     t.is(response.headers.get('content-type'), 'application/problem+json', name);
   }
   t.true(await holdsNothing(server));
+  // Of a part's headers the first fifty count.
+  const [start, rest] = [good.body.subarray(0, 17), good.body.subarray(17)];
+  t.is(start.toString(), '--made-boundary\r\n');
+  const withHeaders = (count: number) =>
+    new Uint8Array(Buffer.concat([start, Buffer.from('X-More: x\r\n'.repeat(count)), rest]));
+  for (const [count, status] of [
+    [50, 400],
+    [45, 201],
+  ] as const) {
+    const headers = { 'content-type': good.type };
+    const response = await feed.fetch('/push', { method: 'PUT', headers, body: withHeaders(count) });
+    t.is(response.status, status, `after ${count} other headers`);
+  }
 });
 
 const stream = (bytes: Buffer) => new Blob([new Uint8Array(bytes)]).stream();
