@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
@@ -100,6 +101,27 @@ export function testDriver(name: string, open: OpenDriver): void {
       const other = await store(each, bytes, digestOf(bytes, algorithm));
       t.is(await readBack(each, other, bytes.length), bytes.toString());
     }
+    // First and last bytes, over the end and at it, forwards and backwards.
+    const bytes = randomBytes(300_000);
+    const large = await each.driver.open(await store(each, bytes), bytes.length);
+    for (const [position, length] of [
+      [0, 10],
+      [299_990, 10],
+      [299_995, 10],
+      [299_999, 1],
+      [300_000, 10],
+      [5, 10],
+      [0, 100_000],
+      [150_000, 100_000],
+      [0, 100_000],
+    ] as const) {
+      const part = Buffer.alloc(length);
+      const read = await large.read(part, position);
+      const expected = bytes.subarray(position, position + length);
+      t.is(read > 0, expected.length > 0, `at ${position}`);
+      t.true(part.subarray(0, read).equals(expected.subarray(0, read)), `at ${position}`);
+    }
+    large.close();
   });
 
   suite('missing bytes are an error for open and none for delete', async (t, each) => {
