@@ -19,6 +19,15 @@ for (const dialect of dialects) {
       'SELECT digest, size FROM blobs ORDER BY digest',
     );
     const [missing, flipped, short, unnamed] = rows.map(({ digest }) => digest);
+    const setState = (state: string) =>
+      databaseOf(server).transaction((tx) => tx.run('UPDATE blobs SET state = ? WHERE digest = ?', [state, unnamed!]));
+    await damages.longer(filesOf(server, short!).stored);
+    await setState('pending');
+    const before = await entrepot(place.environment, 'verify');
+    const sizes = `damaged ${short}: it has ${rows[2]!.size + 1} bytes, and not ${rows[2]!.size}; needed by`;
+    t.true(before.stdout.includes(sizes), before.stdout);
+    t.true(before.stdout.includes(`missing ${unnamed}: package_blobs names it`), before.stdout);
+    await setState('live');
     await damages.missing(filesOf(server, missing!).stored);
     await damages.flipped(filesOf(server, flipped!).stored);
     await damages.truncated(filesOf(server, short!).stored);

@@ -163,7 +163,12 @@ test('damaged and missing blobs of the source are named and not copied; a blob t
     );
   }
   t.is(copied.stdout.match(/not copied/g)?.length, 3, 'each is tried once, although there is a second pass');
-  t.true([...s3.objects.keys()].some((key) => key.endsWith(sound.digest.slice('sha256:'.length))));
+  const key = [...s3.objects.keys()].find((each) => each.endsWith(sound.digest.slice('sha256:'.length)))!;
+  t.is(s3.objects.get(key)?.bytes.toString(), 'four');
+  // A part of it is not the blob.
+  s3.objects.set(key, { ...s3.objects.get(key)!, bytes: Buffer.from('fo') });
+  t.regex((await copy('s3')).stderr, /except 3 blobs/);
+  t.is(s3.objects.get(key)?.bytes.toString(), 'four');
   await damages.flipped(filesOf(server, sound.digest).stored);
   t.regex((await copy('s3')).stderr, /except 3 blobs/);
 });
