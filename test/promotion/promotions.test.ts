@@ -212,7 +212,8 @@ for (const dialect of dialects) {
 test('inside an account, without approval, it is done at once; with it, somebody else approves', async (t) => {
   const { server, prod, rules, ask, approve } = await start(t);
   const source = new TestRepository(server, 'app', prod);
-  const { digest } = await source.image('v1');
+  const { digest, bytes } = await source.image('v1');
+  t.is((await source.put('v2', bytes)).status, 201);
   const wish = { kind: 'image', name: 'app', reference: 'v1', to_name: 'released/app' };
   const done = await ask(wish, prod);
   t.like(done, { status: 201, state: 'done', digest });
@@ -235,11 +236,50 @@ test('inside an account, without approval, it is done at once; with it, somebody
   t.is((await call(server, limited.value, 'GET', '/promotions')).items.length, 0);
   t.is((await ask({ ...wish, name: 'third' }, limited.value)).status, 404);
   t.is((await ask({ ...wish, to_name: 'third' }, limited.value)).status, 403);
-  const another = await tokenOf(server, ['promote'], 'prod');
+  const another = await tokenOf(server, ['read', 'promote'], 'prod');
+  t.is((await ask({ ...wish, to_name: 'second' }, prod)).id, asked.id, 'the same request');
+  const others = [
+    await ask({ ...wish, to_name: 'second', reference: 'v2' }, prod),
+    await ask({ ...wish, to_name: 'second' }, another),
+  ];
+  t.deepEqual(
+    others.map(({ status, state, id }) => [status, state, id === asked.id]),
+    [
+      [201, 'requested', false],
+      [201, 'requested', false],
+    ],
+    'another tag, and somebody else',
+  );
   t.like(await approve(asked.id, another), { status: 200, state: 'done' });
   t.is(await digestAt(server, prod, 'second', 'v1'), digest);
   const reader = await call(server, await tokenOf(server, ['read'], 'prod'), 'GET', `/promotions/${asked.id}`);
   t.deepEqual([reader.requested_by, reader.decided_by], [null, null]);
+  await rules({ approval: 'none' });
+  t.like(await approve(others[0]!.id), { status: 200, state: 'done' }, 'the own one, which needs nobody else any more');
+});
+
+test('at most 100 promotions of one requester, and 1,000 in all, wait for a decision', async (t) => {
+  const { server, dev, ask } = await start(t);
+  const { digest } = await new TestRepository(server, 'app', dev).image('v1');
+  const wish = { kind: 'image', name: 'app', reference: 'v1' };
+  const other = await tokenOf(server, ['read', 'promote'], 'dev');
+  const { id } = await ask(wish);
+  const [{ id: _id, ...row }] = (await rowsOf(server, 'SELECT * FROM promotions')) as [Record<string, never>];
+  const wait = (count: number, more: object) =>
+    databaseOf(server).transaction(async (tx) => {
+      const rows = Array.from({ length: count }, (_, number) => ({ ...row, to_name: `app${number}`, ...more }));
+      for (let from = 0; from < rows.length; from += 100)
+        await tx.insertNew('promotions', rows.slice(from, from + 100));
+    });
+  await wait(98, {});
+  t.like(await ask({ ...wish, to_name: 'last' }), { status: 201, state: 'requested', digest });
+  const tooMany = await ask({ ...wish, to_name: 'more' });
+  t.deepEqual([tooMany.status, /at most 1000 .* and 100 of one requester/.test(tooMany.detail)], [403, true]);
+  t.is((await ask(wish)).id, id, 'a repeated request is no new one');
+  t.is((await ask(wish, other)).status, 201);
+  await wait(898, { requester: 'others' });
+  t.is((await ask({ ...wish, to_name: 'last' }, other)).status, 201);
+  t.is((await ask({ ...wish, to_name: 'more' }, other)).status, 403);
 });
 
 test('an image or package of which something is gone is refused, and nothing of it appears', async (t) => {
