@@ -222,8 +222,11 @@ for (const dialect of dialects) {
     const lists = await openLists(t, dialect, [refused]);
     t.deepEqual(await lists.refresh(), { lists_failed: 1 });
     t.regex((await lists.knownBad.states(lists.clock.now))[0]!.failure!, /127\.0\.0\.1 is a private address/);
-    const offline = await openLists(t, dialect, [{ ...refused, allowPrivateNetwork: true }], { offline: true });
-    t.deepEqual(await offline.refresh(), {});
+    const file = join(await folderUntilEnd(t), 'own.jsonl');
+    await writeFile(file, linesOf(good));
+    const both = [{ ...refused, allowPrivateNetwork: true }, listOf({ name: 'own', file })];
+    const offline = await openLists(t, dialect, both, { offline: true });
+    t.deepEqual(await offline.refresh(), { lists_read: 1, entries: good.length }, 'a file is read');
     t.deepEqual(upstream.requests, []);
   });
 }
