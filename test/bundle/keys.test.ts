@@ -2,10 +2,17 @@ import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { newKeyPair, readPublicKey, readSigningKey, seal } from '../../src/bundle/keys.ts';
-import { keyStatementType, revocationType, writeKeyStatement, writeRevocation } from '../../src/bundle/statements.ts';
+import {
+  keyStatementType,
+  readRevocation,
+  revocationType,
+  writeKeyStatement,
+  writeRevocation,
+} from '../../src/bundle/statements.ts';
+import { TrustedKeys } from '../../src/bundle/trust.ts';
 import { madeBundle } from '../support/bundle-runs.ts';
 import { startAirGap, trustedKey, type AirGap } from '../support/bundles.ts';
-import { dialects } from '../support/databases.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 // New keys that trusted ones have signed, and revocations.
 
@@ -303,3 +310,33 @@ function withStatement(segment: Buffer, statement: string): Buffer {
     segment.subarray(at + 512 + Math.ceil(size / 512) * 512),
   ]);
 }
+
+test('an installation trusts at most 100 keys and revokes 1,000, and the beginning of an ID names one from 8 characters on', async (t) => {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  const now = Date.now();
+  const keys = new TrustedKeys(database, () => now);
+  const added = Array.from({ length: 99 }, (_, number) => ({
+    id: `${String(number).padStart(8, '0')}${'f'.repeat(56)}`,
+    name: `key ${number}`,
+    role: 'both',
+    public_key: '',
+    added_at: now,
+  }));
+  await database.transaction((tx) => tx.insertNew('bundle_keys', added));
+  const { publicKey, privateKey } = newKeyPair();
+  await keys.add(publicKey, { name: 'offline', role: 'revoke' });
+  await t.throwsAsync(keys.add(newKeyPair().publicKey, { name: 'more' }), { name: 'QuotaExceeded' });
+  t.is((await keys.add(publicKey, { name: 'renamed', role: 'revoke' })).name, 'renamed', 'a known one is changed');
+  await t.throwsAsync(keys.remove('0000005'), { name: 'NotFound' });
+  t.is((await keys.remove('00000005')).name, 'key 5');
+
+  const signer = readSigningKey(privateKey, 'offline');
+  const revoke = async (id: string) => keys.revoke(readRevocation(writeRevocation(id, signer), ''));
+  const ids = Array.from({ length: 999 }, (_, number) => String(number).padStart(64, 'a'));
+  const rows = ids.map((id) => ({ id, name: null, revoked_by: signer.id, revoked_at: now }));
+  for (let from = 0; from < rows.length; from += 100)
+    await database.transaction((tx) => tx.insertNew('bundle_revocations', rows.slice(from, from + 100)));
+  t.false((await revoke('b'.repeat(64))).isRepeated);
+  await t.throwsAsync(revoke('c'.repeat(64)), { name: 'QuotaExceeded' });
+  t.true((await revoke('b'.repeat(64))).isRepeated);
+});
