@@ -21,8 +21,8 @@ const commandTimeout = 300;
 
 /** Milliseconds between two questions to a Sentinel where the primary is. */
 const followInterval = 1000;
-/** Milliseconds that a start waits for a connection. */
-const startTime = 500;
+/** Shortest time limit of a connection, in milliseconds. A start waits for a connection that long. */
+const leastConnectTime = 500;
 
 type Client = ReturnType<typeof createClient>;
 type ClientOptions = NonNullable<Parameters<typeof createClient>[0]>;
@@ -72,8 +72,12 @@ export class RedisStore {
     const place = sentinelPlace(url);
     const connected = place ? redis.#follow(place) : redis.#connect({ url });
     // The start does not wait for a Redis that is down: the client keeps trying to connect.
-    await atMost(startTime, connected);
+    await atMost(redis.#connectTime, connected);
     return redis;
+  }
+
+  get #connectTime(): number {
+    return Math.max(leastConnectTime, this.#timeout);
   }
 
   /** Connects to the primary, and again after each fail-over. */
@@ -84,7 +88,7 @@ export class RedisStore {
         this.#primary = { host, port };
         const { username, password, database } = place;
         const options = { ...(password !== undefined && { username, password }), database, socket: { host, port } };
-        await atMost(startTime, this.#connect(options));
+        await atMost(this.#connectTime, this.#connect(options));
       }
     } catch (error) {
       // While a connection works, it does not matter that no Sentinel answers.
@@ -102,7 +106,7 @@ export class RedisStore {
       pingInterval: 2000,
       socket: {
         ...options.socket,
-        connectTimeout: 500,
+        connectTimeout: this.#connectTime,
         socketTimeout: 5000,
         reconnectStrategy: (retries) => Math.min(100 * 2 ** retries, 1000),
       },
