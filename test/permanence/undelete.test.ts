@@ -176,6 +176,15 @@ for (const dialect of dialects) {
     t.is((await server.fetch('/v1/claims/container/team%2Fapi', remove)).status, 400, 'the name is not given away');
     const all = await deletedOf(server);
     t.deepEqual(all.map(({ type }) => type).toSorted(), ['manifest', 'manifest', 'manifest', 'manifest', 'tag', 'tag']);
+    const parts = 'SELECT id FROM deleted_items WHERE part_of <> 0';
+    const withIt = await databaseOf(server).select<{ id: number }>(parts);
+    t.is(withIt.length, 2);
+    for (const { id } of withIt)
+      t.is(
+        (await server.fetch(`/v1/deleted/${id}/restore`, post)).status,
+        404,
+        'a tag comes back with its manifest only',
+      );
     const deletion = all.find((each) => each.digest === digest)!;
     const restored = await server.fetch(`/v1/deleted/${deletion.id}/restore`, post);
     t.deepEqual(await restored.json(), { id: deletion.id, left_tags: [] });
@@ -186,6 +195,7 @@ for (const dialect of dialects) {
     t.deepEqual(withoutPulls(await list()), withoutPulls(tags));
     t.deepEqual(await referrers(), referred);
     t.deepEqual(await deletedOf(server), []);
+    t.deepEqual(await databaseOf(server).select('SELECT id FROM deleted_items'), []);
     t.is(await storedBytes(server), stored);
     t.like(await runJob(server, 'retention'), { manifests: 0 }, 'it is not deleted at once again');
 
@@ -201,6 +211,7 @@ for (const dialect of dialects) {
     t.is((await api.fetch(`manifests/${other.digest}`)).status, 200);
 
     // Deleted, pushed again and deleted again: the tags of both times.
+    t.is((await api.put('first', other.bytes, other.mediaType)).status, 201);
     t.is((await api.fetch(`manifests/${other.digest}`, remove)).status, 202);
     t.is((await api.put('again', other.bytes, other.mediaType)).status, 201);
     t.is((await api.put('more', other.bytes, other.mediaType)).status, 201);
@@ -210,18 +221,21 @@ for (const dialect of dialects) {
     await api.image('more');
     const answer = await server.fetch(`/v1/deleted/${both[0]!.id}/restore`, post);
     t.deepEqual(await answer.json(), { id: both[0]!.id, left_tags: ['more'] });
-    t.is((await api.fetch('manifests/again')).headers.get('docker-content-digest'), other.digest);
+    for (const name of ['first', 'again'])
+      t.is((await api.fetch(`manifests/${name}`)).headers.get('docker-content-digest'), other.digest, name);
 
     // The end of the window.
-    for (const name of ['again', 'more', 'latest', 'v1', 'amd64', 'arm64'])
+    for (const name of ['first', 'again', 'more', 'latest', 'v1', 'amd64', 'arm64'])
       await api.fetch(`manifests/${name}`, remove);
     await server.fetch(`/v1/containers/team%2Fapi/manifests/${digest}`, remove);
-    pass(server, 6 * 86_400_000);
+    pass(server, 7 * 86_400_000 - 1);
     t.like(await runJob(server, 'gc', { dryRun: true }), { deleted_items: 0 });
-    pass(server, 2 * 86_400_000);
+    pass(server, 1);
+    t.like(await runJob(server, 'gc', { dryRun: true }), { deleted_items: 9 });
+    pass(server, 86_400_000);
     t.true((await runJob(server, 'retention'))['manifests']! > 0);
-    t.like(await runJob(server, 'gc', { dryRun: true }), { deleted_items: 8 });
-    t.like(await runJob(server, 'gc'), { deleted_items: 8 });
+    t.like(await runJob(server, 'gc', { dryRun: true }), { deleted_items: 9 });
+    t.like(await runJob(server, 'gc'), { deleted_items: 9 });
     pass(server, 8 * 86_400_000);
     await runJob(server, 'gc');
     pass(server, 1000);
@@ -397,6 +411,31 @@ async function interrupted(
     t.true((await rows()) === before, `after ${writes} writes`);
   }
 }
+
+test('many deletions that end together are counted and ended, and no later one', async (t) => {
+  const server = await serve(t, 'sqlite');
+  const api = new TestRepository(server, 'team/api');
+  await api.image('v1');
+  pass(server, 0);
+  t.is((await api.fetch('manifests/v1', remove)).status, 202);
+  // More than two pages, and the last one ends later.
+  await databaseOf(server).transaction((tx) =>
+    tx.run(
+      `WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 230)
+       INSERT INTO deleted_items (account_id, kind, type, name, reference, digest, size_bytes, row_id, part_of,
+         changed_at, deleted_by, deleted_at, ends_at)
+       SELECT account_id, kind, type, name, n, digest, size_bytes, row_id, part_of,
+         changed_at, deleted_by, deleted_at, ends_at + (n = 230) FROM deleted_items JOIN numbers`,
+    ),
+  );
+  pass(server, 7 * 86_400_000);
+  t.like(await runJob(server, 'gc', { dryRun: true }), { deleted_items: 230 });
+  t.like(await runJob(server, 'gc'), { deleted_items: 230 });
+  t.deepEqual(
+    (await deletedOf(server)).map(({ reference }) => reference),
+    ['230'],
+  );
+});
 
 test('what was deleted is seen by its account alone, by those who may delete the name', async (t) => {
   const server = await startTestServer(t, { deletedFor: undefined });
