@@ -288,6 +288,13 @@ test('if the upstream’s list fails, the pulled tags are listed', async (t) => 
   const list = await app.fetch('tags/list');
   t.deepEqual(await list.json(), { name: 'up.test/team/app', tags: ['a', 'b'] });
   t.is(cacheOf(list), 'entrepot; hit; detail=stale');
+  const page = async (query: string) => {
+    const response = await app.fetch(`tags/list?${query}`);
+    return [((await response.json()) as { tags: string[] }).tags, response.headers.has('link')];
+  };
+  t.deepEqual(await page('n=1'), [['a'], true]);
+  t.deepEqual(await page('n=1&last=a'), [['b'], false]);
+  t.deepEqual(await page('n=1&last=b'), [[], false], 'nothing is after the last one');
   t.deepEqual(await errorOf(await new TestRepository(server, 'up.test/team/none').fetch('tags/list')), [
     502,
     'UNAVAILABLE',
