@@ -16,6 +16,8 @@ import { answer, serve, startFaultyUpstream } from '../support/upstreams/faulty-
 
 const plain = { type: 'application/octet-stream', etag: null, lastModified: null };
 const nothingStated = () => Promise.resolve({});
+/** The row of the history of an entry that was seen at `at`. */
+const row = (at: number, missing: number | null = null) => [{ digest: digestOf(`${at}`), at, missing }];
 
 async function start(t: ExecutionContext): Promise<TestMirror & { asked: () => number }> {
   const server = await startFaultyUpstream(t);
@@ -132,7 +134,6 @@ test('an entry that another installation has seen replaces an earlier one of a t
        LEFT JOIN mirror_withdrawn w ON w.id = e.id WHERE e.reference = ?`,
       [reference],
     );
-  const row = (at: number, missing: number | null = null) => [{ digest: digestOf(`${at}`), at, missing }];
   t.is(await show('v1', 2000, false), 1);
   t.is(await show('v1', 1999, false, true), 0, 'it was seen earlier than what is here');
   t.is(await show('v1', 2000, false, true), 0, 'at the same time');

@@ -107,7 +107,7 @@ test('a slow search delays neither the answer nor other requests to its upstream
 });
 
 test('an answer that is too late for one search is cached for the next', async (t) => {
-  const { up, feed } = await mirrored(t, { timeout: '5s' });
+  const { up, feed } = await mirrored(t, { timeout: '60s' });
   await up.offer({ id: 'Late', versions: [{ version: '1.0.0' }] });
   const { behaviour, release } = held(up.search());
   up.upstream.on('/query', behaviour);

@@ -13,6 +13,8 @@ function keyOf(guid: Buffer): string {
   return `${Buffer.concat([...groups, guid.subarray(8)]).toString('hex')}ffffffff`;
 }
 
+const symbolsPath = (name: string, guid: Buffer) => `/symbols/${name}/${keyOf(guid)}/${name}`;
+
 for (const dialect of dialects) {
   test(`symbols are found by file and signature in any case, and replaced by a new push (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
@@ -102,13 +104,12 @@ test('symbols count as sent and as stored, those of the latest version are found
   const bytes = async () => (await rowsOf<{ n: number }>(server, 'SELECT metadata_bytes AS n FROM packages'))[0]!.n;
   const before = await bytes();
   await push('1.0.0', { 'lib/Contoso.Lib.pdb': old });
-  const path = (name: string, key: Buffer) => `/symbols/${name}/${keyOf(key)}/${name}`;
   const sent = async () => {
     await flushUsage(server);
     const sum = "SELECT SUM(egress_bytes) AS n FROM usage_counts WHERE dimension = 'account'";
     return (await rowsOf<{ n: number }>(server, sum))[0]!.n;
   };
-  const pdb = path('contoso.lib.pdb', guid);
+  const pdb = symbolsPath('contoso.lib.pdb', guid);
   t.is((await feed.fetch(pdb, { method: 'HEAD' })).status, 200);
   t.is((await (await feed.fetch(pdb)).bytes()).length, old.length);
   // A request counts when its answer has ended here, which may be after its client has it.
@@ -129,8 +130,8 @@ test('symbols count as sent and as stored, those of the latest version are found
   const newer = makePdb(guid, 10);
   await push('2.0.0', { [`${folder}/${longest}`]: makePdb(other), ...many, 'lib/Contoso.Lib.pdb': newer });
   for (const name of ['99.pdb', '98.pdb', '0.pdb', longest])
-    t.is((await feed.fetch(path(name, other))).status, 200, name);
-  t.deepEqual(Buffer.from(await (await feed.fetch(path('contoso.lib.pdb', guid))).bytes()), newer);
+    t.is((await feed.fetch(symbolsPath(name, other))).status, 200, name);
+  t.deepEqual(Buffer.from(await (await feed.fetch(symbolsPath('contoso.lib.pdb', guid))).bytes()), newer);
   await push('2.0.0', { 'lib/Contoso.Lib.pdb': newer });
   t.is(await bytes(), before + 2 * rowBytes, 'only what is there counts');
   for (const name of [`x${longest}`, `${folder}y/${longest}`]) {
