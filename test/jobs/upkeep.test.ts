@@ -136,10 +136,16 @@ for (const dialect of dialects) {
     }
     const untagged = await safe.image('v1');
     await safe.fetch('manifests/v1', { method: 'DELETE' });
+    // An index of another repository keeps nothing here.
+    const third = new TestRepository(server, 'team/third');
+    const apart = await third.image('apart');
+    await third.fetch('manifests/apart', { method: 'DELETE' });
+    await index('elsewhere', [apart]);
     const all = [one, two, nested, outer, signature];
     pass(server, 11 * day);
     const first = await run(server, 'retention', true);
-    t.is(first.counts['manifests'], 3, first.said.join('; '));
+    t.is(first.counts['manifests'], 4, first.said.join('; '));
+    t.true(first.said.includes(`manifest team/third@${apart.digest}`));
     t.true(first.said.includes(`manifest team/app@${byDigest.digest}`));
     t.deepEqual((await run(server, 'retention')).said, first.said, 'same as in the dry run');
     for (const each of all)
@@ -149,7 +155,10 @@ for (const dialect of dialects) {
     await app.put('outer', innerBytes, ociIndex);
     pass(server, 9 * day);
     t.is((await run(server, 'retention')).counts['manifests'], 0);
-    pass(server, 2 * day);
+    pass(server, day);
+    for (const dryRun of [true, false])
+      t.is((await run(server, 'retention', dryRun)).counts['manifests'], 0, 'not yet longer than its time');
+    pass(server, day);
     const last = await run(server, 'retention');
     t.deepEqual(
       last.said,
@@ -188,7 +197,10 @@ for (const dialect of dialects) {
     const signature = `sha256-${'a'.repeat(64)}.sig`;
     await app!.image(signature);
     t.deepEqual((await run(server, 'retention', true)).said, ['tag team/app:v1'], 'all others are new');
-    pass(server, 11 * day);
+    // The first of them was pushed exactly ten days ago; before it came only the index.
+    pass(server, 10 * day - 31_000);
+    t.deepEqual((await run(server, 'retention', true)).said, ['tag team/app:ci-0-index', 'tag team/app:v1']);
+    pass(server, day + 31_000);
     await (await app!.fetch('manifests/ci-2')).arrayBuffer();
     await (await app!.fetch(`manifests/${child.digest}`)).arrayBuffer();
     await flushUsage(server);
@@ -210,7 +222,8 @@ for (const dialect of dialects) {
     const server = await start(t, dialect, { retention });
     const feed = new TestFeed(server);
     const other = await TestFeed.ofAccount(server, 'other');
-    const versions = ['1.0.0', '1.1.0', '2.0.0', '10.0.0', '3.0.0-a.1', '3.0.0-a.2', '3.0.0-a.10'];
+    // The order of the versions counts, not that of their pushes.
+    const versions = ['10.0.0', '1.0.0', '2.0.0', '1.1.0', '3.0.0-a.10', '3.0.0-a.1', '3.0.0-a.2'];
     for (const version of versions) {
       await feed.publish({ id: 'Contoso.Lib', version }, { id: 'Contoso.Safe', version });
     }
@@ -227,6 +240,17 @@ for (const dialect of dialects) {
     const shown = (await (await server.fetch('/v1/packages/Contoso.Lib')).json()) as { version_count: number };
     t.is(shown.version_count, 5);
     t.deepEqual((await run(server, 'retention')).said, []);
+    // One transaction deletes 20.
+    const many = Array.from({ length: 23 }, (_, number) => ({ id: 'Many', version: `1.0.${number}`, payloadBytes: 0 }));
+    await feed.publish(...many);
+    // The newest one that searches show is deleted.
+    for (const version of ['1.0.21', '1.0.22'])
+      t.is((await feed.fetch(`/push/Many/${version}`, { method: 'DELETE' })).status, 204);
+    t.is((await feed.json('/search?q=many')).data[0].version, '1.0.20');
+    t.is((await run(server, 'retention', true)).counts['versions'], 21);
+    t.is((await run(server, 'retention')).counts['versions'], 21);
+    t.deepEqual(await list('many'), ['1.0.21', '1.0.22']);
+    t.is((await feed.json('/search?q=many')).totalHits, 0);
     const before = await bytesOnDisk(server);
     pass(server, 2 * day);
     await run(server, 'gc');
