@@ -258,6 +258,8 @@ class SqliteDatabase extends SequelizeDatabase {
 
   async #takeTurn<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions, deadline: number): Promise<T> {
     if (performance.now() > deadline) throw databaseUnavailable('Too many writes wait for the database.');
+    // A new connection would make a new file in place of a removed one.
+    this.#files.check();
     await this.#prepareLog(deadline);
     this.#driver.synchronous = this.#hasSynced ? 'NORMAL' : 'FULL';
     this.#driver.keepsVersion = keepsRows(options);
