@@ -129,7 +129,7 @@ export async function openDatabase(
   limits: TimeLimits = timeLimits,
 ): Promise<Database> {
   const database = url.startsWith('sqlite:')
-    ? new SqliteDatabase(url.slice('sqlite:'.length), limits)
+    ? await openSqlite(url.slice('sqlite:'.length), limits)
     : new MysqlDatabase(url, changes, limits);
   try {
     await database.connect();
@@ -137,6 +137,19 @@ export async function openDatabase(
   } catch (error) {
     await database.close();
     throw error;
+  }
+}
+
+/** SQLite refuses at once, whatever the time limit, while another process makes the same file: two first starts. */
+async function openSqlite(path: string, limits: TimeLimits): Promise<SqliteDatabase> {
+  const deadline = performance.now() + limits.connection;
+  for (;;) {
+    try {
+      return new SqliteDatabase(path, limits);
+    } catch (error) {
+      if (!isBusy(error) || performance.now() > deadline) throw error;
+    }
+    await sleep(5 + Math.random() * 20);
   }
 }
 

@@ -412,6 +412,16 @@ test.serial(
   },
 );
 
+test('sqlite: a start waits for another one that makes the same file', async (t) => {
+  const url = await emptyDatabase(t, 'sqlite');
+  const other = new DatabaseSync(url.slice('sqlite:'.length));
+  other.exec('BEGIN IMMEDIATE; CREATE TABLE made (id INTEGER)');
+  const opening = openUntilEnd(t, url);
+  other.exec('COMMIT');
+  other.close();
+  t.deepEqual(await (await opening).select('SELECT * FROM made'), []);
+});
+
 test('sqlite: a cached row is not read again until any process writes', async (t) => {
   const url = await emptyDatabase(t, 'sqlite');
   const database = await withItems(t, url);
