@@ -27,10 +27,15 @@ export class Connection {
 
   constructor(filename: string) {
     this.#database = new DatabaseSync(filename);
-    this.#database.exec(`${busyTimeout} PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = ${logBytes};`);
-    this.#database.exec(`PRAGMA cache_size = -${cacheSize}`);
-    // Else a commit copies the log in the event loop. See `Checkpoints`.
-    if (knowsLog) this.#database.exec('PRAGMA wal_autocheckpoint = 0');
+    try {
+      this.#database.exec(`${busyTimeout} PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = ${logBytes};`);
+      this.#database.exec(`PRAGMA cache_size = -${cacheSize}`);
+      // Else a commit copies the log in the event loop. See `Checkpoints`.
+      if (knowsLog) this.#database.exec('PRAGMA wal_autocheckpoint = 0');
+    } catch (error) {
+      this.#database.close();
+      throw error;
+    }
   }
 
   get isTransaction(): boolean {
