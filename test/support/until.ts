@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 
 /** Waits before a condition is asked again: a twentieth of the time so far, because most conditions are requests, which other tests pay for. */
-function untilAsked(startedAt: number): Promise<void> {
+function waitToAsk(startedAt: number): Promise<void> {
   return sleep(Math.min(50, Math.max(2, (performance.now() - startedAt) / 20)));
 }
 
@@ -15,7 +15,7 @@ export async function until(condition: () => boolean | Promise<boolean>, millise
   while (!(await condition())) {
     if (performance.now() - startedAt > milliseconds)
       throw new Error(`not true within ${milliseconds} ms: ${String(condition)}`);
-    await untilAsked(startedAt);
+    await waitToAsk(startedAt);
   }
 }
 
@@ -30,7 +30,7 @@ export async function eventually<T>(ask: () => Promise<T>, check: (answer: T) =>
     if (check(answer)) return answer;
     if (performance.now() - startedAt > 60_000)
       throw new Error(`not true within 60 s: ${String(check)}, at last ${inspect(answer)}`);
-    await untilAsked(startedAt);
+    await waitToAsk(startedAt);
   }
 }
 
