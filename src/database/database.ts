@@ -15,7 +15,7 @@ import type { Versions } from './row-cache.ts';
 import { keepsRows, SequelizeDatabase } from './sequelize-database.ts';
 import { SqliteFiles } from './sqlite-files.ts';
 import { sqliteSnapshot } from './sqlite-snapshot.ts';
-import { Connection, SqliteDriver, isBusy } from './sqlite.ts';
+import { Connection, SqliteDriver, isBusy, whenFree } from './sqlite.ts';
 import type { Tables } from './statement-tables.ts';
 import { SqliteWork, type Effects } from './statements.ts';
 import { inBackground, lockTimeout, lockTimeoutMessage, timeLimits, type TimeLimits } from './time-limits.ts';
@@ -128,8 +128,12 @@ export async function openDatabase(
   changes?: WriteSignal,
   limits: TimeLimits = timeLimits,
 ): Promise<Database> {
+  // While another process makes the same file, as two first starts do, SQLite refuses at once, whatever its time limit.
   const database = url.startsWith('sqlite:')
-    ? await openSqlite(url.slice('sqlite:'.length), limits)
+    ? await whenFree(
+        () => new SqliteDatabase(url.slice('sqlite:'.length), limits),
+        performance.now() + limits.connection,
+      )
     : new MysqlDatabase(url, changes, limits);
   try {
     await database.connect();
@@ -137,19 +141,6 @@ export async function openDatabase(
   } catch (error) {
     await database.close();
     throw error;
-  }
-}
-
-/** SQLite refuses at once, whatever the time limit, while another process makes the same file: two first starts. */
-async function openSqlite(path: string, limits: TimeLimits): Promise<SqliteDatabase> {
-  const deadline = performance.now() + limits.connection;
-  for (;;) {
-    try {
-      return new SqliteDatabase(path, limits);
-    } catch (error) {
-      if (!isBusy(error) || performance.now() > deadline) throw error;
-    }
-    await sleep(5 + Math.random() * 20);
   }
 }
 
@@ -353,7 +344,7 @@ class SqliteDatabase extends SequelizeDatabase {
     await this.#durable;
     await super.close();
     await this.#checkpoints.end();
-    await this.#driver.close();
+    this.#driver.close();
     this.#reader.close();
     this.processes[Symbol.dispose]();
   }

@@ -120,9 +120,10 @@ export class SqliteDriver {
     return `${this.#opened} ${version}`;
   }
 
-  /** Closes the idle connections. Call it when no sync runs. */
-  async close(): Promise<void> {
-    await this.#log?.close();
+  /** Closes the idle connections. */
+  close(): void {
+    // Not waited for: it waits for a sync, which a disk may never end. What was confirmed is on the disk.
+    void this.#log?.close().catch(() => undefined);
     this.#log = undefined;
     for (const connection of this.#idle.splice(0)) connection.close();
     this.#versioned?.close();
@@ -234,23 +235,34 @@ class Database implements SqliteDatabase {
     done?.(null);
   }
 
-  /** Waits without blocking, because the other transaction may belong to this process, on another connection. */
   async #begin(sql: string, done?: Done): Promise<void> {
     const outcome: SqliteResult = { lastID: 0, changes: 0 };
-    for (;;) {
-      try {
-        this.#connection.exec(`PRAGMA busy_timeout = 0; ${sql}`);
-        this.#connection.exec(busyTimeout);
-        done?.call(outcome, null, []);
-        return;
-      } catch (error) {
-        if (!isBusy(error) || performance.now() > this.#beginUntil) {
-          done?.call(outcome, error as Error);
-          return;
-        }
-      }
-      await sleep(1 + Math.random() * 9);
+    const begin = () => {
+      this.#connection.exec(`PRAGMA busy_timeout = 0; ${sql}`);
+      this.#connection.exec(busyTimeout);
+    };
+    try {
+      await whenFree(begin, this.#beginUntil);
+    } catch (error) {
+      done?.call(outcome, error as Error);
+      return;
     }
+    done?.call(outcome, null, []);
+  }
+}
+
+/**
+ * What `work` returns, repeated while another connection holds the lock that it needs. From `until` on, by `performance.now()`, throws as
+ * `work`. Waits without blocking, because the other connection may belong to this process.
+ */
+export async function whenFree<T>(work: () => T, until: number): Promise<T> {
+  for (;;) {
+    try {
+      return work();
+    } catch (error) {
+      if (!isBusy(error) || performance.now() > until) throw error;
+    }
+    await sleep(1 + Math.random() * 9);
   }
 }
 
