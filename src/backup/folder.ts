@@ -1,7 +1,7 @@
 import { createReadStream } from 'node:fs';
 import { lstat, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { lockFile } from '../database/database.ts';
+import { lockFile } from '../database/sqlite.ts';
 import { isDomainError } from '../runtime/errors.ts';
 import { piecesOf, type Content } from '../storage/files/content.ts';
 import type { Driver } from '../storage/drivers/driver.ts';

@@ -1,4 +1,3 @@
-import { ConnectionAcquireTimeoutError, ConnectionError } from 'sequelize';
 import { DomainError } from '../runtime/errors.ts';
 
 /** Seconds after which a client may try again. */
@@ -46,6 +45,9 @@ const sqliteReasons = new Map([
   [26, 'The file of the database is damaged.'], // SQLITE_NOTADB
 ]);
 
+/** The reason when there is no connection. */
+export const unreachable = 'The database cannot be reached.';
+
 /** `DatabaseUnavailable`, for the reason in `message`. */
 export function databaseUnavailable(message: string, cause?: unknown): DomainError {
   return new DomainError('DatabaseUnavailable', message, { cause, retryAfter });
@@ -58,8 +60,6 @@ export function databaseFailure(error: unknown): unknown {
 }
 
 function reasonOf(error: unknown): string | undefined {
-  if (error instanceof ConnectionAcquireTimeoutError) return 'All connections to the database are busy.';
-  if (error instanceof ConnectionError) return 'The database cannot be reached.';
   const { parent } = error as { parent?: unknown };
   const { code, errno, errcode, fatal } = (parent ?? error) as {
     code?: unknown;
@@ -72,6 +72,6 @@ function reasonOf(error: unknown): string | undefined {
   // Other errors of the system may come from the work inside a transaction, not from the database.
   if (parent === undefined) return undefined;
   if (code === 'ETIMEDOUT') return 'The database has not answered in time.';
-  if (fatal === true || networkCodes.has(String(code))) return 'The database cannot be reached.';
+  if (fatal === true || networkCodes.has(String(code))) return unreachable;
   return mysqlCodes.has(errno ?? 0) ? 'The database cannot do this now.' : undefined;
 }

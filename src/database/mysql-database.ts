@@ -1,26 +1,47 @@
 import { promisify } from 'node:util';
-import { ConnectionError, Sequelize, Transaction as SequelizeTransaction, type Options } from 'sequelize';
+import {
+  ConnectionAcquireTimeoutError,
+  ConnectionError,
+  Sequelize,
+  Transaction as SequelizeTransaction,
+  type Options,
+} from 'sequelize';
 import { currentCaller } from '../runtime/caller.ts';
 import type { Queryable, Row, Transaction, Value, WriteSignal } from './database.ts';
-import { databaseFailure } from './failure.ts';
-import { limitStatements, runUntil, sessionSettings, type MysqlConnection } from './mysql-connection.ts';
+import { CommonDatabase } from './common-database.ts';
+import { databaseFailure, databaseUnavailable, unreachable } from './failure.ts';
+import { limitStatements, sessionSettings, type MysqlConnection } from './mysql-connection.ts';
+import { MysqlWork, select } from './mysql-work.ts';
 import { readEveryTable } from './probe.ts';
 import type { Versions } from './row-cache.ts';
-import { SequelizeDatabase } from './sequelize-database.ts';
 import type { Tables } from './statement-tables.ts';
-import { MysqlWork, select, type Effects } from './statements.ts';
-import { inBackground, isInBackground, lockTimeout, lockTimeoutMessage, type TimeLimits } from './time-limits.ts';
+import {
+  inBackground,
+  isInBackground,
+  lockTimeout,
+  lockTimeoutMessage,
+  runUntil,
+  type TimeLimits,
+} from './time-limits.ts';
+import type { Effects } from './transaction-work.ts';
 
-/** MySQL or MariaDB. Reads have connections of their own, so that transactions which wait cannot stop them. */
-export class MysqlDatabase extends SequelizeDatabase {
+/** MySQL or MariaDB, through Sequelize. Reads have connections of their own, so that transactions which wait cannot stop them. */
+export class MysqlDatabase extends CommonDatabase {
   readonly dialect = 'mysql';
+  readonly #sequelize: Sequelize;
   readonly #changes: WriteSignal | undefined;
   readonly #reader: Sequelize;
 
   constructor(url: string, changes: WriteSignal | undefined, limits: TimeLimits) {
-    super(new Sequelize(url.replace(/^mariadb:/, 'mysql:'), mysqlOptions(limits, false)), limits);
+    super(limits);
+    this.#sequelize = new Sequelize(url.replace(/^mariadb:/, 'mysql:'), mysqlOptions(limits, false));
     this.#reader = new Sequelize(url.replace(/^mariadb:/, 'mysql:'), mysqlOptions(limits, true));
     this.#changes = changes;
+  }
+
+  /** Rejects when the database is unreachable. */
+  connect(): Promise<void> {
+    return this.#sequelize.authenticate();
   }
 
   override async select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
@@ -30,14 +51,28 @@ export class MysqlDatabase extends SequelizeDatabase {
     try {
       return await runUntil(until, () => select<T>(this.#connections, sql, values));
     } catch (error) {
-      throw databaseFailure(error);
+      throw this.failureOf(error);
     } finally {
       this.times.read.since(startedAt);
     }
   }
 
-  protected override workIn(transaction: SequelizeTransaction, effects: Effects): Transaction {
-    return new MysqlWork(this.sequelize, transaction, effects);
+  protected override attempt<T>(work: (tx: Transaction) => Promise<T>, effects: Effects): Promise<T> {
+    const sequelize = this.#sequelize;
+    return sequelize.transaction((transaction) => work(new MysqlWork(sequelize, transaction, effects)));
+  }
+
+  /** A deadlock or a lock that another transaction has held for long (1213, 1205). */
+  protected override isConflict(error: unknown): boolean {
+    const errno = (error as { parent?: { errno?: number } }).parent?.errno;
+    return errno === 1213 || errno === 1205;
+  }
+
+  protected override failureOf(error: unknown): unknown {
+    if (error instanceof ConnectionAcquireTimeoutError) {
+      return databaseUnavailable('All connections to the database are busy.', error);
+    }
+    return error instanceof ConnectionError ? databaseUnavailable(unreachable, error) : databaseFailure(error);
   }
 
   /**
@@ -45,23 +80,23 @@ export class MysqlDatabase extends SequelizeDatabase {
    * for one table cannot stop other reads. So does background work, because the server ends long statements of readers.
    */
   get #connections(): Sequelize {
-    return isInBackground() || currentCaller()?.writes ? this.sequelize : this.#reader;
+    return isInBackground() || currentCaller()?.writes ? this.#sequelize : this.#reader;
   }
 
   override snapshot<T>(read: (from: Queryable) => Promise<T>): Promise<T> {
     const isolationLevel = SequelizeTransaction.ISOLATION_LEVELS.REPEATABLE_READ;
     const work = (transaction: SequelizeTransaction) => this.#readIn(transaction, read);
-    return inBackground(() => this.sequelize.transaction({ isolationLevel }, work)).catch((error: unknown) => {
-      throw databaseFailure(error);
+    return inBackground(() => this.#sequelize.transaction({ isolationLevel }, work)).catch((error: unknown) => {
+      throw this.failureOf(error);
     });
   }
 
   async #readIn<T>(transaction: SequelizeTransaction, read: (from: Queryable) => Promise<T>): Promise<T> {
     const from: Queryable = {
       dialect: this.dialect,
-      select: (sql, values = []) => select(this.sequelize, sql, values, transaction),
+      select: (sql, values = []) => select(this.#sequelize, sql, values, transaction),
       get: async <R extends object>(sql: string, values: readonly Value[] = []) =>
-        (await select<R>(this.sequelize, sql, values, transaction))[0],
+        (await select<R>(this.#sequelize, sql, values, transaction))[0],
     };
     // The state is that of the first read of a table.
     await from.get('SELECT id FROM schema_version');
@@ -74,6 +109,7 @@ export class MysqlDatabase extends SequelizeDatabase {
 
   override async close(): Promise<void> {
     await super.close();
+    await this.#sequelize.close();
     await this.#reader.close();
   }
 
@@ -94,10 +130,10 @@ export class MysqlDatabase extends SequelizeDatabase {
   }
 
   #underLock<T>(work: () => Promise<T>): Promise<T> {
-    return this.sequelize.transaction(async (transaction) => {
-      const name = `entrepot:${this.sequelize.getDatabaseName()}`.slice(0, 64);
+    return this.#sequelize.transaction(async (transaction) => {
+      const name = `entrepot:${this.#sequelize.getDatabaseName()}`.slice(0, 64);
       const [row] = await select<{ acquired: number }>(
-        this.sequelize,
+        this.#sequelize,
         'SELECT GET_LOCK(?, ?) AS acquired',
         [name, lockTimeout / 1000],
         transaction,
@@ -106,7 +142,7 @@ export class MysqlDatabase extends SequelizeDatabase {
       try {
         return await work();
       } finally {
-        await select(this.sequelize, 'SELECT RELEASE_LOCK(?) AS released', [name], transaction);
+        await select(this.#sequelize, 'SELECT RELEASE_LOCK(?) AS released', [name], transaction);
       }
     });
   }

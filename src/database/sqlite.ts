@@ -4,12 +4,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { inTurnShared } from '../runtime/in-turn.ts';
 import { Recent } from '../runtime/recent.ts';
 
-/** Sequelize's sqlite dialect reads these from `this` after a statement. */
-interface SqliteResult {
-  lastID: number;
-  changes: number;
-}
-type Done = (this: SqliteResult, error: Error | null, rows?: unknown[]) => void;
 const busyTimeout = 'PRAGMA busy_timeout = 5000;';
 /** Bytes of the file of the log that are kept when it begins anew. */
 const logBytes = 48 * 2 ** 20;
@@ -18,12 +12,11 @@ const cacheSize = 8000;
 /** SQLite says since 3.51 how long the log is (`wal_checkpoint(NOOP)`). Before, it copies the log by itself. */
 const knowsLog = versionOfSqlite() >= 3051;
 
-type Parameters = Record<string, SQLInputValue> | readonly SQLInputValue[];
-
 /** A SQLite connection with its prepared statements. */
 export class Connection {
   readonly #database: DatabaseSync;
   readonly #statements = new Recent<string, StatementSync>(500);
+  #synchronous: 'FULL' | 'NORMAL' | undefined;
 
   constructor(filename: string) {
     this.#database = new DatabaseSync(filename);
@@ -67,31 +60,52 @@ export class Connection {
     this.#database.exec(sql);
   }
 
+  /** The rows of a statement with `?` placeholders, kept prepared. */
+  select(sql: string, values: readonly SQLInputValue[]): object[] {
+    return this.prepare(sql).all(...values);
+  }
+
+  /** Runs such a statement; returns the number of changed rows, and the ID of the row that was inserted last. */
+  change(sql: string, values: readonly SQLInputValue[]): { changes: number; lastId: number } {
+    const { changes, lastInsertRowid } = this.prepare(sql).run(...values);
+    return { changes: Number(changes), lastId: Number(lastInsertRowid) };
+  }
+
+  /**
+   * How the next transaction commits: NORMAL survives a power failure only after a sync of the log. FULL waits for the disk in the event
+   * loop, and also makes a new log durable in its folder.
+   */
+  set synchronous(value: 'FULL' | 'NORMAL') {
+    if (value === this.#synchronous) return;
+    this.exec(`PRAGMA synchronous = ${value}`);
+    this.#synchronous = value;
+  }
+
+  /** Begins a transaction that writes. Waits for the one of another connection until `until`, by `performance.now()`. */
+  begin(until: number): Promise<void> {
+    return whenFree(() => {
+      this.exec('PRAGMA busy_timeout = 0; BEGIN IMMEDIATE');
+      this.exec(busyTimeout);
+    }, until);
+  }
+
+  /** Ends the transaction without its writes. SQLite has ended it already after some errors. Never throws: see `isTransaction`. */
+  rollback(): void {
+    try {
+      if (this.isTransaction) this.exec('ROLLBACK');
+    } catch {}
+  }
+
   close(): void {
     this.#statements.clear();
     this.#database.close();
   }
 }
 
-/**
- * Replaces the `sqlite3` package for Sequelize's sqlite dialect (`dialectModule`). Sequelize opens a `Database` for
- * each transaction. Connections are reused, because opening one takes longer than most transactions.
- */
-export class SqliteDriver {
-  readonly OPEN_READWRITE = 2;
-  readonly OPEN_CREATE = 4;
-  readonly Database: new (filename: string, mode: number, opened: (error: Error | null) => void) => Database;
-  /**
-   * How the next transaction commits: NORMAL survives a power failure only after `sync`. FULL waits for the disk in the event loop, and
-   * also makes a new log durable in its folder.
-   */
-  synchronous: 'FULL' | 'NORMAL' = 'FULL';
+/** The connections for transactions. They are used again, because opening one takes longer than most transactions. */
+export class Writers {
   /** Makes all commits so far durable. Calls that wait for the disk at the same time share one wait. */
   readonly sync = inTurnShared(() => this.#syncLog());
-  /** How long the next transaction waits for another process's transaction, by `performance.now()`. */
-  beginUntil = 0;
-  /** Whether the next transaction leaves `version` as it is. */
-  keepsVersion = false;
   readonly #path: string;
   readonly #idle: Connection[] = [];
   /** The connection that reads the file's version. Its own commits do not change that version. */
@@ -103,21 +117,19 @@ export class SqliteDriver {
 
   constructor(path: string) {
     this.#path = path;
-    const take = (filename: string) => this.#take(filename);
-    const release = (connection: Connection) => this.#release(connection);
-    const beginUntil = () => this.beginUntil;
-    this.Database = class extends Database {
-      constructor(filename: string, _mode: number, opened: (error: Error | null) => void) {
-        super(filename, take(filename), release, beginUntil());
-        queueMicrotask(() => opened(null));
-      }
-    };
   }
 
-  /** Changes with each commit of any process, except those of transactions with `keepsVersion` of this one. */
+  /** Changes with each commit of any process, except those of transactions of this one that keep it. */
   get version(): string {
     const { version } = this.#forVersion();
     return `${this.#opened} ${version}`;
+  }
+
+  /** A connection for one transaction, which leaves `version` as it is if it `keepsVersion`. */
+  take(keepsVersion: boolean, synchronous: 'FULL' | 'NORMAL'): Disposable & { readonly connection: Connection } {
+    const connection = keepsVersion ? this.#forVersion() : (this.#idle.pop() ?? new Connection(this.#path));
+    connection.synchronous = synchronous;
+    return { connection, [Symbol.dispose]: () => this.#release(connection) };
   }
 
   /** Closes the idle connections. */
@@ -133,12 +145,6 @@ export class SqliteDriver {
   async #syncLog(): Promise<void> {
     this.#log ??= await open(`${this.#path}-wal`, 'r+');
     await this.#log.datasync();
-  }
-
-  #take(filename: string): Connection {
-    const connection = this.keepsVersion ? this.#forVersion() : (this.#idle.pop() ?? new Connection(filename));
-    connection.exec(`PRAGMA synchronous = ${this.synchronous}`);
-    return connection;
   }
 
   #release(connection: Connection): void {
@@ -160,97 +166,6 @@ export class SqliteDriver {
   }
 }
 
-/** What is used of a connection besides Sequelize. */
-export interface SqliteDatabase {
-  /** The rows of a statement with `?` placeholders, kept prepared. */
-  select(sql: string, values: readonly SQLInputValue[]): object[];
-  /** Runs such a statement; returns the number of changed rows, and the ID of the row that was inserted last. */
-  change(sql: string, values: readonly SQLInputValue[]): { changes: number; lastId: number };
-}
-
-/** The connection interface of the `sqlite3` package, implemented with Node's built-in SQLite. */
-class Database implements SqliteDatabase {
-  /** Sequelize sets it on the connection of a transaction. */
-  uuid: string | undefined;
-  readonly filename: string;
-  readonly #connection: Connection;
-  readonly #release: (connection: Connection) => void;
-  readonly #beginUntil: number;
-
-  constructor(filename: string, connection: Connection, release: (connection: Connection) => void, beginUntil: number) {
-    this.#beginUntil = beginUntil;
-    this.filename = filename;
-    this.#connection = connection;
-    this.#release = release;
-  }
-
-  serialize(work: () => void): void {
-    work();
-  }
-
-  run(sql: string, parameters: Parameters = [], done?: Done): void {
-    this.all(sql, parameters, done);
-  }
-
-  all(sql: string, parameters: Parameters = [], done?: Done): void {
-    if (/^BEGIN\b/.test(sql)) {
-      void this.#begin(sql, done);
-      return;
-    }
-    const outcome: SqliteResult = { lastID: 0, changes: 0 };
-    let rows: unknown[] = [];
-    try {
-      const statement = this.#connection.prepare(sql);
-      const values = Array.isArray(parameters) ? parameters : [parameters as Record<string, SQLInputValue>];
-      if (statement.columns().length > 0) {
-        rows = statement.all(...(values as SQLInputValue[]));
-      } else {
-        const result = statement.run(...(values as SQLInputValue[]));
-        outcome.lastID = Number(result.lastInsertRowid);
-        outcome.changes = Number(result.changes);
-      }
-    } catch (error) {
-      done?.call(outcome, error as Error);
-      return;
-    }
-    done?.call(outcome, null, rows);
-  }
-
-  select(sql: string, values: readonly SQLInputValue[]): object[] {
-    return this.#connection.prepare(sql).all(...values);
-  }
-
-  change(sql: string, values: readonly SQLInputValue[]): { changes: number; lastId: number } {
-    const { changes, lastInsertRowid } = this.#connection.prepare(sql).run(...values);
-    return { changes: Number(changes), lastId: Number(lastInsertRowid) };
-  }
-
-  exec(sql: string, done?: (error: Error | null) => void): void {
-    this.#connection.exec(sql);
-    done?.(null);
-  }
-
-  close(done?: (error: Error | null) => void): void {
-    this.#release(this.#connection);
-    done?.(null);
-  }
-
-  async #begin(sql: string, done?: Done): Promise<void> {
-    const outcome: SqliteResult = { lastID: 0, changes: 0 };
-    const begin = () => {
-      this.#connection.exec(`PRAGMA busy_timeout = 0; ${sql}`);
-      this.#connection.exec(busyTimeout);
-    };
-    try {
-      await whenFree(begin, this.#beginUntil);
-    } catch (error) {
-      done?.call(outcome, error as Error);
-      return;
-    }
-    done?.call(outcome, null, []);
-  }
-}
-
 /**
  * What `work` returns, repeated while another connection holds the lock that it needs. From `until` on, by `performance.now()`, throws as
  * `work`. Waits without blocking, because the other connection may belong to this process.
@@ -269,6 +184,25 @@ export async function whenFree<T>(work: () => T, until: number): Promise<T> {
 /** Whether another connection holds the lock (SQLITE_BUSY, with or without an extended code). */
 export function isBusy(error: unknown): boolean {
   return ((error as { errcode?: number }).errcode ?? 0) % 256 === 5;
+}
+
+/** Locks the file at `path`, which nothing else uses; undefined if another process has locked it. A killed process holds no lock. */
+export function lockFile(path: string): Disposable | undefined {
+  const lock = new DatabaseSync(path);
+  if (tryLock(lock)) return { [Symbol.dispose]: () => lock.close() };
+  lock.close();
+  return undefined;
+}
+
+/** Tries to take `lock` without waiting, because the holder may be in this process. Returns whether it succeeded. */
+export function tryLock(lock: DatabaseSync): boolean {
+  try {
+    lock.exec('BEGIN EXCLUSIVE');
+    return true;
+  } catch (error) {
+    if (isBusy(error)) return false;
+    throw error;
+  }
 }
 
 /** Such as 3051 for 3.51.2. */

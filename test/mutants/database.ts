@@ -26,7 +26,7 @@ export const database = [
     ],
   ),
   ...mutantsOf(
-    'src/database/statements.ts',
+    'src/database/transaction-work.ts',
     ['test/api/instances.test.ts'],
     [
       [
@@ -147,8 +147,8 @@ export const database = [
     [
       [
         'reads wait behind transactions',
-        'return isInBackground() || currentCaller()?.writes ? this.sequelize : this.#reader;',
-        'return this.sequelize;',
+        'return isInBackground() || currentCaller()?.writes ? this.#sequelize : this.#reader;',
+        'return this.#sequelize;',
       ],
       ['writers that wait use the connections for reads', ' || currentCaller()?.writes', ''],
       [

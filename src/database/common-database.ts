@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
 import { Times } from '../metrics/times.ts';
 import type {
   CachedReadOptions,
@@ -12,24 +11,20 @@ import type {
   Value,
 } from './database.ts';
 import type { Processes } from './processes.ts';
-import { databaseFailure } from './failure.ts';
-import { runUntil } from './mysql-connection.ts';
 import { writeProbe } from './probe.ts';
 import { RowCache, type Versions } from './row-cache.ts';
-import { isBusy } from './sqlite.ts';
 import type { Tables } from './statement-tables.ts';
-import type { Effects } from './statements.ts';
-import { isInBackground, type TimeLimits } from './time-limits.ts';
+import { isInBackground, runUntil, type TimeLimits } from './time-limits.ts';
+import type { Effects } from './transaction-work.ts';
 
 /** Upper bounds in seconds. */
 const bounds = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10];
 
 /** What both databases do in the same way. */
-export abstract class SequelizeDatabase implements Database {
+export abstract class CommonDatabase implements Database {
   abstract readonly dialect: Dialect;
   readonly processes: Processes | undefined;
   readonly times = { read: new Times(bounds), transaction: new Times(bounds) };
-  protected readonly sequelize: Sequelize;
   protected readonly limits: TimeLimits;
   /** Whether the last transaction that ended may have changed rows. */
   protected hasWritten = false;
@@ -37,14 +32,8 @@ export abstract class SequelizeDatabase implements Database {
   readonly #running = new Set<Promise<void>>();
   readonly #cachedRows = new RowCache();
 
-  constructor(sequelize: Sequelize, limits: TimeLimits) {
-    this.sequelize = sequelize;
+  constructor(limits: TimeLimits) {
     this.limits = limits;
-  }
-
-  /** Rejects when the database is unreachable. */
-  connect(): Promise<void> {
-    return this.sequelize.authenticate();
   }
 
   abstract select<T extends object = Row>(sql: string, values?: readonly Value[]): Promise<T[]>;
@@ -75,8 +64,17 @@ export abstract class SequelizeDatabase implements Database {
     return (await this.versions(0))?.of(tables);
   }
 
-  /** The statements of a transaction that has begun. */
-  protected abstract workIn(transaction: SequelizeTransaction, effects: Effects): Transaction;
+  /** Runs `work` once, in one transaction. Notes in `effects` what it does. */
+  protected abstract attempt<T>(
+    work: (tx: Transaction) => Promise<T>,
+    effects: Effects,
+    options: TransactionOptions,
+    deadline: number,
+  ): Promise<T>;
+  /** Whether the whole transaction can be repeated after this error. */
+  protected abstract isConflict(error: unknown): boolean;
+  /** What the caller of a transaction gets for an error of it. */
+  protected abstract failureOf(error: unknown): unknown;
 
   /**
    * Cached rows are valid while the version of their tables stays the same; undefined: do not cache. See `WriteSignal` and
@@ -104,22 +102,22 @@ export abstract class SequelizeDatabase implements Database {
   }
 
   protected begin<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions, deadline: number): Promise<T> {
-    const done = runUntil(deadline, () => this.#attempt(work, keepsRows(options), deadline));
+    const done = runUntil(deadline, () => this.#repeated(work, options, deadline));
     const settled = done.then(ignore, ignore).then(() => void this.#running.delete(settled));
     this.#running.add(settled);
     return done;
   }
 
-  async #attempt<T>(work: (tx: Transaction) => Promise<T>, keeps: boolean, deadline: number): Promise<T> {
+  async #repeated<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions, deadline: number): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
       const effects: Effects = { wrote: false, tables: new Set() };
       try {
-        const result = await this.sequelize.transaction((transaction) => work(this.workIn(transaction, effects)));
+        const result = await this.attempt(work, effects, options, deadline);
         this.hasWritten = effects.wrote;
-        if (effects.wrote && !keeps) await this.afterWrite(effects.tables && [...effects.tables]);
+        if (effects.wrote && !keepsRows(options)) await this.afterWrite(effects.tables && [...effects.tables]);
         return result;
       } catch (error) {
-        if (attempt >= 10 || performance.now() > deadline || !isConflict(error)) throw databaseFailure(error);
+        if (attempt >= 10 || performance.now() > deadline || !this.isConflict(error)) throw this.failureOf(error);
         await sleep(Math.random() * 20 * attempt);
       }
     }
@@ -137,7 +135,6 @@ export abstract class SequelizeDatabase implements Database {
 
   async close(): Promise<void> {
     await Promise.all(this.#running);
-    await this.sequelize.close();
   }
 }
 
@@ -146,10 +143,4 @@ function ignore(): void {}
 /** Whether all cached rows stay valid after the transaction. */
 export function keepsRows({ fleeting = false, uncached = fleeting }: TransactionOptions): boolean {
   return uncached;
-}
-
-/** Deadlock and lock wait timeout (MySQL 1213, 1205), or a busy SQLite: the whole transaction can be repeated. */
-function isConflict(error: unknown): boolean {
-  const parent = (error as { parent?: { errno?: number } }).parent;
-  return parent?.errno === 1213 || parent?.errno === 1205 || isBusy(parent ?? {});
 }
