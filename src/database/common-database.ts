@@ -16,6 +16,7 @@ import { RowCache, type Versions } from './row-cache.ts';
 import type { Tables } from './statement-tables.ts';
 import { isInBackground, runUntil, type TimeLimits } from './time-limits.ts';
 import type { Effects } from './transaction-work.ts';
+import { WriteCounts } from './write-counts.ts';
 
 /** Upper bounds in seconds. */
 const bounds = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10];
@@ -28,7 +29,8 @@ export abstract class CommonDatabase implements Database {
   protected readonly limits: TimeLimits;
   /** Whether the last transaction that ended may have changed rows. */
   protected hasWritten = false;
-  #commits = 0;
+  /** Commits of this process that wrote rows which cached reads may use. */
+  protected readonly writes = new WriteCounts();
   readonly #running = new Set<Promise<void>>();
   readonly #cachedRows = new RowCache();
 
@@ -65,12 +67,7 @@ export abstract class CommonDatabase implements Database {
   }
 
   /** Runs `work` once, in one transaction. Notes in `effects` what it does. */
-  protected abstract attempt<T>(
-    work: (tx: Transaction) => Promise<T>,
-    effects: Effects,
-    options: TransactionOptions,
-    deadline: number,
-  ): Promise<T>;
+  protected abstract attempt<T>(work: (tx: Transaction) => Promise<T>, effects: Effects, deadline: number): Promise<T>;
   /** Whether the whole transaction can be repeated after this error. */
   protected abstract isConflict(error: unknown): boolean;
   /** What the caller of a transaction gets for an error of it. */
@@ -82,13 +79,8 @@ export abstract class CommonDatabase implements Database {
    */
   protected abstract versions(lag: number): Promise<Versions | undefined>;
   /** Called after each commit that wrote. Resolves when the next versions of `tables` on every instance are new ones. */
-  protected async afterWrite(_tables: Tables): Promise<void> {
-    this.#commits += 1;
-  }
-
-  /** Number of commits of this instance that wrote. */
-  protected get commits(): number {
-    return this.#commits;
+  protected async afterWrite(tables: Tables): Promise<void> {
+    this.writes.add(tables);
   }
 
   transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
@@ -112,7 +104,7 @@ export abstract class CommonDatabase implements Database {
     for (let attempt = 1; ; attempt += 1) {
       const effects: Effects = { wrote: false, tables: new Set() };
       try {
-        const result = await this.attempt(work, effects, options, deadline);
+        const result = await this.attempt(work, effects, deadline);
         this.hasWritten = effects.wrote;
         if (effects.wrote && !keepsRows(options)) await this.afterWrite(effects.tables && [...effects.tables]);
         return result;
@@ -141,6 +133,6 @@ export abstract class CommonDatabase implements Database {
 function ignore(): void {}
 
 /** Whether all cached rows stay valid after the transaction. */
-export function keepsRows({ fleeting = false, uncached = fleeting }: TransactionOptions): boolean {
+function keepsRows({ fleeting = false, uncached = fleeting }: TransactionOptions): boolean {
   return uncached;
 }

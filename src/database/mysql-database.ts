@@ -116,8 +116,8 @@ export class MysqlDatabase extends CommonDatabase {
   protected override async versions(lag: number): Promise<Versions | undefined> {
     if (this.#changes) return this.#changes.versions();
     if (lag <= 0) return undefined;
-    const version = `${this.commits} ${Math.floor(performance.now() / lag)}`;
-    return { of: () => version };
+    const period = Math.floor(performance.now() / lag);
+    return { of: (tables) => `${period} ${this.writes.of(tables)}` };
   }
 
   protected override async afterWrite(tables: Tables): Promise<void> {

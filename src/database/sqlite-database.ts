@@ -5,13 +5,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pause } from '../runtime/event-loop.ts';
 import { inTime } from '../runtime/in-time.ts';
 import { Checkpoints } from './checkpoints.ts';
-import { CommonDatabase, keepsRows } from './common-database.ts';
+import { CommonDatabase } from './common-database.ts';
 import type { Queryable, Row, Transaction, TransactionOptions, Value } from './database.ts';
 import { databaseFailure, databaseUnavailable } from './failure.ts';
 import { readEveryTable } from './probe.ts';
 import { LockedProcesses } from './processes.ts';
 import type { Versions } from './row-cache.ts';
-import { Connection, isBusy, lockFile, tryLock, Writers } from './sqlite.ts';
+import { Connection, isBusy, lockFile, tryLock, Writer } from './sqlite.ts';
 import { SqliteFiles } from './sqlite-files.ts';
 import { sqliteSnapshot } from './sqlite-snapshot.ts';
 import { SqliteWork } from './sqlite-work.ts';
@@ -24,7 +24,7 @@ export class SqliteDatabase extends CommonDatabase {
   override readonly processes: LockedProcesses;
   readonly #path: string;
   readonly #reader: Connection;
-  readonly #writers: Writers;
+  readonly #writer: Writer;
   readonly #files: SqliteFiles;
   readonly #checkpoints: Checkpoints;
   /** The end of the last transaction. */
@@ -42,7 +42,7 @@ export class SqliteDatabase extends CommonDatabase {
     mkdirSync(dirname(path), { recursive: true });
     super(limits);
     this.#path = path;
-    this.#writers = new Writers(path);
+    this.#writer = new Writer(path);
     this.#reader = new Connection(path);
     this.#files = new SqliteFiles(path);
     this.#checkpoints = new Checkpoints(path);
@@ -65,11 +65,10 @@ export class SqliteDatabase extends CommonDatabase {
   protected override async attempt<T>(
     work: (tx: Transaction) => Promise<T>,
     effects: Effects,
-    options: TransactionOptions,
     deadline: number,
   ): Promise<T> {
-    using writer = this.#writers.take(keepsRows(options), this.#hasSynced ? 'NORMAL' : 'FULL');
-    const { connection } = writer;
+    const connection = this.#writer.open();
+    connection.synchronous = this.#hasSynced ? 'NORMAL' : 'FULL';
     await connection.begin(deadline);
     const tx = new SqliteWork(connection, effects);
     try {
@@ -79,7 +78,7 @@ export class SqliteDatabase extends CommonDatabase {
       return result;
     } catch (error) {
       tx.end();
-      connection.rollback();
+      this.#writer.rollback();
       throw error;
     }
   }
@@ -120,7 +119,7 @@ export class SqliteDatabase extends CommonDatabase {
     const upTo = this.#written;
     if (upTo === this.#confirmed) return;
     const sync = async () => {
-      await this.#writers.sync().catch((error: unknown) => {
+      await this.#writer.sync().catch((error: unknown) => {
         this.#isSuspect = true;
         throw error;
       });
@@ -185,13 +184,13 @@ export class SqliteDatabase extends CommonDatabase {
   }
 
   /**
-   * Reads the version of the file, which is one for all tables, each time. One that a timer has read is no answer for a request of the same
-   * turn of the event loop: its client may know of a later write of another process.
+   * Asks each time whether another process has written, to whatever table. An answer that a timer got is none for a request of the same
+   * turn of the event loop: its client may know of a later write of that process.
    */
   protected override async versions(): Promise<Versions> {
     try {
-      const { version } = this.#writers;
-      return { of: () => version };
+      const { version } = this.#writer;
+      return { of: (tables) => `${version} ${this.writes.of(tables)}` };
     } catch (error) {
       throw databaseFailure(error);
     }
@@ -217,7 +216,7 @@ export class SqliteDatabase extends CommonDatabase {
     await this.#durable;
     await super.close();
     await this.#checkpoints.end();
-    this.#writers.close();
+    this.#writer.close();
     this.#reader.close();
     this.processes[Symbol.dispose]();
   }

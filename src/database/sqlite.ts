@@ -44,7 +44,7 @@ export class Connection {
     return statement;
   }
 
-  /** Changes when any other connection, in any process, commits (`PRAGMA data_version`). */
+  /** Changes when another connection of any process commits (`PRAGMA data_version`). */
   get version(): string {
     return String(this.prepare('PRAGMA data_version').get()!['data_version']);
   }
@@ -89,28 +89,22 @@ export class Connection {
     }, until);
   }
 
-  /** Ends the transaction without its writes. SQLite has ended it already after some errors. Never throws: see `isTransaction`. */
-  rollback(): void {
-    try {
-      if (this.isTransaction) this.exec('ROLLBACK');
-    } catch {}
-  }
-
   close(): void {
     this.#statements.clear();
     this.#database.close();
   }
 }
 
-/** The connections for transactions. They are used again, because opening one takes longer than most transactions. */
-export class Writers {
+/**
+ * The connection for transactions, of which a process runs one at a time. With a single one, SQLite keeps the pages that it has in
+ * memory, and the version of the file tells of other processes only.
+ */
+export class Writer {
   /** Makes all commits so far durable. Calls that wait for the disk at the same time share one wait. */
   readonly sync = inTurnShared(() => this.#syncLog());
   readonly #path: string;
-  readonly #idle: Connection[] = [];
-  /** The connection that reads the file's version. Its own commits do not change that version. */
-  #versioned: Connection | undefined;
-  /** Number of such connections that were opened. Each has versions of its own. */
+  #connection: Connection | undefined;
+  /** Number of connections that were opened. Each has versions of its own. */
   #opened = 0;
   /** The log. SQLite keeps this file while a connection is open. */
   #log: FileHandle | undefined;
@@ -119,50 +113,44 @@ export class Writers {
     this.#path = path;
   }
 
-  /** Changes with each commit of any process, except those of transactions of this one that keep it. */
+  /** Changes with each commit of another process. */
   get version(): string {
-    const { version } = this.#forVersion();
+    const { version } = this.open();
     return `${this.#opened} ${version}`;
   }
 
-  /** A connection for one transaction, which leaves `version` as it is if it `keepsVersion`. */
-  take(keepsVersion: boolean, synchronous: 'FULL' | 'NORMAL'): Disposable & { readonly connection: Connection } {
-    const connection = keepsVersion ? this.#forVersion() : (this.#idle.pop() ?? new Connection(this.#path));
-    connection.synchronous = synchronous;
-    return { connection, [Symbol.dispose]: () => this.#release(connection) };
+  /** The connection, which is opened if there is none. */
+  open(): Connection {
+    if (!this.#connection) {
+      this.#connection = new Connection(this.#path);
+      this.#opened += 1;
+    }
+    return this.#connection;
   }
 
-  /** Closes the idle connections. */
+  /** Ends the transaction without its writes. SQLite has ended it already after some errors. Never throws. */
+  rollback(): void {
+    const connection = this.open();
+    try {
+      if (connection.isTransaction) connection.exec('ROLLBACK');
+    } catch {
+      // Another transaction cannot begin on it.
+      connection.close();
+      this.#connection = undefined;
+    }
+  }
+
   close(): void {
     // Not waited for: it waits for a sync, which a disk may never end. What was confirmed is on the disk.
     void this.#log?.close().catch(() => undefined);
     this.#log = undefined;
-    for (const connection of this.#idle.splice(0)) connection.close();
-    this.#versioned?.close();
-    this.#versioned = undefined;
+    this.#connection?.close();
+    this.#connection = undefined;
   }
 
   async #syncLog(): Promise<void> {
     this.#log ??= await open(`${this.#path}-wal`, 'r+');
     await this.#log.datasync();
-  }
-
-  #release(connection: Connection): void {
-    // A connection whose transaction could not be ended cannot be reused.
-    if (connection.isTransaction) {
-      connection.close();
-      if (connection === this.#versioned) this.#versioned = undefined;
-    } else if (connection !== this.#versioned) {
-      this.#idle.push(connection);
-    }
-  }
-
-  #forVersion(): Connection {
-    if (!this.#versioned) {
-      this.#versioned = new Connection(this.#path);
-      this.#opened += 1;
-    }
-    return this.#versioned;
   }
 }
 

@@ -487,6 +487,49 @@ test('sqlite: a write of rows that no cached read uses leaves cached rows, and h
   t.is((await getCached())?.amount, 3);
 });
 
+test('sqlite: an own write leaves cached rows of other tables; one of another process, or of a table that is not known, leaves none', async (t) => {
+  const url = await emptyDatabase(t, 'sqlite');
+  const database = await withItems(t, url);
+  const other = await openUntilEnd(t, url);
+  await database.transaction((tx) => tx.run('CREATE TABLE more (name TEXT)'));
+  await database.transaction((tx) => tx.insertNew('items', [row('a', 1)]));
+  const getCached = () => database.getCached<Item>("SELECT * FROM items WHERE name = 'a'");
+  const isKept = async () => {
+    const known = await getCached();
+    return async () => (await getCached()) === known;
+  };
+  const change = (by: Database, sql: string) => by.transaction((tx) => tx.run(sql));
+
+  let kept = await isKept();
+  await change(database, "INSERT INTO more (name) VALUES ('x')");
+  t.true(await kept(), 'another table');
+  await t.throwsAsync(
+    database.transaction(async (tx) => {
+      await tx.run("UPDATE items SET amount = 9 WHERE name = 'a'");
+      throw new Error('on purpose');
+    }),
+    { message: 'on purpose' },
+  );
+  t.true(await kept(), 'a write that was taken back');
+  await change(database, "UPDATE items SET amount = 2 WHERE name = 'b'");
+  t.false(await kept(), 'the same table');
+  kept = await isKept();
+  await change(database, 'CREATE TABLE third (name TEXT)');
+  t.false(await kept(), 'a change of the schema');
+  kept = await isKept();
+  await change(other, "INSERT INTO more (name) VALUES ('y')");
+  t.false(await kept(), 'another table, by another process');
+  await change(other, "UPDATE items SET amount = 3 WHERE name = 'a'");
+  await database.transaction(async (tx) => {
+    await tx.run("INSERT INTO more (name) VALUES ('z')");
+    t.is((await getCached())?.amount, 3, 'within an own transaction');
+  });
+  const joined = 'SELECT COUNT(*) AS amount FROM items, more';
+  t.like(await database.getCached(joined), { amount: 3 });
+  await change(database, "INSERT INTO more (name) VALUES ('w')");
+  t.like(await database.getCached(joined), { amount: 4 }, 'tables that are not known');
+});
+
 test('mysql: a cached row is not read again while the version stays, and read each time without a version', async (t) => {
   const url = await emptyDatabase(t, 'mysql');
   const writer = await withItems(t, url);

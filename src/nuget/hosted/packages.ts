@@ -91,18 +91,17 @@ export async function refreshPackage(tx: Transaction, packageRow: number, now: n
   const metadata = newestRow && parseMetadata(newestRow.metadata);
   let flags = metadata ? typeFlags(metadata.packageTypes) : 0;
   Object.values(views).forEach(({ bit }, index) => (flags |= latest[index] === null ? 0 : bit));
-  const assignments = Object.values(views).map((view) => `${view.latest} = ?`);
-  await tx.run(
-    `UPDATE packages SET ${assignments.join(', ')}, flags = ?, updated_at = ?, revision = revision + 1 WHERE id = ?`,
-    [...latest, flags, now, packageRow],
-  );
-  if (metadata) {
-    const types = metadata.packageTypes.map(({ name }) => name).join(' ');
-    await tx.run('UPDATE packages SET package_id = ?, package_types = ? WHERE id = ?', [
-      metadata.id,
-      types.slice(0, 255),
-      packageRow,
-    ]);
-  }
+  const types = metadata?.packageTypes.map(({ name }) => name).join(' ') ?? '';
+  const changed = {
+    ...Object.fromEntries(Object.values(views).map((view, index) => [view.latest, latest[index]!])),
+    flags,
+    updated_at: now,
+    ...(metadata && { package_id: metadata.id, package_types: types.slice(0, 255) }),
+  };
+  const assignments = Object.keys(changed).map((column) => `${column} = ?`);
+  await tx.run(`UPDATE packages SET ${assignments.join(', ')}, revision = revision + 1 WHERE id = ?`, [
+    ...Object.values(changed),
+    packageRow,
+  ]);
   await indexPackage(tx, row, flags, metadata);
 }

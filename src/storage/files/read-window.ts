@@ -1,6 +1,6 @@
 import type { ZipBytes } from './zip-bytes.ts';
 
-/** Reads a file from start to end through one buffer. */
+/** Reads a file from start to end through one buffer, if it is not in memory. */
 export class ReadWindow {
   readonly #file: ZipBytes;
   #buffer = Buffer.alloc(0);
@@ -16,6 +16,8 @@ export class ReadWindow {
 
   /** These bytes; valid until the next read. */
   read(position: number, length: number): Buffer | Promise<Buffer> {
+    const known = this.#file.inMemory(position, length);
+    if (known) return known;
     const from = position - this.#start;
     if (from >= 0 && from + length <= this.#length) return this.#buffer.subarray(from, from + length);
     return this.#load(position, length);

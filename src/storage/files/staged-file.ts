@@ -5,7 +5,7 @@ import type { Readable } from 'node:stream';
 import { digestSoFar, startHash, type Digest, type DigestAlgorithm } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { append, updateHashes, type AppendOptions, type AppendTarget } from './append.ts';
-import type { Content } from './content.ts';
+import { contentOf, type Content } from './content.ts';
 import { localDisk, storageFull, writeAll, type Writing } from './disk.ts';
 import { openFileContent } from './file-content.ts';
 import { Overflow, type OverflowMemory } from './overflow.ts';
@@ -14,6 +14,8 @@ import { storageFailure, storageUnavailable } from './unavailable.ts';
 
 /** Bytes of one read when a digest is computed from the file. */
 const readSize = 1024 * 1024;
+/** A file of at most so many bytes is read as a whole: opening it again and its parts would be several requests to the disk. */
+const fewBytes = 128 * 1024;
 
 /**
  * A file for bytes that arrive: invisible until a commit, hashed once as they arrive, written in large pieces. If the
@@ -26,6 +28,7 @@ export class StagedFile {
   readonly #overflow: Overflow | undefined;
   #closed = false;
   #isDiscarded = false;
+  #isShared = false;
 
   private constructor(
     id: string,
@@ -89,7 +92,9 @@ export class StagedFile {
       handle = await open(path, 'r+');
       if ((await handle.stat()).size < size) throw new Error('shorter than recorded');
       await handle.truncate(size);
-      return new StagedFile(id, path, handle, size, size === 0 ? ['sha256'] : [], disk);
+      const staged = new StagedFile(id, path, handle, size, size === 0 ? ['sha256'] : [], disk);
+      staged.share();
+      return staged;
     } catch (error) {
       await handle?.close();
       throw (
@@ -100,6 +105,11 @@ export class StagedFile {
         })
       );
     }
+  }
+
+  /** From now on, other writers know the file by its id, and may detach its path. See `reopen`. */
+  share(): void {
+    this.#isShared = true;
   }
 
   /** Bytes written so far. */
@@ -175,8 +185,10 @@ export class StagedFile {
     return (await this.#file.handle.read(target, 0, Math.min(target.length, base - position), position)).bytesRead;
   }
 
-  /** Opens the bytes written so far, with a separate file descriptor. */
-  open(): Promise<Content & { readonly size: number }> {
+  /** Opens the bytes written so far: in memory if they are few, else with a separate file descriptor. */
+  async open(): Promise<Content & { readonly size: number }> {
+    const { size } = this.#file;
+    if (size <= fewBytes && !this.#closed) return { ...contentOf(await this.bytes()), size };
     return this.#withOverflow(openFileContent(this.path, this.#file.size));
   }
 
@@ -257,7 +269,7 @@ export class StagedFile {
 
   async #isAtPath(): Promise<boolean> {
     if (this.isOffDisk) return false;
-    if (this.#closed) return true;
+    if (this.#closed || !this.#isShared) return true;
     const [own, found] = await Promise.all([
       this.#file.handle.stat({ bigint: true }),
       stat(this.path, { bigint: true }),

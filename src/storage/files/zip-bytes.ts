@@ -27,21 +27,36 @@ export class ZipBytes {
     this.#content.close();
   }
 
-  /** Exactly `length` bytes. Throws `PackageInvalid` for a position beyond the end: positions come from the zip. */
+  /**
+   * Exactly `length` bytes, which must not be changed. Throws `PackageInvalid` for a position beyond the end: positions come from the
+   * zip.
+   */
   async read(position: number, length: number): Promise<Buffer> {
+    const known = this.inMemory(position, length);
+    if (known) return known;
     const bytes = Buffer.allocUnsafe(length);
     await this.readInto(bytes, position);
     return bytes;
   }
 
+  /** As `read`, without a copy, if the zip is in memory. */
+  inMemory(position: number, length: number): Buffer | undefined {
+    this.#refuseBeyond(position + length);
+    return this.#content.bytes?.subarray(position, position + length);
+  }
+
   /** As `read`, but fills `target`. */
   async readInto(target: Buffer, position: number): Promise<void> {
-    if (position + target.length > this.size) throw unsound('it refers to bytes beyond its end');
+    this.#refuseBeyond(position + target.length);
     for (let filled = 0; filled < target.length;) {
       const read = await this.#content.read(target.subarray(filled), position + filled);
       if (read === 0) throw unsound('it became shorter during the read');
       filled += read;
     }
+  }
+
+  #refuseBeyond(end: number): void {
+    if (end > this.size) throw unsound('it refers to bytes beyond its end');
   }
 }
 

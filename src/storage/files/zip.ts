@@ -18,7 +18,7 @@ const chunkBytes = 64 * 1024;
 /** Bytes read at a time where small entries follow each other. */
 const windowBytes = 256 * 1024;
 /** Entries up to this size are inflated in one call: a package can have thousands of them, and a stream costs more. */
-const smallBytes = 16 * 1024;
+const smallBytes = 64 * 1024;
 /** Entries up to this size are inflated in one call of a thread; larger ones as streams, one after the other. */
 const mediumBytes = 2 * 1024 ** 2;
 /** Entries of one zip that are inflated in threads at the same time. */
@@ -238,11 +238,16 @@ function isMedium({ size, compressedSize }: ZipEntry): boolean {
   return Math.max(size, compressedSize) <= mediumBytes;
 }
 
+/** For one buffer with all bytes of an entry. With one byte more, zlib sees the end without a second buffer. */
+function wholeEntry({ size }: ZipEntry) {
+  return { maxOutputLength: Math.max(size, 1), chunkSize: Math.max(size + 1, 64) };
+}
+
 /** Inflates a small entry in one call. */
 function inflateNow(entry: ZipEntry, stored: Buffer): Buffer {
   if (entry.method === 0 || stored.length === 0) return stored;
   try {
-    return inflateRawSync(stored, { maxOutputLength: Math.max(entry.size, 1) });
+    return inflateRawSync(stored, wholeEntry(entry));
   } catch (error) {
     throw inflateError(entry, error);
   }
@@ -250,9 +255,8 @@ function inflateNow(entry: ZipEntry, stored: Buffer): Buffer {
 
 /** As `inflateNow`, without blocking the process. */
 async function inflateInThread(entry: ZipEntry, stored: Buffer): Promise<Buffer> {
-  const maxOutputLength = Math.max(entry.size, 1);
   try {
-    return await inflateRawAsync(stored, { maxOutputLength, chunkSize: Math.max(maxOutputLength, 64) });
+    return await inflateRawAsync(stored, wholeEntry(entry));
   } catch (error) {
     throw inflateError(entry, error);
   }
