@@ -93,7 +93,6 @@ export class Uploads {
    */
   async start(accountId: number, repository: string, algorithm: DigestAlgorithm): Promise<string> {
     const staged = await this.#blobs.stageHosted(0, [algorithm]);
-    staged.share();
     const now = this.#now();
     try {
       const row = {

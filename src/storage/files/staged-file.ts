@@ -28,7 +28,6 @@ export class StagedFile {
   readonly #overflow: Overflow | undefined;
   #closed = false;
   #isDiscarded = false;
-  #isShared = false;
 
   private constructor(
     id: string,
@@ -92,9 +91,7 @@ export class StagedFile {
       handle = await open(path, 'r+');
       if ((await handle.stat()).size < size) throw new Error('shorter than recorded');
       await handle.truncate(size);
-      const staged = new StagedFile(id, path, handle, size, size === 0 ? ['sha256'] : [], disk);
-      staged.share();
-      return staged;
+      return new StagedFile(id, path, handle, size, size === 0 ? ['sha256'] : [], disk);
     } catch (error) {
       await handle?.close();
       throw (
@@ -105,11 +102,6 @@ export class StagedFile {
         })
       );
     }
-  }
-
-  /** From now on, other writers know the file by its id, and may detach its path. See `reopen`. */
-  share(): void {
-    this.#isShared = true;
   }
 
   /** Bytes written so far. */
@@ -269,7 +261,7 @@ export class StagedFile {
 
   async #isAtPath(): Promise<boolean> {
     if (this.isOffDisk) return false;
-    if (this.#closed || !this.#isShared) return true;
+    if (this.#closed) return true;
     const [own, found] = await Promise.all([
       this.#file.handle.stat({ bigint: true }),
       stat(this.path, { bigint: true }),

@@ -229,7 +229,6 @@ test('after detaching, a writer that has the old file open does not change the n
 test('after detaching, a discard by a writer that has the old file leaves the new one', async (t) => {
   const paths = await folder(t);
   const first = await StagedFile.create(paths);
-  first.share();
   await first.write(Buffer.from('shared'));
   const second = await StagedFile.reopen(paths, first.id, 6, true);
   await first.discard();
