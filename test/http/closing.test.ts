@@ -82,17 +82,25 @@ test('a request on a connection that the server has not accepted yet when it clo
 });
 
 test('a request that comes just after the server has closed its port, on a connection from before, is answered', async (t) => {
-  const server = await startTestServer(t);
-  const socket = connect(Number(new URL(server.url).port), '127.0.0.1');
-  await once(socket, 'connect');
-  // The answer to a later connection: the server has accepted the one before.
-  await (await server.fetch('/livez')).text();
-  const closed = server.close(30_000);
-  // Longer than the interval in which the server looks for connections to close.
-  await sleep(150);
-  socket.write(versionRequest(server));
-  t.regex(await within(text(socket)), /^HTTP\/1\.1 200 OK\r\n/);
-  await within(closed);
+  // The server waits a second for it, in which a busy machine may not come to send it.
+  for (;;) {
+    const server = await startTestServer(t);
+    const socket = connect(Number(new URL(server.url).port), '127.0.0.1');
+    await once(socket, 'connect');
+    // The answer to a later connection: the server has accepted the one before.
+    await (await server.fetch('/livez')).text();
+    const startedAt = performance.now();
+    const closed = server.close(30_000);
+    // Longer than the interval in which the server looks for connections to close.
+    await sleep(150);
+    socket.write(versionRequest(server));
+    const answer = await within(text(socket));
+    const isLate = performance.now() - startedAt >= 1000;
+    await within(closed);
+    if (isLate && answer === '') continue;
+    t.regex(answer, /^HTTP\/1\.1 200 OK\r\n/);
+    return;
+  }
 });
 
 test('a request that makes no progress is cut after the grace', async (t) => {
