@@ -1,7 +1,6 @@
 import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { pause } from '../runtime/event-loop.ts';
 import { inTime } from '../runtime/in-time.ts';
 import { Checkpoints } from './checkpoints.ts';
@@ -11,7 +10,7 @@ import { databaseFailure, databaseUnavailable } from './failure.ts';
 import { readEveryTable } from './probe.ts';
 import { LockedProcesses } from './processes.ts';
 import type { Versions } from './row-cache.ts';
-import { Connection, isBusy, lockFile, tryLock, Writer } from './sqlite.ts';
+import { Connection, isBusy, lockFile, whenFree, Writer } from './sqlite.ts';
 import { SqliteFiles } from './sqlite-files.ts';
 import { sqliteSnapshot } from './sqlite-snapshot.ts';
 import { SqliteWork } from './sqlite-work.ts';
@@ -200,11 +199,9 @@ export class SqliteDatabase extends CommonDatabase {
   override async exclusively<T>(work: () => Promise<T>): Promise<T> {
     const lock = new DatabaseSync(`${this.#path}.lock`);
     try {
-      const deadline = performance.now() + lockTimeout;
-      while (!tryLock(lock)) {
-        if (performance.now() > deadline) throw new Error(lockTimeoutMessage);
-        await sleep(5 + Math.random() * 20);
-      }
+      await whenFree(() => lock.exec('BEGIN EXCLUSIVE'), performance.now() + lockTimeout).catch((error: unknown) => {
+        throw isBusy(error) ? new Error(lockTimeoutMessage) : error;
+      });
       return await inBackground(work);
     } finally {
       lock.close();

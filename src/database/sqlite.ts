@@ -84,8 +84,11 @@ export class Connection {
   /** Begins a transaction that writes. Waits for the one of another connection until `until`, by `performance.now()`. */
   begin(until: number): Promise<void> {
     return whenFree(() => {
-      this.exec('PRAGMA busy_timeout = 0; BEGIN IMMEDIATE');
-      this.exec(busyTimeout);
+      try {
+        this.exec('PRAGMA busy_timeout = 0; BEGIN IMMEDIATE');
+      } finally {
+        this.exec(busyTimeout);
+      }
     }, until);
   }
 
@@ -177,18 +180,13 @@ export function isBusy(error: unknown): boolean {
 /** Locks the file at `path`, which nothing else uses; undefined if another process has locked it. A killed process holds no lock. */
 export function lockFile(path: string): Disposable | undefined {
   const lock = new DatabaseSync(path);
-  if (tryLock(lock)) return { [Symbol.dispose]: () => lock.close() };
-  lock.close();
-  return undefined;
-}
-
-/** Tries to take `lock` without waiting, because the holder may be in this process. Returns whether it succeeded. */
-export function tryLock(lock: DatabaseSync): boolean {
   try {
+    // Without a wait, because the holder may be in this process.
     lock.exec('BEGIN EXCLUSIVE');
-    return true;
+    return { [Symbol.dispose]: () => lock.close() };
   } catch (error) {
-    if (isBusy(error)) return false;
+    lock.close();
+    if (isBusy(error)) return undefined;
     throw error;
   }
 }
