@@ -1,0 +1,77 @@
+import test, { type ExecutionContext } from 'ava';
+import type { Digest } from '../../../src/runtime/digest.ts';
+import { verifyPlace } from '../../../src/storage/upkeep/verify.ts';
+import { MemoryDriver } from '../../support/memory-driver.ts';
+import { openStoreOn, references } from '../../support/store.ts';
+
+// What changes while the content is verified.
+
+async function setUp(t: ExecutionContext) {
+  const place = await openStoreOn(t, 'sqlite', () => new MemoryDriver());
+  const { database, blobs, driver } = place;
+  await database.transaction((tx) =>
+    tx.insert('repositories', { account_id: 1, name: 'team/app', created_at: 0, updated_at: 0 }),
+  );
+  const link = (digest: Digest) =>
+    database.transaction((tx) => tx.insertNew('repository_blobs', [{ repository_id: 1, digest, linked_at: 0 }]));
+  return {
+    driver,
+    push: async (text: string) => {
+      const arrival = await blobs.stageBytes(Buffer.from(text));
+      await blobs.commit([arrival], () => Promise.resolve());
+      await link(arrival.digest);
+      return arrival.digest;
+    },
+    change: (sql: string, digest: Digest) => database.transaction((tx) => tx.run(sql, [digest])),
+    verify: async () => {
+      const lines: string[] = [];
+      const done = await verifyPlace({ database, driver, references }, 2 ** 30, (line) => lines.push(line));
+      return { done, lines };
+    },
+  };
+}
+
+test('a verification names what is damaged or missing, and who needs it', async (t) => {
+  const { driver, push, verify, change } = await setUp(t);
+  const [flipped, cut, missing, unknown] = [
+    await push('flipped'),
+    await push('cut'),
+    await push('missing'),
+    await push('unknown'),
+  ];
+  await push('sound');
+  t.deepEqual(await verify(), { done: { blobs: 5, bytes: 29, problems: 0 }, lines: [] });
+  driver.damage(flipped, Buffer.from('Flipped'));
+  driver.damage(cut, Buffer.from('cu'));
+  await driver.delete(missing);
+  await change("UPDATE blobs SET state = 'deleting' WHERE digest = ?", unknown);
+  const { done, lines } = await verify();
+  t.deepEqual(done, { blobs: 4, bytes: 22, problems: 4 });
+  const needed = 'needed by repository team/app';
+  t.deepEqual(
+    lines.toSorted(),
+    [
+      `damaged ${flipped}: its bytes have another digest; ${needed}`,
+      `damaged ${cut}: it has 2 bytes, and not 3; ${needed}`,
+      `missing ${missing}: 7 bytes; ${needed}`,
+      `missing ${unknown}: repository_blobs names it, and it has no row`,
+    ].toSorted(),
+  );
+});
+
+for (const [what, sql] of [
+  ['removed', 'DELETE FROM blobs WHERE digest = ?'],
+  ['being removed', "UPDATE blobs SET state = 'deleting' WHERE digest = ?"],
+  ['stored again', 'UPDATE blobs SET generation = generation + 1 WHERE digest = ?'],
+] as const) {
+  test(`a blob that is ${what} while it is verified is no problem`, async (t) => {
+    const { driver, push, verify, change } = await setUp(t);
+    const digest = await push('content');
+    driver.damage(digest, Buffer.from('damaged'));
+    t.is((await verify()).done.problems, 1);
+    driver.faults.after = async (operation) => {
+      if (operation === 'open') await change(sql, digest);
+    };
+    t.deepEqual(await verify(), { done: { blobs: 1, bytes: 7, problems: 0 }, lines: [] });
+  });
+}
