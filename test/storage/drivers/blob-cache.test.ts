@@ -1,0 +1,66 @@
+import { readdir, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { digestOf } from '../../../src/runtime/digest.ts';
+import { BlobCache } from '../../../src/storage/drivers/blob-cache.ts';
+import { folderUntilEnd } from '../../support/folder.ts';
+
+// How many bytes of copies stay.
+
+async function setUp(t: ExecutionContext) {
+  const folder = join(await folderUntilEnd(t), 'cache');
+  const opened = async (limit = 1000) => {
+    const cache = new BlobCache(folder, limit);
+    await cache.prepare();
+    return cache;
+  };
+  return {
+    opened,
+    /** Keeps a copy that was last used at `at`, seconds since 1970. */
+    keep: async (cache: BlobCache, name: string, size: number, at: number) => {
+      const part = cache.partPath();
+      await writeFile(part, Buffer.alloc(size));
+      await utimes(part, at, at);
+      await cache.keep(digestOf(name), part, size);
+    },
+    kept: async (...names: string[]) => {
+      const files = new Set(await readdir(folder));
+      return names.filter((name) => files.has(digestOf(name).replace(':', '-')));
+    },
+  };
+}
+
+test('an eviction leaves a tenth of the limit free, and copies up to the limit cause none', async (t) => {
+  const { opened, keep, kept } = await setUp(t);
+  const cache = await opened();
+  for (const [index, name] of ['a', 'b', 'c', 'd', 'e'].entries()) await keep(cache, name, 200, 1000 + index);
+  t.like(cache.counts, { bytes: 1000, evicted: 0 });
+  t.like((await opened()).counts, { bytes: 1000, evicted: 0 });
+  await keep(cache, 'f', 150, 1005);
+  t.like(cache.counts, { bytes: 750, evicted: 2 });
+  await keep(cache, 'g', 251, 1006);
+  t.deepEqual(await kept('a', 'b', 'c', 'd', 'e', 'f', 'g'), ['d', 'e', 'f', 'g']);
+  t.like(cache.counts, { bytes: 801, evicted: 3 });
+  t.like((await opened(800)).counts, { bytes: 601, evicted: 1 });
+});
+
+test('an eviction leaves exactly nine tenths of the limit', async (t) => {
+  const { opened, keep, kept } = await setUp(t);
+  const cache = await opened();
+  await keep(cache, 'a', 101, 1000);
+  await keep(cache, 'b', 100, 1001);
+  await keep(cache, 'c', 800, 1002);
+  t.deepEqual(await kept('a', 'b', 'c'), ['b', 'c']);
+  t.is(cache.counts.bytes, 900);
+});
+
+test('an eviction counts the copies of another process, too', async (t) => {
+  const { opened, keep, kept } = await setUp(t);
+  const [first, second] = [await opened(), await opened()];
+  await keep(first, 'a', 600, 1000);
+  await keep(second, 'b', 500, 1001);
+  t.deepEqual(await kept('a', 'b'), ['a', 'b'], 'each has seen less than the limit');
+  await keep(second, 'c', 501, 1002);
+  t.deepEqual(await kept('a', 'b', 'c'), ['c']);
+  t.like(second.counts, { bytes: 501, evicted: 2 });
+});
