@@ -1,0 +1,157 @@
+import test, { type ExecutionContext } from 'ava';
+import { openDatabase } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { Events } from '../../src/events/events.ts';
+import { recordEvent } from '../../src/events/record.ts';
+import { Deliveries } from '../../src/webhooks/deliveries.ts';
+import type { DeliveryAttempt } from '../../src/webhooks/delivery.ts';
+import { temporaryDatabase } from '../support/databases.ts';
+
+// Which sender a delivery belongs to, and what an attempt changes.
+
+const url = 'https://receiver.example/hook';
+const start = 1_000_000;
+
+async function setUp(t: ExecutionContext, count = 1) {
+  const database = await openDatabase(await temporaryDatabase(t, 'sqlite'));
+  t.teardown(() => database.close());
+  await migrate(database);
+  const events = new Events(database, () => Promise.resolve('default'));
+  const clock = { now: start };
+  const deliveries = new Deliveries({ database, events, now: () => clock.now, source: 'https://feed.example' });
+  await database.transaction(async (tx) => {
+    await tx.insert('webhooks', {
+      id: 'w',
+      account_id: 1,
+      url,
+      events: '["package.*"]',
+      operate: 0,
+      enabled: 1,
+      secret: '',
+      created_at: 0,
+      since_position: 0,
+      paused_until: 0,
+    });
+    await tx.insertNew('webhook_cursor', [{ id: 1, position: 0 }]);
+    const event = { type: 'package.published', accountId: 1, subject: { kind: 'package', name: 'a' } } as const;
+    for (let each = 0; each < count; each += 1) await recordEvent(tx, event, start);
+  });
+  await events.dispatch();
+  await deliveries.make();
+  const claim = async () => deliveries.claim([{ webhookId: 'w', count: 10 }]);
+  return {
+    database,
+    deliveries,
+    clock,
+    claim,
+    /** The end of an attempt, which succeeds or gets `status`. */
+    attempt: (status = 204, retryAfter?: string): DeliveryAttempt => ({
+      at: clock.now,
+      duration: 1,
+      status,
+      answer: '',
+      failure: status === 204 ? null : `answered ${status}`,
+      retryAfter,
+    }),
+    row: async () => (await deliveries.list('w', 1))[0]!,
+    webhook: async () =>
+      (await database.get<{ enabled: number; paused_until: number; failing_since: number | null }>(
+        "SELECT enabled, paused_until, failing_since FROM webhooks WHERE id = 'w'",
+      ))!,
+  };
+}
+
+test('a delivery is taken by one sender, and by another one when its lease has ended', async (t) => {
+  const { clock, claim, deliveries } = await setUp(t);
+  const both = await Promise.all([claim(), claim()]);
+  t.is(both.flat().length, 1);
+  t.deepEqual(await deliveries.due(), []);
+  clock.now += 59_999;
+  t.deepEqual(await claim(), []);
+  clock.now += 1;
+  t.is((await deliveries.due())[0]?.since, start + 60_000);
+  const [again] = await claim();
+  t.is(again?.id, both.flat()[0]!.id);
+  t.not(again?.lease, both.flat()[0]!.lease);
+});
+
+test('a sender whose lease has ended changes nothing about the delivery', async (t) => {
+  const { clock, claim, deliveries, attempt, row } = await setUp(t);
+  const [late] = await claim();
+  clock.now += 60_000;
+  const [current] = await claim();
+  const before = await row();
+  await deliveries.release([late!]);
+  t.deepEqual(await row(), before);
+  await deliveries.finish(late!, url, attempt(500));
+  t.deepEqual(await row(), before);
+  await deliveries.finish(current!, url, attempt());
+  t.like(await row(), { state: 'delivered', attempts: 1, status: 204, lease: null });
+  await deliveries.finish(late!, url, attempt(500));
+  t.like(await row(), { state: 'delivered', attempts: 1, status: 204 });
+});
+
+test('a delivery that is released is due at once, and loses no attempt', async (t) => {
+  const { clock, claim, deliveries, row } = await setUp(t);
+  const claimed = await claim();
+  clock.now += 1000;
+  await deliveries.release(claimed);
+  t.like(await row(), { lease: null, next_at: start + 1000, attempts: 0, state: 'pending' });
+  t.is((await claim())[0]?.id, claimed[0]!.id);
+});
+
+test('a delivery is not made due again while it is being sent', async (t) => {
+  const { clock, claim, deliveries, attempt, row } = await setUp(t);
+  const [claimed] = await claim();
+  const before = await row();
+  clock.now += 1000;
+  await deliveries.repeat(before.number);
+  t.is(await deliveries.repeatSince('w', 0), 0);
+  t.deepEqual(await row(), before);
+  await deliveries.finish(claimed!, url, attempt());
+  t.is(await deliveries.repeatSince('w', start + 1), 0, 'it was made before');
+  t.is(await deliveries.repeatSince('other', 0), 0);
+  t.is(await deliveries.repeatSince('w', start), 1);
+  t.like(await row(), { state: 'pending', attempts: 0, next_at: start + 1000 });
+});
+
+test('a shorter pause does not replace a longer one', async (t) => {
+  const { clock, claim, deliveries, attempt, webhook } = await setUp(t, 3);
+  const [first, second, third] = await claim();
+  await deliveries.finish(first!, url, attempt(503, '600'));
+  await deliveries.finish(second!, url, attempt(503, '60'));
+  t.is((await webhook()).paused_until, start + 600_000);
+  await deliveries.finish(third!, url, attempt(503, '900'));
+  t.is((await webhook()).paused_until, start + 900_000);
+  clock.now += 899_999;
+  t.deepEqual(await deliveries.due(), [], 'deliveries are due, and the webhook is paused');
+  clock.now += 1;
+  t.is((await deliveries.due()).length, 1);
+});
+
+test('a webhook fails since its first failure after a success', async (t) => {
+  const { clock, claim, deliveries, attempt, webhook } = await setUp(t, 4);
+  const [first, second, third, fourth] = await claim();
+  const since = async () => (await webhook()).failing_since;
+  await deliveries.finish(first!, url, attempt(500));
+  clock.now += 1000;
+  await deliveries.finish(second!, url, attempt(500));
+  t.is(await since(), start);
+  await deliveries.finish(third!, url, attempt());
+  t.is(await since(), null);
+  clock.now += 1000;
+  await deliveries.finish(fourth!, url, attempt(500));
+  t.is(await since(), start + 2000);
+});
+
+test('a receiver that is gone disables the webhook only if it still has its address', async (t) => {
+  const { claim, deliveries, attempt, webhook, row } = await setUp(t, 2);
+  const [first, second] = await claim();
+  await deliveries.finish(first!, 'https://former.example/hook', attempt(410));
+  t.is((await webhook()).enabled, 1);
+  await deliveries.finish(second!, url, attempt(410));
+  t.is((await webhook()).enabled, 0);
+  t.like(await row(), { state: 'failed', attempts: 1 });
+  await deliveries.repeatSince('w', 0);
+  t.deepEqual(await deliveries.due(), [], 'a disabled webhook sends nothing');
+});
