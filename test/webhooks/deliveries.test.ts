@@ -114,3 +114,48 @@ test('a webhook gets no events of before, also if they are not turned into deliv
   t.deepEqual(types, ['webhook.created', 'package.published']);
   t.is((await open.webhooks.deliveries(1, later.id, 10)).length, 0);
 });
+
+test('a receiver that has failed gets one delivery at a time until it accepts one', async (t) => {
+  const parts = await opened(t, await temporaryDatabase(t, 'sqlite'));
+  const { database, open, receiver } = parts;
+  receiver.answer = (response) => response.writeHead(500, { 'retry-after': '0' }).end();
+  await write(database);
+  await deliver(parts);
+  const waiting: (() => void)[] = [];
+  receiver.answer = (response) => waiting.push(() => response.writeHead(204).end());
+  for (let each = 0; each < 5; each += 1) await write(database);
+  await until(async () => {
+    await open.tick();
+    return waiting.length > 0;
+  });
+  for (let each = 0; each < 3; each += 1) await open.tick();
+  const leased = () => database.select('SELECT number FROM webhook_deliveries WHERE lease IS NOT NULL');
+  t.is((await leased()).length, 1);
+  waiting[0]!();
+  await until(() => waiting.length === 5);
+  t.is((await leased()).length, 4);
+  for (const end of waiting.slice(1)) end();
+});
+
+test('deliveries that are taken while the server stops are released and not sent', async (t) => {
+  const parts = await opened(t, await temporaryDatabase(t, 'sqlite'));
+  const { database, open, receiver } = parts;
+  await write(database);
+  const leased = () => database.select('SELECT number FROM webhook_deliveries WHERE lease IS NOT NULL');
+  const transaction = database.transaction.bind(database);
+  let closing: Promise<void> | undefined;
+  database.transaction = async (work, options) => {
+    const result = await transaction(work, options);
+    if ((await leased()).length > 0) closing ??= open.close(10_000);
+    return result;
+  };
+  await until(async () => {
+    await open.tick();
+    return closing !== undefined;
+  });
+  await closing;
+  t.deepEqual(await leased(), []);
+  const due = 'SELECT attempts FROM webhook_deliveries WHERE next_at <= ?';
+  t.deepEqual(await database.select(due, [Date.now()]), [{ attempts: 0 }]);
+  t.is(receiver.received.length, 0);
+});
