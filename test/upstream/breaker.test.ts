@@ -3,6 +3,11 @@ import { Breaker, type Attempt, type BreakerRequest, type Failure } from '../../
 
 // The order of requests that overlap, without any request.
 
+/** The subject is the first segment of the path. */
+function request(path: string): BreakerRequest {
+  return { subject: path.split('/', 2)[1]!, url: new URL(path, 'http://up.test/') };
+}
+
 function setUp() {
   const clock = { now: 1_000_000 };
   const changes: string[] = [];
@@ -10,11 +15,6 @@ function setUp() {
     () => clock.now,
     (state, reason) => changes.push(`${state}: ${reason}`),
   );
-  /** The subject is the first segment of the path. */
-  const request = (path: string): BreakerRequest => ({
-    subject: path.split('/', 2)[1]!,
-    url: new URL(path, 'http://up.test/'),
-  });
   const begin = (path: string) => breaker.begin(request(path));
   return {
     breaker,
