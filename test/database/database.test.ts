@@ -53,6 +53,10 @@ function countAndInsert(database: Database, index: number): Promise<void> {
   });
 }
 
+function change(database: Database, sql: string): Promise<number> {
+  return database.transaction((tx) => tx.run(sql));
+}
+
 function row(name: string, amount: number): { name: string; amount: number; note: string } {
   return { name, amount, note: `renewed ${amount}` };
 }
@@ -498,7 +502,6 @@ test('sqlite: an own write leaves cached rows of other tables; one of another pr
     const known = await getCached();
     return async () => (await getCached()) === known;
   };
-  const change = (by: Database, sql: string) => by.transaction((tx) => tx.run(sql));
 
   let kept = await isKept();
   await change(database, "INSERT INTO more (name) VALUES ('x')");

@@ -58,7 +58,7 @@ export class RangedContent implements Content {
     const isFirst = this.#stream === undefined && this.#position === 0;
     const alone = length <= small && length < this.size && (position !== this.#position || isFirst);
     const end = alone ? position + length : this.size;
-    if (position !== this.#position || alone) this.#endStream();
+    if (position !== this.#position) this.#endStream();
     this.#position = position;
     for (let failures = 0; ;) {
       try {
