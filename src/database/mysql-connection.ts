@@ -1,4 +1,5 @@
-import { deadlineOfWork, type TimeLimits } from './time-limits.ts';
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { TimeLimits } from './time-limits.ts';
 
 type Done = (error: Error | null, ...results: unknown[]) => void;
 type Send = (...input: unknown[]) => unknown;
@@ -11,6 +12,14 @@ export interface MysqlConnection {
   stream: { destroy(): void };
 }
 
+/** When the running read or transaction must have ended, by `performance.now()`. */
+const deadline = new AsyncLocalStorage<number>();
+
+/** Runs `work`, whose statements on MySQL must be answered before `until`, by `performance.now()`. */
+export function runUntil<T>(until: number, work: () => T): T {
+  return deadline.run(until, work);
+}
+
 /**
  * Gives every statement of a new connection a time limit: `limit`, or the rest of the time of the running read or
  * transaction.
@@ -21,7 +30,7 @@ export function limitStatements(connection: MysqlConnection, limit: () => number
     const send = connection[method].bind(connection);
     connection[method] = (...input) => {
       const done = input.pop() as Done;
-      const until = deadlineOfWork();
+      const until = deadline.getStore();
       const time = until === undefined ? limit() : Math.max(1, until - performance.now());
       let isOver = false;
       const settle: Done = (...results) => {

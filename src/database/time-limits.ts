@@ -37,15 +37,3 @@ export function inBackground<T>(work: () => T): T {
 export function isInBackground(): boolean {
   return background.getStore() === true;
 }
-
-const deadline = new AsyncLocalStorage<number>();
-
-/** Runs `work`, whose statements on MySQL must be answered before `until`, by `performance.now()`. */
-export function runUntil<T>(until: number, work: () => T): T {
-  return deadline.run(until, work);
-}
-
-/** When the running read or transaction must have ended, by `performance.now()`. */
-export function deadlineOfWork(): number | undefined {
-  return deadline.getStore();
-}

@@ -189,6 +189,8 @@ export class Zip {
 
   /** The bytes of a small entry; length and checksum are not checked. */
   async #inflate(entry: ZipEntry): Promise<Buffer> {
+    // A zip in memory is read without a wait, and can have many entries that are large when they are inflated.
+    await pause();
     return inflateNow(entry, await this.#bytes.read(await this.#dataStart(entry), entry.compressedSize));
   }
 

@@ -142,6 +142,12 @@ for (const dialect of dialects) {
     const pdbs = Object.fromEntries(Array.from({ length: 2000 }, (_, each) => [`lib/${each}.pdb`, makePdb()]));
     const snupkg = packageForm(await makeSnupkg({ id: 'Symbols', files: pdbs }));
     await isShort(t, 'symbols', () => send(snupkg, '/v3/symbols'), longestTurnOf);
+    const large = makePdb(Buffer.alloc(16, 1), 60_000);
+    const inflated = Object.fromEntries(Array.from({ length: 400 }, (_, each) => [`${each}.pdb`, large]));
+    const small = await makeSnupkg({ id: 'Symbols', version: '1.0.0', files: inflated });
+    t.true(small.length <= 128 * 1024, `${small.length} bytes, which are read into memory`);
+    const form = packageForm(small);
+    await isShort(t, 'small symbols of large files', () => send(form, '/v3/symbols'), longestTurnOf);
     const files = Array.from({ length: 65_534 }, (_, each) => ({ name: `lib/net8.0/some/folder/f${each}`, method: 0 }));
     const many = packageForm(writeZip([{ name: 'Many.nuspec', data: makeNuspec({ id: 'Many' }) }, ...files]));
     await isShort(t, 'push with 65,535 entries', () => send(many), longestTurnOf);
