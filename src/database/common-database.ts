@@ -10,11 +10,12 @@ import type {
   TransactionOptions,
   Value,
 } from './database.ts';
+import { databaseFailure } from './failure.ts';
 import type { Processes } from './processes.ts';
 import { writeProbe } from './probe.ts';
 import { RowCache, type Versions } from './row-cache.ts';
 import type { Tables } from './statement-tables.ts';
-import { isInBackground, runUntil, type TimeLimits } from './time-limits.ts';
+import { isInBackground, type TimeLimits } from './time-limits.ts';
 import type { Effects } from './transaction-work.ts';
 import { WriteCounts } from './write-counts.ts';
 
@@ -70,8 +71,6 @@ export abstract class CommonDatabase implements Database {
   protected abstract attempt<T>(work: (tx: Transaction) => Promise<T>, effects: Effects, deadline: number): Promise<T>;
   /** Whether the whole transaction can be repeated after this error. */
   protected abstract isConflict(error: unknown): boolean;
-  /** What the caller of a transaction gets for an error of it. */
-  protected abstract failureOf(error: unknown): unknown;
 
   /**
    * Cached rows are valid while the version of their tables stays the same; undefined: do not cache. See `WriteSignal` and
@@ -81,6 +80,11 @@ export abstract class CommonDatabase implements Database {
   /** Called after each commit that wrote. Resolves when the next versions of `tables` on every instance are new ones. */
   protected async afterWrite(tables: Tables): Promise<void> {
     this.writes.add(tables);
+  }
+
+  /** What the caller gets for an error of a read or a transaction. */
+  protected failureOf(error: unknown): unknown {
+    return databaseFailure(error);
   }
 
   transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
@@ -94,7 +98,7 @@ export abstract class CommonDatabase implements Database {
   }
 
   protected begin<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions, deadline: number): Promise<T> {
-    const done = runUntil(deadline, () => this.#repeated(work, options, deadline));
+    const done = this.#repeated(work, options, deadline);
     const settled = done.then(ignore, ignore).then(() => void this.#running.delete(settled));
     this.#running.add(settled);
     return done;

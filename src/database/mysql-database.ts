@@ -9,20 +9,13 @@ import {
 import { currentCaller } from '../runtime/caller.ts';
 import type { Queryable, Row, Transaction, Value, WriteSignal } from './database.ts';
 import { CommonDatabase } from './common-database.ts';
-import { databaseFailure, databaseUnavailable, unreachable } from './failure.ts';
-import { limitStatements, sessionSettings, type MysqlConnection } from './mysql-connection.ts';
+import { databaseUnavailable, unreachable } from './failure.ts';
+import { limitStatements, runUntil, sessionSettings, type MysqlConnection } from './mysql-connection.ts';
 import { MysqlWork, select } from './mysql-work.ts';
 import { readEveryTable } from './probe.ts';
 import type { Versions } from './row-cache.ts';
 import type { Tables } from './statement-tables.ts';
-import {
-  inBackground,
-  isInBackground,
-  lockTimeout,
-  lockTimeoutMessage,
-  runUntil,
-  type TimeLimits,
-} from './time-limits.ts';
+import { inBackground, isInBackground, lockTimeout, lockTimeoutMessage, type TimeLimits } from './time-limits.ts';
 import type { Effects } from './transaction-work.ts';
 
 /** MySQL or MariaDB, through Sequelize. Reads have connections of their own, so that transactions which wait cannot stop them. */
@@ -57,9 +50,10 @@ export class MysqlDatabase extends CommonDatabase {
     }
   }
 
-  protected override attempt<T>(work: (tx: Transaction) => Promise<T>, effects: Effects): Promise<T> {
+  protected override attempt<T>(work: (tx: Transaction) => Promise<T>, effects: Effects, deadline: number): Promise<T> {
     const sequelize = this.#sequelize;
-    return sequelize.transaction((transaction) => work(new MysqlWork(sequelize, transaction, effects)));
+    const run = (transaction: SequelizeTransaction) => work(new MysqlWork(sequelize, transaction, effects));
+    return runUntil(deadline, () => sequelize.transaction(run));
   }
 
   /** A deadlock or a lock that another transaction has held for long (1213, 1205). */
@@ -72,7 +66,7 @@ export class MysqlDatabase extends CommonDatabase {
     if (error instanceof ConnectionAcquireTimeoutError) {
       return databaseUnavailable('All connections to the database are busy.', error);
     }
-    return error instanceof ConnectionError ? databaseUnavailable(unreachable, error) : databaseFailure(error);
+    return error instanceof ConnectionError ? databaseUnavailable(unreachable, error) : super.failureOf(error);
   }
 
   /**

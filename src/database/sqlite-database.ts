@@ -86,10 +86,6 @@ export class SqliteDatabase extends CommonDatabase {
     return isBusy(error);
   }
 
-  protected override failureOf(error: unknown): unknown {
-    return databaseFailure(error);
-  }
-
   override transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const startedAt = performance.now();
     const deadline = this.deadline();

@@ -138,8 +138,8 @@ export class Writer {
       if (connection.isTransaction) connection.exec('ROLLBACK');
     } catch {
       // Another transaction cannot begin on it.
-      connection.close();
       this.#connection = undefined;
+      connection.close();
     }
   }
 

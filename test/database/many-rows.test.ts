@@ -30,8 +30,9 @@ test('sqlite: thousands of rows are inserted and changed by one call, and those 
   const changed = rowsFrom(0).map((row) => ({ ...row, name: 'new' }));
   await database.transaction((tx) => tx.upsert('made', ['id'], changed, 'name = new.name'));
   t.is((await database.get<{ rows: number }>("SELECT COUNT(*) AS rows FROM made WHERE name = 'new'"))!.rows, 2000);
-  await t.throwsAsync(
+  const error = await t.throwsAsync(
     database.transaction((tx) => tx.insertNew('made', [{ id: 1, none: 'x' }])),
-    { message: /none/ },
+    { code: 'ERR_SQLITE_ERROR', message: /none/ },
   );
+  t.like(error, { sql: 'INSERT INTO made (id, none) VALUES (?, ?) ON CONFLICT DO NOTHING' });
 });

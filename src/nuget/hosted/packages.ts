@@ -32,13 +32,24 @@ export function keyOfVersion(version: string): string | undefined {
   return parsed && versionKey(parsed);
 }
 
+/** A package's row, by the names of its columns. */
+interface LockedPackage {
+  id: number;
+  package_id: string;
+  version_count: number;
+}
+
 /** The package's row, locked until the transaction ends, so that changes to one package run one after the other. */
-export async function lockPackage(tx: Transaction, accountId: number, id: string): Promise<number | undefined> {
-  const row = await tx.get<{ id: number }>(
-    `SELECT id FROM packages WHERE account_id = ? AND package_key = ?${forUpdate(tx)}`,
+export function lockedPackage(tx: Transaction, accountId: number, id: string): Promise<LockedPackage | undefined> {
+  return tx.get<LockedPackage>(
+    `SELECT id, package_id, version_count FROM packages WHERE account_id = ? AND package_key = ?${forUpdate(tx)}`,
     [accountId, packageKey(id)],
   );
-  return row?.id;
+}
+
+/** As `lockedPackage`, but only the key of the row. */
+export async function lockPackage(tx: Transaction, accountId: number, id: string): Promise<number | undefined> {
+  return (await lockedPackage(tx, accountId, id))?.id;
 }
 
 /** As `lockPackage`, and the row of one version, with its name in the spelling that is shown. Throws `NotFound`. */

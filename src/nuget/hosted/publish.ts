@@ -1,4 +1,4 @@
-import { forUpdate, type Transaction } from '../../database/database.ts';
+import type { Transaction } from '../../database/database.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { hexOf, type Digest } from '../../runtime/digest.ts';
 import { recordEvent } from '../../events/record.ts';
@@ -9,7 +9,7 @@ import type { HostedDeprecation } from '../format/deprecation.ts';
 import { bytesOfMetadata, metadataOf, type VersionMetadata } from '../format/metadata.ts';
 import { readNupkg, type Nupkg } from '../format/nupkg.ts';
 import { importedText } from './imported.ts';
-import { keyOfVersion, lockVersion, packageKey, refreshPackage } from './packages.ts';
+import { keyOfVersion, lockedPackage, lockVersion, packageKey, refreshPackage } from './packages.ts';
 import { refuseKeptVersion, restoredByPush } from './deletion.ts';
 import { lowestStanding, standingOf } from '../format/terms.ts';
 import { movePackage, type IndexedPackage } from './term-index.ts';
@@ -291,10 +291,7 @@ async function claim(
       updated_at: now,
     },
   ]);
-  const found = (await tx.get<{ id: number; package_id: string; version_count: number }>(
-    `SELECT id, package_id, version_count FROM packages WHERE account_id = ? AND package_key = ?${forUpdate(tx)}`,
-    [accountId, packageKey(id)],
-  ))!;
+  const found = (await lockedPackage(tx, accountId, id))!;
   return { row: found.id, knownAs: found.package_id, isNew: made > 0, versions: found.version_count };
 }
 

@@ -21,6 +21,9 @@ export interface Content {
   close(): void;
 }
 
+/** A file of at most so many bytes is read as a whole where parts of it are needed: they would be several reads of the disk. */
+export const wholeBytes = 128 * 1024;
+
 /** Bytes in memory as content. */
 export function contentOf(bytes: Buffer): Content {
   return {

@@ -5,7 +5,7 @@ import type { Readable } from 'node:stream';
 import { digestSoFar, startHash, type Digest, type DigestAlgorithm } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { append, updateHashes, type AppendOptions, type AppendTarget } from './append.ts';
-import { contentOf, type Content } from './content.ts';
+import { contentOf, wholeBytes, type Content } from './content.ts';
 import { localDisk, storageFull, writeAll, type Writing } from './disk.ts';
 import { openFileContent } from './file-content.ts';
 import { Overflow, type OverflowMemory } from './overflow.ts';
@@ -14,8 +14,6 @@ import { storageFailure, storageUnavailable } from './unavailable.ts';
 
 /** Bytes of one read when a digest is computed from the file. */
 const readSize = 1024 * 1024;
-/** A file of at most so many bytes is read as a whole: opening it again and its parts would be several requests to the disk. */
-const fewBytes = 128 * 1024;
 
 /**
  * A file for bytes that arrive: invisible until a commit, hashed once as they arrive, written in large pieces. If the
@@ -180,8 +178,8 @@ export class StagedFile {
   /** Opens the bytes written so far: in memory if they are few, else with a separate file descriptor. */
   async open(): Promise<Content & { readonly size: number }> {
     const { size } = this.#file;
-    if (size <= fewBytes && !this.#closed) return { ...contentOf(await this.bytes()), size };
-    return this.#withOverflow(openFileContent(this.path, this.#file.size));
+    if (size <= wholeBytes && !this.#closed) return { ...contentOf(await this.bytes()), size };
+    return this.#withOverflow(openFileContent(this.path, size));
   }
 
   /** Opens the file for reading also the bytes that arrive later. */

@@ -1,11 +1,8 @@
 import { DomainError } from '../../runtime/errors.ts';
-import { contentOf, readAll, type Content } from './content.ts';
+import { contentOf, readAll, wholeBytes, type Content } from './content.ts';
 
 /** Opens a zip's bytes, whose size is known. The caller closes each content that it opens. */
 export type OpenBytes = () => Promise<Content>;
-
-/** A zip of at most so many bytes is read as a whole: the parts that are needed would be several reads of the disk. */
-const wholeBytes = 128 * 1024;
 
 /** A zip's bytes, read at any position. */
 export class ZipBytes {
@@ -41,8 +38,10 @@ export class ZipBytes {
 
   /** As `read`, without a copy, if the zip is in memory. */
   inMemory(position: number, length: number): Buffer | undefined {
+    const { bytes } = this.#content;
+    if (!bytes) return undefined;
     this.#refuseBeyond(position + length);
-    return this.#content.bytes?.subarray(position, position + length);
+    return bytes.subarray(position, position + length);
   }
 
   /** As `read`, but fills `target`. */
