@@ -14,13 +14,15 @@ const groupSize = 16;
 const alone = /^\/\/ In a process of its own: /m;
 
 /**
- * Makes few files of all test files, the sources and the packages in `folder`, below the repository. Each file is a process that loads
- * the server and whose code is slow at first, so most are made of several test files, which `scripts/grouped-tests.ts` keeps apart.
+ * Makes few files of the long test files, or of all others, with the sources and the packages in `folder`, below the repository. Each
+ * file is a process that loads the server and whose code is slow at first, so most are made of several test files, which
+ * `scripts/grouped-tests.ts` keeps apart.
  */
-export async function buildTests(folder: string): Promise<void> {
+export async function buildTests(folder: string, isLong: boolean): Promise<void> {
   const { files } = manifest.ava;
   const exclude = files.filter((each) => each.startsWith('!')).map((each) => each.slice(1));
-  const included = files.filter((each) => !each.startsWith('!'));
+  if (!isLong) exclude.push('**/*.long.test.ts');
+  const included = isLong ? ['test/**/*.long.test.ts'] : files.filter((each) => !each.startsWith('!'));
   const paths: string[] = [];
   for await (const path of glob(included, { cwd: root, exclude })) paths.push(path);
   paths.sort();

@@ -19,6 +19,9 @@ const avaEntry = join(root, 'node_modules', '.bin', 'ava');
 const args = process.argv.slice(2);
 const programs: Record<string, string> = { mutants: 'test/mutants/run.ts', faults: 'test/faults/run.ts' };
 const kind = args[0] === 'clients' || Object.hasOwn(programs, args[0] ?? '') ? args.shift()! : 'tests';
+/** `--long` runs the files *.long.test.ts. Without it, and without names of files, all others run. */
+const isLong = !Object.hasOwn(programs, kind) && args[0] === '--long';
+if (isLong) args.shift();
 
 // Short, because it contains sockets; in lower case, because podman makes image names from its path.
 const name = `entrepot-${randomBytes(4).toString('hex')}`;
@@ -86,12 +89,12 @@ async function servicesForRun(): Promise<{ env: NodeJS.ProcessEnv; stop(): Promi
   return { env, stop: () => services.stop() };
 }
 
-/** Runs all tests: made into few files. See `buildTests`. */
+/** Runs all long tests, or all others: made into few files. See `buildTests`. */
 async function avaFromFewFiles(env: NodeJS.ProcessEnv): Promise<number> {
   const { buildTests } = await import('./build-tests.ts');
   const built = `.cache/tests/${name}`;
   try {
-    await buildTests(join(root, built));
+    await buildTests(join(root, built), isLong);
     return await run(avaEntry, ['--config', 'scripts/ava-built.config.js'], { ...env, ENTREPOT_TEST_BUILT: built });
   } finally {
     await rm(join(root, built), { recursive: true, force: true });
@@ -104,7 +107,8 @@ async function avaWithClients(env: NodeJS.ProcessEnv): Promise<number> {
 
   const used = join(folder, 'clients-used');
   const config = ['--config', 'scripts/ava-clients.config.js'];
-  const code = await run(avaEntry, [...config, ...args], { ...env, ENTREPOT_TEST_CLIENTS_USED: used });
+  const files = args.length > 0 ? args : [isLong ? '**/*.long.test.ts' : '!**/*.long.test.ts'];
+  const code = await run(avaEntry, [...config, ...files], { ...env, ENTREPOT_TEST_CLIENTS_USED: used });
   await reportClients(used);
   return code;
 }

@@ -89,6 +89,16 @@ test('links between documents have existing targets', async (t) => {
   }
 });
 
+test('documents name only test files that exist', async (t) => {
+  let seen = 0;
+  for (const path of await documents())
+    for (const [file] of (await read(path)).matchAll(/\btest\/[\w./-]+\.test\.ts/g)) {
+      t.true(existsSync(join(root, file)), `${path}: ${file}`);
+      seen += 1;
+    }
+  t.true(seen > 50);
+});
+
 test('documents show only commands and options that exist', async (t) => {
   const helps = new Map<string, string>();
   const helpOf = async (words: string[]) => {

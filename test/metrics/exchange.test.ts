@@ -5,7 +5,7 @@ import { Samples } from '../../src/metrics/samples.ts';
 import { parseMetrics } from '../support/metrics.ts';
 import { until, within } from '../support/until.ts';
 
-// How workers answer for each other. test/cli/workers.test.ts does it with processes.
+// How workers answer for each other. test/cli/workers.long.test.ts does it with processes.
 
 /** A channel between two processes, and whether messages to the second one wait. */
 function channelPair() {

@@ -17,7 +17,7 @@ export const backup = [
   ),
   ...mutantsOf(
     'src/backup/check.ts',
-    ['test/backup/hostile.test.ts'],
+    ['test/backup/hostile.long.test.ts'],
     [
       ['a blob of another size is taken', 'if (next.size !== size)', 'if (next.size < 0)'],
       [
@@ -29,17 +29,17 @@ export const backup = [
   ),
   ...mutantsOf(
     'src/backup/rows.ts',
-    ['test/backup/hostile.test.ts'],
+    ['test/backup/hostile.long.test.ts'],
     [['a blob may have two rows', 'digest > before', 'digest >= before']],
   ),
   ...mutantsOf(
     'src/backup/rows.ts',
-    ['test/backup/verify.test.ts'],
+    ['test/backup/verify.long.test.ts'],
     [['a blob that is still being stored is in a backup', `blobs: "state = 'live'",`, `blobs: "state <> ''",`]],
   ),
   ...mutantsOf(
     'src/backup/folder.ts',
-    ['test/backup/hostile.test.ts'],
+    ['test/backup/hostile.long.test.ts'],
     [
       [
         'a link among the rows is followed',
@@ -50,7 +50,7 @@ export const backup = [
   ),
   ...mutantsOf(
     'src/backup/folder.ts',
-    ['test/backup/other.test.ts', 'test/backup/damaged.test.ts'],
+    ['test/backup/other.long.test.ts', 'test/backup/damaged.long.test.ts'],
     [
       [
         'a backup of another installation is replaced',
@@ -66,7 +66,7 @@ export const backup = [
   ),
   ...mutantsOf(
     'src/server/command-place.ts',
-    ['test/backup/other.test.ts'],
+    ['test/backup/other.long.test.ts'],
     [
       [
         'a command makes an installation',

@@ -27,7 +27,7 @@ export const database = [
   ),
   ...mutantsOf(
     'src/database/transaction-work.ts',
-    ['test/api/instances.test.ts'],
+    ['test/api/instances.long.test.ts'],
     [
       [
         'only the first written table is announced',
@@ -39,7 +39,7 @@ export const database = [
 
   ...mutantsOf(
     'src/cache/changes.ts',
-    ['test/cache/changes.test.ts'],
+    ['test/cache/changes.long.test.ts'],
     [
       ['a version is valid for ever', '`${period} ${all}`', '`${all}`'],
       ['a version of everything is not that of a table', '[this.#all, ...tables', '[...tables'],
@@ -116,12 +116,12 @@ export const database = [
   ),
   ...mutantsOf(
     'src/database/time-limits.ts',
-    ['test/database/time-limits.test.ts'],
+    ['test/database/time-limits.long.test.ts'],
     [['background work has the limits of requests', 'return background.run(true, work);', 'return work();']],
   ),
   ...mutantsOf(
     'src/database/mysql-connection.ts',
-    ['test/database/time-limits.test.ts'],
+    ['test/database/time-limits.long.test.ts'],
     [
       [
         'each statement of a transaction has the whole time',
@@ -132,7 +132,7 @@ export const database = [
         'a late statement keeps its connection',
         'connection.destroy();\n        connection.stream.destroy();',
         '',
-        'test/http/unreachable-database.test.ts',
+        'test/http/unreachable-database.long.test.ts',
       ],
       [
         'MariaDB goes on with a statement that is too late',
@@ -143,7 +143,7 @@ export const database = [
   ),
   ...mutantsOf(
     'src/database/mysql-database.ts',
-    ['test/http/unreachable-database.test.ts'],
+    ['test/http/unreachable-database.long.test.ts'],
     [
       [
         'reads wait behind transactions',
@@ -155,13 +155,13 @@ export const database = [
         'a new connection has only the time of the work that caused it',
         'await runUntil(until, () => send(sessionSettings(limits, isReader)));',
         'await send(sessionSettings(limits, isReader));',
-        'test/database/time-limits.test.ts',
+        'test/database/time-limits.long.test.ts',
       ],
       [
         'background work uses connections with a limit',
         'isInBackground() || ',
         '',
-        'test/database/time-limits.test.ts',
+        'test/database/time-limits.long.test.ts',
       ],
     ],
   ),
@@ -222,14 +222,14 @@ export const database = [
         'dead and later instances refuse a start',
         '(at === -1 ? all : all.slice(0, at)).filter(({ isLive }) => isLive)',
         'all',
-        'test/instances/agreement.test.ts',
+        'test/instances/agreement.long.test.ts',
       ],
       ['a Redis of another installation is accepted', "if (claim === 'own') return", 'if (claim) return'],
       [
         'a command may use another storage than the servers while none runs',
         'active !== undefined && active !== place)',
         'active === null)',
-        'test/instances/agreement.test.ts',
+        'test/instances/agreement.long.test.ts',
       ],
     ],
   ),
@@ -247,7 +247,7 @@ export const database = [
   ),
   ...mutantsOf(
     'src/instances/agreement.ts',
-    ['test/instances/agreement.test.ts'],
+    ['test/instances/agreement.long.test.ts'],
     [
       [
         'the first of two facts is compared only',
@@ -263,7 +263,7 @@ export const database = [
   ),
   ...mutantsOf(
     'src/cache/sentinel.ts',
-    ['test/cache/sentinel.test.ts'],
+    ['test/cache/sentinel.long.test.ts'],
     [
       ['only the first Sentinel is asked', 'of sentinels) {', 'of sentinels.slice(0, 1)) {'],
       ['the password of Redis ends at a colon', 'user?.split(/:(.*)/s, 2)', "user?.split(':')"],

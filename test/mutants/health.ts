@@ -63,7 +63,7 @@ export const health = [
   ),
   ...mutantsOf(
     'src/http/drain.ts',
-    ['test/http/closing-connections.test.ts'],
+    ['test/http/closing-connections.long.test.ts'],
     [
       ['a connection stays open after the rest of a body', 'if (socket.writableEnded) socket.destroySoon();', ''],
       ['a refused sender gets a reset', 'else socket.end();', 'else socket.destroy();'],
@@ -71,7 +71,7 @@ export const health = [
         'draining leaves a timer of a closed connection',
         "socket.once('close', stop);",
         '',
-        'test/http/full-disk.test.ts',
+        'test/http/full-disk.long.test.ts',
       ],
     ],
   ),

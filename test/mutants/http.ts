@@ -3,7 +3,7 @@ import { mutantsOf } from './mutant.ts';
 export const http = [
   ...mutantsOf(
     'src/tls/server.ts',
-    ['test/tls/server.test.ts'],
+    ['test/tls/server.long.test.ts'],
     [
       ['a changed certificate loses the ciphers', 'setSecureContext({ ...settings, cert', 'setSecureContext({ cert'],
       ['every cipher of Node is accepted', '{ ...options, ...settings, cert, key,', '{ ...options, cert, key,'],
@@ -119,7 +119,7 @@ export const http = [
         'uses of tokens are lost at the end',
         'inTime(() => tokens.flush(), time)',
         'inTime(() => Promise.resolve(), time)',
-        'test/accounts/instances.test.ts',
+        'test/accounts/instances.long.test.ts',
       ],
       ['usage is lost at the end', 'inTime(() => usage.close(), time)', 'inTime(() => Promise.resolve(), time)'],
     ],

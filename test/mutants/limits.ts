@@ -1,6 +1,6 @@
 import { mutantsOf } from './mutant.ts';
 
-const rates = 'test/http/rate-limits.test.ts';
+const rates = 'test/http/rate-limits.long.test.ts';
 
 export const limits = [
   ...mutantsOf(
@@ -48,7 +48,7 @@ export const limits = [
   ),
   ...mutantsOf(
     'src/http/listener.ts',
-    ['test/http/connection-limits.test.ts'],
+    ['test/http/connection-limits.long.test.ts'],
     [
       [
         'a trusted proxy is one client',
@@ -60,7 +60,7 @@ export const limits = [
   ),
   ...mutantsOf(
     'src/http/slow-body.ts',
-    ['test/http/connection-limits.test.ts'],
+    ['test/http/connection-limits.long.test.ts'],
     [['a slow body may take for ever', 'if (slowSpans > spans) request.destroy();', '']],
   ),
 ];

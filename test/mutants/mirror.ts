@@ -92,7 +92,7 @@ export const mirror = [
   ),
   ...mutantsOf(
     'src/mirror/fetch/fetch-places.ts',
-    ['test/http/hostile-clients.test.ts'],
+    ['test/http/hostile-clients.long.test.ts'],
     [['accounts share their slots', 'this.#semaphore.take(account, {', "this.#semaphore.take('', {"]],
   ),
   ...mutantsOf(

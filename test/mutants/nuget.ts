@@ -3,7 +3,7 @@ import { mutantsOf } from './mutant.ts';
 export const nuget = [
   ...mutantsOf(
     'src/nuget/hosted/versions.ts',
-    ['test/nuget/feed/long-lists.test.ts'],
+    ['test/nuget/feed/long-lists.long.test.ts'],
     [
       [
         'versions that are equal in order to the last one of a step are listed twice',
@@ -82,7 +82,7 @@ export const nuget = [
         'if (deleted.digest !== files.digests.nupkg)',
         "if (deleted.digest === '')",
       ],
-      ['a kept version is deleted', 'if (guard.keepsVersion(', 'if (!guard && (', 'test/permanence/rules.test.ts'],
+      ['a kept version is deleted', 'if (guard.keepsVersion(', 'if (!guard && (', 'test/permanence/rules.long.test.ts'],
     ],
   ),
   ...mutantsOf(
@@ -117,13 +117,13 @@ export const nuget = [
         'a range of pages has no bound',
         'if (rows.length > rangeVersions) throw rangeTooLong();',
         '',
-        'test/nuget/feed/long-registration.test.ts',
+        'test/nuget/feed/long-registration.long.test.ts',
       ],
     ],
   ),
   ...mutantsOf(
     'src/nuget/hosted/claims.ts',
-    ['test/cli/claim.test.ts'],
+    ['test/cli/claim.long.test.ts'],
     [
       ['a claim in use is released', "package_key = ? AND version_count = 0';", "package_key = ?';"],
       [

@@ -48,7 +48,7 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/format/manifest.ts',
-    ['test/oci/http/turns.test.ts', 'test/oci/http/manifests.test.ts'],
+    ['test/oci/http/turns.long.test.ts', 'test/oci/http/manifests.test.ts'],
     [
       ['a manifest has any number of entries', 'value.length > most)', 'value.length < 0)'],
       ['a manifest has any number of values', 'hasMoreValues(bytes, maxValues)', 'bytes.length < 0'],
@@ -195,7 +195,7 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/hosted/kept-images.ts',
-    ['test/permanence/rules.test.ts'],
+    ['test/permanence/rules.long.test.ts'],
     [['a part of a kept image is deleted', 'for (const parent of parents) seen.add(parent.digest);', '']],
   ),
   ...mutantsOf(

@@ -21,7 +21,7 @@ export const process = [
   ),
   ...mutantsOf(
     'src/server/core.ts',
-    ['test/http/clock-jumps.test.ts'],
+    ['test/http/clock-jumps.long.test.ts'],
     [['deletions use the clock of the system', 'watch ? deletionClock(now, watch) : now', 'now']],
   ),
   ...mutantsOf(
@@ -52,7 +52,7 @@ export const process = [
   ),
   ...mutantsOf(
     'src/cli/log-output.ts',
-    ['test/cli/log-output.test.ts'],
+    ['test/cli/log-output.long.test.ts'],
     [
       [
         'lines wait without a bound',
@@ -66,7 +66,7 @@ export const process = [
   ),
   ...mutantsOf(
     'src/cli/serve.ts',
-    ['test/cli/shutdown.test.ts'],
+    ['test/cli/shutdown.long.test.ts'],
     [
       ['a second signal is ignored', 'else terminal.once(signal, stop);', 'else terminal.on(signal, stop);'],
       ['SIGHUP ends the process at once', "['SIGTERM', 'SIGINT', 'SIGHUP']", "['SIGTERM', 'SIGINT']"],
@@ -79,7 +79,7 @@ export const process = [
   ),
   ...mutantsOf(
     'src/cli/workers.ts',
-    ['test/cli/workers.test.ts'],
+    ['test/cli/workers.long.test.ts'],
     [['a killed worker is not replaced', 'if (stop.aborted) return;\n      if', 'return;\n      if']],
   ),
 ];

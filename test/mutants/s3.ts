@@ -3,7 +3,7 @@ import { mutantsOf } from './mutant.ts';
 export const s3 = [
   ...mutantsOf(
     'src/storage/drivers/s3/upload.ts',
-    ['test/storage/drivers/s3/faults.test.ts'],
+    ['test/storage/drivers/s3/faults.long.test.ts'],
     [
       ['the size of a stored object is not checked', 'if (stored?.size === staged.size) return;', 'return;'],
       ['a failed upload in parts is not aborted', 'await abort(bucket, key, UploadId).catch(() => undefined);', ''],
@@ -22,7 +22,7 @@ export const s3 = [
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/ranged-content.ts',
-    ['test/storage/drivers/s3/faults.test.ts'],
+    ['test/storage/drivers/s3/faults.long.test.ts'],
     [['content from S3 is not compared with its digest', 'this.#hashed === this.size &&', 'false &&']],
   ),
   ...mutantsOf(
@@ -35,18 +35,18 @@ export const s3 = [
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/observe.ts',
-    ['test/storage/drivers/s3/outage.test.ts'],
+    ['test/storage/drivers/s3/outage.long.test.ts'],
     [['throttled requests count as failed', "isThrottled(error) ? 'throttled' :", '']],
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/s3-driver.ts',
-    ['test/storage/drivers/s3/outage.test.ts'],
+    ['test/storage/drivers/s3/outage.long.test.ts'],
     [
       [
         'prefixes of a bucket are not compared',
         'endpoint, bucket, prefix]',
         'endpoint, bucket]',
-        'test/instances/agreement.test.ts',
+        'test/instances/agreement.long.test.ts',
       ],
       [
         'each check writes to S3',
@@ -64,7 +64,7 @@ export const s3 = [
   ),
   ...mutantsOf(
     'src/mirror/fetch/flight.ts',
-    ['test/storage/drivers/s3/outage.test.ts'],
+    ['test/storage/drivers/s3/outage.long.test.ts'],
     [
       [
         'content that cannot be stored is not sent',
@@ -75,7 +75,7 @@ export const s3 = [
   ),
   ...mutantsOf(
     'src/storage/upkeep/copy.ts',
-    ['test/storage/upkeep/copy.test.ts'],
+    ['test/storage/upkeep/copy.long.test.ts'],
     [
       [
         'a copy does not hold the content',

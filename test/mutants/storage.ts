@@ -99,7 +99,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/early-upload.ts',
-    ['test/storage/drivers/s3/early.test.ts'],
+    ['test/storage/drivers/s3/early.long.test.ts'],
     [
       ['S3 gets the last byte before the put', 'Math.min(staged.size, size - 1)', 'staged.size'],
       ['a slow PUT is not given up', 'this.#sent < size / partsAtOnce', 'false'],
@@ -108,12 +108,12 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/upload.ts',
-    ['test/storage/drivers/s3/early.test.ts', 'test/storage/drivers/s3/faults.test.ts'],
+    ['test/storage/drivers/s3/early.long.test.ts', 'test/storage/drivers/s3/faults.long.test.ts'],
     [['the reason why a body cannot be read is lost', 'throw unreadable ? unreadable.error : error;', 'throw error;']],
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/s3-driver.ts',
-    ['test/storage/drivers/s3/early.test.ts'],
+    ['test/storage/drivers/s3/early.long.test.ts'],
     [
       ['the end of one early put is that of the next', 'if (this.#early.get(staged) === early) ', ''],
       ['nothing is sent early', 'early && (await early.finish())', 'early && !early'],
@@ -121,7 +121,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/oci/uploads/uploads.ts',
-    ['test/storage/drivers/s3/early.test.ts'],
+    ['test/storage/drivers/s3/early.long.test.ts'],
     [['a body is sent early only at its end', 'early?.grown() }', 'undefined }']],
   ),
   ...mutantsOf(
@@ -133,7 +133,7 @@ export const storage = [
         'a row that was taken over is removed',
         '\n    AND generation IN (${placeholders(rows)})`',
         '\n    AND ? >= 0`',
-        'test/storage/upkeep/collector-faults.test.ts',
+        'test/storage/upkeep/collector-faults.long.test.ts',
       ],
     ],
   ),
@@ -273,7 +273,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/files/disk.ts',
-    ['test/http/full-disk.test.ts'],
+    ['test/http/full-disk.long.test.ts'],
     [
       [
         'a failed write leaves a part of its bytes',
@@ -321,7 +321,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/upkeep/identity.ts',
-    ['test/storage/upkeep/identity.test.ts'],
+    ['test/storage/upkeep/identity.long.test.ts'],
     [
       [
         'a second instance writes to another storage',

@@ -52,7 +52,7 @@ export const upstream = [
   ),
   ...mutantsOf(
     'src/upstream/connections.ts',
-    ['test/upstream/connections.test.ts'],
+    ['test/upstream/connections.long.test.ts'],
     [
       ['the queue has no bound', ', maxWaiting });', ' });'],
       ['a closed upstream leaves requests waiting', 'this.#closing.abort(new Closed());', ''],

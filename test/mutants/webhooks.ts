@@ -37,7 +37,7 @@ export const webhooks = [
   ]),
   ...mutantsOf(
     'src/webhooks/retention.ts',
-    ['test/api/webhook-turns.test.ts'],
+    ['test/api/webhook-turns.long.test.ts'],
     [
       ['finished deliveries are kept without a bound', 'OFFSET ${maxKept}', 'OFFSET 1${maxKept}'],
       ['deliveries that wait are deleted', "state !== 'pending'", "state !== ''"],
@@ -45,7 +45,7 @@ export const webhooks = [
   ),
   ...mutantsOf(
     'src/webhooks/webhooks.ts',
-    ['test/api/webhook-turns.test.ts'],
+    ['test/api/webhook-turns.long.test.ts'],
     [
       ['an account redelivers any number of times at once', 'this.#redelivering.add(accountId);', ''],
       [
@@ -135,7 +135,7 @@ export const webhooks = [
   ),
   ...mutantsOf(
     'src/events/event-list.ts',
-    ['test/api/audit-lists.test.ts'],
+    ['test/api/audit-lists.long.test.ts'],
     [
       ['a list with times is in the order of positions', 'subject === undefined && (since', 'subject === "" && (since'],
       ['a list reads all events', 'examined >= maxExamined', 'examined < 0'],

@@ -99,7 +99,7 @@ export async function startTestServer(
       proxy: {},
       databaseLimits,
       healthTimes: patientHealth,
-      // A busy machine needs longer than the times of the product, which test/cli/shutdown.test.ts holds.
+      // A busy machine needs longer than the times of the product, which test/cli/shutdown.long.test.ts holds.
       closingTimes: { part: 20_000, all: 30_000 },
       ...surroundings,
     },

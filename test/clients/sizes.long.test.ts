@@ -6,7 +6,7 @@ import { checkSize } from '../support/size-checks.ts';
 import { s3Access, startS3 } from '../support/s3.ts';
 import { allSizes, documentedSizes, ends, nameOf, writeOlderSchemas, type Size } from '../support/sizes.ts';
 
-// The combinations of docs/scaling.md that test/cli/sizes.test.ts does not start, and some with a real S3 server.
+// The combinations of docs/scaling.md that test/cli/sizes.long.test.ts does not start, and some with a real S3 server.
 
 /** Combinations that are started at the same time. */
 const atATime = 4;

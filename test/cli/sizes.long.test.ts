@@ -6,7 +6,7 @@ import { allSizes, documentedSizes, ends, Installation, nameOf, writeOlderSchema
 // In a process of its own: it waits before it declares its tests.
 
 // The smallest and the largest combination of database, Redis, storage, workers and instances, and those that are refused, as
-// docs/scaling.md lists them. test/clients/sizes.test.ts has the others, which take minutes. The checks are in
+// docs/scaling.md lists them. test/clients/sizes.long.test.ts has the others, which take minutes. The checks are in
 // test/support/size-checks.ts.
 
 let schemas: string;

@@ -10,7 +10,7 @@ import { Visitor } from '../support/visitor.ts';
 // In a process of its own: it measures the process.
 
 // No request may hold the event loop for 50 ms, whatever a client sends and however many rows there are: see SECURITY.md.
-// test/nuget/feed/longest-turn.test.ts has the package feed.
+// test/nuget/feed/longest-turn.long.test.ts has the package feed.
 
 /** One request, which is repeated, except DELETE; `path` is a function where each repetition needs another name. */
 interface Sent {
