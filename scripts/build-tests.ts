@@ -21,10 +21,10 @@ const alone = /^\/\/ In a process of its own: /m;
 export async function buildTests(folder: string, isLong: boolean): Promise<void> {
   const { files } = manifest.ava;
   const exclude = files.filter((each) => each.startsWith('!')).map((each) => each.slice(1));
-  if (!isLong) exclude.push('**/*.long.test.ts');
-  const included = isLong ? ['test/**/*.long.test.ts'] : files.filter((each) => !each.startsWith('!'));
+  const included = files.filter((each) => !each.startsWith('!'));
   const paths: string[] = [];
-  for await (const path of glob(included, { cwd: root, exclude })) paths.push(path);
+  for await (const path of glob(included, { cwd: root, exclude }))
+    if (path.endsWith('.long.test.ts') === isLong) paths.push(path);
   paths.sort();
   const single = paths.filter((path) => alone.test(readFileSync(join(root, path), 'utf8')));
   const groups = groupsOf(paths.filter((path) => !single.includes(path)));

@@ -107,8 +107,11 @@ async function avaWithClients(env: NodeJS.ProcessEnv): Promise<number> {
 
   const used = join(folder, 'clients-used');
   const config = ['--config', 'scripts/ava-clients.config.js'];
-  const files = args.length > 0 ? args : [isLong ? '**/*.long.test.ts' : '!**/*.long.test.ts'];
-  const code = await run(avaEntry, [...config, ...files], { ...env, ENTREPOT_TEST_CLIENTS_USED: used });
+  const all = isLong ? ['**/*.long.test.ts'] : ['**/*.test.ts', '!**/*.long.test.ts'];
+  const code = await run(avaEntry, [...config, ...(args.length > 0 ? args : all)], {
+    ...env,
+    ENTREPOT_TEST_CLIENTS_USED: used,
+  });
   await reportClients(used);
   return code;
 }
