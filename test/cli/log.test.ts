@@ -14,7 +14,7 @@ test('each request has one complete line in the log, also a long one and the las
     .trim()
     .split('\n')
     .map((each) => JSON.parse(each) as { msg: string; path: string });
-  t.is(lines.at(-1)!.msg, 'closing');
+  t.true(lines.some(({ msg }) => msg === 'closing'));
   const logged = lines.filter(({ msg }) => msg === 'request').map(({ path }) => decodeURI(path));
   t.deepEqual(logged.filter((path) => path !== '/readyz').sort(), paths.sort());
 });

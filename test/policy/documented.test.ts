@@ -20,7 +20,7 @@ test('the policies in docs/policy.md are valid, and refuse no old content that t
 test('each defect in docs/policy.md has the test that it names', async (t) => {
   const folder = join(import.meta.dirname, '../..');
   const text = await readFile(join(folder, 'docs/policy.md'), 'utf8');
-  const rows = [...text.matchAll(/^\| [^|]+ \| `([\w-]+\/[\w-]+)`: ([^|]+?) +\|$/gm)];
+  const rows = [...text.matchAll(/^\| [^|]+ \| `([\w-]+\/[\w.-]+)`: ([^|]+?) +\|$/gm)];
   t.true(rows.length >= 30, `${rows.length}`);
   for (const [, file, title] of rows) {
     const source = await readFile(join(folder, `test/${file}.test.ts`), 'utf8');

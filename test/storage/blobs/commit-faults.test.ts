@@ -317,11 +317,14 @@ for (const dialect of dialects) {
     const stores = [];
     for (let index = 0; index < 2; index += 1) stores.push(await openInstance(t, each, { times }));
     const [one, two] = stores as [Store<MemoryDriver>, Store<MemoryDriver>];
-    const end = performance.now() + 5000;
+    const startedAt = performance.now();
     const wrong: string[] = [];
     const done = { pushed: 0, failed: 0, collected: 0 };
+    const isEnough = () => done.pushed > 5 && done.failed > 0 && done.collected > 0;
+    // Longer than usual only if the machine is busy.
+    const goesOn = () => performance.now() - startedAt < (isEnough() ? 5000 : 60_000);
     const work = async (store: Store<MemoryDriver>, repository: number) => {
-      while (performance.now() < end) {
+      while (goesOn()) {
         const chosen = new Set([texts[randomInt(12)]!, texts[randomInt(12)]!]);
         const arrivals = await Promise.all([...chosen].map((text) => store.blobs.stageBytes(Buffer.from(text))));
         const rows = arrivals.map(({ digest }) => ({ repository_id: repository, digest, linked_at: 0 }));
@@ -343,7 +346,7 @@ for (const dialect of dialects) {
       }
     };
     const collect = async (collector: Collector) => {
-      while (performance.now() < end) {
+      while (goesOn()) {
         const options = { ...everything, pendingBefore: Date.now() - 30 };
         const { blobs } = await collector.collect(options).catch(() => ({ blobs: 0 }));
         done.collected += blobs;
@@ -358,7 +361,7 @@ for (const dialect of dialects) {
       collect(new Collector(two.database, each.driver, references, times)),
     ]);
     t.deepEqual(wrong, []);
-    t.true(done.pushed > 5 && done.failed > 0 && done.collected > 0, JSON.stringify(done));
+    t.true(isEnough(), JSON.stringify(done));
     each.driver.faults = {};
     await each.collector({ takeOverAfter: 0 }).collect(everything);
     t.deepEqual(await rowsOf(each), []);

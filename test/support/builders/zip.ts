@@ -41,7 +41,7 @@ export function writeZip(entries: readonly RawEntry[], lies: RawZip = {}): Buffe
   for (const entry of entries) {
     const data = Buffer.from(entry.data ?? '');
     const method = entry.method ?? 8;
-    const body = method === 8 ? deflateRawSync(data, { level: 1 }) : data;
+    const body = method === 8 ? deflateRawSync(data) : data;
     const name = Buffer.from(entry.name);
     const header = (size: number) => {
       const fields = Buffer.alloc(22);
