@@ -63,6 +63,17 @@ export function allow(principal: Principal, action: Action, kind?: NameKind, nam
   throw new DomainError('NameDenied', message, { detail: { kind, ...(which !== undefined && { name: which }) } });
 }
 
+/**
+ * `principal` with the names of `scope` alone, for an action that checks by itself which scope it needs. Throws as `allow`; with
+ * `allNames`, `NameDenied` with this message for one that is limited to some names.
+ */
+export function allowedAs(principal: Principal, scope: Action, allNames?: string): Principal {
+  allow(principal, scope);
+  const limited = forAction(principal, scope);
+  if (allNames !== undefined && limited.names) throw new DomainError('NameDenied', allNames);
+  return limited;
+}
+
 /** Whether grants to a person can limit a token. */
 function isPersonal(principal: Principal): boolean {
   return principal.kind === 'token' && principal.personId !== null;
@@ -94,10 +105,11 @@ interface ObjectRights {
 
 /**
  * Checks that a principal gives the scope `operate`, which concerns all accounts, only if it has that scope, and that a
- * limited principal creates only tokens within its own limits. Throws `ScopeMissing` or `NameDenied`.
+ * limited principal creates only tokens within its own limits, with each scope only for names for which it has that scope. Throws
+ * `ScopeMissing` or `NameDenied`.
  */
 export function allowToken(principal: Principal, scopes: readonly Scope[], patterns: Patterns | null): void {
-  if (principal.names) for (const scope of scopes) allow(principal, scope);
+  if (principal.names) for (const scope of scopes) requireCovered(allowedAs(principal, scope), patterns);
   allowObject(principal, { scopes, patterns });
 }
 
@@ -127,7 +139,11 @@ export function allowLasting(principal: Principal, action: Action): void {
  * that scope, and a limited principal ends only what is within its own limits. Throws `ScopeMissing` or `NameDenied`.
  */
 export function allowObject(principal: Principal, { scopes, patterns }: ObjectRights): void {
-  if ([...scopes].includes('operate')) allow(principal, 'operate');
+  if ([...scopes].includes('operate')) requireCovered(allowedAs(principal, 'operate'), patterns);
+  requireCovered(principal, patterns);
+}
+
+function requireCovered(principal: Principal, patterns: Patterns | null): void {
   if (coversPatterns(principal, patterns)) return;
   throw new DomainError(
     'NameDenied',

@@ -66,6 +66,11 @@ export class KnownPeople {
     return accounts.includes(accountName);
   }
 
+  /** Whether the person has the scope `operate` in the account of this name, also where the person is disabled. */
+  operates({ person }: KnownPerson, accountName: string): Promise<boolean> {
+    return this.#people.hasScope(person, accountName, 'operate');
+  }
+
   /** Disables a person. Throws `NotFound`, and `Invalid` without a reason of 1 to 200 characters. */
   async disable(id: string, place: Place, reason: string): Promise<KnownPerson> {
     if (reason.trim() === '' || reason.length > maxDisableReason)

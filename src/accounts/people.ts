@@ -160,6 +160,13 @@ export class People {
     return rights;
   }
 
+  /** Whether the person has the scope in the account of this name, also where the person is disabled. */
+  async hasScope(person: Person, accountName: string, scope: Scope): Promise<boolean> {
+    const account = await this.#accounts.named(accountName);
+    const enabled = { ...person, disabled: {} };
+    return (account && (await this.principalOf(enabled, account.id)))?.scopes.has(scope) === true;
+  }
+
   /** As `principalOf`, for the person with an ID, by the last sign-in, in the account of this name. */
   async principalOfId(personId: string, accountName: string): Promise<PersonPrincipal | undefined> {
     const row = await this.#database.get<PersonRow>('SELECT person, disabled FROM people WHERE id = ?', [personId]);

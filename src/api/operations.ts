@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { allow, allowLasting, forAction } from '../accounts/allow.ts';
+import { allow, allowedAs, allowLasting, forAction } from '../accounts/allow.ts';
 import { ownerOf } from '../accounts/owner.ts';
 import type { KnownPeople } from '../accounts/known-people.ts';
 import type { People } from '../accounts/people.ts';
@@ -7,7 +7,6 @@ import type { PersonalTokenLimits } from '../accounts/personal-limits.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Sessions } from '../accounts/sessions.ts';
 import type { Tokens } from '../accounts/tokens.ts';
-import { DomainError } from '../runtime/errors.ts';
 import { limitCost, type Cost } from '../http/limit.ts';
 import { admit } from '../http/quota.ts';
 import type { Jobs } from '../jobs/jobs.ts';
@@ -50,6 +49,7 @@ import { sessionOperations } from './account/sessions.ts';
 import { searchOperations, type SearchSource } from './content/search.ts';
 import { explainOperations, type ExplainParts } from './upstreams/explain.ts';
 import { grantOperations, type GrantParts } from './account/grants.ts';
+import { meOperation } from './account/me.ts';
 import { ownTokenOperations } from './account/own-tokens.ts';
 import { peopleOperations } from './account/people.ts';
 import { storageOperations, type StorageParts } from './account/storage.ts';
@@ -116,6 +116,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...tokenOperations(parts.tokens),
     ...grantOperations(parts),
     ...useOperations(parts.uses, parts.tokens),
+    meOperation,
     ...ownTokenOperations(parts.tokens, parts.people, parts.personalLimits, parts.now),
     ...peopleOperations(parts.knownPeople, parts.personalLimits),
     ...publisherOperations({ ...parts.publishers, uses: parts.uses }),
@@ -154,8 +155,7 @@ export function allowOperation(
   principal: Principal,
   params: Readonly<Record<string, string>>,
 ): number | Promise<number> {
-  allow(principal, action);
-  if (allNames !== undefined && forAction(principal, action).names) throw new DomainError('NameDenied', allNames);
+  allowedAs(principal, action, allNames);
   if (lasting) allowLasting(principal, action);
   if (!subject) return principal.accountId;
   const name = params[subject.param]!;

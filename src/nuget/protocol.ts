@@ -150,15 +150,16 @@ export class PackageFeed implements OpenProtocol {
     });
     const policy = policyOf();
     this.#policy = policy;
-    this.source = new PackageSource({ feed: this.#context, views: this.views, policy });
+    const sourceWith = (views: FeedViews, until?: number) => {
+      const parts = { feed: this.#context, views, policy, ...(until !== undefined && { until }) };
+      return new PackageSource({ ...parts, hostedOnly: new PackageSource({ ...parts, isHostedOnly: true }) });
+    };
+    this.source = sourceWith(this.views);
     this.#past = new PastPackages({
       feed: this.#context,
       source: this.source,
       views: this.views,
-      open: (until, judge) => {
-        const views = viewsWith(new Admission(admission.and(judge)));
-        return new PackageSource({ feed: this.#context, views, policy, until });
-      },
+      open: (until, judge) => sourceWith(viewsWith(new Admission(admission.and(judge))), until),
     });
   }
 
@@ -286,7 +287,7 @@ export class PackageFeed implements OpenProtocol {
     if (!isPackageId(id) || mirror.origin.candidates(id).length === 0) return undefined;
     if (version === '') return (await mirror.mirroredFrom(id)) === undefined ? `${id}@*` : undefined;
     const key = keyOfVersion(version);
-    return key === undefined || (await mirror.isStored(id, key)) ? undefined : `${id}@${key}`;
+    return key === undefined || (await mirror.storedAt(id, key)) ? undefined : `${id}@${key}`;
   }
 
   async *plainEntries(...[source, options]: Parameters<NonNullable<OpenProtocol['plainEntries']>>) {

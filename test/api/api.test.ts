@@ -69,6 +69,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /instances',
       'GET /jobs',
       'GET /jobs/{name}/runs',
+      'GET /me',
       'GET /me/tokens',
       'GET /packages',
       'GET /packages/{id}',

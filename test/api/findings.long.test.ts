@@ -118,7 +118,7 @@ for (const dialect of dialects) {
     t.deepEqual(details['vulnerabilities'], [{ advisory_url: 'https://advisories.test/stored', severity: 'critical' }]);
 
     const visitor = await Visitor.signedIn(server);
-    const page = await visitor.page('/console/vulnerable');
+    const page = await visitor.page('/console/risks');
     t.regex(page, /3 versions with a known vulnerability, 1\s+deprecated/);
     t.regex(
       page,
@@ -132,7 +132,7 @@ for (const dialect of dialects) {
       /vulnerable: critical<\/span>\s*3 vulnerable versions, 1 deprecated/,
     );
     t.regex(
-      await visitor.page('/console/vulnerable?kind=deprecated&origin=mirrored'),
+      await visitor.page('/console/risks?kind=deprecated&origin=mirrored'),
       /Nothing matches\. <a href="\/console\/vulnerable">/,
     );
 
@@ -152,7 +152,7 @@ test('while a feed does not answer, the list says that it may lack some, and nob
   t.like(list, { is_complete: false, items: [] });
   t.is((await server.fetch('/v1/packages')).status, 200);
   const visitor = await Visitor.signedIn(server);
-  t.regex(await visitor.page('/console/vulnerable'), /may lack some: a feed did not send its vulnerability data/);
+  t.regex(await visitor.page('/console/risks'), /may lack some: a feed did not send its vulnerability data/);
 });
 
 for (const dialect of dialects) {

@@ -281,7 +281,7 @@ testInBrowser('sorted lists are accessible at 1280 and 320 pixels, where the hea
     '/console/tokens?sort=used',
     '/console/failures?sort=count',
     '/console/claims?q=none',
-    '/console/vulnerable?q=none',
+    '/console/risks?q=none',
     '/console/deleted?q=none',
     '/console/bundles?state=incomplete',
   ]) {

@@ -249,7 +249,7 @@ const pages = [
   '/console/bundles?show=keys',
   '/console/connect',
   '/console/failures',
-  '/console/vulnerable',
+  '/console/risks',
   '/console/access/explain?who=group&id=g&verb=read&kind=package&name=a',
   '/console/access/explain?verb=write&kind=package&name=a',
   '/console/exposed?what=a@*',

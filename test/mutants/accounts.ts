@@ -35,7 +35,7 @@ export const accounts = [
       ],
       [
         'every token gives the scope operate',
-        "if ([...scopes].includes('operate')) allow(principal, 'operate');",
+        "if ([...scopes].includes('operate')) requireCovered(allowedAs(principal, 'operate'), patterns);",
         '',
         'test/api/operate-scope.test.ts',
       ],
@@ -45,7 +45,11 @@ export const accounts = [
         'matches ?? true',
         'test/nuget/feed/token-patterns.test.ts',
       ],
-      ['a limited principal gives scopes that it lacks', 'for (const scope of scopes) allow(principal, scope);', ''],
+      [
+        'a limited principal gives scopes that it lacks',
+        'for (const scope of scopes) requireCovered(allowedAs(principal, scope), patterns);',
+        '',
+      ],
     ],
   ),
   ...mutantsOf(

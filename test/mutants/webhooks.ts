@@ -78,7 +78,7 @@ export const webhooks = [
   ...mutantsOf('src/api/webhooks/webhooks.ts', whole, [
     [
       'an administrator leads events of no account elsewhere',
-      "if (!sees(principal, found)) allow(principal, 'operate');",
+      "if (!sees(principal, found)) allowedAs(principal, 'operate', allNames);",
       '',
     ],
     [

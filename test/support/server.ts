@@ -26,8 +26,8 @@ export interface TestServer extends RunningServer {
   clock: TestClock;
 }
 
-/** Many tests at the same time share two cores, so a new connection can take longer than in production. */
-const databaseLimits = { ...timeLimits, connection: 20_000 };
+/** Many tests at the same time share two cores, so a read and a new connection can take longer than in production. */
+const databaseLimits = { ...timeLimits, connection: 60_000, read: 60_000 };
 
 /** A check of readiness, too. test/http/readiness.test.ts has shorter times. */
 export const patientHealth = { ...healthTimes, limit: 20_000 };

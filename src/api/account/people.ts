@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { allow } from '../../accounts/allow.ts';
+import { allowedAs } from '../../accounts/allow.ts';
 import { maxDisableReason, type KnownPeople, type KnownPerson } from '../../accounts/known-people.ts';
 import { everywhere } from '../../accounts/people.ts';
 import type { PersonalTokenLimits } from '../../accounts/personal-limits.ts';
@@ -66,6 +66,11 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
     const { scopes, longest } = await limits.of(accountId);
     return { scopes: scopes && [...scopes], longest_days: longest === null ? null : longest / day };
   };
+  /** Who has the scope `operate` is disabled, and let in again, only with that scope. Throws `NotFound` and `ScopeMissing`. */
+  const requireMayChange = async (principal: Principal, id: string, place: { name: string } | undefined) => {
+    const found = await people.get(id, place?.name);
+    if (place && (await people.operates(found, place.name))) allowedAs(principal, 'operate', allNames);
+  };
   return [
     operation({
       method: 'get',
@@ -73,7 +78,6 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
       id: 'listPeople',
       summary: 'List the people of the account, or with `layer=all` of all accounts, who signed in or are disabled',
       action: 'any',
-      allNames,
       query: pageQuery.extend({
         ...layerQuery.shape,
         total: totalFlag,
@@ -101,7 +105,6 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
       id: 'getPerson',
       summary: 'Get a person of the account, or with `layer=all` of any account, who signed in or is disabled',
       action: 'any',
-      allNames,
       params,
       query: layerQuery,
       status: 200,
@@ -118,7 +121,6 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
       summary:
         'Disable a person in the account, or with `layer=all` everywhere: sessions and personal tokens are refused at once',
       action: 'any',
-      allNames,
       lasting: true,
       params,
       query: layerQuery,
@@ -127,7 +129,7 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
       answer: knownPerson,
       run: async ({ principal, params: { id }, query: { layer }, body: { reason } }) => {
         const place = placeOf(principal, layer);
-        await people.get(id!, place?.name);
+        await requireMayChange(principal, id!, place);
         return item(await people.disable(id!, place, reason), place?.name);
       },
     }),
@@ -137,7 +139,6 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
       id: 'enablePerson',
       summary: 'Let a person who was disabled in the account, or with `layer=all` everywhere, in again',
       action: 'any',
-      allNames,
       lasting: true,
       params,
       query: layerQuery,
@@ -145,7 +146,7 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
       answer: knownPerson,
       run: async ({ principal, params: { id }, query: { layer } }) => {
         const place = placeOf(principal, layer);
-        await people.get(id!, place?.name);
+        await requireMayChange(principal, id!, place);
         return item(await people.enable(id!, place), place?.name);
       },
     }),
@@ -180,7 +181,7 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
 
 /** The account of the call; undefined for all. */
 function placeOf(principal: Principal, layer: 'account' | 'all') {
-  allow(principal, layer === 'all' ? 'operate' : 'admin');
+  allowedAs(principal, layer === 'all' ? 'operate' : 'admin', allNames);
   return layer === 'all' ? undefined : { id: principal.accountId, name: principal.accountName };
 }
 

@@ -1,6 +1,6 @@
 import { jsonItem } from '../../runtime/json-item.ts';
 import { z } from 'zod';
-import { allow, allowObject, allowToken, coversPatterns, endOfMade } from '../../accounts/allow.ts';
+import { allowedAs, allowObject, allowToken, coversPatterns, endOfMade } from '../../accounts/allow.ts';
 import { tokenIdOf } from '../../accounts/principal.ts';
 import { prefixLength } from '../../accounts/token-value.ts';
 import type { Token } from '../../accounts/token-rows.ts';
@@ -149,9 +149,9 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       run: async ({ principal, params }) => {
         const id = params['id']!;
         if (id !== tokenIdOf(principal)) {
-          allow(principal, 'admin');
+          const admin = allowedAs(principal, 'admin');
           const found = await tokens.get(principal.accountId, id);
-          if (found) allowObject(principal, found);
+          if (found) allowObject(admin, found);
         }
         await tokens.revoke(principal.accountId, id);
       },

@@ -1,10 +1,12 @@
 import { z } from 'zod';
-import { allow } from '../../accounts/allow.ts';
+import { allow, allowedAs } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import { parsePolicy, writePolicy } from '../../policy/document.ts';
 import { allAccounts, refusesAllText, type Policies, type StoredPolicy } from '../../policy/policies.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { layerQuery, layers, time, timeOf, timeOrNull } from '../framework/schemas.ts';
+
+const allNames = 'This token is limited by name patterns, and a policy concerns all names.';
 
 type LayerName = (typeof layers)[number];
 
@@ -95,14 +97,13 @@ export function policyOperations(policies: Policies, readLists: () => Promise<vo
       id: 'putPolicy',
       summary: 'Replace the policy for mirrored content of the account, or with `layer=all` of all accounts',
       action: 'any',
-      allNames: 'This token is limited by name patterns, and a policy concerns all names.',
       lasting: true,
       query: layerQuery,
       body: policyBody,
       status: 200,
       answer: policyItem,
       run: async ({ principal, query: { layer }, body }) => {
-        allow(principal, layer === 'all' ? 'operate' : 'admin');
+        allowedAs(principal, layer === 'all' ? 'operate' : 'admin', allNames);
         const stored = await policies.put(accountOf(principal, layer), body, 'client');
         // New lists deny something when they were read. The answer does not wait: a run that goes on already, here or at an instance
         // that is gone, is followed by one of the schedule.

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { Accounts } from '../../accounts/accounts.ts';
-import { allow } from '../../accounts/allow.ts';
+import { allowedAs } from '../../accounts/allow.ts';
+import type { Names } from '../../accounts/names.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { itemOf, isKnownPattern } from '../../events/event.ts';
@@ -102,38 +103,38 @@ async function turnOf(turns: Semaphore, { accountId }: Principal): Promise<() =>
 }
 
 /**
- * The account whose records the principal asks for and may see; undefined for all accounts. With `admin` that is its own, with
- * `operate` any. Throws `ScopeMissing`, and `Invalid` for an account that does not exist.
+ * The account whose records the principal asks for and may see, undefined for all accounts, and the names that limit it there. With
+ * `admin` that is its own, with `operate` any. Throws `ScopeMissing`, `Invalid` for an account that does not exist, and with `allNames`
+ * `NameDenied` for a principal with limits.
  */
 export async function audienceOf(
   accounts: Accounts,
   principal: Principal,
   account: string | undefined,
-): Promise<number | undefined> {
+  allNames?: string,
+): Promise<{ accountId: number | undefined; names: Names | undefined }> {
   const { accountId, accountName, scopes } = principal;
-  const seesAll = scopes.has('operate');
-  if (!seesAll) allow(principal, 'admin');
   const isOther = account !== undefined && account !== accountName;
-  if (isOther) allow(principal, 'operate');
+  const seesAll = isOther || (scopes.has('operate') && (account === undefined || !scopes.has('admin')));
+  const { names } = allowedAs(principal, seesAll ? 'operate' : 'admin', allNames);
   const named = isOther ? await accounts.named(account) : undefined;
   if (isOther && !named) {
     throw new DomainError('Invalid', 'account: there is no account with this name', {
       detail: { parameter: 'account' },
     });
   }
-  return named?.id ?? (seesAll && account === undefined ? undefined : accountId);
+  return { accountId: named?.id ?? (seesAll && account === undefined ? undefined : accountId), names };
 }
 
 /** What the principal asks for and may see. Throws as `audienceOf`. */
 async function filterOf({ accounts }: AuditParts, principal: Principal, query: AuditQuery): Promise<EventFilter> {
   const { account, type, actor, subject, since, until } = query;
   return {
-    accountId: await audienceOf(accounts, principal, account),
+    ...(await audienceOf(accounts, principal, account)),
     type,
     actor,
     subject,
     ...(since !== undefined && { since: Date.parse(since) }),
     ...(until !== undefined && { until: Date.parse(until) }),
-    names: principal.names,
   };
 }

@@ -70,6 +70,8 @@ interface ExposedParts {
   accounts: Accounts;
 }
 
+const allNames = 'This token is limited by name patterns, and the answer is about all that tokens and jobs pulled.';
+
 /** `/exposed`: who pulled a version or an image, or what an advisory is about. */
 export function exposedOperations({ exposure, accounts }: ExposedParts): Operation[] {
   return [
@@ -80,12 +82,11 @@ export function exposedOperations({ exposure, accounts }: ExposedParts): Operati
       summary:
         'List which tokens and jobs pulled a version, an image or what an advisory is about, when, and what they pushed afterwards. Needs the scope admin, which shows the account, or operate, which shows all accounts. A client that had the content in its own cache pulled nothing',
       action: 'any',
-      allNames: 'This token is limited by name patterns, and the answer is about all that tokens and jobs pulled.',
       query: exposedQuery,
       status: 200,
       answer: exposedList,
       run: async ({ principal, query }) => {
-        const accountId = await audienceOf(accounts, principal, query.account);
+        const { accountId } = await audienceOf(accounts, principal, query.account, allNames);
         const found = await exposure.find(query.what, { accountId, viewId: accountId ?? principal.accountId });
         const since = query.since === undefined ? 0 : Date.parse(query.since);
         const { entries, next_cursor } = await readPage<ExposedUser, [string, string]>(query, {

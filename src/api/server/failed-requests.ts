@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { allow } from '../../accounts/allow.ts';
+import { allowedAs } from '../../accounts/allow.ts';
 import type { Tokens } from '../../accounts/tokens.ts';
 import { nameKinds } from '../../config/protocols.ts';
 import { jsonItem } from '../../runtime/json-item.ts';
@@ -71,7 +71,7 @@ export function failedRequestOperations(
       answer: failedRequestList,
       run: async ({ principal, query }) => {
         const seesAll = principal.scopes.has('operate');
-        if (!seesAll) allow(principal, 'admin');
+        const { names } = allowedAs(principal, seesAll ? 'operate' : 'admin');
         const { kind, name, token_id: tokenId, upstream, code } = query;
         const accountId = seesAll ? undefined : principal.accountId;
         const filter = {
@@ -82,7 +82,6 @@ export function failedRequestOperations(
           upstream,
           code,
         };
-        const { names } = principal;
         const isVisible = names && ((each: FailedRequest) => names.of(each.kind).includes(each.name));
         const ranked = (limit: number, after: Rank | undefined) => failures.ranked(filter, limit, after);
         const { entries, next_cursor } =

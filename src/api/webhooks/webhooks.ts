@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { allow } from '../../accounts/allow.ts';
+import { allowedAs, forAction } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import { matchesType } from '../../events/event.ts';
 import { attemptItem, deliveryItem, type DeliveryRow } from '../../webhooks/delivery.ts';
@@ -45,7 +45,7 @@ export function webhookOperations(open: OpenWebhooks): Operation[] {
   /** The webhook that a request names. All operations load it here, so that each checks the right to it. */
   const named = async ({ principal, params }: Pick<OperationCall<unknown, unknown>, 'principal' | 'params'>) => {
     const found = await webhooks.get(principal.accountId, params['id']!);
-    if (!sees(principal, found)) allow(principal, 'operate');
+    if (!sees(principal, found)) allowedAs(principal, 'operate', allNames);
     return found;
   };
   return [
@@ -98,7 +98,7 @@ export function webhookOperations(open: OpenWebhooks): Operation[] {
       status: 201,
       answer: newWebhook,
       run: async ({ principal, body }) => {
-        const operate = principal.scopes.has('operate');
+        const operate = hasOperate(principal);
         const created = await webhooks.create(principal.accountId, { ...body, operate });
         return { ...shownWebhook(created.webhook), secret: created.secret };
       },
@@ -238,8 +238,13 @@ export function webhookOperations(open: OpenWebhooks): Operation[] {
 }
 
 /** Whether the principal has the right to a webhook: one that gets events of no account needs the scope `operate`. */
-function sees({ scopes }: Principal, { operate }: Webhook): boolean {
-  return !operate || scopes.has('operate');
+function sees(principal: Principal, { operate }: Webhook): boolean {
+  return !operate || hasOperate(principal);
+}
+
+/** Whether it has the scope `operate` for all names. */
+function hasOperate(principal: Principal): boolean {
+  return principal.scopes.has('operate') && forAction(principal, 'operate').names === undefined;
 }
 
 function shownWebhook(each: Webhook) {

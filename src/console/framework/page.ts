@@ -104,7 +104,7 @@ export const sections = [
     path: '/console/packages',
     actions: ['read'],
     pages: [
-      { title: 'Vulnerable and deprecated', path: '/console/vulnerable', actions: ['read'] },
+      { title: 'Vulnerable and deprecated', path: '/console/risks', actions: ['read'] },
       { title: 'Upload', path: '/console/upload', actions: ['write'] },
       { title: 'Imports', path: '/console/imports', actions: ['admin'] },
       { title: 'Deleted', path: '/console/deleted', actions: ['delete'] },

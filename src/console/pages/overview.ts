@@ -90,7 +90,7 @@ function findingsLine({
   const state = worst
     ? html`${marksOf(worst)} ${counted(vulnerable, 'vulnerable version')}, ${countText(deprecated)} deprecated.`
     : none;
-  return html`<p><a href="/console/vulnerable">Vulnerable and deprecated</a>: ${state}</p>`;
+  return html`<p><a href="/console/risks">Vulnerable and deprecated</a>: ${state}</p>`;
 }
 
 /** The counters of the page as text. */

@@ -9,7 +9,7 @@ import type { UsageAction } from '../../usage/counters.ts';
 import { noAccount } from '../../accounts/principal.ts';
 import { isPackageId } from '../format/nuspec.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
-import { readerOf } from '../source/reader.ts';
+import { isShared, readerOf } from '../source/reader.ts';
 import { Addresses } from './addresses.ts';
 import { noPackage, type Answering, type FeedCall, type FeedParts } from './call.ts';
 import { feedStatusOf } from './errors.ts';
@@ -87,5 +87,6 @@ async function open(
     const isClosed = await (isPast || isWrong ? takeover.isClosed(asked) : takeover.bring({ ...asked, reference }));
     if (isClosed && (await source.revisionOf(accountId, id)) === undefined) throw noPackage({ id });
   }
-  return { request, response, principal, accountId, addresses, source, isPast, path };
+  const ofReader = isShared(principal, accountId) ? source.hostedOnly : source;
+  return { request, response, principal, accountId, addresses, source: ofReader, isPast, path };
 }

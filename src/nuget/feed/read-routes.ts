@@ -1,3 +1,4 @@
+import { cacheStatus } from '../../http/cache-status.ts';
 import type { Router } from 'express';
 import { contextOf } from '../../http/request-context.ts';
 import { sendContent } from '../../http/send.ts';
@@ -28,7 +29,7 @@ function addServiceIndex(router: Router, answering: Answering): void {
 async function sendServiceIndex({ request, response, addresses, isPast }: FeedCall): Promise<void> {
   const bytes = Buffer.from(JSON.stringify(serviceIndex(addresses, isPast)));
   await sendContent(request, response, contentOf(bytes), {
-    headers: { 'Content-Type': 'application/json', 'Cache-Control': 'private, no-cache' },
+    headers: { ...cacheStatus('hosted'), 'Content-Type': 'application/json', 'Cache-Control': 'private, no-cache' },
     ...(isPast && { etag: `"${digestOf(bytes)}"` }),
   });
 }

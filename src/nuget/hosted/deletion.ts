@@ -127,7 +127,7 @@ export async function restoredByPush(
   if (deleted.digest !== files.digests.nupkg)
     throw new DomainError(
       'AlreadyExists',
-      `${name} ${reference} was deleted with other bytes, and can be restored until ${new Date(item.endsAt).toISOString()}. Push under a new version, restore it, or let an administrator delete it for good: DELETE /v1/deleted/${item.id}.`,
+      `${name} ${reference} was deleted with other bytes, and can be restored until ${new Date(item.endsAt).toISOString()}. Push under a new version, restore it, or let an administrator delete it for good: DELETE /v1/deleted/${item.id}?reason=….`,
     );
   await bringBack(tx, packageRow, deleted.id, now);
   await endDeletion(tx, item, now);

@@ -104,7 +104,7 @@ export function packageChanges(feed: FeedContext, findings: Findings): Operation
                 ),
           isVisible: loses && (({ ranges }) => ranges.some(loses)),
         });
-        const known = findings.known(owner);
+        const known = findings.known(principal.accountId);
         const items = entries.map(({ key: _key, ...each }) => ({
           ...each,
           ...marksOfVersion(known, each.id, each.version),

@@ -203,13 +203,21 @@ export function marksOfVersion({ byPackage }: FindingsOfAccount, id: string, ver
   return marksOf(found ? [found] : []);
 }
 
-/** What is warned of at the lowest version of a range, which NuGet chooses for a dependency. Nothing for a range without one. */
-export function marksOfRange({ byPackage }: FindingsOfAccount, id: string, text: string): Marks {
+/**
+ * What is warned of at the lowest version of a range, which NuGet chooses for a dependency, by the findings that `isKnown` has.
+ * Nothing for a range without a lowest version.
+ */
+export function marksOfRange(
+  { byPackage }: FindingsOfAccount,
+  id: string,
+  text: string,
+  isKnown: (finding: Finding) => boolean,
+): Marks {
   const found = byPackage.get(packageKey(id));
   const range = found && parseRange(text);
   if (!range?.min || !range.minInclusive) return marksOf([]);
   const lowest = versionKey(range.min);
-  return marksOf([...found!.values()].filter(({ version }) => keyOfVersion(version) === lowest));
+  return marksOf([...found!.values()].filter((each) => keyOfVersion(each.version) === lowest && isKnown(each)));
 }
 
 /** What is warned of at the versions of a package. */

@@ -1,5 +1,5 @@
 import { jsonItem } from '../../runtime/json-item.ts';
-import { readerOf } from '../source/reader.ts';
+import { isShared, readerOf } from '../source/reader.ts';
 import { z } from 'zod';
 import { allow } from '../../accounts/allow.ts';
 import { listsOf } from '../../accounts/owner.ts';
@@ -151,7 +151,7 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       status: 200,
       answer: historySchema,
       run: async ({ principal, owner, params, query }) => {
-        const owners = await mirrored.historyOwners(owner, params['id']!);
+        const owners = isShared(principal, owner) ? [] : await mirrored.historyOwners(owner, params['id']!);
         return historyPage(feed.database, principal, query, owners);
       },
     }),
@@ -219,7 +219,7 @@ export function packageOperations(parts: DetailsParts): Operation[] {
       run: async ({ principal, owner, params }) => {
         const id = params['id']!;
         const reader = await readerOf(mirrored, principal, id);
-        return versionDetails(parts, { owner, reader }, id, params['version']!);
+        return versionDetails(parts, { principal, owner, reader }, id, params['version']!);
       },
     }),
     operation({

@@ -1,3 +1,4 @@
+import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import { jsonItem } from '../../runtime/json-item.ts';
 import type { z } from 'zod';
 import { type packageVersionDetails } from '../../api/content/content-schemas.ts';
@@ -17,7 +18,8 @@ import type { PackageSource } from '../source/package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import { readNuspec } from '../format/nuspec-reading.ts';
 import { severities } from '../../mirror/policy/severities.ts';
-import { marksOfRange, vulnerabilitiesOf, type Findings, type FindingsOfAccount } from './findings.ts';
+import { isShared } from '../source/reader.ts';
+import { marksOfRange, vulnerabilitiesOf, type Finding, type Findings, type FindingsOfAccount } from './findings.ts';
 import type { MirroredPackages } from '../upstream/mirrored-packages.ts';
 
 export interface DetailsParts {
@@ -46,10 +48,12 @@ const markPatience = 300;
  */
 export async function versionDetails(
   parts: DetailsParts,
-  { owner, reader }: { owner: number; reader: number },
+  { principal, owner, reader }: { principal: Principal; owner: number; reader: number },
   id: string,
   version: string,
 ): Promise<Details> {
+  const { accountId } = principal;
+  const isKnown = knownTo(principal);
   const key = keyOfVersion(version);
   const hosted = key === undefined ? undefined : await getVersion(parts.feed.database, reader, id, key);
   if (hosted) {
@@ -59,10 +63,11 @@ export async function versionDetails(
       hosted,
       bytes,
       { deprecation, vulnerabilities, isKnown: true },
-      await parts.findings.within(markPatience, owner),
+      marksIn(await parts.findings.within(markPatience, accountId), isKnown),
     );
   }
-  const found = key === undefined ? undefined : await parts.mirrored.version(owner, id, key);
+  const isHere = key !== undefined && !isShared(principal, owner);
+  const found = isHere ? await parts.mirrored.version(owner, id, key) : undefined;
   if (!found) throw versionNotFound(id, version);
   const open = () => parts.feed.blobs.open(found.nupkg.digest, found.nupkg.size);
   const [nuspec, readme, advice] = await Promise.all([
@@ -70,7 +75,22 @@ export async function versionDetails(
     unlessDamaged(() => readPart(open, 'readme')),
     adviceOf(parts, owner, id, key!),
   ]);
-  return detailsOf(found, { nuspec: nuspec?.bytes, readme: readme?.bytes }, advice, parts.findings.known(owner));
+  const marks = marksIn(parts.findings.known(accountId), isKnown);
+  return detailsOf(found, { nuspec: nuspec?.bytes, readme: readme?.bytes }, advice, marks);
+}
+
+/** Whether a principal may know of a finding in its account. */
+function knownTo(principal: Principal): (finding: Finding) => boolean {
+  const only = principal.names?.of('package');
+  const areHosted = readsHosted(principal);
+  return ({ key, upstream }) => (only?.includes(key) ?? true) && (areHosted || upstream !== null);
+}
+
+/** What is warned of at the version that NuGet chooses for a dependency. */
+type MarksOfDependency = (id: string, range: string) => ReturnType<typeof marksOfRange>;
+
+function marksIn(known: FindingsOfAccount, isKnown: (finding: Finding) => boolean): MarksOfDependency {
+  return (id, range) => marksOfRange(known, id, range, isKnown);
 }
 
 interface Parts {
@@ -139,7 +159,7 @@ async function detailsOf(
   row: VersionSummary & { id: string; upstream: string | null },
   { nuspec: nuspecBytes, readme }: Parts,
   advice: Advice,
-  known: FindingsOfAccount,
+  marksOfDependency: MarksOfDependency,
 ): Promise<Details> {
   const nuspec = nuspecBytes && (await readable(nuspecBytes));
   const metadata: Partial<VersionMetadata> = nuspec ? metadataOf(nuspec) : {};
@@ -169,7 +189,7 @@ async function detailsOf(
     min_client_version: metadata.minClientVersion ?? null,
     dependency_groups: groups.map(({ targetFramework, dependencies }) => ({
       target_framework: targetFramework ?? null,
-      dependencies: dependencies.map(({ id, range }) => ({ id, range, ...marksOfRange(known, id, range) })),
+      dependencies: dependencies.map(({ id, range }) => ({ id, range, ...marksOfDependency(id, range) })),
     })),
     has_icon: nuspec?.icon !== undefined,
     readme: cut(text, maxReadmeLength) ?? null,

@@ -1,3 +1,4 @@
+import type { Principal } from '../../accounts/principal.ts';
 import { fileOperation } from '../../api/framework/file.ts';
 import type { AnsweredFile } from '../../http/send-file.ts';
 import type { Operation } from '../../api/framework/operation.ts';
@@ -6,12 +7,13 @@ import { contentOf } from '../../storage/files/content.ts';
 import { readPart } from '../format/nupkg.ts';
 import { fileTypes, openFile } from '../hosted/files.ts';
 import { keyOfVersion, packageKey, versionNotFound } from '../hosted/packages.ts';
-import { readerOf } from '../source/reader.ts';
+import { isShared, readerOf } from '../source/reader.ts';
 import type { DetailsParts } from './version-details.ts';
 
 type Parts = Pick<DetailsParts, 'feed' | 'mirrored'>;
 
 interface Asked {
+  principal: Principal;
   owner: number;
   reader: number;
   id: string;
@@ -34,7 +36,8 @@ export function versionFileOperations(parts: Parts): Operation[] {
       sends: [fileTypes.nupkg],
       run: async ({ principal, owner, params }) => {
         const { id, version } = params as { id: string; version: string };
-        return nupkgOf(parts, { owner, reader: await readerOf(parts.mirrored, principal, id), id, version });
+        const reader = await readerOf(parts.mirrored, principal, id);
+        return nupkgOf(parts, { principal, owner, reader, id, version });
       },
     }),
     fileOperation({
@@ -45,13 +48,16 @@ export function versionFileOperations(parts: Parts): Operation[] {
       sends: ['image/png', 'image/jpeg'],
       run: async ({ principal, owner, params }) => {
         const { id, version } = params as { id: string; version: string };
-        return iconOf(parts, { owner, reader: await readerOf(parts.mirrored, principal, id), id, version });
+        const reader = await readerOf(parts.mirrored, principal, id);
+        return iconOf(parts, { principal, owner, reader, id, version });
       },
     }),
   ];
 }
 
-async function nupkgOf({ feed, mirrored }: Parts, { owner, reader, id, version }: Asked): Promise<AnsweredFile> {
+async function nupkgOf(parts: Parts, asked: Asked): Promise<AnsweredFile> {
+  const { feed } = parts;
+  const { reader, id, version } = asked;
   const key = keyOfVersion(version);
   if (key === undefined) throw versionNotFound(id, version);
   const subject = packageKey(id);
@@ -62,18 +68,23 @@ async function nupkgOf({ feed, mirrored }: Parts, { owner, reader, id, version }
   } as const;
   const hosted = await openFile(feed, reader, id, key, 'nupkg');
   if (hosted) return { content: hosted.content, ...file };
-  const found = await mirrored.version(owner, id, key);
-  if (!found) throw versionNotFound(id, version);
-  return { content: await feed.blobs.open(found.nupkg.digest, found.nupkg.size), ...file };
+  const nupkg = await mirroredNupkg(parts, asked, key);
+  if (!nupkg) throw versionNotFound(id, version);
+  return { content: await feed.blobs.open(nupkg.digest, nupkg.size), ...file };
 }
 
-async function iconOf({ feed, mirrored }: Parts, { owner, reader, id, version }: Asked): Promise<AnsweredFile> {
+/** Throws `Denied` for a version whose content a policy refuses. */
+async function mirroredNupkg({ mirrored }: Parts, { principal, owner, id }: Asked, key: string | undefined) {
+  return key === undefined || isShared(principal, owner) ? undefined : mirrored.nupkg(owner, id, key);
+}
+
+async function iconOf(parts: Parts, asked: Asked): Promise<AnsweredFile> {
+  const { feed } = parts;
+  const { reader, id, version } = asked;
   const hosted = await openFile(feed, reader, id, version, 'icon');
   if (hosted) return hosted;
-  const key = keyOfVersion(version);
-  const found = key === undefined ? undefined : await mirrored.version(owner, id, key);
-  const { digest, size } = found?.nupkg ?? {};
-  const icon = digest && (await readPart(() => feed.blobs.open(digest, size!), 'icon').catch(unlessWrong));
+  const nupkg = await mirroredNupkg(parts, asked, keyOfVersion(version));
+  const icon = nupkg && (await readPart(() => feed.blobs.open(nupkg.digest, nupkg.size), 'icon').catch(unlessWrong));
   if (!icon?.imageType) throw new DomainError('NotFound', 'This version is not here, or has no icon.');
   return { content: contentOf(icon.bytes), type: icon.imageType };
 }

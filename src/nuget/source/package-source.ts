@@ -52,6 +52,10 @@ interface PackageSourceParts {
   policy: UpstreamPolicy;
   /** Hosted versions that were published later are left out. The views leave out those of upstreams. */
   until?: number;
+  /** Whether no upstream is asked. */
+  isHostedOnly?: boolean;
+  /** The same without upstreams, for those with whom an account shares what it hosts. */
+  hostedOnly?: PackageSource;
 }
 
 /**
@@ -65,6 +69,11 @@ export class PackageSource {
     this.#parts = parts;
   }
 
+  /** The same without upstreams. */
+  get hostedOnly(): PackageSource {
+    return this.#parts.hostedOnly!;
+  }
+
   /** Changes with every change to the hosted versions of an id. Undefined if the account does not claim the id. */
   revisionOf(accountId: number, id: string): Promise<string | undefined> {
     return revisionOf(this.#parts.feed.database, accountId, id);
@@ -72,7 +81,7 @@ export class PackageSource {
 
   /** Whether upstream versions of an id are served together with the hosted ones. */
   isMerged(id: string): boolean {
-    return this.#parts.policy.isMerged(id);
+    return !this.#parts.isHostedOnly && this.#parts.policy.isMerged(id);
   }
 
   /**
@@ -84,7 +93,7 @@ export class PackageSource {
     const { mirror } = await this.#viewOf(accountId);
     claimed ??= await this.#claims(accountId, id);
     const hosted = claimed ? await listVersionKeys(feed.database, accountId, id, until) : [];
-    if (!mayAsk(mirror, id, claimed)) return hostedUnlessEmpty(hosted);
+    if (!this.#mayAsk(mirror, id, claimed)) return hostedUnlessEmpty(hosted);
     const found = await unlessHosted(hosted, () => mirror.versions(id));
     if (!found || found.value.length === 0) return hostedUnlessEmpty(hosted);
     if (hosted.length === 0) return { served: found.outcome, value: found.value };
@@ -97,7 +106,7 @@ export class PackageSource {
     if (hosted) return { served: 'hosted', ...hosted };
     const key = keyOfVersion(version);
     const view = await this.#viewOf(accountId);
-    if (key === undefined || !mayAsk(view.mirror, id, await this.#claims(accountId, id))) return undefined;
+    if (key === undefined || !this.#mayAsk(view.mirror, id, await this.#claims(accountId, id))) return undefined;
     // A file that a hosted version does not have is not taken from the upstream's version of the same number.
     if ((await this.#hostedOfMerged(accountId, id)).has(key)) return undefined;
     return kind === 'nupkg' ? this.#openNupkg(view, id, key) : this.#openSidecar(view, id, key, kind);
@@ -113,7 +122,7 @@ export class PackageSource {
     const { feed, until } = this.#parts;
     const { mirror, registrations } = await this.#viewOf(accountId);
     claimed ??= await this.#claims(accountId, id);
-    if (!mayAsk(mirror, id, claimed)) {
+    if (!this.#mayAsk(mirror, id, claimed)) {
       const hosted = claimed ? await listPages(feed.database, accountId, id, semVer2, until) : undefined;
       return hosted && { served: 'hosted', value: hosted };
     }
@@ -138,7 +147,7 @@ export class PackageSource {
     const { feed, until } = this.#parts;
     const hosted = claimed ? await listPage(feed.database, accountId, id, semVer2, lower, upper, until) : [];
     const { mirror } = await this.#viewOf(accountId);
-    if (!mayAsk(mirror, id, claimed)) return hostedUnlessEmpty(hosted);
+    if (!this.#mayAsk(mirror, id, claimed)) return hostedUnlessEmpty(hosted);
     const bounds = [parseVersion(lower), parseVersion(upper)] as const;
     const found = await unlessHosted(hosted, () => this.#upstreamVersions(accountId, id, semVer2, bounds));
     if (!found || found.value.length === 0) return hostedUnlessEmpty(hosted);
@@ -175,7 +184,7 @@ export class PackageSource {
   /** The upstreams that may be asked for an id, in order. None for a claimed id, merged or not. */
   async candidates(accountId: number, id: string): Promise<Upstream[]> {
     if (await this.#claims(accountId, id)) return [];
-    return (await this.#viewOf(accountId)).mirror.origin.candidates(id);
+    return this.#parts.isHostedOnly ? [] : (await this.#viewOf(accountId)).mirror.origin.candidates(id);
   }
 
   /** Whether an id can only be served from upstreams: the account does not claim it, and an upstream may be asked. */
@@ -186,7 +195,7 @@ export class PackageSource {
   /** The upstream to ask for an id; undefined if there is none, or if the id is claimed and not merged. */
   async ownerFor(accountId: number, id: string): Promise<Owner | undefined> {
     const { mirror } = await this.#viewOf(accountId);
-    return mayAsk(mirror, id, await this.#claims(accountId, id)) ? mirror.owner(id) : undefined;
+    return this.#mayAsk(mirror, id, await this.#claims(accountId, id)) ? mirror.owner(id) : undefined;
   }
 
   /** The listed hosted versions and the upstream's `others`, both in order. Unlisted hosted versions hide equal `others`. */
@@ -204,6 +213,11 @@ export class PackageSource {
       if (!keys.has(keyOfVersion(each) ?? '')) further.push(each);
     }
     return withVersions(further, hosted, (each) => keyOfVersion(each)!);
+  }
+
+  /** Whether an upstream may be asked for this id. */
+  #mayAsk({ origin }: FeedView['mirror'], id: string, claimed: boolean): boolean {
+    return !this.#parts.isHostedOnly && origin.candidates(id).length > 0 && (!claimed || origin.isMerged(id));
   }
 
   /** Whether the account claims an id: it hosts a version, or once hosted one. */
@@ -304,11 +318,6 @@ export class PackageSource {
       throw error;
     }
   }
-}
-
-/** Whether an upstream may be asked for this id. */
-function mayAsk({ origin }: FeedView['mirror'], id: string, claimed: boolean): boolean {
-  return origin.candidates(id).length > 0 && (!claimed || origin.isMerged(id));
 }
 
 /** If the upstream fails, resolves to undefined when there are hosted versions to serve. */

@@ -20,6 +20,11 @@ export function readerOf(
   return readsHosted(principal) ? owner : mirroredReader(packages, owner, id);
 }
 
+/** Whether a principal reads a name of `owner` because another account shares it, which shares nothing from its upstreams. */
+export function isShared({ accountId }: Principal, owner: number): boolean {
+  return owner !== accountId && owner !== noAccount;
+}
+
 async function mirroredReader(packages: UpstreamIds, owner: number | Promise<number>, id: string): Promise<number> {
   if (!(await packages.isUpstreamOnly(await owner, id))) throw credentialMissing();
   // A version that is published from now on is hosted, so this request must not find it.

@@ -14,6 +14,7 @@ import { claimedAmong } from '../hosted/claims.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { shownVersions, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
 import type { FeedViews } from './feed-view.ts';
+import type { PackageMirror } from './package-mirror.ts';
 import { isPrerelease, parseVersion, sortKey } from '../format/version.ts';
 
 /** A package with stored versions of an upstream, the newest first, up to `shownVersions`, each with its sort key. */
@@ -167,17 +168,27 @@ export class MirroredPackages {
 
   /** One stored version by its key, with its nupkg; undefined if there is none, or the account may not get it. */
   async version(accountId: number, id: string, key: string): Promise<StoredVersion | undefined> {
-    const { mirror } = await this.#views.of(accountId);
-    const claimed = (await claimedAmong(this.#database, accountId, [id])).size > 0;
-    if (claimed && !mirror.origin.isMerged(id)) return undefined;
-    const stored = await mirror.storedAt(id, key);
+    const mirror = await this.#mirrorFor(accountId, id);
+    const stored = await mirror?.storedAt(id, key);
     if (!stored) return undefined;
     const { upstream, nupkg } = stored;
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', [packageKey(id)]);
     const entry = { ...nupkg, reference: key };
-    const withdrawn = await mirror.withdrawn.times(upstream, packageKey(id));
+    const withdrawn = await mirror!.withdrawn.times(upstream, packageKey(id));
     const shown = versionOf(entry, downloadsOf(packageKey(id)), withdrawn);
     return { ...shown, id: nupkg.attributes['id'] ?? packageKey(id), upstream: upstream.name, nupkg };
+  }
+
+  /** The nupkg of one stored version, for a client; undefined as for `version`. Throws `Denied` if a policy refuses it. */
+  async nupkg(accountId: number, id: string, key: string): Promise<EntryMetadata | undefined> {
+    return (await this.#mirrorFor(accountId, id))?.servedFromStore(id, key);
+  }
+
+  /** The mirror from which an account gets versions of an id; undefined if only what it hosts is served. */
+  async #mirrorFor(accountId: number, id: string): Promise<PackageMirror | undefined> {
+    const { mirror } = await this.#views.of(accountId);
+    const isClaimed = (await claimedAmong(this.#database, accountId, [id])).size > 0;
+    return isClaimed && !mirror.origin.isMerged(id) ? undefined : mirror;
   }
 
   /**
@@ -187,12 +198,10 @@ export class MirroredPackages {
   async deleteVersion(accountId: number, id: string, version: string, mayDelete: () => void): Promise<boolean> {
     const key = keyOfVersion(version);
     if (key === undefined) return false;
-    const claimed = (await claimedAmong(this.#database, accountId, [id])).size > 0;
-    const { mirror } = await this.#views.of(accountId);
-    if (claimed && !mirror.origin.isMerged(id)) return false;
-    if (!(await mirror.isStored(id, key))) return false;
+    const mirror = await this.#mirrorFor(accountId, id);
+    if (!(await mirror?.storedAt(id, key))) return false;
     mayDelete();
-    return mirror.forget(id, key, (tx, upstream) => {
+    return mirror!.forget(id, key, (tx, upstream) => {
       const subject = { kind: 'package', name: id, reference: key } as const;
       const details = { origin: 'mirrored', upstream };
       return recordEvent(tx, { type: 'package.deleted', accountId, subject, details }, this.#now());

@@ -13,7 +13,7 @@ import type { Upstream } from '../../upstream/upstream.ts';
 import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
 import { urlBelow, withoutUser } from '../../upstream/url.ts';
 import { packageKey } from '../hosted/packages.ts';
-import { nupkgEntry, sidecarEntry, type SidecarKind, type StatedVersion } from './upstream-files.ts';
+import { nupkgEntry, packageSubject, sidecarEntry, type SidecarKind, type StatedVersion } from './upstream-files.ts';
 import type { ReadingKind } from './reading/readers.ts';
 import { withVersions } from '../format/merge.ts';
 import { flatIndex, readBytes, readEntry, type DocumentReading } from './documents.ts';
@@ -293,11 +293,6 @@ export class PackageMirror {
     });
   }
 
-  /** Whether the nupkg of a version is stored, from any upstream. Sends no request. */
-  async isStored(id: string, version: string): Promise<boolean> {
-    return (await this.storedAt(id, version)) !== undefined;
-  }
-
   /** The first upstream with the stored nupkg of a version, and its entry. Sends no request. */
   async storedAt(id: string, version: string): Promise<{ upstream: Upstream; nupkg: EntryMetadata } | undefined> {
     for (const upstream of this.#origin.candidates(id)) {
@@ -305,6 +300,14 @@ export class PackageMirror {
       if (nupkg) return { upstream, nupkg };
     }
     return undefined;
+  }
+
+  /** The stored nupkg of a version, for a client. Throws `Denied` if a policy refuses it. Sends no request for it. */
+  async servedFromStore(id: string, version: string): Promise<EntryMetadata | undefined> {
+    const { upstream, nupkg } = (await this.storedAt(id, version)) ?? {};
+    if (!upstream || !(await this.#gate.admission.serves(this.nameOf(upstream, packageKey(id)), version)))
+      return undefined;
+    return nupkg;
   }
 
   /** Removes the stored files of a version, of all upstreams; runs `also` with each nupkg. Resolves to whether there was one. */
@@ -373,11 +376,6 @@ export class PackageMirror {
   nameOf(upstream: Upstream, key: string): MirroredName {
     return packageName(this.#gate, this.withdrawn, upstream, key);
   }
-}
-
-/** The subject of every request for a package, for all its documents and files. */
-export function packageSubject(key: string): string {
-  return `package ${key}`;
 }
 
 /** The subject of a document: its package, or its kind if it belongs to no package. */

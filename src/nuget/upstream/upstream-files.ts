@@ -26,6 +26,11 @@ export interface StatedVersion {
   publishedBy?: number | undefined;
 }
 
+/** The subject of every request for a package, for all its documents and files. */
+export function packageSubject(key: string): string {
+  return `package ${key}`;
+}
+
 /** The nupkg of a version at an upstream. `statedOf` resolves to what is known of it. */
 export function nupkgEntry(
   upstream: Upstream,

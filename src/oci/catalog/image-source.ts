@@ -98,8 +98,8 @@ export class ImageSource {
     }
     const mirror = await this.#parts.mirrors.of(asked.accountId);
     const entry = await mirror.openManifest(place, reference.tag ?? reference.digest).catch(async (error) => {
-      const isPush = head && reference.tag !== undefined && isUpstreamFailure(error);
-      if (isPush && (await this.#mayBeFirstPush(asked, place))) throw manifestUnknown(reference);
+      if (head && isUpstreamFailure(error) && (await this.#mayBeFirstPush(asked, place)))
+        throw manifestUnknown(reference);
       throw error;
     });
     if (!entry) throw manifestUnknown(reference);

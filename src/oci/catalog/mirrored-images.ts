@@ -140,9 +140,9 @@ export class MirroredImages implements ImageList {
   }
 
   /**
-   * The names under which the history of an image is recorded, as the account hosts it and as its upstream has it. A token with
-   * name patterns gets those that it may read, because one spelling can mean names that are recorded apart. Throws
-   * `NameDenied` if it may read none of them.
+   * The names under which the history of an image is recorded, as the account hosts it and as its upstream has it; only as it is
+   * hosted where another account shares it. A principal with limits gets those that it may read, because one spelling can mean
+   * names that are recorded apart. Throws `NameDenied` if it may read none of them.
    */
   async historyOwners(principal: Principal, name: string): Promise<(NameOwner | MirroredOwner)[]> {
     const accountId = await ownerOf(principal, 'container', name);
@@ -151,10 +151,12 @@ export class MirroredImages implements ImageList {
     const { hosted, place } = mirror.names.locate(name, undefined);
     const mirrored = place ? mirror.names.namesOf(place) : [];
     allow(principal, 'read', 'container', [...hosted, ...mirrored]);
-    const owners: (NameOwner | MirroredOwner)[] = hosted
-      .filter((each) => !only || only.includes(each))
-      .map((each) => ({ accountId, upstream: '', name: each }));
-    if (!place || (only && !mirrored.some((each) => only.includes(each)))) return owners;
+    const isShared = accountId !== principal.accountId;
+    const owners: (NameOwner | MirroredOwner)[] = [];
+    for (const each of hosted)
+      if ((!only || only.includes(each)) && (await ownerOf(principal, 'container', each)) === accountId)
+        owners.push({ accountId, upstream: '', name: each });
+    if (isShared || !place || (only && !mirrored.some((each) => only.includes(each)))) return owners;
     const { upstream } = place;
     const listed: MirroredOwner['listed'] = (entries) => mirror.listedEntries(place, entries);
     return [...owners, { accountId: 0, upstream: upstream.id, name: place.name, upstreamName: upstream.name, listed }];

@@ -91,14 +91,15 @@ export class Pushes {
   /**
    * Adds mirrored blobs that a manifest refers to to the hosted repository, and collects mirrored manifests. A client that
    * sent HEAD before its push, and was told that the content exists, does not send it. Throws `ManifestBlobUnknown` if an
-   * image is not whole then, before any manifest is pushed: the first one claims the name. `isMirrored` is for a manifest
-   * that the mirror has.
+   * image is not whole then, before any manifest is pushed: the first one claims the name, and `Denied` for content that a policy
+   * refuses. `isMirrored` is for a manifest that the mirror has.
    */
   async #adopt(adoption: Adoption, { bytes, contentType }: SentManifest, isMirrored = false): Promise<void> {
     const { accountId, name, mirror, place, children } = adoption;
     const manifest = parseManifest(bytes, contentType);
     const missing = await this.#parts.images.manifests.missing(accountId, name, manifest);
     const stored = await mirror.storedAmong(place, 'blob', missing);
+    for (const digest of stored) if (!(await mirror.servesBlob(place, digest as Digest))) stored.delete(digest);
     const blobs = missing.filter((digest) => stored.has(digest));
     const rest = missing.filter((digest) => !stored.has(digest));
     if (manifest.kind === 'image' && rest.length > 0) {

@@ -24,7 +24,7 @@ const maxReferrers = 1000;
 
 /** end-1: clients request it to learn how to authenticate. */
 export async function probe({ request, response }: RegistryCall): Promise<void> {
-  sendJson(request, response, 200, {});
+  sendJson(request, response, 200, {}, cacheStatus('hosted'));
 }
 
 /** end-2 */

@@ -1,4 +1,5 @@
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
+import { forAction } from '../../accounts/allow.ts';
 import { isDigest, parseDigest, type DigestAlgorithm } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { contextOf } from '../../http/request-context.ts';
@@ -24,7 +25,7 @@ export async function startUpload(call: RegistryCall): Promise<void> {
         name,
         mount,
         from && (await hostedName(call, from)),
-        principal.names?.of('container'),
+        forAction(principal, 'read').names?.of('container'),
       ));
     if (isMounted) {
       sendBlobCreated(call, mount);

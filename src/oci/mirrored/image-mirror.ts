@@ -170,9 +170,13 @@ export class ImageMirror {
     return fetched.kind === 'fetched' ? { ...fetched, type: mediaTypeOf(fetched.type) } : fetched;
   }
 
+  /** Whether a client may get a blob. Throws `Denied`. */
+  readonly servesBlob = (place: UpstreamRepository, digest: Digest) =>
+    isBlobServed(this.#admission, this.#manifests, place, digest);
+
   /** A blob. Once stored, it is never requested again. Its size is limited to the one in a stored manifest, if any. */
   async openBlob(place: UpstreamRepository, digest: Digest): Promise<MirrorEntry | undefined> {
-    if (!(await isBlobServed(this.#admission, this.#manifests, place, digest))) return undefined;
+    if (!(await this.servesBlob(place, digest))) return undefined;
     const blob = blobEntry(place, digest, this.#limits.blob);
     const stored = await this.#mirror.openStored(blob);
     if (stored) return stored;

@@ -6,7 +6,7 @@ import { startTestServer, type TestServer } from '../../support/server.ts';
 import { startUpstreamRegistry } from '../../support/upstreams/upstream-registry.ts';
 import { tokenOf } from '../../support/inside.ts';
 
-// oras and helm send HEAD for the manifest of a tag before their first push, and stop at every status but 200 and 404.
+// oras and helm send HEAD for the manifest that they push, by its tag or its digest, and stop at every status but 200 and 404.
 
 async function head(server: TestServer, path: string, token?: string | null): Promise<number> {
   return (await server.fetch(`/v2/${path}`, { method: 'HEAD', ...(token !== undefined && { token }) })).status;
@@ -44,11 +44,12 @@ for (const [away, failure] of [
     const reader = await tokenOf(server, ['read', 'delete', 'admin']);
 
     t.is(await head(server, 'team/new/manifests/v1', writer), 404);
+    t.is(await head(server, `team/new/manifests/sha256:${'a'.repeat(64)}`, writer), 404, 'by its digest');
     if (away !== 'failing' && away !== 'denying') t.is(await head(server, 'team/deeper/new/manifests/v1', writer), 404);
     for (const [path, token] of [
       ['team/new/manifests/v1', reader],
       ['team/new/manifests/v1', null],
-      [`team/new/manifests/sha256:${'a'.repeat(64)}`, writer],
+      [`team/new/manifests/sha256:${'a'.repeat(64)}`, reader],
       ['new/manifests/v1', writer],
       ['library/new/manifests/v1', writer],
       ['up.test/team/new/manifests/v1', writer],

@@ -11,12 +11,12 @@ import { exposedPath } from '../operations/exposed.ts';
 import { marksOf } from './marks.ts';
 import { external } from './package-version.ts';
 
-const path = '/console/vulnerable';
+const path = '/console/risks';
 const kinds = { '': 'Vulnerable and deprecated', vulnerable: 'Vulnerable', deprecated: 'Deprecated' };
 
 /** The versions with known vulnerabilities, and the deprecated ones, the worst first. */
 export const findingsPage: Page = {
-  path: '/vulnerable',
+  path: '/risks',
   section: 'packages',
   action: 'read',
   show: async ({ api, query: asked, now, principal }) => {
