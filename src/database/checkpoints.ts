@@ -33,6 +33,7 @@ export class Checkpoints {
     } catch {
       return;
     }
+    if (!log) return;
     const { pages, lacking } = log;
     if (pages < this.#pages) {
       this.#limit = mostPages;

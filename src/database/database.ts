@@ -46,7 +46,7 @@ export interface CachedReadOptions {
  * MySQL through Sequelize, or SQLite through Node's built-in driver. Times are
  * integers, in milliseconds since 1970 UTC. Both databases compare text by bytes. Every method rejects with
  * `DatabaseUnavailable` when the database cannot do the work now, within the time of `TimeLimits`. A transaction ends when the disk has
- * its writes and all that it has read; with SQLite, a read outside of one can see a write some milliseconds earlier.
+ * its writes and all that it has read, also of other processes; with SQLite, a read outside of one can see a write some milliseconds earlier.
  */
 export interface Database extends Queryable {
   readonly times: DatabaseTimes;

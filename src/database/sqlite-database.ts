@@ -34,6 +34,8 @@ export class SqliteDatabase extends CommonDatabase {
   /** Numbers of writes that have ended, and of those that the disk has confirmed. */
   #written = 0;
   #confirmed = 0;
+  /** The version of the file, by the commits of other processes, that the disk has confirmed. */
+  #confirmedVersion: string | undefined;
   /** Whether a sync failed, and the log was not copied since. */
   #isSuspect = false;
 
@@ -101,7 +103,7 @@ export class SqliteDatabase extends CommonDatabase {
     return done.finally(() => this.times.transaction.since(startedAt));
   }
 
-  /** As `turn`, once all writes until then are on the disk: it may have read what another one wrote. */
+  /** As `turn`, once all writes until then are on the disk: it may have read what another one wrote, also of another process. */
   async #durableAfter<T>(turn: Promise<T>, deadline: number): Promise<T> {
     try {
       return await turn;
@@ -112,7 +114,6 @@ export class SqliteDatabase extends CommonDatabase {
 
   async #sync(deadline: number): Promise<void> {
     const upTo = this.#written;
-    if (upTo === this.#confirmed) return;
     const sync = async () => {
       await this.#writer.sync().catch((error: unknown) => {
         this.#isSuspect = true;
@@ -122,7 +123,10 @@ export class SqliteDatabase extends CommonDatabase {
       if (this.#isSuspect) throw new Error('an earlier write was not confirmed');
     };
     try {
+      const { version } = this.#writer;
+      if (upTo === this.#confirmed && version === this.#confirmedVersion) return;
       await inTime(sync, Math.max(this.limits.transaction, deadline - performance.now()));
+      this.#confirmedVersion = version;
     } catch (error) {
       const message = 'The disk of the database did not confirm a write, which may have happened. Try again later.';
       throw databaseUnavailable(message, error);
@@ -155,7 +159,7 @@ export class SqliteDatabase extends CommonDatabase {
       const room = () => this.#checkpoints.room(this.#isSuspect);
       await inTime(room, Math.max(1, deadline - performance.now()));
       if (!this.#isSuspect) return;
-      if (this.#reader.log.lacking > 0) throw new Error('the log of the database is not copied');
+      if (this.#reader.log?.lacking !== 0) throw new Error('the log of the database is not copied');
     } catch (error) {
       throw databaseUnavailable('The disk of the database has failed.', error);
     }

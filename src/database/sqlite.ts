@@ -49,9 +49,12 @@ export class Connection {
     return String(this.prepare('PRAGMA data_version').get()!['data_version']);
   }
 
-  /** Pages of the log, and those of them that the file of the database lacks. Throws within a transaction. */
-  get log(): { pages: number; lacking: number } {
-    if (!knowsLog) return { pages: 0, lacking: 0 };
+  /**
+   * Pages of the log, and those of them that the file of the database lacks; undefined if this version of SQLite does not say it. Throws
+   * within a transaction.
+   */
+  get log(): { pages: number; lacking: number } | undefined {
+    if (!knowsLog) return undefined;
     const { log, checkpointed } = this.prepare('PRAGMA wal_checkpoint(NOOP)').get()!;
     return { pages: Number(log), lacking: Number(log) - Number(checkpointed) };
   }

@@ -682,6 +682,31 @@ test('sqlite: a thread copies a long log into the file, which then does not grow
   t.deepEqual(await database.select('PRAGMA integrity_check'), [{ integrity_check: 'ok' }]);
 });
 
+test.serial('sqlite: what a transaction has read of another process is on the disk when it ends', async (t) => {
+  const url = await emptyDatabase(t, 'sqlite');
+  await withItems(t, url);
+  const [one, two] = [await openUntilEnd(t, url), await openUntilEnd(t, url)];
+  await one.transaction((tx) => tx.insert('items', row('first', 1)));
+  await two.transaction((tx) => tx.insert('items', row('second', 1)));
+  const read = () => two.transaction((tx) => tx.get('SELECT COUNT(*) AS n FROM items'));
+  await read();
+  let syncs = 0;
+  let fails = false;
+  await watchSyncs(t, () => {
+    syncs += 1;
+    if (fails) throw Object.assign(new Error('EIO: i/o error, fdatasync'), { code: 'EIO', syscall: 'fdatasync' });
+  });
+  await read();
+  t.is(syncs, 0, 'nothing was written');
+  await one.transaction((tx) => tx.insert('items', row('a', 1)), { fleeting: true });
+  t.deepEqual({ ...(await read()) }, { n: 3 });
+  await read();
+  t.is(syncs, 1, 'once for what the other one wrote');
+  await one.transaction((tx) => tx.insert('items', row('b', 1)), { fleeting: true });
+  fails = true;
+  await t.throwsAsync(read(), { name: 'DatabaseUnavailable' });
+});
+
 test.serial('sqlite: a write that waited behind one that the disk did not confirm is no success either', async (t) => {
   const url = await emptyDatabase(t, 'sqlite');
   await withItems(t, url);

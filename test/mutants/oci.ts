@@ -290,8 +290,8 @@ export const oci = [
       ['any upload of a blob has ended with it', ' AND rb.upload_id = ?', ' AND ? IS NOT NULL'],
       [
         'an upload of another account has ended with the blob',
-        'WHERE r.account_id = ? AND r.name = ?`,\n      [digest, uploadId, accountId, name],',
-        'WHERE ? > 0 AND r.name = ?`,\n      [digest, uploadId, accountId, name],',
+        'WHERE r.account_id = ? AND r.name = ?`,\n        [digest, uploadId, accountId, name],',
+        'WHERE ? > 0 AND r.name = ?`,\n        [digest, uploadId, accountId, name],',
       ],
     ],
   ),

@@ -321,6 +321,8 @@ async function refuseExisting(
       if (digest !== null && !(await blobs.isWhole(digest))) return { isRepair: true, mirroredFrom: undefined };
     }
   }
+  // Clients that repeat a push count the refusal as its success: what another one wrote must be on the disk.
+  await database.transaction(() => Promise.resolve());
   throw alreadyExists(nupkg);
 }
 

@@ -113,13 +113,15 @@ export class ImageBlobs {
     });
   }
 
-  /** Whether the repository has this blob, and this upload session was the last to put it there. */
+  /** Whether the repository has this blob, on the disk, and this upload session was the last to put it there. */
   async isFromUpload(accountId: number, name: string, digest: Digest, uploadId: string): Promise<boolean> {
-    const row = await this.#database.get(
-      `SELECT rb.digest FROM repositories r
-       JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ? AND rb.upload_id = ?
-       WHERE r.account_id = ? AND r.name = ?`,
-      [digest, uploadId, accountId, name],
+    const row = await this.#database.transaction((tx) =>
+      tx.get(
+        `SELECT rb.digest FROM repositories r
+         JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ? AND rb.upload_id = ?
+         WHERE r.account_id = ? AND r.name = ?`,
+        [digest, uploadId, accountId, name],
+      ),
     );
     return row !== undefined;
   }
