@@ -133,7 +133,7 @@ for (const dialect of dialects) {
     );
     t.regex(
       await visitor.page('/console/risks?kind=deprecated&origin=mirrored'),
-      /Nothing matches\. <a href="\/console\/vulnerable">/,
+      /Nothing matches\. <a href="\/console\/risks">/,
     );
 
     // A deprecation that ends, and an advisory that is deleted.
