@@ -115,3 +115,27 @@ test('who is disabled in an account keeps the session in another one', async (t)
   const statuses = [here, there].map(async (each) => (await each.fetch(`${server.url}/console/connect`)).status);
   t.deepEqual(await Promise.all(statuses), [303, 200]);
 });
+
+test('who has "operate" in an account is disabled, and let in again, only with it', async (t) => {
+  const rules = [
+    { claim: 'sub', value: 'ann', account: 'default', scopes: ['read', 'operate'] },
+    { claim: 'sub', value: 'bob', account: 'default', scopes: ['read', 'admin'] },
+  ];
+  const { server, who } = await start(t, { ann: { name: 'Ann' }, bob: { name: 'Bob' } }, rules);
+  await signedIn(server);
+  who.id = 'bob';
+  await signedIn(server);
+  const people = await itemsOf(server, '/v1/people');
+  const idOf = (subject: string) => String(people.find((each) => each['subject'] === subject)!['id']);
+  const admin = await tokenOf(server, ['admin']);
+  const change = async (subject: string, what: string, token?: string) => {
+    const body = what === 'disable' ? { reason: 'x' } : {};
+    return (await sendJson(server, 'POST', `/v1/people/${idOf(subject)}/${what}`, body, token)).status;
+  };
+  t.is(await change('ann', 'disable', admin), 403);
+  t.is(await change('ann', 'disable'), 200);
+  t.is(await change('ann', 'enable', admin), 403, 'also where the person is disabled');
+  t.is(await change('ann', 'enable'), 200);
+  t.is(await change('bob', 'disable', admin), 200);
+  t.is(await change('bob', 'enable', admin), 200);
+});
