@@ -10,6 +10,7 @@ import { DiskReserve } from '../../src/storage/files/disk-reserve.ts';
 import type { StagedFile } from '../../src/storage/files/staged-file.ts';
 import { answer, endless, serve, startFaultyUpstream, startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { changedDatabase } from '../support/databases.ts';
+import { watchSyncs } from '../support/disk.ts';
 import { TestDisk } from '../support/test-disk.ts';
 import { until } from '../support/until.ts';
 import { openMirror, readEntry, type MirrorSetup, type TestMirror } from '../support/mirror.ts';
@@ -486,6 +487,27 @@ test.serial('when a write fails because the disk is full, all readers get the re
   t.true((await readEntry(await mirror.open(resource('/thing', expected)))).equals(body));
   await until(async () => (await blobCount()) === 1);
   t.is((await mirror.open(resource('/thing', expected)))!.outcome, 'hit', 'stored when there is space again');
+});
+
+test.serial('a body is not stored if the disk has told once, in the middle, that it lost some of it', async (t) => {
+  const { server, mirror, resource, database, staged } = await setUp(t);
+  const body = randomBytes(40 * 2 ** 20);
+  const thing = resource('/thing', { digest: digestOf(body), idle: 5000 });
+  server.on('/thing', serve(body), serve(body));
+  let syncs = 0;
+  await watchSyncs(t, () => {
+    syncs += 1;
+    if (syncs === 1) throw Object.assign(new Error('EIO: i/o error, fdatasync'), { code: 'EIO', syscall: 'fdatasync' });
+  });
+  const first = (await mirror.open(thing))!;
+  t.true((await readEntry(first)).equals(body), 'its reader gets it');
+  await first.complete;
+  await until(async () => (await staged()).length === 0);
+  t.true(syncs > 0);
+  const live = () => database.select("SELECT digest FROM blobs WHERE state = 'live'");
+  t.deepEqual(await live(), []);
+  t.true((await readEntry(await mirror.open(thing))).equals(body));
+  await until(async () => (await live()).length === 1);
 });
 
 test.serial('a fetched body is served when the database is too full to store it', async (t) => {

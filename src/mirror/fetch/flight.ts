@@ -299,7 +299,7 @@ export class Flight {
     const head = await this.#head.catch(() => undefined);
     const isUnread =
       this.#stop.signal.aborted && !this.#isComplete && this.#intake?.isStored === true && !this.#intake.isFull;
-    const isLasting = this.#resource.lifetime === 'immutable' && staged.size > 0;
+    const isLasting = this.#resource.lifetime === 'immutable' && staged.size > 0 && !staged.isLost;
     if (isUnread && isLasting && head?.kind === 'fetched' && head.resume) {
       const { received } = this.#intake!;
       await this.#parts.partials.keep(this.#id, { head, staged, received, expected: this.#expected });

@@ -246,7 +246,7 @@ export class Intake {
     if (this.#checking || staged.size - this.#checked < checkEvery) return;
     this.#checked = staged.size;
     this.#checking = true;
-    // A failure here is ignored: the final sync or commit reports it.
+    // A failure here is ignored: the final sync reports it again.
     Promise.all([staged.sync(), this.#checkRoom()])
       .catch(() => undefined)
       .finally(() => (this.#checking = false));

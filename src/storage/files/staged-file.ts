@@ -24,6 +24,8 @@ export class StagedFile {
   readonly path: string;
   readonly #file: AppendTarget;
   readonly #overflow: Overflow | undefined;
+  #synced: Promise<void> = Promise.resolve();
+  #isLost = false;
   #closed = false;
   #isDiscarded = false;
 
@@ -73,7 +75,8 @@ export class StagedFile {
   /**
    * Opens the file of an earlier session, truncated to the recorded `size`; `UploadUnknown` when it is gone or shorter.
    * `detach` first replaces it by a copy, so that another process which still has it open cannot write to it; `StorageFull`
-   * when the disk has no room for the copy.
+   * when the disk has no room for the copy. A file that has another name is replaced, too: a blob may have the same bytes, if the
+   * power failed before its session ended.
    */
   static async reopen(
     paths: Paths,
@@ -85,7 +88,7 @@ export class StagedFile {
     const path = paths.staged(id);
     let handle: FileHandle | undefined;
     try {
-      if (detach) await replaceByCopy(disk, path, paths.staged(randomUUID()));
+      if (detach || (await stat(path)).nlink > 1) await replaceByCopy(disk, path, paths.staged(randomUUID()));
       handle = await open(path, 'r+');
       if ((await handle.stat()).size < size) throw new Error('shorter than recorded');
       await handle.truncate(size);
@@ -198,10 +201,21 @@ export class StagedFile {
     return bytes;
   }
 
-  /** Makes the bytes written so far durable. */
+  /** Makes the bytes written so far durable. After a failure it fails always: Linux tells only once that the disk has lost something. */
   async sync(): Promise<void> {
     if (this.isOffDisk) return;
-    await this.#file.handle.datasync();
+    this.#synced = this.#synced.then(() => this.#file.handle.datasync());
+    try {
+      await this.#synced;
+    } catch (error) {
+      this.#isLost = true;
+      throw storageFailure(error) ?? error;
+    }
+  }
+
+  /** Whether the disk may lack some of its bytes, because a sync has failed. */
+  get isLost(): boolean {
+    return this.#isLost;
   }
 
   /** Removes all bytes after the first `size`, and closes the file. */

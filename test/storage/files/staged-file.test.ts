@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { link, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
 import { PassThrough, Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
@@ -11,6 +11,7 @@ import { OverflowMemory } from '../../../src/storage/files/overflow.ts';
 import { Paths } from '../../../src/storage/files/paths.ts';
 import { StagedFile } from '../../../src/storage/files/staged-file.ts';
 import { startRawUpstream } from '../../support/upstreams/faulty-upstream.ts';
+import { watchSyncs } from '../../support/disk.ts';
 import { folderUntilEnd } from '../../support/folder.ts';
 import { TestDisk } from '../../support/test-disk.ts';
 
@@ -212,6 +213,37 @@ test('a reopened file continues at the recorded size, also in another process', 
   const reopened = await StagedFile.reopen(paths, empty.id, 0);
   t.is(reopened.runningDigest('sha256'), digestOf(''));
   await reopened.discard();
+});
+
+test('a reopened file that has another name leaves the bytes of that name', async (t) => {
+  const paths = await folder(t);
+  const first = await StagedFile.create(paths);
+  await first.write(Buffer.from('all of the blob'));
+  await first.close();
+  const blob = `${paths.staged(first.id)}-blob`;
+  await link(paths.staged(first.id), blob);
+  const again = await StagedFile.reopen(paths, first.id, 3);
+  await again.write(Buffer.from('!'));
+  t.is((await readFile(again.path)).toString(), 'all!');
+  t.is((await readFile(blob)).toString(), 'all of the blob');
+  await again.discard();
+});
+
+test.serial('after a sync that has failed, no later one succeeds, because the disk tells only once', async (t) => {
+  const paths = await folder(t);
+  const staged = await StagedFile.create(paths);
+  await staged.write(Buffer.from('lost'));
+  let fails = true;
+  await watchSyncs(t, () => {
+    if (fails) throw Object.assign(new Error('EIO: i/o error, fdatasync'), { code: 'EIO' });
+  });
+  const [first, second] = [staged.sync(), staged.sync()];
+  await t.throwsAsync(first, named('StorageUnavailable'));
+  fails = false;
+  await t.throwsAsync(second, named('StorageUnavailable'), 'also one that has begun before');
+  await t.throwsAsync(staged.sync(), named('StorageUnavailable'));
+  t.true(staged.isLost);
+  await staged.discard();
 });
 
 test('after detaching, a writer that has the old file open does not change the new one', async (t) => {
