@@ -78,7 +78,7 @@ const maxNamed = 5;
 
 /**
  * Imports the segments that `bundle` has. Nothing is shown before all content of the bundle is here and checked; then all is shown
- * in one transaction. What is stored stays for the next run if this one ends early. Throws `Denied` for a bundle that is not
+ * in one transaction. What is stored stays for the next run if this one ends early, unless the bundle was imported before. Throws `Denied` for a bundle that is not
  * trusted, and `Invalid` for one that cannot be imported here.
  */
 export async function importBundle(
@@ -122,8 +122,11 @@ export async function importBundle(
     for (const each of await bundles.dropUnfinished(tx, now() - unfinishedFor)) await releaseStaged(tx, each);
     if (before?.state !== 'complete') await bundles.write(tx, 'imported', id, list, 'incomplete', summary);
   });
-  await staging.refuseMissingBase();
-  const lacking = await staging.run();
+  const lacking = await lackingAfter(staging).catch(async (error: unknown) => {
+    // No record says that this import is unfinished, so nothing else would let go of its content.
+    if (result.isRepeated) await database.transaction((tx) => releaseStaged(tx, hexOf(id)));
+    throw error;
+  });
   if (lacking.length > 0) return { ...result, lacking, stored: staging.stored };
   options.signal.throwIfAborted();
   const shown: ImportedEntry[] = [];
@@ -142,6 +145,11 @@ export async function importBundle(
     await recordEvent(tx, bundleEvent('bundle.imported', id, details), now());
   });
   return { ...result, summary: { ...summary, written }, lacking, stored: staging.stored };
+}
+
+async function lackingAfter(staging: Staging): Promise<number[]> {
+  await staging.refuseMissingBase();
+  return staging.run();
 }
 
 /** The key that signed the bundle; undefined for one without a signature. Throws `Denied` if it must not be imported here. */

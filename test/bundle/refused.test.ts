@@ -2,6 +2,7 @@ import { copyFile, mkdir, readFile, rename, truncate, writeFile } from 'node:fs/
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { startAirGap, trustedKey } from '../support/bundles.ts';
+import { databaseOf, rowsOf } from '../support/inside.ts';
 
 // What is refused, with one line, and leaves nothing to see.
 
@@ -101,4 +102,11 @@ test('damaged bytes and a truncated segment are refused with their place, and a 
   await showsNothing();
   await rename(good, segment);
   t.regex(await far.ok('bundle', 'import', path('bundle')), /imported sha256/);
+
+  // The same bundle again, of which some content is gone here: a run that fails holds nothing of it.
+  const server = await far.serve();
+  await databaseOf(server).transaction((tx) => tx.run("DELETE FROM mirror_entries WHERE name LIKE '%redis%'"));
+  await writeFile(segment, bytes);
+  t.regex(await far.fails('bundle', 'import', path('bundle')), /are damaged/);
+  t.deepEqual(await rowsOf(server, 'SELECT digest FROM mirror_staged'), []);
 });

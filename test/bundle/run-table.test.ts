@@ -29,3 +29,16 @@ for (const dialect of dialects)
     t.is((await table.get('made', made)).state, 'lost');
     await table.make(making);
   });
+
+for (const dialect of dialects)
+  test(`${dialect}: of starts of one import at the same time, one succeeds`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const table = new BundleRunTable(databaseOf(server), server.clock.time);
+    for (let round = 0; round < 5; round += 1) {
+      const id = await table.beginImport();
+      const starts = await Promise.allSettled(Array.from({ length: 6 }, () => table.startImport(id, options)));
+      t.is(starts.filter(({ status }) => status === 'fulfilled').length, 1);
+      t.is((await table.get('imported', id)).state, 'running');
+      await table.rows.end(id, 'done', {});
+    }
+  });

@@ -7,7 +7,12 @@ import { nupkgEntry, sidecarEntry } from '../../src/nuget/upstream/upstream-file
 import { blobEntry, manifestEntry } from '../../src/oci/mirrored/image-entries.ts';
 import { readAll } from '../../src/storage/files/content.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
+import { openDatabase } from '../../src/database/database.ts';
 import { showImported } from '../../src/mirror/imports.ts';
+import { rowOf } from '../../src/mirror/store/entries.ts';
+import { writeImported, type ImportedEntry } from '../../src/mirror/store/imported.ts';
+import { temporaryDatabase } from '../support/databases.ts';
+import { until } from '../support/until.ts';
 import { openMirror, type TestMirror } from '../support/mirror.ts';
 import { digestOf, ociManifest } from '../support/registry.ts';
 import { answer, serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
@@ -148,4 +153,61 @@ test('an entry that another installation has seen replaces an earlier one of a t
   t.is(await show('v2', 1000, true), 1);
   t.is(await show('v2', 3000, true), 0, 'what never changes stays');
   t.deepEqual(await rows('v2'), row(1000));
+});
+
+test('an import replaces no entry that a fetch writes at the same time, if it is newer or never changes', async (t) => {
+  const url = await temporaryDatabase(t, 'mysql');
+  const database = await openDatabase(url);
+  t.teardown(() => database.close());
+  const key = (reference: string) => ({ upstream: 'up.test', kind: 'thing', name: 'a', reference });
+  const metadata = (text: string, validatedAt: number) => ({
+    ...plain,
+    digest: parseDigest(digestOf(text)),
+    size: text.length,
+    attributes: {},
+    storedAt: 0,
+    validatedAt,
+  });
+  const entry = (reference: string, text: string, validatedAt: number, isImmutable: boolean): ImportedEntry => ({
+    key: key(reference),
+    metadata: metadata(text, validatedAt),
+    isImmutable,
+    seen: [],
+  });
+  const fetched = [
+    entry('newer', 'fetched', 20, false),
+    entry('older', 'fetched', 5, false),
+    entry('immutable', 'fetched', 5, true),
+  ];
+  const imported = fetched.map((each) => entry(each.key.reference, 'imported', 10, each.isImmutable));
+  const [begun, end] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const fetching = database.transaction(async (tx) => {
+    await tx.insertNew(
+      'mirror_entries',
+      fetched.map((each) => rowOf(each.key, each.metadata, 1)),
+    );
+    begun.resolve();
+    await end.promise;
+  });
+  await begun.promise;
+  const importing = database.transaction((tx) => writeImported(tx, imported, 1));
+  const waits = "SELECT COUNT(*) AS n FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+  await until(async () => Number((await database.get<{ n: number }>(waits))!.n) > 0);
+  end.resolve();
+  await fetching;
+  t.deepEqual(
+    (await importing).map((each) => each.key.reference),
+    ['older'],
+  );
+  const rows = await database.select<{ reference: string; digest: string }>(
+    'SELECT reference, digest FROM mirror_entries ORDER BY reference',
+  );
+  t.deepEqual(
+    rows.map(({ reference, digest }) => [reference, digest]),
+    [
+      ['immutable', digestOf('fetched')],
+      ['newer', digestOf('fetched')],
+      ['older', digestOf('imported')],
+    ],
+  );
 });

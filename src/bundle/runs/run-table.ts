@@ -1,4 +1,4 @@
-import type { Database, Row, Transaction } from '../../database/database.ts';
+import { forUpdate, type Database, type Row, type Transaction } from '../../database/database.ts';
 import type { EventType, NewEvent } from '../../events/event.ts';
 import { recordEvent } from '../../events/record.ts';
 import { RunRows } from '../../jobs/run-rows.ts';
@@ -79,7 +79,8 @@ export class BundleRunTable {
   async startImport(id: string, settings: ImportSettings): Promise<void> {
     await this.#database.transaction(async (tx) => {
       await this.rows.loseDead(tx);
-      const [row] = await tx.select<Row & { state: BundleRunState }>('SELECT * FROM bundle_runs WHERE id = ?', [id]);
+      const sql = `SELECT * FROM bundle_runs WHERE id = ?${forUpdate(tx)}`;
+      const [row] = await tx.select<Row & { state: BundleRunState }>(sql, [id]);
       if (!row) throw unknownRun();
       refuseEnded(row.state);
       const now = this.#now();

@@ -1,4 +1,4 @@
-import type { Database, Transaction } from '../../database/database.ts';
+import { forUpdate, type Database, type Transaction } from '../../database/database.ts';
 import type { EventType, NewEvent } from '../../events/event.ts';
 import { recordEvent } from '../../events/record.ts';
 import { RunRows } from '../../jobs/run-rows.ts';
@@ -51,7 +51,7 @@ export class ImportRunTable {
     await this.#database.transaction(async (tx) => {
       await this.#requireRoom(tx);
       const row = await tx.get<{ state: ImportRunState; settings: string }>(
-        'SELECT state, settings FROM import_runs WHERE id = ? AND account_id = ?',
+        `SELECT state, settings FROM import_runs WHERE id = ? AND account_id = ?${forUpdate(tx)}`,
         [id, accountId],
       );
       if (!row) throw unknownRun();

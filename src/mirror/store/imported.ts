@@ -1,5 +1,5 @@
 import { recordPast, type PastLine } from '../../history/history.ts';
-import { placeholders, type Transaction } from '../../database/database.ts';
+import { forUpdate, placeholders, type Transaction } from '../../database/database.ts';
 import { entryId, nameOwner, rowOf, type EntryKey, type EntryMetadata } from './entries.ts';
 import { addWords } from './words.ts';
 
@@ -31,17 +31,14 @@ export async function writeImported(
   for (let start = 0; start < entries.length; start += batch) {
     const some = entries.slice(start, start + batch);
     const ids = some.map(({ key }) => entryId(key));
-    const rows = await tx.select<{ id: string; validatedAt: number }>(
-      `SELECT id, validated_at AS validatedAt FROM mirror_entries WHERE id IN (${placeholders(ids)})`,
-      ids,
-    );
-    const known = new Map(rows.map(({ id, validatedAt }) => [id, validatedAt]));
+    const known = await knownAfterInsert(tx, some, ids, now);
     const news = some.filter(({ isImmutable, metadata }, at) => {
       const before = known.get(ids[at]!);
-      return before === undefined || (!isImmutable && before < metadata.validatedAt);
+      return before === undefined || (!isImmutable && before.validatedAt < metadata.validatedAt);
     });
-    if (news.length > 0) {
-      const columns = news.map(({ key, metadata }) => rowOf(key, metadata, now));
+    const replacing = news.filter(({ key }) => known.has(entryId(key)));
+    if (replacing.length > 0) {
+      const columns = replacing.map(({ key, metadata }) => rowOf(key, metadata, now));
       const changed = Object.keys(columns[0]!).filter((column) => column !== 'id' && column !== 'used_at');
       const update = changed.map((column) => `${column} = new.${column}`).join(', ');
       await tx.upsert('mirror_entries', ['id'], columns, update);
@@ -55,6 +52,36 @@ export async function writeImported(
     for (const each of news) written.push(each);
   }
   return written;
+}
+
+interface KnownEntry {
+  id: string;
+  digest: string;
+  validatedAt: number;
+}
+
+/** Inserts the entries that are not here. Resolves to the others by id, which no other transaction changes until this one ends. */
+async function knownAfterInsert(
+  tx: Transaction,
+  entries: readonly ImportedEntry[],
+  ids: readonly string[],
+  now: number,
+): Promise<Map<string, KnownEntry>> {
+  const among = (some: readonly string[]) =>
+    tx.select<KnownEntry>(
+      `SELECT id, digest, validated_at AS validatedAt FROM mirror_entries WHERE id IN (${placeholders(some)})${forUpdate(tx)}`,
+      some,
+    );
+  const known = new Map((await among(ids)).map((each) => [each.id, each]));
+  const absent = new Map(ids.flatMap((id, at) => (known.has(id) ? [] : [[id, entries[at]!] as const])));
+  const rows = [...absent.values()].map(({ key, metadata }) => rowOf(key, metadata, now));
+  if (rows.length === 0 || (await tx.insertNew('mirror_entries', rows)) === rows.length) return known;
+  // A fetch has written one meanwhile.
+  for (const each of await among([...absent.keys()])) {
+    const { digest, validatedAt } = absent.get(each.id)!.metadata;
+    if (each.digest !== digest || each.validatedAt !== validatedAt) known.set(each.id, each);
+  }
+  return known;
 }
 
 async function writeWithdrawn(tx: Transaction, entries: readonly ImportedEntry[]): Promise<void> {
