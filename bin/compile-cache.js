@@ -1,5 +1,5 @@
 import { lstatSync, mkdirSync } from 'node:fs';
-import { enableCompileCache } from 'node:module';
+import * as nodeModule from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -15,7 +15,7 @@ export function cacheCompiledCode(user) {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     const { uid, mode } = lstatSync(folder);
     // Windows has no user ids, and its folder of temporary files belongs to one user.
-    if (user === undefined || (uid === user && (mode & 0o022) === 0)) enableCompileCache(folder);
+    if (user === undefined || (uid === user && (mode & 0o022) === 0)) nodeModule.enableCompileCache(folder);
   } catch {
     // Without the cache a start only takes longer.
   }

@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, rm, stat } from 'node:fs/promises';
+import { access, mkdir, mkdtemp, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
@@ -109,8 +109,9 @@ async function restoreBackup(
   const log = pino({ level: 'warn' }, destination(2));
   await inBackground(async () => {
     const command = { creates: true };
-    await using place = await openRestoreTarget(config, { log, now: Date.now, command });
+    // First, so that a source that cannot be read leaves no unfinished restore.
     await using opened = await openSource(source);
+    await using place = await openRestoreTarget(config, { log, now: Date.now, command });
     const { manifest, missing, damaged } = await restore(place, opened.members, { withoutDamaged });
     const { blobs, created_at, mirrored } = manifest;
     say(`restored the backup of ${created_at}: ${blobs.count} blobs, ${binaryBytes(blobs.bytes)}`);
@@ -165,6 +166,7 @@ interface OpenSource extends AsyncDisposable {
 }
 
 async function openSource(source: string): Promise<OpenSource> {
+  await access(source);
   if (await isArchive(source)) return { members: readArchive(source), [Symbol.asyncDispose]: () => Promise.resolve() };
   const folder = folderOf(source);
   return { members: readFolder(folder), [Symbol.asyncDispose]: () => folder.driver.close() };

@@ -36,7 +36,9 @@ export function addJobs(program: Command, environment: Environment, terminal: Te
     .command('run <name>')
     .description('run a job now, even if it is off; fails if it is already running')
     .option(...dryRun)
-    .action((name: string, options: { dryRun?: boolean }) => run(name, options.dryRun));
+    .action((name: string, options: { dryRun?: boolean }) =>
+      run(name, options.dryRun, name === 'scrub' ? refuseDamage : undefined),
+    );
   program
     .command('gc')
     .description('run the job gc (garbage collection): delete unreferenced bytes older than the setting "gc.grace"')

@@ -4,6 +4,7 @@ import { Semaphore } from '../runtime/semaphore.ts';
 import { itemsIn } from '../runtime/json-items.ts';
 import type { UpstreamRequest } from '../upstream/answer.ts';
 import { discard, readUpstreamBody } from '../upstream/body.ts';
+import { nextPage } from '../upstream/next-page.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { retrying } from './import.ts';
 
@@ -82,8 +83,6 @@ export async function* itemsOfList(
         ? new DomainError('Invalid', 'The source sent a list that cannot be read.')
         : error;
     }
-    const next = /<([^>]+)>\s*;[^,]*rel="?next"?/.exec(String(page.headers.link ?? ''))?.[1];
-    const following: URL | null = next === undefined ? null : URL.parse(next, url.href);
-    url = following?.origin === url.origin ? following : undefined;
+    url = nextPage(page.headers.link, url);
   }
 }

@@ -1,6 +1,7 @@
 import { opendir, stat } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { pause } from '../runtime/event-loop.ts';
+import { hasMoreValues } from '../runtime/json-values.ts';
 import { readAll, type Content } from '../storage/files/content.ts';
 import { openFileContent } from '../storage/files/file-content.ts';
 import { Zip } from '../storage/files/zip.ts';
@@ -196,8 +197,13 @@ async function beginningOf(open: OpenSized, bytes: number): Promise<Buffer> {
   }
 }
 
+/** Most values of a record, and of a file with several: to parse many small ones takes long. */
+const maxRecordValues = 30_000;
+const maxFileValues = 100_000;
+
 /** The value of a JSON file; undefined if it is not one value, so that its lines may be records. */
 function parseIfWhole(bytes: Buffer): unknown {
+  if (hasMoreValues(bytes, maxFileValues)) return undefined;
   try {
     return JSON.parse(textOf(bytes)) as unknown;
   } catch {
@@ -206,6 +212,8 @@ function parseIfWhole(bytes: Buffer): unknown {
 }
 
 function parse(bytes: Buffer, label: string): unknown {
+  if (hasMoreValues(bytes, maxRecordValues))
+    throw new ListRefused(`has a record with more than ${maxRecordValues} values: ${label}`);
   try {
     return JSON.parse(textOf(bytes)) as unknown;
   } catch (error) {

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
 import { finished, type Readable } from 'node:stream';
 import type { Got } from 'got';
 import { isDigest } from '../runtime/digest.ts';
@@ -8,7 +9,7 @@ import type { SentBody, UpstreamAnswer } from './answer.ts';
 import { decode } from './body.ts';
 import { HostConnections } from './connections.ts';
 import { BackgroundTask } from '../runtime/background-task.ts';
-import { addressRefusal, NotConnected } from './failures.ts';
+import { addressRefusal, NotConnected, Refused } from './failures.ts';
 import { mayReleaseInput, releaseInput } from './release-input.ts';
 import { cutSlowBody, minSpeed } from './slow-body.ts';
 
@@ -101,13 +102,22 @@ export class UpstreamClient {
     });
     // The reader of the body gets its error; without a reader the error must not end the process.
     sent.on('error', () => undefined);
+    // Node leaves such a connection to its user, outside of all limits of time.
+    let refused: Refused | undefined;
+    sent.on('upgrade', (_response: IncomingMessage, socket: Socket) => {
+      socket.destroy();
+      refused = new Refused('switches protocols', { verdict: 'resource' });
+      sent.destroy(refused);
+    });
     const count = this.#meter?.();
     finished(sent, { writable: false }, () => {
       release();
       if (typeof content === 'object') content.destroy();
       count?.(sent.downloadProgress.transferred);
     });
-    const response = await responseTo(sent, url);
+    const response = await responseTo(sent, url).catch((error: unknown) => {
+      throw refused ?? error;
+    });
     if (mayRelease) releaseInput(response);
     const stream = BackgroundTask.current?.pace(sent) ?? sent;
     const { 'content-encoding': coding, 'content-length': length, ...rest } = response.headers;

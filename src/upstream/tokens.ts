@@ -7,7 +7,7 @@ import { busyRefusal, isTransient, messageOf, withRetries, Refused, verdictOf } 
 import { pauseAfter, remaining, type Pause } from './pause.ts';
 import { Recent } from '../runtime/recent.ts';
 
-const tokenLimit = 1024 * 1024;
+const tokenLimit = 64 * 1024;
 /** Failed exchanges whose pauses are kept; when the list is full, the oldest is dropped. */
 const maxPauses = 1024;
 

@@ -6,6 +6,7 @@ import { openFolder } from '../../src/backup/folder.ts';
 import { folderStorage } from '../../src/server/place.ts';
 import type { Dialect } from '../../src/database/database.ts';
 import { Pushes } from '../faults/pushes.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { databaseOf, flushUsage, runJob, tokenOf } from '../support/inside.ts';
 import { TestFeed } from '../support/feed.ts';
@@ -123,4 +124,15 @@ test('an incremental backup copies only new blobs, and removes those that no row
   const refused = await entrepot(place.environment, 'backup', join(place.folder, 'x.tar'), '--incremental');
   t.regex(refused.stderr, /--incremental needs a folder/);
   t.regex((await entrepot(place.environment, 'backup', place.data)).stderr, /is not empty, and has no backup/);
+});
+
+test('a restore of what is not there leaves its place as it was', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const environment = { ENTREPOT_DATA: join(folder, 'data'), ENTREPOT_UPSTREAMS: '[]' };
+  for (const source of ['none.tar', 'none']) {
+    const failed = await entrepot(environment, 'restore', join(folder, source));
+    t.is(failed.code, 1);
+    t.regex(failed.stderr, /no such file/);
+  }
+  t.is((await entrepot(environment, 'token', 'create', '--name', 'x')).code, 0, 'no restore is unfinished');
 });

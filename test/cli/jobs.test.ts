@@ -78,6 +78,7 @@ for (const dialect of dialects) {
     const damaged = await entrepot(environment, 'scrub');
     t.is(damaged.code, 1);
     t.is(damaged.stderr, 'entrepot: 1 hosted blob is damaged; see above\n');
+    t.is((await entrepot(environment, 'jobs', 'run', 'scrub')).code, 1, 'also as a job');
     t.regex(damaged.stdout, new RegExp(`^corrupt ${kept.digest}: needed by repository team/app; push it again\\n`));
     t.deepEqual(await readdir(join(data, 'quarantine')), [kept.digest.replace(':', '-')]);
   });

@@ -4,7 +4,7 @@ import { release } from '../../src/runtime/incoming.ts';
 import type { DomainError } from '../../src/runtime/errors.ts';
 import { answer, held, serve, startFaultyUpstream, startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
-import { until } from '../support/until.ts';
+import { until, within } from '../support/until.ts';
 
 // In a process of its own: it measures the process.
 
@@ -127,6 +127,22 @@ test('an answer that is not HTTP is a failure', async (t) => {
   const url = await startRawUpstream(t, (socket) => socket.end('220 mail.test ESMTP\r\n'));
   const { upstream } = await openUpstream(t, url);
   await t.throwsAsync(upstream.send({ subject: 'thing', url }), { name: 'UpstreamUnavailable' });
+});
+
+test('an answer that switches protocols is a failure, and leaves no connection open', async (t) => {
+  let open = 0;
+  const url = await startRawUpstream(t, (socket) => {
+    open += 1;
+    socket.once('close', () => (open -= 1));
+    socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n');
+  });
+  const { upstream } = await openUpstream(t, url, { settings: { timeout: '30s' } });
+  const failed = within(
+    t.throwsAsync(upstream.send({ subject: 'thing', url }), { name: 'UpstreamUnavailable' }),
+    20_000,
+  );
+  t.regex((await failed)!.message, /switches protocols/);
+  await until(() => open === 0);
 });
 
 test('endless headers are a failure, and use little memory', async (t) => {

@@ -19,7 +19,7 @@ import {
   verify,
 } from '../support/receiver.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { until } from '../support/until.ts';
+import { until, within } from '../support/until.ts';
 
 const second = 1000;
 const minute = 60 * second;
@@ -223,6 +223,23 @@ test('only the start of a huge answer is read', async (t) => {
   t.is(result.status, 200);
   await closed.promise;
   t.true(sent < 64 * 2 ** 20, `${sent} bytes`);
+});
+
+test('a receiver that switches protocols fails at once, and its connection is closed', async (t) => {
+  const server = await startTestServer(t, allowLoopback);
+  const closed = Promise.withResolvers<void>();
+  const receiver = createServer((socket) => {
+    socket.on('error', () => undefined).on('close', () => closed.resolve());
+    socket.once('data', () =>
+      socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n'),
+    );
+  });
+  receiver.listen(0, '127.0.0.1');
+  await once(receiver, 'listening');
+  t.teardown(() => receiver.close());
+  const { id } = await createWebhook(server, `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`);
+  t.regex(String((await within(testOf(server, id))).error), /switches protocols/);
+  await closed.promise;
 });
 
 test('private addresses are refused when a delivery connects', async (t) => {

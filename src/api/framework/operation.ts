@@ -90,11 +90,16 @@ function boundText(issue: z.core.$ZodRawIssue): string | undefined {
   return `expected ${bound} ${limit}${units[issue.origin] ?? ''}`;
 }
 
+/** Most wrong fields of a request that the answer names. */
+const maxErrors = 20;
+
 /** Parses `value` with `schema`; throws `Invalid`, which names the first wrong field. */
 export function check<T extends z.ZodType>(schema: T, value: unknown, what: string): z.output<T> {
   const result = schema.safeParse(value, { error: boundText });
   if (result.success) return result.data;
-  const errors = result.error.issues.map(({ path, message }) => ({ field: path.join('.') || what, message }));
+  const errors = result.error.issues
+    .slice(0, maxErrors)
+    .map(({ path, message }) => ({ field: path.join('.') || what, message }));
   const { field, message } = errors[0]!;
   throw new DomainError('Invalid', `${field}: ${message}`, { detail: { errors } });
 }

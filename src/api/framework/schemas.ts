@@ -48,7 +48,11 @@ export const layerQuery = z.object({
 });
 
 /** `parsePatterns` checks the number and length of patterns when a token is created. */
-const patternList = (description: string) => z.array(z.string()).meta({ description, maxItems: maxPatterns });
+const patternList = (description: string) =>
+  z
+    .array(z.string())
+    .max(20 * maxPatterns)
+    .meta({ description, maxItems: maxPatterns });
 const patternsDescription =
   'Limits the token to matching names, for reading and writing. `*` stands for any characters; letter case does not count. Without patterns of a kind, no name of that kind is allowed. null: all names';
 const lists = byPlural(({ names, example }) =>

@@ -42,7 +42,7 @@ export const newToken = token
 export const tokenRequest = z
   .strictObject({
     name: z.string().trim().min(1).max(200),
-    scopes: z.array(scope).min(1, 'Choose one or more scopes.'),
+    scopes: z.array(scope).min(1, 'Choose one or more scopes.').max(50),
     patterns: givenPatterns,
     expires_at: z.iso
       .datetime({ offset: true })

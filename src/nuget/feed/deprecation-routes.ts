@@ -17,9 +17,12 @@ const bodyLimit = 64 * 1024;
 const flag = z.boolean().nullish();
 const text = z.string().nullish();
 
+/** Most versions of one request. */
+const maxVersions = 1000;
+
 /** The body of the public gallery's API. Fields that are not known are ignored, as there. */
 const galleryRequest = z.object({
-  versions: z.array(z.string()),
+  versions: z.array(z.string()).max(maxVersions),
   isLegacy: flag,
   hasCriticalBugs: flag,
   isOther: flag,

@@ -6,6 +6,7 @@ import type { Fetched } from '../../mirror/fetch/resource.ts';
 import type { MirrorEntry } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { itemsIn } from '../../runtime/json-items.ts';
+import { nextPage } from '../../upstream/next-page.ts';
 import { mediaTypes, type Descriptor } from '../format/manifest.ts';
 import { pullScope, urlOf, type UpstreamRepository } from './upstream-repository.ts';
 import { isTag } from '../format/reference.ts';
@@ -93,9 +94,7 @@ export async function collect(
       }
       add(read(some));
     }
-    const next = /<([^>]+)>\s*;[^,]*rel="?next"?/.exec(String(page.headers.link ?? ''))?.[1];
-    const following: URL | null = next === undefined ? null : URL.parse(next, url.href);
-    url = following?.origin === url.origin ? following : undefined;
+    url = nextPage(page.headers.link, url);
   }
   add(await further());
   return inMemory(Buffer.concat([Buffer.from('['), ...parts, Buffer.from(']')]), 'application/json');

@@ -1,4 +1,4 @@
-import { chmod, mkdir, stat, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, stat, writeFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import type { Logger } from 'pino';
 
@@ -30,9 +30,20 @@ async function isFolder(path: string): Promise<boolean> {
   return found?.isDirectory() ?? false;
 }
 
-/** Creates `path` for this user only, or takes the rights of other users from it. Rejects if it cannot be created. */
+/** What a data folder has, one of them at least. */
+const ownNames = new Set(['blobs', 'entrepot.db', 'staging']);
+
+/**
+ * Creates `path` for this user only, or takes the rights of other users from it. A folder with files of other programs alone, such as
+ * one that a setting names by mistake, keeps its mode. Rejects if it cannot be created.
+ */
 export async function privateFolder(path: string, log: Logger): Promise<void> {
   await makeFolder(path);
+  const names = await readdir(path);
+  if (names.length > 0 && !names.some((each) => ownNames.has(each))) {
+    log.warn({ path }, 'this folder is not empty and has no data of this program; its mode is left');
+    return;
+  }
   await tighten(path, log);
 }
 

@@ -65,7 +65,7 @@ export async function checkPair(database: Database, driver: Driver): Promise<voi
   if (stored === undefined) {
     throw new WrongPair(
       ['storage'],
-      `the storage of this database is not here: it has no identity. Mount the storage or correct the setting; to move the content here, run "${typed('storage copy')}"; if it was moved here by other means, run "${typed('adopt')}"`,
+      `the storage of this database is not here: it has no identity. Mount the storage or correct the setting; to move the content here, set the earlier storage again, and run "${typed('storage copy')} --to" with the new one; if it was moved here by other means, run "${typed('adopt')}"`,
     );
   }
   if (stored !== row.identity) {

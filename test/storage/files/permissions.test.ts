@@ -65,6 +65,14 @@ test('a database outside of the data folder is private too, and its folder keeps
   t.deepEqual(await databaseModes(folder), files('600'));
 });
 
+test('a folder that has only files of others keeps its mode', async (t) => {
+  const data = join(await folderUntilEnd(t), 'theirs');
+  await mkdir(join(data, 'logs'), { recursive: true });
+  await chmod(data, 0o755);
+  await t.throwsAsync(startTestServer(t, { data, database: { url: 'mysql://root@127.0.0.1:1/none' } }));
+  t.is(await modeOf(data), '755');
+});
+
 test('a shared folder of the machine keeps its mode', async (t) => {
   const data = join(await folderUntilEnd(t), 'tmp');
   await mkdir(data);

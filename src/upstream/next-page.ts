@@ -1,0 +1,10 @@
+/**
+ * The address of the next page of a list at `url`, by the header `Link` (RFC 8288); undefined without one, and for one of another
+ * origin.
+ */
+export function nextPage(link: string | string[] | undefined, url: URL): URL | undefined {
+  // No part of the expression can begin in an earlier one, so that a long header takes no longer than its length.
+  const next = /<([^<>]{1,4096})>\s*;[^,<]*rel="?next"?/.exec(String(link ?? ''))?.[1];
+  const following = next === undefined ? null : URL.parse(next, url.href);
+  return following?.origin === url.origin ? following : undefined;
+}

@@ -1,0 +1,26 @@
+import test from 'ava';
+import { nextPage } from '../../src/upstream/next-page.ts';
+
+const url = new URL('https://up.test/v2/app/tags/list');
+
+test('the next page is the one that the header names, at the same origin', (t) => {
+  for (const [link, next] of [
+    ['</v2/app/tags/list?last=a>; rel="next"', 'https://up.test/v2/app/tags/list?last=a'],
+    ['<?last=b>; rel=next', 'https://up.test/v2/app/tags/list?last=b'],
+    ['<?x>; rel="prev", <?last=c>; title="t"; rel="next"', 'https://up.test/v2/app/tags/list?last=c'],
+    ['<https://other.test/>; rel="next"', undefined],
+    ['<?x>; rel="prev"', undefined],
+    ['', undefined],
+  ] as const)
+    t.is(nextPage(link, url)?.href, next, link);
+  t.is(nextPage(undefined, url), undefined);
+});
+
+test('a header of 16 KiB takes no longer than its length', (t) => {
+  for (const link of ['<'.repeat(16_000), '<a>;'.repeat(4000), `<${'a'.repeat(16_000)}`, `<a>${' '.repeat(16_000)}`]) {
+    const before = process.cpuUsage();
+    t.is(nextPage(link, url), undefined);
+    const { user } = process.cpuUsage(before);
+    t.true(user < 20_000, `${link.slice(0, 10)}: ${user} µs`);
+  }
+});
