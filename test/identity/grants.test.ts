@@ -453,6 +453,8 @@ const packageOf = ({ id, latest_version: version }: Record<string, string>) => `
 
 const nameOf = ({ name }: { name: string }) => name;
 
+const versionOf = ({ version }: { version: string }) => version;
+
 /** What each list and search shows. */
 async function lists(server: TestServer, token: string) {
   const read = (path: string) => readList(server, path, token);
@@ -613,6 +615,71 @@ test('a search tells an upstream no shared id, and asks it as before for what an
   t.is(await queries('Lib.Cor'), 0, 'the beginning of a shared id');
   t.is(await queries('Secret.Thing'), 1, 'an answer does not tell what the other account hosts');
   t.is(await queries('Secret.Thi'), 1);
+});
+
+test('an account shares what it hosts, and not what its upstreams have or had under the same names', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  await up.offer({ id: 'Lib.Core', versions: [{ version: '9.0.0' }] });
+  const hub = await startUpstreamRegistry(t);
+  const theirs = hub.image('lib/base', 'theirs').manifest.digest;
+  const upstreams = [up.as('up.test'), hub.settings('hub.test', { default: true })];
+  const server = await startMirrorOf(t, upstreams, { merge: { packages: ['Lib.*'] } });
+  const a = await tokenOf(server, ['read', 'write', 'admin'], 'a');
+  const b = await tokenOf(server, ['read', 'admin'], 'b');
+  const body = { subject: { kind: 'account', id: 'b' }, verbs: ['read'], packages: ['Lib.*'], images: ['lib/*'] };
+  const id = await grant(server, body, a);
+  t.is((await sendJson(server, 'POST', `/v1/grants/${id}/accept`, {}, b)).status, 200);
+  const base = new TestRepository(server, 'lib/base', a);
+  t.is((await base.fetch('manifests/theirs')).status, 200);
+  const { digest: ours } = await base.image('ours');
+  await new TestFeed(server, a).publish({ id: 'Lib.Core' });
+
+  const nupkg = (version: string) => `/v3/package/lib.core/${version}/lib.core.${version}.nupkg`;
+  const leaf = (version: string) => `/v3/registration-gz-semver2/lib.core/${version}.json`;
+  const details = (version: string) => ['', '/file'].map((end) => `/v1/packages/Lib.Core/${version}${end}`);
+  const paths = (version: string) => [nupkg(version), leaf(version), ...details(version)];
+  const read = async (path: string, token: string) => readList(server, path, token);
+  const documents = async (token: string) => {
+    const registration = await read('/v3/registration-gz-semver2/lib.core/index.json', token);
+    const leaves = registration.items.flatMap(({ items }: { items: { catalogEntry: { version: string } }[] }) => items);
+    return {
+      flat: (await read(index('Lib.Core'), token)).versions,
+      registration: leaves.map((each: { catalogEntry: { version: string } }) => each.catalogEntry.version),
+      completed: (await read('/v3/autocomplete?id=Lib.Core', token)).data,
+      listed: (await read('/v1/packages/Lib.Core/versions', token)).items.map(versionOf),
+    };
+  };
+  const both = ['1.0.0', '9.0.0'];
+  t.deepEqual(await statuses(server, a, nupkg('9.0.0')), [200], 'it is stored from now on');
+  for (const version of both) t.deepEqual(await statuses(server, a, ...paths(version)), [200, 200, 200, 200], version);
+  t.like(await documents(a), { flat: both, registration: both, completed: both });
+  t.deepEqual(await statuses(server, b, ...paths('1.0.0')), [200, 200, 200, 200]);
+  t.deepEqual(await statuses(server, b, ...paths('9.0.0')), [404, 404, 404, 404]);
+  const hosted = ['1.0.0'];
+  t.deepEqual(await documents(b), { flat: hosted, registration: hosted, completed: hosted, listed: hosted });
+
+  const history = async (path: string, token: string) => {
+    const { items } = await read(`/v1/${path}/history`, token);
+    const names: string[] = items.map(({ origin, reference }: Record<string, string>) => `${origin} ${reference}`);
+    return names.toSorted();
+  };
+  t.deepEqual(await history('packages/Lib.Core', a), ['mirrored 9.0.0']);
+  t.deepEqual(await history('packages/Lib.Core', b), []);
+  const ofImage = ['hosted ours', `hosted ${ours}`];
+  t.deepEqual(await history('containers/lib%2Fbase', b), ofImage);
+  t.deepEqual(await history('containers/lib%2Fbase', a), [...ofImage, `mirrored ${theirs}`, 'mirrored theirs']);
+
+  const past = async (token: string) => {
+    const response = await server.fetch(`/as-of/2020-01-01${nupkg('9.0.0')}`, { token });
+    return [response.status, (await response.text()).includes('is known from')];
+  };
+  t.deepEqual(
+    [await past(a), await past(b)],
+    [
+      [404, true],
+      [404, false],
+    ],
+  );
 });
 
 test('an account accepts grants of at most 20 others', async (t) => {

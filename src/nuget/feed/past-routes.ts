@@ -3,6 +3,7 @@ import { endOfDay } from '../../runtime/past-day.ts';
 import { problem } from '../../http/problem.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import type { PastPackages } from '../source/past-packages.ts';
+import { isShared } from '../source/reader.ts';
 import { answeringWith, type PlaceOf } from './answering.ts';
 import type { Answering, FeedParts } from './call.ts';
 import { addReading } from './read-routes.ts';
@@ -27,7 +28,8 @@ export function createPastFeed(parts: FeedParts, past: PastPackages): Router {
         } catch (error) {
           const { id, version, date } = call.path;
           if (!isDomainError(error, 'NotFound') || id === undefined) throw error;
-          const since = await past.knownSince(call.accountId, id, version);
+          const { principal, accountId } = call;
+          const since = await past.knownSince({ accountId, isShared: isShared(principal, accountId) }, id, version);
           if (since === undefined || since <= date!) throw error;
           const named = version === undefined ? id : `${id} ${version}`;
           const message = `${named.slice(0, 200)} is known from ${since}, and this address shows the feed of ${date}.`;

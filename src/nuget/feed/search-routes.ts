@@ -5,6 +5,7 @@ import { sendLongJson } from '../../http/json-pieces.ts';
 import { splitTarget } from '../../http/target.ts';
 import { withPauses } from '../../runtime/event-loop.ts';
 import type { SearchRequest } from '../source/merged-search.ts';
+import { isShared } from '../source/reader.ts';
 import { isPackageId } from '../format/nuspec.ts';
 import { searchTargets, type SearchTargets } from '../format/frameworks.ts';
 import { changing } from './documents.ts';
@@ -51,7 +52,8 @@ export function addSearching(router: Router, answering: Answering, { search }: F
         return sendLongJson(request, response, found.value, changing(found.served));
       }
       const owner = await ownerOf(principal, 'package', id);
-      const found = isPackageId(id) ? await search.versions(owner, id, options) : undefined;
+      const asked = { ...options, isShared: isShared(principal, owner) };
+      const found = isPackageId(id) ? await search.versions(owner, id, asked) : undefined;
       const headers = changing(found?.served ?? 'hosted');
       await sendLongJson(request, response, { data: found?.value ?? [] }, headers);
     }),

@@ -29,6 +29,11 @@ interface MergedOptions extends SearchOptions {
   mirroredOnly?: boolean;
 }
 
+interface VersionsOptions extends MergedOptions {
+  /** Whether another account shares the id, which shares nothing from its upstreams. */
+  isShared: boolean;
+}
+
 /** Hits requested from an upstream beyond the page: they replace hits that are hosted here. */
 const spare = 20;
 /** Most hits requested from an upstream. */
@@ -81,10 +86,11 @@ export class MergedSearch {
   }
 
   /** The versions of an id for autocompletion, in order. */
-  async versions(accountId: number, id: string, options: MergedOptions): Promise<Sourced<readonly string[]>> {
+  async versions(accountId: number, id: string, options: VersionsOptions): Promise<Sourced<readonly string[]>> {
     if (options.only && !options.only.includes(packageKey(id))) return hostedOnly([]);
     if (options.mirroredOnly && !(await this.#source.isUpstreamOnly(accountId, id))) return hostedOnly([]);
     const hosted = await listListed(this.#database, accountId, id, options.prerelease, options.semVer2);
+    if (options.isShared) return hostedOnly(hosted);
     try {
       const others = await this.#versionsUpstream(accountId, id, options);
       if (!others || others.value.length === 0) return hostedOnly(hosted);

@@ -43,8 +43,13 @@ export class PastPackages {
   }
 
   /** The day since when a package, or one version of it, is known. Undefined if clients do not get it today either. */
-  async knownSince(accountId: number, id: string, version: string | undefined): Promise<string | undefined> {
-    const { feed, source, views } = this.#parts;
+  async knownSince(
+    { accountId, isShared }: { accountId: number; isShared: boolean },
+    id: string,
+    version: string | undefined,
+  ): Promise<string | undefined> {
+    const { feed, views } = this.#parts;
+    const source = isShared ? this.#parts.source.hostedOnly : this.#parts.source;
     const shown = await source.versionKeys(accountId, id);
     const key = version === undefined ? undefined : keyOfVersion(version);
     const keys = (shown?.value ?? []).filter((each) => version === undefined || each === key);
