@@ -110,3 +110,22 @@ test('a token with name patterns cannot see or start jobs, which concern all nam
   }
   t.is((await feed.json('/package/secret/index.json')).versions.length, 2);
 });
+
+test('a webhook gets events of no account only from who has operate for all names', async (t) => {
+  const server = await startTestServer(t, allowLoopback);
+  const receiver = await startReceiver(t);
+  const { token, value } = await createToken(server, ['operate'], 'default', { packages: ['Contoso.*'] });
+  const made = await server.fetch('/v1/grants', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ subject: { kind: 'token', id: token.id }, verbs: ['admin'] }),
+  });
+  t.is(made.status, 201);
+  const { id } = await createWebhook(server, receiver.url, ['*'], value);
+  const { id: ofOperator } = await createWebhook(server, receiver.url);
+  const admin = await tokenOf(server, ['admin']);
+  const status = async (webhook: string, by: string) =>
+    (await server.fetch(`/v1/webhooks/${webhook}`, { token: by })).status;
+  t.deepEqual([await status(id, admin), await status(ofOperator, admin)], [200, 403]);
+  t.deepEqual([await status(id, value), await status(ofOperator, value)], [200, 403]);
+});

@@ -2,9 +2,10 @@ import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { damages, filesOf } from '../support/damage.ts';
-import { rowsOf } from '../support/inside.ts';
+import { createToken, rowsOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { eventually } from '../support/until.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
 async function versionsOf(server: TestServer, id: string): Promise<string[]> {
@@ -78,4 +79,35 @@ test('with anonymousRead mirrored, a visitor without a token sees only versions 
   t.is(await status('/v1/packages/Mirrored/versions'), 200);
   t.is(await status('/v1/packages/Hosted/1.0.0'), 401);
   t.is(await status('/v1/packages/Hosted/versions'), 401);
+});
+
+test('a dependency is marked only for who may read the package that it names', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  const dependencies = ['Old', 'Fine'].map((id) => ({ id, version: '1.0.0' }));
+  await feed.publish({ id: 'Old' }, { id: 'Fine' }, { id: 'App', dependencies });
+  const deprecated = await server.fetch('/v1/packages/Old/1.0.0/deprecation', {
+    method: 'PUT',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ reasons: ['Legacy'] }),
+  });
+  t.true(deprecated.ok);
+  const marks = async (token?: string) => {
+    const details: any = await (await server.fetch('/v1/packages/App/1.0.0', { ...(token && { token }) })).json();
+    return details.dependency_groups[0].dependencies.map((each: any) => [each.id, each.deprecated]);
+  };
+  const limitedTo = async (...packages: string[]) =>
+    (await createToken(server, ['read'], 'default', { packages })).value;
+  const known = [
+    ['Old', true],
+    ['Fine', false],
+  ];
+  // A first answer may come before the marks are collected.
+  await eventually(marks, (found) => found[0][1]);
+  t.deepEqual(await marks(), known);
+  t.deepEqual(await marks(await limitedTo('App', 'Old')), known);
+  t.deepEqual(await marks(await limitedTo('App')), [
+    ['Old', false],
+    ['Fine', false],
+  ]);
 });

@@ -1,4 +1,5 @@
 import test from 'ava';
+import type { Patterns } from '../../src/accounts/names.ts';
 import { TestFeed } from '../support/feed.ts';
 import { createToken } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
@@ -135,4 +136,76 @@ test('a limited token sees and releases only claims of names within its patterns
   t.is((await release('Else.Lib')).status, 403);
   t.is((await release('OWN.lib')).status, 204);
   t.deepEqual(await names({}), ['else.lib']);
+});
+
+/** A token whose scopes have other names: a grant adds `verbs` for the packages, or for all names. */
+async function widened(
+  server: TestServer,
+  [scopes, patterns]: [string[], Patterns?],
+  ...grants: [verbs: string[], packages?: string[]][]
+): Promise<string> {
+  const { token, value } = await createToken(server, scopes, 'default', patterns);
+  for (const [verbs, packages] of grants) {
+    const body = { subject: { kind: 'token', id: token.id }, verbs, ...(packages && { packages }) };
+    const response = await server.fetch('/v1/grants', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    if (response.status !== 201) throw new Error(`${response.status} ${await response.text()}`);
+  }
+  return value;
+}
+
+test('who may read all names administers only those of the right to administer, and the other way round', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish({ id: 'Contoso.Web' }, { id: 'Secret.Plans' });
+  for (const id of ['contoso.gone', 'secret.gone']) {
+    t.is((await server.fetch(`/v3/package/${id}/index.json`)).status, 404);
+  }
+  const { token: unlimited } = await createToken(server, ['read']);
+  const requests: [method: string, path: string, body?: string][] = [
+    ['PUT', '/v1/policy', '{}'],
+    ['GET', '/v1/people'],
+    ['GET', '/v1/exposed?what=Secret.Plans@1.0.0'],
+    ['DELETE', `/v1/tokens/${unlimited.id}`],
+  ];
+  const send = ([method, path, body]: (typeof requests)[number], token: string) =>
+    server.fetch(path, { method, token, ...(body && { body, headers: { 'content-type': 'application/json' } }) });
+  const shown = async (path: string, token: string) => {
+    const response = await server.fetch(path, { token });
+    return response.status === 200 ? /secret\./i.test(await response.text()) : response.status;
+  };
+  const lists = ['/v1/audit', '/v1/failed-requests'];
+
+  const readsAll = await widened(server, [['read', 'admin'], { packages: ['Contoso.*'] }], [['read']]);
+  t.is(await shown('/v1/packages', readsAll), true);
+  for (const each of requests) {
+    const response = await send(each, readsAll);
+    t.is(response.status, 403, each[1]);
+    t.like(await response.json(), { code: 'NameDenied' }, each[1]);
+  }
+  for (const path of lists) {
+    t.regex(await (await server.fetch(path, { token: readsAll })).text(), /contoso\./i, path);
+    t.is(await shown(path, readsAll), false, path);
+  }
+
+  const administersAll = await widened(server, [['admin']], [['read'], ['Contoso.*']]);
+  t.is(await shown('/v1/packages', administersAll), false);
+  for (const path of lists) t.is(await shown(path, administersAll), true, path);
+  for (const each of requests) t.true((await send(each, administersAll)).ok, each[1]);
+});
+
+test('a limited administrator gives each scope only for names for which it has that scope', async (t) => {
+  const server = await startTestServer(t);
+  const token = await widened(server, [['admin'], { packages: ['Contoso.*'] }], [['write'], ['Contoso.Web', 'Other']]);
+  const make = (scopes: string[], ...packages: string[]) => create(server, { scopes, patterns: { packages } }, token);
+  for (const packages of [['Contoso.*'], ['Contoso.Core'], ['Contoso.Web', 'Contoso.Core'], ['Other']]) {
+    const response = await make(['write'], ...packages);
+    t.is(response.status, 403, packages.join());
+    t.like(await response.json(), { code: 'NameDenied' });
+  }
+  t.is((await make(['admin', 'write'], 'Contoso.*')).status, 403);
+  t.is((await make(['write'], 'Contoso.Web')).status, 201);
+  t.is((await make(['admin'], 'Contoso.*')).status, 201);
 });

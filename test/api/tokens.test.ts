@@ -252,3 +252,35 @@ test('Basic accepts only the user name "api"; the answer to a mistyped token say
     'only the feed accepts an API key',
   );
 });
+
+test('a token asks who it is and what it may do', async (t) => {
+  const server = await startTestServer(t);
+  const document = await OpenDocument.of(server);
+  const me = async (token: string) => document.read('GET /me', await server.fetch('/v1/me', { token }));
+  const none = await server.fetch('/v1/me', { token: null });
+  t.is(none.status, 401);
+  t.is((await server.fetch('/v1/me', { token: 'ent_wrong' })).status, 401);
+  const expires = new Date(Date.now() + 3_600_000).toISOString();
+  const made = await make(server, ['write', 'read'], { expires_at: expires });
+  t.deepEqual(await me(made.token), {
+    kind: 'token',
+    id: made.id,
+    name: 'for write,read',
+    account: 'default',
+    accounts: ['default'],
+    scopes: ['read', 'write'],
+    limited: false,
+    person_id: null,
+    expires_at: expires,
+  });
+  const { token, value } = await createToken(server, ['read'], 'other');
+  t.like(await me(value), { id: token.id, account: 'other', accounts: ['other'], scopes: ['read'], expires_at: null });
+  const { value: some } = await createToken(server, ['read'], 'default', { packages: ['Contoso.*'] });
+  t.like(await me(some), { limited: true });
+  const { token: granted, value: both } = await createToken(server, ['read']);
+  const subject = { kind: 'token', id: granted.id };
+  const grant = JSON.stringify({ subject, verbs: ['write'], packages: ['Contoso.*'] });
+  const json = { 'content-type': 'application/json' };
+  t.is((await server.fetch('/v1/grants', { method: 'POST', headers: json, body: grant })).status, 201);
+  t.like(await me(both), { scopes: ['read', 'write'], limited: true }, 'it reads all names, and writes some');
+});

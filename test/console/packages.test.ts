@@ -305,3 +305,25 @@ test('the packages that depend on a package have further pages', async (t) => {
   t.regex(second, />User\.N60</);
   t.notRegex(second, />User\.N59<|rel="next"/);
 });
+
+test('a page has the versions that are deprecated, and the section of packages leads to it', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish({ id: 'Old' }, { id: 'Fine' });
+  const deprecated = await server.fetch('/v1/packages/Old/1.0.0/deprecation', {
+    method: 'PUT',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ reasons: ['Legacy'] }),
+  });
+  t.true(deprecated.ok);
+  const visitor = await Visitor.signedIn(server);
+  const page = await eventually(
+    () => visitor.page('/console/risks'),
+    (text) => text.includes('/console/packages/Old'),
+  );
+  t.notRegex(page, /Fine/);
+  t.regex(page, /<a href="\/console\/risks"[^>]*aria-current="page"/);
+  t.regex(await visitor.page('/console/packages'), /<a href="\/console\/risks"/);
+  t.regex(await visitor.page('/console/'), /<a href="\/console\/risks">Vulnerable and deprecated<\/a>/);
+  const stranger = await new Visitor(server).fetch('/console/risks');
+  t.is(stranger.headers.get('location'), '/console/sign-in?next=%2Fconsole%2Frisks');
+});

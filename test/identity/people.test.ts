@@ -116,26 +116,72 @@ test('who is disabled in an account keeps the session in another one', async (t)
   t.deepEqual(await Promise.all(statuses), [303, 200]);
 });
 
-test('who has "operate" in an account is disabled, and let in again, only with it', async (t) => {
+test('a person asks with the session of the console who it is, and an own token says whose it is', async (t) => {
+  const scopes = ['read', 'write'];
+  const rules = ['default', 'other'].map((account) => ({ claim: 'name', value: 'Ann', account, scopes }));
+  const { server } = await start(t, { ann: { name: 'Ann' } }, rules);
+  await tokenOf(server, ['read'], 'other');
+  const browser = await signedIn(server);
+  const [ann] = await itemsOf(server, '/v1/people');
+  const me = async () => (await browser.fetch(`${server.url}/v1/me`)).json();
+  const known = {
+    kind: 'person',
+    id: ann!['id'],
+    name: 'Ann',
+    account: 'default',
+    accounts: ['default', 'other'],
+    scopes,
+    limited: false,
+    person_id: ann!['id'],
+    expires_at: null,
+  };
+  t.deepEqual(await me(), known);
+  await browser.send(`${server.url}/console/account`, { account: 'other' });
+  t.deepEqual(await me(), { ...known, account: 'other' });
+  const token = await personalToken(browser, server, ['read'], { packages: ['Contoso.*'] });
+  t.like(await (await server.fetch('/v1/me', { token })).json(), {
+    kind: 'token',
+    account: 'other',
+    accounts: ['other'],
+    scopes: ['read'],
+    limited: true,
+    person_id: ann!['id'],
+  });
+});
+
+test('who has operate in the account is disabled, and let in again, only with operate', async (t) => {
+  const rule = { claim: 'sub', account: 'default' };
   const rules = [
-    { claim: 'sub', value: 'ann', account: 'default', scopes: ['read', 'operate'] },
-    { claim: 'sub', value: 'bob', account: 'default', scopes: ['read', 'admin'] },
+    { ...rule, value: 'ann', scopes: ['read', 'operate'] },
+    { ...rule, value: 'bob', scopes: ['read', 'admin'] },
+    { ...rule, value: 'ann', account: 'other', scopes: ['read', 'admin'] },
   ];
   const { server, who } = await start(t, { ann: { name: 'Ann' }, bob: { name: 'Bob' } }, rules);
+  const admin = await tokenOf(server, ['admin']);
+  const operator = await tokenOf(server, ['admin', 'operate']);
+  const elsewhere = await tokenOf(server, ['admin'], 'other');
   await signedIn(server);
   who.id = 'bob';
   await signedIn(server);
   const people = await itemsOf(server, '/v1/people');
-  const idOf = (subject: string) => String(people.find((each) => each['subject'] === subject)!['id']);
-  const admin = await tokenOf(server, ['admin']);
-  const change = async (subject: string, what: string, token?: string) => {
-    const body = what === 'disable' ? { reason: 'x' } : {};
-    return (await sendJson(server, 'POST', `/v1/people/${idOf(subject)}/${what}`, body, token)).status;
+  const send = (subject: string, act: 'disable' | 'enable', token: string) => {
+    const { id } = people.find((each) => each['subject'] === subject)!;
+    return sendJson(
+      server,
+      'POST',
+      `/v1/people/${String(id)}/${act}`,
+      act === 'disable' ? { reason: 'left' } : {},
+      token,
+    );
   };
-  t.is(await change('ann', 'disable', admin), 403);
-  t.is(await change('ann', 'disable'), 200);
-  t.is(await change('ann', 'enable', admin), 403, 'also where the person is disabled');
-  t.is(await change('ann', 'enable'), 200);
-  t.is(await change('bob', 'disable', admin), 200);
-  t.is(await change('bob', 'enable', admin), 200);
+  const refused = await send('ann', 'disable', admin);
+  t.is(refused.status, 403);
+  t.like(await refused.json(), { code: 'ScopeMissing', scope: 'operate' });
+  t.is((await send('ann', 'disable', operator)).status, 200);
+  t.is((await send('ann', 'enable', admin)).status, 403, 'what an operator has decided');
+  t.is((await send('ann', 'enable', operator)).status, 200);
+  for (const act of ['disable', 'enable'] as const) {
+    t.is((await send('bob', act, admin)).status, 200, 'an administrator does not have operate');
+    t.is((await send('ann', act, elsewhere)).status, 200, 'in an account where the person does not have it');
+  }
 });

@@ -2,17 +2,20 @@ import test from 'ava';
 import { ago, day, now, putPolicy, startMirrors, versionsOf } from '../support/policy.ts';
 import { dialects } from '../support/databases.ts';
 import { auditOf, said } from '../support/audit.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
 import { createToken, flushEvents } from '../support/inside.ts';
 import { TestFeed } from '../support/feed.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
 import type { TestServer } from '../support/server.ts';
 import { answer } from '../support/upstreams/faulty-upstream.ts';
+import { Visitor } from '../support/visitor.ts';
 
 // Policies from outside: what clients of both protocols get under a minimum age and under rules.
 
 const dayOf = (days: number) => ago(days).slice(0, 10);
 const manifestPath = (reference: string) => `/v2/registry.test/team/app/manifests/${reference}`;
+const png = Buffer.concat([Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'), Buffer.alloc(20, 1)]);
 const download = (id: string, version: string) => `/v3/package/${id}/${version}/${id}.${version}.nupkg`;
 
 async function tagsOf(server: TestServer): Promise<string[]> {
@@ -543,4 +546,38 @@ test('refused requests of one client for one reference are one event a minute, w
   await ask();
   server.clock.now! += 60_000;
   t.is((await events()).length, 3, 'a policy that only watches refuses nothing');
+});
+
+test('the files of a stored version that is denied are refused in /v1 and the console, too, while lists show it', async (t) => {
+  const { feed, server } = await startMirrors(t);
+  const versions = await Promise.all(
+    ['1.0.0', '2.0.0'].map(async (version) => ({ version, nupkg: await makeNupkg({ id: 'Lib', version, icon: png }) })),
+  );
+  await feed.offer({ id: 'Lib', versions });
+  for (const { version } of versions) t.is((await server.fetch(download('lib', version))).status, 200);
+  const visitor = await Visitor.signedIn(server);
+  const statuses = async (version: string) => {
+    const found: number[] = [];
+    for (const file of ['file', 'icon']) {
+      const path = `/packages/Lib/${version}/${file}`;
+      found.push((await server.fetch(`/v1${path}`)).status, (await visitor.fetch(`/console${path}`)).status);
+    }
+    return found;
+  };
+  t.deepEqual(await statuses('1.0.0'), [200, 200, 200, 200]);
+  const rules = [{ name: 'no-one', packages: ['lib'], versions: '[1.0.0]', verdict: 'deny', reason: 'MAL-2026-1' }];
+  await putPolicy(server, { rules });
+  t.deepEqual(await statuses('1.0.0'), [403, 403, 403, 403]);
+  t.deepEqual(await statuses('2.0.0'), [200, 200, 200, 200]);
+  const refused = await server.fetch('/v1/packages/Lib/1.0.0/file');
+  t.like(await refused.json(), { code: 'Denied' });
+  const listed = (await (await server.fetch('/v1/packages/Lib/versions')).json()) as { items: { version: string }[] };
+  t.deepEqual(
+    listed.items.map(({ version }) => version),
+    ['2.0.0', '1.0.0'],
+  );
+  t.is((await server.fetch('/v1/packages/Lib/1.0.0')).status, 200, 'what it is can be read');
+  t.regex(await visitor.page('/console/packages/Lib'), /1\.0\.0/);
+  await putPolicy(server, { mode: 'audit', rules });
+  t.deepEqual(await statuses('1.0.0'), [200, 200, 200, 200], 'audit refuses nothing');
 });

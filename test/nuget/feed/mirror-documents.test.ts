@@ -342,6 +342,7 @@ test('each answer has a Cache-Status, for HEAD as for GET', async (t) => {
   };
   const [flat, nupkg] = ['/package/a/index.json', '/package/a/1.0.0/a.1.0.0.nupkg'];
   const registration = '/registration-gz-semver2/a/index.json';
+  for (const method of ['GET', 'HEAD']) t.is(await how('/index.json', method), 'entrepot; hit; detail=hosted', method);
   t.is(await how('/package/hosted/index.json'), 'entrepot; hit; detail=hosted');
   t.is(await how('/package/hosted/1.0.0/hosted.1.0.0.nupkg', 'HEAD'), 'entrepot; hit; detail=hosted');
   for (const path of [flat, nupkg, registration]) {

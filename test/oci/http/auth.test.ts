@@ -26,6 +26,7 @@ test('every path needs credentials, Basic as user "api" or Bearer, and the 401 a
     const response = await server.fetch('/v2/', { token: null, headers: { authorization } });
     t.is(response.status, 200);
     t.is(response.headers.get('docker-distribution-api-version'), 'registry/2.0');
+    t.is(response.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
   }
 });
 

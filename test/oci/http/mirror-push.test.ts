@@ -1,5 +1,6 @@
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
+import { putPolicy } from '../../support/policy.ts';
 import { errorOf, ociIndex, TestRepository } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
 import { startUpstreamRegistry } from '../../support/upstreams/upstream-registry.ts';
@@ -223,4 +224,30 @@ test('of two hosted names of one upstream repository, the claimed one is served,
   const { tags } = (await (await server.fetch('/v2/library/app/tags/list')).json()) as { tags: string[] };
   t.deepEqual(tags, ['by-app', 'by-docker.io', 'by-library', 'v1']);
   t.deepEqual(upstream.asked, []);
+});
+
+test('a push takes over nothing of an image that a policy denies', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const [denied, allowed] = [upstream.image('team/app', 'v1'), upstream.image('team/app', 'v2')];
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { default: true })] });
+  const app = new TestRepository(server, 'team/app');
+  for (const { manifest, config, layer } of [denied, allowed]) {
+    for (const path of [`manifests/${manifest.digest}`, `blobs/${config.digest}`, `blobs/${layer.digest}`])
+      t.is((await app.fetch(path)).status, 200);
+  }
+  const rules = [{ name: 'bad', digests: [denied.manifest.digest], verdict: 'deny' }];
+  t.is((await putPolicy(server, { rules })).status, 200);
+  const own = await app.manifest();
+  const withLayer = ({ layer }: typeof denied) => ({ ...own, layers: [{ ...layer, bytes: undefined }] });
+  const isRefused = async (response: Response) => t.deepEqual(await errorOf(response), [403, 'DENIED']);
+  await isRefused(await app.put('mine', withLayer(denied)));
+  await isRefused(await app.put('same', denied.manifest.bytes));
+  await isRefused(await app.put('all', index(denied.manifest)));
+  for (const path of ['manifests/v1', `blobs/${denied.config.digest}`, `blobs/${denied.layer.digest}`])
+    t.is((await app.fetch(path)).status, 403, path);
+  t.is(digestAt(await app.fetch('manifests/v2')), allowed.manifest.digest, 'the name is not claimed');
+  t.is((await app.put('mine', withLayer(allowed))).status, 201);
+  const hosted = await app.fetch(`blobs/${allowed.layer.digest}`);
+  t.is(hosted.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
+  t.is((await app.fetch(`blobs/${denied.layer.digest}`)).status, 404);
 });

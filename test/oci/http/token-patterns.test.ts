@@ -196,6 +196,29 @@ test('a mount from a repository that the token may not read does not work', asyn
   t.is((await mine.fetch(`blobs/${open.digest}`)).status, 200);
 });
 
+test('a mount reads with the right to read, and not with that to write', async (t) => {
+  const server = await startTestServer(t);
+  const { digest } = await new TestRepository(server, 'secret/y').blob('a secret');
+  const open = await new TestRepository(server, 'team/base').blob('open to the team');
+  const { token, value } = await createToken(server, ['read'], 'default', { containers: ['team/*'] });
+  const made = await server.fetch('/v1/grants', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ subject: { kind: 'token', id: token.id }, verbs: ['write'] }),
+  });
+  t.is(made.status, 201);
+  const x = new TestRepository(server, 'team/x', value);
+  const mount = async (query: string) => (await x.fetch(`blobs/uploads/?mount=${query}`, { method: 'POST' })).status;
+  for (const from of ['&from=secret/y', '']) {
+    t.is(await mount(digest + from), 202, from);
+    t.is((await x.fetch(`blobs/${digest}`)).status, 404, from);
+  }
+  t.is(await mount(`${open.digest}&from=team/base`), 201);
+  t.is(await mount(open.digest), 201);
+  const other = await new TestRepository(server, 'secret/y', value).fetch('blobs/uploads/', { method: 'POST' });
+  t.is(other.status, 202, 'it writes all names');
+});
+
 test('an upload session works only for its own repository', async (t) => {
   const server = await startTestServer(t);
   const location = await new TestRepository(server, 'secret/app').start();
