@@ -198,7 +198,7 @@ async function beginningOf(open: OpenSized, bytes: number): Promise<Buffer> {
 }
 
 /** Most values of a record, and of a file with several: to parse many small ones takes long. */
-const maxRecordValues = 30_000;
+const maxRecordValues = 60_000;
 const maxFileValues = 100_000;
 
 /** The value of a JSON file; undefined if it is not one value, so that its lines may be records. */

@@ -4,7 +4,7 @@ import { OpenDocument } from '../support/open-document.ts';
 import { errorOf, ociIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
-import { tokenOf } from '../support/inside.ts';
+import { flushUsage, tokenOf } from '../support/inside.ts';
 
 type Json = Record<string, unknown>;
 
@@ -49,6 +49,8 @@ for (const dialect of dialects) {
 
     const names = ['alone', 'docker.io.own', 'docker.io.test/zz/app', 'docker.io/aa/app', 'docker.io/library/alpine'];
     names.push('mine/app', 'zz');
+    // What was counted would else be written between two lists.
+    await flushUsage(server);
     const whole = await list(server);
     t.deepEqual(
       whole.items.map(({ name }) => name),

@@ -16,14 +16,20 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/mirrored/upstream-lists.ts',
-    ['test/oci/http/mirror-lists.test.ts'],
+    'src/upstream/next-page.ts',
+    ['test/upstream/next-page.test.ts'],
     [
       [
         'a list is followed to another origin',
         'following?.origin === url.origin ? following : undefined',
         'following ?? undefined',
       ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/mirrored/upstream-lists.ts',
+    ['test/oci/http/mirror-lists.test.ts'],
+    [
       [
         'the pages of a list may take any time',
         'performance.now() - startedAt > time',

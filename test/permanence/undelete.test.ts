@@ -10,6 +10,7 @@ import { TestFeed } from '../support/feed.ts';
 import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { databaseOf, flushUsage, runJob, tokenOf } from '../support/inside.ts';
 import { errorOf, signedIndex, TestRepository, digestOf } from '../support/registry.ts';
+import { eventually } from '../support/until.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { entrepot } from '../support/in-process.ts';
 import { emptyPlace, serveOn } from '../backup/support.ts';
@@ -80,7 +81,11 @@ for (const dialect of dialects) {
     const registration = async () =>
       JSON.stringify(await feed.json('/registration/contoso.core/index.json')).replaceAll(/"commit[^,]*,/g, '');
     const details = async () => {
-      const found = (await (await server.fetch('/v1/packages/Contoso.Core')).json()) as Record<string, unknown>;
+      // Marks follow within a moment.
+      const found = await eventually(
+        async () => (await (await server.fetch('/v1/packages/Contoso.Core')).json()) as Record<string, unknown>,
+        ({ deprecated }) => deprecated === true,
+      );
       return { ...found, updated_at: '' };
     };
     const before = [await registration(), await details(), await (await server.fetch(address)).json()];
