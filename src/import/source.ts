@@ -88,7 +88,7 @@ function urlOfSource(address: string): URL {
   return url;
 }
 
-/** The server of a source at an address. Only its own host gets the secret. */
+/** The server of a source at an address. Only hosts of its own domain get the secret. */
 function openRemote(kind: string, url: URL, { secret, user, ca }: RemoteOptions, parts: ServerParts): Upstream {
   const auth = user === undefined ? { bearer: secret ?? '' } : { username: user, password: secret ?? '' };
   const credentials = secret === undefined ? undefined : fixedCredentials(auth);
