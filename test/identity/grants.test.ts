@@ -617,6 +617,11 @@ test('a search tells an upstream no shared id, and asks it as before for what an
   t.is(await queries('Secret.Thi'), 1);
 });
 
+const nupkgOf = (version: string) => `/v3/package/lib.core/${version}/lib.core.${version}.nupkg`;
+const leafOf = (version: string) => `/v3/registration-gz-semver2/lib.core/${version}.json`;
+const detailsOf = (version: string) => ['', '/file'].map((end) => `/v1/packages/Lib.Core/${version}${end}`);
+const pathsOf = (version: string) => [nupkgOf(version), leafOf(version), ...detailsOf(version)];
+
 test('an account shares what it hosts, and not what its upstreams have or had under the same names', async (t) => {
   const up = await UpstreamFeed.start(t);
   await up.offer({ id: 'Lib.Core', versions: [{ version: '9.0.0' }] });
@@ -634,10 +639,6 @@ test('an account shares what it hosts, and not what its upstreams have or had un
   const { digest: ours } = await base.image('ours');
   await new TestFeed(server, a).publish({ id: 'Lib.Core' });
 
-  const nupkg = (version: string) => `/v3/package/lib.core/${version}/lib.core.${version}.nupkg`;
-  const leaf = (version: string) => `/v3/registration-gz-semver2/lib.core/${version}.json`;
-  const details = (version: string) => ['', '/file'].map((end) => `/v1/packages/Lib.Core/${version}${end}`);
-  const paths = (version: string) => [nupkg(version), leaf(version), ...details(version)];
   const read = async (path: string, token: string) => readList(server, path, token);
   const documents = async (token: string) => {
     const registration = await read('/v3/registration-gz-semver2/lib.core/index.json', token);
@@ -650,11 +651,12 @@ test('an account shares what it hosts, and not what its upstreams have or had un
     };
   };
   const both = ['1.0.0', '9.0.0'];
-  t.deepEqual(await statuses(server, a, nupkg('9.0.0')), [200], 'it is stored from now on');
-  for (const version of both) t.deepEqual(await statuses(server, a, ...paths(version)), [200, 200, 200, 200], version);
+  t.deepEqual(await statuses(server, a, nupkgOf('9.0.0')), [200], 'it is stored from now on');
+  for (const version of both)
+    t.deepEqual(await statuses(server, a, ...pathsOf(version)), [200, 200, 200, 200], version);
   t.like(await documents(a), { flat: both, registration: both, completed: both });
-  t.deepEqual(await statuses(server, b, ...paths('1.0.0')), [200, 200, 200, 200]);
-  t.deepEqual(await statuses(server, b, ...paths('9.0.0')), [404, 404, 404, 404]);
+  t.deepEqual(await statuses(server, b, ...pathsOf('1.0.0')), [200, 200, 200, 200]);
+  t.deepEqual(await statuses(server, b, ...pathsOf('9.0.0')), [404, 404, 404, 404]);
   const hosted = ['1.0.0'];
   t.deepEqual(await documents(b), { flat: hosted, registration: hosted, completed: hosted, listed: hosted });
 
@@ -670,7 +672,7 @@ test('an account shares what it hosts, and not what its upstreams have or had un
   t.deepEqual(await history('containers/lib%2Fbase', a), [...ofImage, `mirrored ${theirs}`, 'mirrored theirs']);
 
   const past = async (token: string) => {
-    const response = await server.fetch(`/as-of/2020-01-01${nupkg('9.0.0')}`, { token });
+    const response = await server.fetch(`/as-of/2020-01-01${nupkgOf('9.0.0')}`, { token });
     return [response.status, (await response.text()).includes('is known from')];
   };
   t.deepEqual(

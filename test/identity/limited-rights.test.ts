@@ -42,7 +42,7 @@ for (const scope of ['admin', 'operate']) {
     const { token: unlimited } = await createToken(server, ['read']);
     if (scope === 'admin') await refused('DELETE', `/v1/tokens/${unlimited.id}`);
     const subjects = (await namesIn(server, '/v1/audit?type=package.published', value)).map(
-      ({ subject }) => (subject as unknown as { name: string }).name,
+      ({ subject }) => (subject as { name: string }).name,
     );
     t.deepEqual(subjects, ['Contoso.App']);
     const failed = (await namesIn(server, '/v1/failed-requests', value)).map(({ name, token_name }) => [

@@ -155,31 +155,33 @@ test('an entry that another installation has seen replaces an earlier one of a t
   t.deepEqual(await rows('v2'), row(1000));
 });
 
+const keyOfThing = (reference: string) => ({ upstream: 'up.test', kind: 'thing', name: 'a', reference });
+const metadataOf = (text: string, validatedAt: number) => ({
+  ...plain,
+  digest: parseDigest(digestOf(text)),
+  size: text.length,
+  attributes: {},
+  storedAt: 0,
+  validatedAt,
+});
+
+const thing = (reference: string, text: string, validatedAt: number, isImmutable: boolean): ImportedEntry => ({
+  key: keyOfThing(reference),
+  metadata: metadataOf(text, validatedAt),
+  isImmutable,
+  seen: [],
+});
+
 test('an import replaces no entry that a fetch writes at the same time, if it is newer or never changes', async (t) => {
   const url = await temporaryDatabase(t, 'mysql');
   const database = await openDatabase(url);
   t.teardown(() => database.close());
-  const key = (reference: string) => ({ upstream: 'up.test', kind: 'thing', name: 'a', reference });
-  const metadata = (text: string, validatedAt: number) => ({
-    ...plain,
-    digest: parseDigest(digestOf(text)),
-    size: text.length,
-    attributes: {},
-    storedAt: 0,
-    validatedAt,
-  });
-  const entry = (reference: string, text: string, validatedAt: number, isImmutable: boolean): ImportedEntry => ({
-    key: key(reference),
-    metadata: metadata(text, validatedAt),
-    isImmutable,
-    seen: [],
-  });
   const fetched = [
-    entry('newer', 'fetched', 20, false),
-    entry('older', 'fetched', 5, false),
-    entry('immutable', 'fetched', 5, true),
+    thing('newer', 'fetched', 20, false),
+    thing('older', 'fetched', 5, false),
+    thing('immutable', 'fetched', 5, true),
   ];
-  const imported = fetched.map((each) => entry(each.key.reference, 'imported', 10, each.isImmutable));
+  const imported = fetched.map((each) => thing(each.key.reference, 'imported', 10, each.isImmutable));
   const [begun, end] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const fetching = database.transaction(async (tx) => {
     await tx.insertNew(
@@ -192,7 +194,7 @@ test('an import replaces no entry that a fetch writes at the same time, if it is
   await begun.promise;
   const importing = database.transaction((tx) => writeImported(tx, imported, 1));
   const waits = "SELECT COUNT(*) AS n FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-  await until(async () => Number((await database.get<{ n: number }>(waits))!.n) > 0);
+  await until(async () => (await database.get<{ n: number }>(waits))!.n > 0);
   end.resolve();
   await fetching;
   t.deepEqual(

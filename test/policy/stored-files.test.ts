@@ -5,6 +5,8 @@ import { Visitor } from '../support/visitor.ts';
 
 // What is stored already, and is refused from now on.
 
+const nupkg = (version: string) => `/v3/package/lib/${version}/lib.${version}.nupkg`;
+
 test('the files of a stored version that a policy denies are refused by every route, and lists show it', async (t) => {
   const { feed, server } = await startMirrors(t);
   const icon = { icon: 'icon.png' };
@@ -15,7 +17,6 @@ test('the files of a stored version that a policy denies are refused by every ro
       { version: '2.0.0', ...icon },
     ],
   });
-  const nupkg = (version: string) => `/v3/package/lib/${version}/lib.${version}.nupkg`;
   for (const version of ['1.0.0', '2.0.0']) await (await server.fetch(nupkg(version))).arrayBuffer();
   const visitor = await Visitor.signedIn(server);
   const statuses = async (version: string) => {

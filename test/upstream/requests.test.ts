@@ -141,7 +141,7 @@ test('an answer that switches protocols is a failure, and leaves no connection o
     t.throwsAsync(upstream.send({ subject: 'thing', url }), { name: 'UpstreamUnavailable' }),
     20_000,
   );
-  t.regex((await failed)!.message, /switches protocols/);
+  t.regex((await failed).message, /switches protocols/);
   await until(() => open === 0);
 });
 
