@@ -109,9 +109,8 @@ async function restoreBackup(
   const log = pino({ level: 'warn' }, destination(2));
   await inBackground(async () => {
     const command = { creates: true };
-    // First, so that a source that cannot be read leaves no unfinished restore.
-    await using opened = await openSource(source);
     await using place = await openRestoreTarget(config, { log, now: Date.now, command });
+    await using opened = await openSource(source);
     const { manifest, missing, damaged } = await restore(place, opened.members, { withoutDamaged });
     const { blobs, created_at, mirrored } = manifest;
     say(`restored the backup of ${created_at}: ${blobs.count} blobs, ${binaryBytes(blobs.bytes)}`);
