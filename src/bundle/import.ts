@@ -122,34 +122,32 @@ export async function importBundle(
     for (const each of await bundles.dropUnfinished(tx, now() - unfinishedFor)) await releaseStaged(tx, each);
     if (before?.state !== 'complete') await bundles.write(tx, 'imported', id, list, 'incomplete', summary);
   });
-  const lacking = await lackingAfter(staging).catch(async (error: unknown) => {
+  try {
+    await staging.refuseMissingBase();
+    const lacking = await staging.run();
+    if (lacking.length > 0) return { ...result, lacking, stored: staging.stored };
+    options.signal.throwIfAborted();
+    const shown: ImportedEntry[] = [];
+    for await (const each of withPauses(placed))
+      if (!isOlder || each.described.lifetime === 'immutable') shown.push(importedEntry(each, now()));
+    const showHosted = await staging.prepareHosted();
+    let written = 0;
+    await showImported(parts, shown, async (tx, news) => {
+      written = news.length + (await showHosted(tx, isOlder));
+      await releaseStaged(tx, hexOf(id));
+      // Running servers drop what they have in memory when the record changes.
+      if (written === 0 && before?.state === 'complete') return;
+      const sum = (before?.summary.written ?? 0) + written;
+      await bundles.write(tx, 'imported', id, list, 'complete', { ...summary, written: sum });
+      const details = { source: list.header.source, entries: written, bytes, key: summary.key };
+      await recordEvent(tx, bundleEvent('bundle.imported', id, details), now());
+    });
+    return { ...result, summary: { ...summary, written }, lacking, stored: staging.stored };
+  } catch (error) {
     // No record says that this import is unfinished, so nothing else would let go of its content.
     if (result.isRepeated) await database.transaction((tx) => releaseStaged(tx, hexOf(id)));
     throw error;
-  });
-  if (lacking.length > 0) return { ...result, lacking, stored: staging.stored };
-  options.signal.throwIfAborted();
-  const shown: ImportedEntry[] = [];
-  for await (const each of withPauses(placed))
-    if (!isOlder || each.described.lifetime === 'immutable') shown.push(importedEntry(each, now()));
-  const showHosted = await staging.prepareHosted();
-  let written = 0;
-  await showImported(parts, shown, async (tx, news) => {
-    written = news.length + (await showHosted(tx, isOlder));
-    await releaseStaged(tx, hexOf(id));
-    // Running servers drop what they have in memory when the record changes.
-    if (written === 0 && before?.state === 'complete') return;
-    const sum = (before?.summary.written ?? 0) + written;
-    await bundles.write(tx, 'imported', id, list, 'complete', { ...summary, written: sum });
-    const details = { source: list.header.source, entries: written, bytes, key: summary.key };
-    await recordEvent(tx, bundleEvent('bundle.imported', id, details), now());
-  });
-  return { ...result, summary: { ...summary, written }, lacking, stored: staging.stored };
-}
-
-async function lackingAfter(staging: Staging): Promise<number[]> {
-  await staging.refuseMissingBase();
-  return staging.run();
+  }
 }
 
 /** The key that signed the bundle; undefined for one without a signature. Throws `Denied` if it must not be imported here. */

@@ -50,7 +50,7 @@ export class Poster {
       const answered = once(request, 'response') as Promise<[IncomingMessage]>;
       // The waiting above gets the first error. Later ones must not end the process.
       request.on('error', () => undefined);
-      // Without this, Node tells of such an answer in no way, and leaves the connection open.
+      // Without this, Node tells of such an answer in no way, also when the request is destroyed, and leaves the connection open.
       request.on('upgrade', (_response, socket) => {
         socket.destroy();
         request.emit('error', new Error('the receiver switches protocols'));

@@ -8,6 +8,13 @@ test('of very many wrong values an answer names a few', async (t) => {
     ['PUT', '/v3/push/Lib/deprecations', { versions: numbers }],
     ['POST', '/v1/tokens', { name: 'x', scopes: numbers }],
     ['POST', '/v1/tokens', { name: 'x', scopes: ['read'], patterns: { packages: numbers } }],
+    ['POST', '/v1/publishers', { name: 'x', issuer: 'github', claims: { sub: 'x' }, scopes: numbers }],
+    [
+      'POST',
+      '/v1/publishers',
+      { name: 'x', issuer: 'github', claims: { sub: numbers.slice(0, 12_000).map(() => null) }, scopes: ['read'] },
+    ],
+    ['POST', '/v1/grants', { subject: { kind: 'token', id: 'x' }, verbs: numbers }],
   ] as const) {
     const before = process.cpuUsage();
     const answer = await server.fetch(path, {

@@ -57,7 +57,7 @@ const grantRequest = z
     subject: subject.extend({
       issuer: subject.shape.issuer.optional().meta({ description: 'By default `signIn.oidc.issuer` of the settings' }),
     }),
-    verbs: z.array(verb).min(1, 'name at least one verb'),
+    verbs: z.array(verb).min(1, 'name at least one verb').max(50),
     ...z.object(patternFields('Without any list, all names; with one alone, no other kind of names')).partial().shape,
   })
   .meta({ id: 'GrantRequest' });

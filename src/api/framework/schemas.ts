@@ -38,6 +38,9 @@ export function originFields(name: string | null) {
 
 export const scope = z.enum(scopes);
 
+/** Scopes as a request has them: a bound, because an answer says of each what is wrong. */
+export const wantedScopes = z.array(scope).min(1, 'Choose one or more scopes.').max(50);
+
 export const layers = ['account', 'all'] as const;
 /** Whether a request concerns the own account, or all accounts. */
 export const layerQuery = z.object({
@@ -47,7 +50,10 @@ export const layerQuery = z.object({
     .meta({ description: '`all` is for all accounts, which needs the scope `operate`' }),
 });
 
-/** `parsePatterns` checks the number and length of patterns when a token is created. */
+/**
+ * `parsePatterns` checks the number and length of patterns when a token is created, and says which limit they exceed. Far above it, they
+ * are not read one by one.
+ */
 const patternList = (description: string) =>
   z
     .array(z.string())

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { personLacks } from '../../accounts/token-rows.ts';
 import { countedTotal } from './sorted.ts';
-import { actor, givenPatterns, listOf, patterns, scope, time } from './schemas.ts';
+import { actor, givenPatterns, listOf, patterns, scope, time, wantedScopes } from './schemas.ts';
 
 // The requests and answers about tokens.
 
@@ -42,7 +42,7 @@ export const newToken = token
 export const tokenRequest = z
   .strictObject({
     name: z.string().trim().min(1).max(200),
-    scopes: z.array(scope).min(1, 'Choose one or more scopes.').max(50),
+    scopes: wantedScopes,
     patterns: givenPatterns,
     expires_at: z.iso
       .datetime({ offset: true })

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { issuerKinds } from '../../config/identity.ts';
-import { givenPatterns, listOf, patterns, scope, time } from '../framework/schemas.ts';
+import { givenPatterns, listOf, patterns, scope, time, wantedScopes } from '../framework/schemas.ts';
 
 // The requests and answers of `/v1/publishers`.
 
@@ -35,9 +35,9 @@ export const publisherRequest = z
     name: z.string().trim().min(1).max(200),
     issuer: issuer.min(1).max(100),
     claims: z
-      .record(z.string(), z.union([claimValue, z.array(claimValue)]))
+      .record(z.string(), z.union([claimValue, z.array(claimValue).max(1000)]))
       .meta({ description: claimsDescription, example: { repository_id: '123456' } }),
-    scopes: z.array(scope).min(1, 'Choose one or more scopes.'),
+    scopes: wantedScopes,
     patterns: givenPatterns,
   })
   .meta({ id: 'PublisherRequest' });

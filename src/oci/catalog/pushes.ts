@@ -98,8 +98,11 @@ export class Pushes {
     const { accountId, name, mirror, place, children } = adoption;
     const manifest = parseManifest(bytes, contentType);
     const missing = await this.#parts.images.manifests.missing(accountId, name, manifest);
-    const stored = await mirror.storedAmong(place, 'blob', missing);
-    for (const digest of stored) if (!(await mirror.servesBlob(place, digest as Digest))) stored.delete(digest);
+    const here = await mirror.storedAmong(place, 'blob', missing);
+    const stored = await mirror.servedBlobs(
+      place,
+      missing.filter((digest) => here.has(digest)),
+    );
     const blobs = missing.filter((digest) => stored.has(digest));
     const rest = missing.filter((digest) => !stored.has(digest));
     if (manifest.kind === 'image' && rest.length > 0) {

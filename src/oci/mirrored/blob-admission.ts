@@ -4,25 +4,44 @@ import { DomainError } from '../../runtime/errors.ts';
 import { namingSearched, type StoredManifests } from './stored-manifests.ts';
 import { listedName, type UpstreamRepository } from './upstream-repository.ts';
 
-/** Whether a policy lets a blob be served: an image that names it is open. Throws `Denied`. */
-export async function isBlobServed(
+/**
+ * Those of `digests` whose blobs a policy lets be served: of each, an image that names it is open. Reads the stored manifests once.
+ * Throws `Denied`.
+ */
+export async function servedBlobs(
   admission: Admission,
   manifests: StoredManifests,
   place: UpstreamRepository,
-  digest: Digest,
-): Promise<boolean> {
+  digests: Iterable<Digest>,
+): Promise<Set<Digest>> {
   const name = manifests.nameOf(place);
   const blob: MirroredName = { ...name, kind: 'blob' };
-  if ((await admission.isLimited(blob)) && !(await admission.serves(blob, digest))) return false;
-  if (!(await admission.isLimited(name))) return true;
-  const naming: Digest[] = [];
+  const isBlobLimited = await admission.isLimited(blob);
+  const served = new Set<Digest>();
+  for (const digest of digests) if (!isBlobLimited || (await admission.serves(blob, digest))) served.add(digest);
+  if (served.size === 0 || !(await admission.isLimited(name))) return served;
+  const rest = new Set<string>(served);
+  const refused = new Map<string, Digest>();
   for await (const [manifest, { blobs, children }] of manifests.latestContent(place, namingSearched, Infinity)) {
-    if (![...blobs, ...children].some((each) => each.digest === digest)) continue;
+    const named = [...blobs, ...children].filter((each) => rest.has(each.digest));
+    if (named.length === 0) continue;
     const [verdict = 'allow'] = (await admission.decided(name, [manifest])) ?? [];
-    if (verdict === 'allow') return true;
-    naming.push(manifest);
+    for (const { digest } of named) {
+      if (verdict === 'allow') rest.delete(digest);
+      else if (!refused.has(digest)) refused.set(digest, manifest);
+    }
+    if (rest.size === 0) return served;
   }
-  if (naming.length > 0) return admission.serves(name, naming[0]!);
+  for (const digest of served) {
+    if (!rest.has(digest)) continue;
+    const manifest = refused.get(digest);
+    if (manifest === undefined) throw unnamed(place, digest);
+    if (!(await admission.serves(name, manifest))) served.delete(digest);
+  }
+  return served;
+}
+
+function unnamed(place: UpstreamRepository, digest: Digest): DomainError {
   const message = `No image of ${listedName(place)} that the policy allows has the blob ${digest}. Pull the image by its tag or digest.`;
-  throw new DomainError('Denied', message);
+  return new DomainError('Denied', message);
 }

@@ -19,7 +19,7 @@ import type { Fetched } from '../../mirror/fetch/resource.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import type { Descriptor } from '../format/manifest.ts';
-import { isBlobServed } from './blob-admission.ts';
+import { servedBlobs } from './blob-admission.ts';
 import { EarlierDigests } from './earlier-digests.ts';
 import { blobEntry, manifestEntry, manifestTypes } from './image-entries.ts';
 import { pastName } from './past-name.ts';
@@ -170,13 +170,13 @@ export class ImageMirror {
     return fetched.kind === 'fetched' ? { ...fetched, type: mediaTypeOf(fetched.type) } : fetched;
   }
 
-  /** Whether a client may get a blob. Throws `Denied`. */
-  readonly servesBlob = (place: UpstreamRepository, digest: Digest) =>
-    isBlobServed(this.#admission, this.#manifests, place, digest);
+  /** Those of blobs that a client may get. Throws `Denied`. */
+  readonly servedBlobs = (place: UpstreamRepository, digests: Iterable<Digest>) =>
+    servedBlobs(this.#admission, this.#manifests, place, digests);
 
   /** A blob. Once stored, it is never requested again. Its size is limited to the one in a stored manifest, if any. */
   async openBlob(place: UpstreamRepository, digest: Digest): Promise<MirrorEntry | undefined> {
-    if (!(await this.servesBlob(place, digest))) return undefined;
+    if ((await this.servedBlobs(place, [digest])).size === 0) return undefined;
     const blob = blobEntry(place, digest, this.#limits.blob);
     const stored = await this.#mirror.openStored(blob);
     if (stored) return stored;

@@ -39,7 +39,8 @@ const ownNames = new Set(['blobs', 'entrepot.db', 'staging']);
  */
 export async function privateFolder(path: string, log: Logger): Promise<void> {
   await makeFolder(path);
-  const names = await readdir(path);
+  // A file system that was made for it has this folder.
+  const names = (await readdir(path)).filter((each) => each !== 'lost+found');
   if (names.length > 0 && !names.some((each) => ownNames.has(each))) {
     log.warn({ path }, 'this folder is not empty and has no data of this program; its mode is left');
     return;
