@@ -16,7 +16,7 @@ export interface TestedPage {
 export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/': { at: () => '/console/', scopes: ['read'] },
   '/search': { at: () => '/console/search?q=contoso', scopes: ['read'] },
-  '/vulnerable': { at: () => '/console/risks', scopes: ['read'] },
+  '/risks': { at: () => '/console/risks', scopes: ['read'] },
   '/packages': { at: () => '/console/packages', scopes: ['read'] },
   '/packages/:id': { at: (data) => `/console/packages/${data.package}`, scopes: ['read'] },
   '/packages/:id/:version': { at: (data) => `/console/packages/${data.package}/${data.version}`, scopes: ['read'] },
