@@ -8,6 +8,9 @@ interface Waiting {
   end: PromiseWithResolvers<void>;
 }
 
+/** Milliseconds for a test, and again after each assertion; less than the `timeout` in package.json, which ends all tests. */
+const limit = 240_000;
+
 /** Resolves when the first test begins: then all files are loaded. */
 const loaded = Promise.withResolvers<void>();
 /** Resolves when the tests of all files so far have ended. */
@@ -40,6 +43,8 @@ export function testsOf(file: string) {
       t.teardown(waiting.end.resolve);
       loaded.resolve();
       await waiting.begin.promise;
+      // A test that never ends fails, so that those of the next files run.
+      t.timeout(limit);
       await work(t);
     });
   };

@@ -8,10 +8,10 @@ import { flushUsage, tokenOf } from '../support/inside.ts';
 import { ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
 import { until } from '../support/until.ts';
 import { Visitor } from '../support/visitor.ts';
-import { factsOf, violationsOf } from './in-page.ts';
-import { otherPages, pagesOfPeople, testedPages } from './pages.ts';
+import { violationsOf } from './in-page.ts';
+import { pagesOfPeople, testedPages } from './pages.ts';
 
-// Each page of the console: accessibility, width, titles, and the scopes that show it.
+// The pages of the console: titles, the scopes that show each, and the header. Accessibility and width: accessible.long.test.ts.
 
 const testInBrowser = testWith(browserCommand);
 const browser = browserIn(test);
@@ -20,39 +20,6 @@ const data = sharedIn(test, (t) => startWithData(t, { days: 2, now: Date.now() }
 test('every page of the console is in the table of tested pages', (t) => {
   t.deepEqual([...Object.keys(testedPages), ...pagesOfPeople].sort(), pages.map(({ path }) => path).sort());
 });
-
-const everyPage = [
-  ...Object.entries(testedPages).map(([name, page]) => ({ name, signedIn: true, status: 200, ...page })),
-  ...Object.entries(otherPages).map(([name, page]) => ({ name, ...page })),
-];
-
-for (const { name, at, signedIn, status } of everyPage) {
-  testInBrowser(
-    `${name}: accessible in both schemes, and at 320 and 1280 pixels without sideways scrolling`,
-    async (t) => {
-      const all = await data();
-      const options = {
-        ...(!signedIn && { token: null }),
-        ...(status !== 200 && { expected: new RegExp(`status of ${status}`) }),
-        viewport: { width: 1280, height: 800 },
-        colorScheme: 'light' as const,
-      };
-      await visit(t, await browser(), all.server, options, async ({ page }) => {
-        const response = await page.goto(at(all));
-        t.is(response?.status(), status);
-        t.deepEqual(await violationsOf(page), []);
-        const wide = await factsOf(page);
-        t.like(wide, { lang: 'en', h1: 1, overflow: 0, wide: [], small: [] });
-        t.regex(wide.title, /^\S.* · Entrepot$/);
-        await page.emulateMedia({ colorScheme: 'dark' });
-        t.deepEqual(await violationsOf(page, ['color-contrast', 'link-in-text-block']), [], 'dark');
-        await page.setViewportSize({ width: 320, height: 700 });
-        t.like(await factsOf(page), { overflow: 0, wide: [], small: [] }, '320 pixels');
-        t.deepEqual(await violationsOf(page), [], '320 pixels');
-      });
-    },
-  );
-}
 
 testInBrowser('on a phone the header leaves the page its place, and shows the section of the page', async (t) => {
   const { server } = await data();

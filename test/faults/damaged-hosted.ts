@@ -45,9 +45,9 @@ async function damageHosted({ tries: wanted }: FaultOptions): Promise<FaultResul
     for (const { bytes, digest } of blobs) assert.equal(await push(server.url, digest, bytes), 201);
     for (const { digest, damage } of blobs) await damage(filesOf(line, digest).stored);
     const damagedAt = performance.now();
-    // A flipped bit of a large file is found by the scrub.
+    // A flipped bit of a large file is found by the scrub, which says so by its exit code.
     for (const blob of blobs) if (blob.what !== 'large flipped') await assertDamaged(server.url, blob, result);
-    assert.equal((await line.run('jobs', 'run', 'scrub')).code, 0);
+    assert.equal((await line.run('jobs', 'run', 'scrub')).code, 1);
     for (const blob of blobs) await assertDamaged(server.url, blob, result);
     for (const { what, digest, bytes } of blobs) {
       // As docker and podman: a blob that is found is not sent.

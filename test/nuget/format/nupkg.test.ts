@@ -435,8 +435,8 @@ test('damaged packages are read or refused with PackageInvalid', async (t) => {
   t.pass();
 });
 
-/** Packages made by other tools, if the machine has some: `<id>/<version>/<id>.<version>.nupkg`. */
-const realPackages = '/opt/nuget/packages';
+/** Packages made by other tools, if the variable of NuGet names a folder: `<id>/<version>/<id>.<version>.nupkg`. */
+const realPackages = process.env.NUGET_PACKAGES;
 
 test('id and version of a package are those of its folder: made packages, and real ones if there are any', async (t) => {
   const names: [id: string, version: string][] = [
@@ -449,7 +449,7 @@ test('id and version of a package are those of its folder: made packages, and re
     await mkdir(path, { recursive: true });
     await writeFile(join(path, `${id}.${version}.nupkg`), await makeNupkg({ id, version }));
   }
-  const real = globSync(`${realPackages}/*/*/*.nupkg`);
+  const real = realPackages === undefined ? [] : globSync(`${realPackages}/*/*/*.nupkg`);
   const paths = [...globSync(`${folder}/made/*/*/*.nupkg`), ...real];
   const read: string[] = [];
   for (const path of paths) {
@@ -461,5 +461,4 @@ test('id and version of a package are those of its folder: made packages, and re
   }
   t.is(read.length, names.length + real.length);
   for (const [id, version] of names) t.true(read.includes(`${id} ${version}`));
-  if (existsSync(realPackages)) t.true(real.length >= 1, `${realPackages} holds no package`);
 });

@@ -1,4 +1,4 @@
-import { existsSync, globSync, readFileSync } from 'node:fs';
+import { globSync, readFileSync } from 'node:fs';
 import test from 'ava';
 import * as fc from 'fast-check';
 import { DomainError, isDomainError } from '../../../src/runtime/errors.ts';
@@ -256,8 +256,8 @@ test('damaged nuspecs are read or refused with PackageInvalid', (t) => {
   t.pass();
 });
 
-/** Packages made by other tools, if the machine has some: `<id>/<version>/<id>.nuspec`. */
-const realPackages = '/opt/nuget/packages';
+/** Packages made by other tools, if the variable of NuGet names a folder: `<id>/<version>/<id>.nuspec`. */
+const realPackages = process.env.NUGET_PACKAGES;
 
 test('id and version of a nuspec are those of its folder: made nuspecs, and real ones if there are any', (t) => {
   const made = [
@@ -265,11 +265,10 @@ test('id and version of a nuspec are those of its folder: made nuspecs, and real
     ['made.pre', '2.1.0-beta.1'],
     ['made.four', '1.2.3.4'],
   ].map(([id = '', version = '']) => ({ id, version, bytes: Buffer.from(makeNuspec({ id, version })) }));
-  const real = globSync(`${realPackages}/*/*/*.nuspec`).map((path) => {
+  const real = (realPackages === undefined ? [] : globSync(`${realPackages}/*/*/*.nuspec`)).map((path) => {
     const [id = '', version = ''] = path.split('/').slice(-3);
     return { id, version, bytes: readFileSync(path) };
   });
-  if (existsSync(realPackages)) t.true(real.length >= 1, `${realPackages} holds no nuspec`);
   const all = [...made, ...real];
   const read = all.map(({ bytes }) => parseNuspec(bytes, { asciiOnly: true }));
   t.deepEqual(
