@@ -26,7 +26,9 @@ export const retention = z
       .strictObject({
         untaggedAfter: duration
           .optional()
-          .describe('Delete hosted manifests that had no tag and no reference for this long; never by default'),
+          .describe(
+            'Delete hosted manifests that had no tag for this long, that no index names, and whose own subject is not there; never by default',
+          ),
         tags: z
           .array(tagRule)
           .max(100)
