@@ -20,6 +20,10 @@ export interface SharedSecrets {
   prepare(): Promise<void>;
   /** Notes which key it is, so that no instance uses another one. */
   claim(tx: Transaction): Promise<void>;
+  /** Makes `claim` of others wait until the end of the transaction. */
+  hold(tx: Transaction): Promise<void>;
+  /** Forgets which key it is if nothing needs it any more, so that another one can be used. Call `hold` before. */
+  release(tx: Transaction): Promise<void>;
   /** A secret for a use, always the same for one key; undefined if there is no key yet. */
   derive(use: string, length: number): Promise<Buffer | undefined>;
 }
@@ -73,14 +77,17 @@ export class ObservedBills {
    */
   async put(account: { id: number; name: string }, isWanted: boolean): Promise<void> {
     const { secrets, keepPulls } = this.#parts;
-    if (!isWanted) return this.#wanted.put(account, false);
+    if (!isWanted) {
+      const around = { before: (tx: Transaction) => secrets.hold(tx), after: (tx: Transaction) => secrets.release(tx) };
+      return this.#wanted.put(account, false, around);
+    }
     if (keepPulls === 0)
       throw new DomainError(
         'Invalid',
         'This server records no pulls, because usage.keepPulls is 0d. An operator has to set it.',
       );
     await secrets.prepare();
-    await this.#wanted.put(account, true, (tx) => secrets.claim(tx));
+    await this.#wanted.put(account, true, { before: (tx) => secrets.claim(tx) });
   }
 
   /** The key that verifies bills, as PEM; null if there is none yet, or if it is missing on this server. */
@@ -98,14 +105,13 @@ export class ObservedBills {
     const until = this.#parts.now() - settle;
     const read = (after: ObservedPush | undefined) => this.#pushes.waiting(until, pushesAtATime, after);
     for await (const page of pagesOf(undefined as ObservedPush | undefined, pushesAtATime, read, (each) => each)) {
-      const key = await this.#key();
-      if (!key)
-        throw new DomainError('KeyUnavailable', 'The key that signs bills of materials is missing on this server.');
-      for (const each of page) await runForSystem('observed-bills', () => this.#tryMake(each, key));
+      let key: Promise<ObservedKey> | undefined;
+      const keyOfPage = () => (key ??= this.#neededKey());
+      for (const each of page) await runForSystem('observed-bills', () => this.#tryMake(each, keyOfPage));
     }
   }
 
-  async #tryMake(push: ObservedPush, key: ObservedKey): Promise<void> {
+  async #tryMake(push: ObservedPush, key: () => Promise<ObservedKey>): Promise<void> {
     const { log } = this.#parts;
     try {
       await this.#make(push, key);
@@ -116,7 +122,7 @@ export class ObservedBills {
     }
   }
 
-  async #make(push: ObservedPush, key: ObservedKey): Promise<void> {
+  async #make(push: ObservedPush, key: () => Promise<ObservedKey>): Promise<void> {
     const { pulls, protocols, accountName, admit, now } = this.#parts;
     const content = (await pulls.contents([push.contentId])).get(push.contentId);
     const owner = content && (await accountName(content.accountId));
@@ -131,6 +137,7 @@ export class ObservedBills {
       !(await this.isWanted(content.accountId))
     )
       return this.#end(push);
+    const signer = await key();
     const { accountId, name, reference } = content;
     const before = { since: 0, until: push.pushedAt };
     const uses = await pulls.usesOf(push.userId, 'pull', before, maxPulls + 1);
@@ -141,7 +148,7 @@ export class ObservedBills {
       pulled: await this.#components(uses.slice(0, maxPulls).filter((each) => each.id !== content.id)),
       hasMore: uses.length > maxPulls,
     };
-    const document = await observedBill(observed, key);
+    const document = await observedBill(observed, signer);
     await admit({ accountId, accountName: owner }, document.bytes.length);
     const take = (tx: Transaction) => this.#pushes.end(tx, push);
     if (!(await protocol.attach({ accountId, name, reference }, document, take))) await this.#end(push);
@@ -159,6 +166,12 @@ export class ObservedBills {
 
   async #end(push: ObservedPush): Promise<void> {
     await this.#parts.database.transaction((tx) => this.#pushes.end(tx, push));
+  }
+
+  async #neededKey(): Promise<ObservedKey> {
+    const key = await this.#key();
+    if (key) return key;
+    throw new DomainError('KeyUnavailable', 'The key that signs bills of materials is missing on this server.');
   }
 
   async #key(): Promise<ObservedKey | undefined> {

@@ -55,7 +55,7 @@ export interface OpenWebhooks {
   /** Why the stored secrets cannot be decrypted now, and what to do; undefined if they can. */
   keyProblem(): Promise<string | undefined>;
   /** See `Secrets`: a further use of the key. */
-  readonly secrets: Pick<Secrets, 'prepare' | 'claim' | 'derive'>;
+  readonly secrets: Pick<Secrets, 'prepare' | 'claim' | 'hold' | 'release' | 'derive'>;
   /**
    * Call it when this process has joined the instances. Disables all webhooks if their secrets cannot be decrypted, unless
    * `othersHaveKey`, and enables them again as soon as they can.

@@ -3,13 +3,14 @@ import { existsSync } from 'node:fs';
 import { link, open, readFile, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { typed } from '../runtime/command-name.ts';
+import { someWantBills } from '../accounts/wanted-bills.ts';
 import { ConfigError } from '../config/load.ts';
 import { forUpdate, type Database, type Transaction } from '../database/database.ts';
 import { DomainError } from '../runtime/errors.ts';
 
 const setting = 'ENTREPOT_SECRET_KEY_FILE';
-/** A new key is accepted only when no secret of the old one is left. */
-const remedy = `if the key is lost, delete all webhooks of all accounts with "${typed('webhook delete')}", and create them again`;
+/** A new key is accepted only when nothing needs the old one. */
+const remedy = `if the key is lost, delete all webhooks of all accounts with "${typed('webhook delete')}", end the bills of materials of all accounts with "${typed('account bills off')}", and then begin again`;
 /** Fewest characters of a key file. */
 const min = 32;
 /** Bytes of a nonce and of a tag of AES-256-GCM (NIST SP 800-38D). */
@@ -72,6 +73,17 @@ export class Secrets {
     await tx.insertNew('webhook_key', [{ id: 1, proof }]);
     const row = await tx.get<{ proof: string }>(`SELECT proof FROM webhook_key WHERE id = 1${forUpdate(tx)}`);
     if (row!.proof !== proof) refuse(wrongKey(this.#file));
+  }
+
+  /** Makes `claim` of others wait until the end of the transaction. */
+  async hold(tx: Transaction): Promise<void> {
+    await tx.run('UPDATE webhook_key SET id = 1 WHERE id = 1');
+  }
+
+  /** Forgets which key it is if no webhook and no account with bills of materials needs it any more. Call `hold` before. */
+  async release(tx: Transaction): Promise<void> {
+    if (await tx.get('SELECT id FROM webhooks WHERE deleted_at IS NULL LIMIT 1')) return;
+    if (!(await someWantBills(tx))) await tx.run('DELETE FROM webhook_key WHERE id = 1');
   }
 
   /** Encrypts `secret` for the webhook `id`. Call `prepare` before. */
@@ -140,7 +152,7 @@ function refuse(error: unknown): never {
 
 function wrongKey(file: string, cause?: unknown): ConfigError {
   return new ConfigError(
-    `${setting}: the key in ${file} is not the one that encrypts the secrets of the webhooks. Use the same key on all instances; ${remedy}`,
+    `${setting}: the key in ${file} is not the one that encrypts the secrets of webhooks and signs bills of materials. Use the same key on all instances; ${remedy}`,
     { cause },
   );
 }
@@ -169,7 +181,7 @@ async function readKeyFile(file: string): Promise<string> {
     text = (await readFile(file, 'utf8')).trim();
   } catch (error) {
     throw new ConfigError(
-      `${setting}: cannot read the key that encrypts the secrets of the webhooks: ${(error as Error).message}. Put the file back; ${remedy}`,
+      `${setting}: cannot read the key that encrypts the secrets of webhooks and signs bills of materials: ${(error as Error).message}. Put the file back; ${remedy}`,
     );
   }
   if (text.length >= min) return text;

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { forUpdate, type Database, type Row, type Transaction } from '../database/database.ts';
 import type { Patterns } from '../accounts/names.ts';
+import { typed } from '../runtime/command-name.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Details } from '../events/event.ts';
 import type { Events } from '../events/events.ts';
@@ -194,18 +195,17 @@ export class Webhooks {
 
   /** Nothing more is sent. Its deliveries are deleted later. Throws `NotFound`. */
   async delete(accountId: number, id: string): Promise<void> {
-    const { database, now } = this.#parts;
+    const { database, secrets, now } = this.#parts;
     await database.transaction(
       async (tx) => {
-        // Creations wait for this lock, too.
-        await tx.run('UPDATE webhook_key SET id = 1 WHERE id = 1');
+        await secrets.hold(tx);
         const deleted = await tx.run(
           `UPDATE webhooks SET deleted_at = ?, secret = '', old_secret = NULL
            WHERE id = ? AND account_id = ? AND deleted_at IS NULL`,
           [now(), id, accountId],
         );
         if (deleted === 0) throw notFound();
-        await forgetKey(tx);
+        await secrets.release(tx);
         await recordEvent(tx, eventOf('webhook.deleted', { id, account_id: accountId }), now());
       },
       { uncached: true },
@@ -269,9 +269,9 @@ export class Webhooks {
     const reason = isDecryptable ? null : keyReason;
     const change = async (tx: Transaction) => {
       const rows = await tx.select<WebhookRow>(
-        `SELECT * FROM webhooks WHERE deleted_at IS NULL AND ${isDecryptable ? 'disabled_reason = ?' : 'enabled = ?'}
+        `SELECT * FROM webhooks WHERE deleted_at IS NULL AND ${isDecryptable ? 'disabled_reason LIKE ?' : 'enabled = ?'}
          ORDER BY id LIMIT ${changedAtOnce}${forUpdate(tx)}`,
-        [isDecryptable ? keyReason : 1],
+        [isDecryptable ? `${noKey}%` : 1],
       );
       for (const row of rows) {
         await tx.run('UPDATE webhooks SET enabled = ?, disabled_reason = ? WHERE id = ?', [enabled, reason, row.id]);
@@ -300,15 +300,10 @@ export class Webhooks {
   }
 }
 
-/** Why webhooks are disabled whose secrets cannot be decrypted. */
-const keyReason =
-  'its secret cannot be decrypted, because the key of the setting secretKeyFile is missing or another one; an operator has to put the key back, or to delete all webhooks of all accounts before they are created again';
-
-/** Without webhooks there are no secrets, so another key can be used. */
-async function forgetKey(tx: Transaction): Promise<void> {
-  const rest = await tx.get('SELECT id FROM webhooks WHERE deleted_at IS NULL LIMIT 1');
-  if (!rest) await tx.run('DELETE FROM webhook_key WHERE id = 1');
-}
+/** How every reason about the key begins; what follows differs between versions. */
+const noKey = 'its secret cannot be decrypted, because the key of the setting secretKeyFile is missing or another one';
+/** Why webhooks are disabled whose secrets cannot be decrypted. At most 255 characters. */
+const keyReason = `${noKey}; an operator has to put the key back ("${typed('doctor')}" says what to do if it is lost)`;
 
 function noDelivery(): DomainError {
   return new DomainError('NotFound', 'The webhook has no such delivery. Deliveries are kept for 14 days.');

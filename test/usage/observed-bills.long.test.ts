@@ -11,7 +11,7 @@ import { createRule, exchange, fromRepository, sendJson, startPair, type Json } 
 import { auditOf } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { entrepot } from '../support/in-process.ts';
-import { flushUsage, makeBills, tokenOf } from '../support/inside.ts';
+import { flushUsage, makeBills, rowsOf, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { digestOf, ociIndex, TestRepository, type Descriptor, type Manifest } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
@@ -264,4 +264,20 @@ test('the key is that of the key file, and a command prints it', async (t) => {
     t.is(observedKeyOf(Buffer.alloc(40, byte)).publicKey, key.publicKey);
     t.is(createPublicKey(key.publicKey).asymmetricKeyDetails?.namedCurve, 'prime256v1');
   }
+});
+
+test('a push whose account wants no bills any more waits for no key', async (t) => {
+  const { server, issuer } = await startPair(t);
+  server.clock.now = Date.UTC(2026, 10, 25, 12);
+  await createRule(server);
+  t.is((await sendJson(server, 'PUT', path, { enabled: true })).status, 200);
+  const { body } = await exchange(server, await issuer.sign(fromRepository));
+  await push(new TestRepository(server, 'team/app', body['access_token'] as string), 'v1');
+  await flushUsage(server);
+  server.clock.now += settled;
+  await rm(join(server.data, 'secret-key'));
+  await t.throwsAsync(makeBills(server), { message: /The key that .* signs bills of materials is missing/ });
+  t.is((await sendJson(server, 'PUT', path, { enabled: false })).status, 200);
+  await t.notThrowsAsync(makeBills(server));
+  t.deepEqual(await rowsOf(server, 'SELECT is_due FROM observed_pushes'), [{ is_due: 0 }]);
 });

@@ -1,16 +1,17 @@
 import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
+import { sendJson } from '../identity/support.ts';
 import { auditOf } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
-import { rowsOf } from '../support/inside.ts';
+import { rowsOf, tokenOf } from '../support/inside.ts';
 import { allowLoopback, api, ask, createWebhook, startReceiver, testOf, verify } from '../support/receiver.ts';
 import { TestFeed } from '../support/feed.ts';
 import { until } from '../support/until.ts';
 import { openRequirements } from '../../src/server/preflight.ts';
-import { startTestServer } from '../support/server.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
 
 for (const dialect of dialects) {
   test(`${dialect}: the key is made with the first webhook, and a start without it disables the webhooks`, async (t) => {
@@ -48,7 +49,7 @@ for (const dialect of dialects) {
       );
       const item = (await api(without, 'GET', `/${id}`)) as { enabled: boolean; disabled_reason: string };
       t.false(item.enabled);
-      t.regex(item.disabled_reason, /cannot be decrypted.*put the key back, or to delete all webhooks of all accounts/);
+      t.regex(item.disabled_reason, /cannot be decrypted.*put the key back \(".* doctor" says what to do/);
       const requests: [method: string, path: string, body?: object][] = [
         ['POST', '', { url: receiver.url, events: ['*'] }],
         ['PATCH', `/${id}`, { rotate_secret: true }],
@@ -118,6 +119,55 @@ for (const dialect of dialects) {
   });
 }
 
+for (const dialect of dialects) {
+  test(`${dialect}: the key is forgotten when no webhook and no account with bills needs it, and not before`, async (t) => {
+    const data = await folderUntilEnd(t);
+    const settings = { data, database: { url: await temporaryDatabase(t, dialect) }, ...allowLoopback };
+    const file = join(data, 'secret-key');
+    const server = await startTestServer(t, settings);
+    const other = await tokenOf(server, ['read', 'admin'], 'other');
+    const bills = async (on: TestServer, enabled: boolean, token?: string) => {
+      const response = await sendJson(on, 'PUT', '/v1/account/observed-bills', { enabled }, token);
+      t.is(response.status, 200);
+      return ((await response.json()) as { public_key: string | null }).public_key;
+    };
+    const hasKey = async () => (await rowsOf(server, 'SELECT id FROM webhook_key')).length === 1;
+    const before = await bills(server, true);
+    await bills(server, true, other);
+    const { id } = await createWebhook(server, (await startReceiver(t)).url);
+    await api(server, 'DELETE', `/${id}`);
+    t.true(await hasKey(), 'accounts have bills');
+    const again = await createWebhook(server, (await startReceiver(t)).url);
+    await bills(server, false);
+    await bills(server, false, other);
+    t.true(await hasKey(), 'there is a webhook');
+    await bills(server, true);
+    await api(server, 'DELETE', `/${again.id}`);
+    await bills(server, true, other);
+    await bills(server, false);
+    t.true(await hasKey(), 'the other account has bills');
+    await server.close();
+
+    // The key is lost, and only bills need it.
+    await rm(file);
+    const without = await startTestServer(t, settings);
+    t.like(await (await without.fetch('/readyz')).json(), { status: 'degraded', degraded: [{ part: 'webhooks' }] });
+    const refused = await sendJson(without, 'PUT', '/v1/account/observed-bills', { enabled: true });
+    const { code, detail } = (await refused.json()) as { code: string; detail: string };
+    t.is(code, 'KeyUnavailable');
+    t.regex(
+      detail,
+      /delete all webhooks of all accounts .*end the bills of materials of all accounts .*account bills off/,
+    );
+    const environment = { ENTREPOT_DATA: data, ENTREPOT_DATABASE_URL: settings.database.url, ENTREPOT_UPSTREAMS: '[]' };
+    t.is((await entrepot(environment, 'account', 'bills', 'off', '--account', 'other')).code, 0);
+    const fresh = await startTestServer(t, settings);
+    t.like(await (await fresh.fetch('/readyz')).json(), { status: 'ready' });
+    t.not(await bills(fresh, true), before);
+    await createWebhook(fresh, (await startReceiver(t)).url);
+  });
+}
+
 test('an instance without the key leaves the webhooks of the others alone', async (t) => {
   const database = { url: await temporaryDatabase(t, 'mysql') };
   const driver = await folderUntilEnd(t);
@@ -169,14 +219,20 @@ test('more webhooks than one transaction takes are disabled and enabled, those t
   await server.installation.core.database.transaction(async (tx) => {
     for (let index = 0; index < 120; index += 1) await tx.insert('webhooks', { ...row!, id: `w${index}` });
     await tx.run('UPDATE webhooks SET deleted_at = 1 WHERE id = ?', ['w5']);
+    const earlier =
+      'its secret cannot be decrypted, because the key of the setting secretKeyFile is missing or another one; as an earlier version said';
+    const other = { id: 'other', enabled: 0, disabled_reason: 'the receiver answers 410' };
+    await tx.insert('webhooks', { ...row!, id: 'earlier', enabled: 0, disabled_reason: earlier });
+    await tx.insert('webhooks', { ...row!, ...other });
   });
   const { webhooks } = server.installation.webhooks;
   t.is(await webhooks.setDecryptable(false), 120);
   t.is(await webhooks.setDecryptable(false), 0);
   t.false((await webhooks.get(row!['account_id'] as number, id)).enabled);
-  t.is(await webhooks.setDecryptable(true), 120);
+  t.is(await webhooks.setDecryptable(true), 121);
   t.is(await webhooks.setDecryptable(true), 0);
-  t.is((await rowsOf(server, "SELECT id FROM events WHERE type = 'webhook.updated'")).length, 240);
+  t.is((await rowsOf(server, "SELECT id FROM events WHERE type = 'webhook.updated'")).length, 241);
+  t.false((await webhooks.get(row!['account_id'] as number, 'other')).enabled);
 });
 
 test('an encrypted secret is bound to its webhook', async (t) => {

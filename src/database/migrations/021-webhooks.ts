@@ -1,10 +1,10 @@
 import type { Migration } from '../migrate.ts';
 
 /**
- * Webhooks and their deliveries. Secrets are encrypted; `webhook_key` has one row while there are webhooks: `proof` shows
- * whether a key is the one that encrypts them. Events up to `webhook_cursor.position` have been turned into deliveries.
- * `events` is a JSON list of patterns. Nothing is sent before `paused_until`. A row with `deleted_at` is hidden, and is
- * removed after its deliveries.
+ * Webhooks and their deliveries. Secrets are encrypted; `webhook_key` has one row while there are webhooks, or accounts with
+ * observed bills: `proof` shows whether a key is the one that encrypts them. Events up to `webhook_cursor.position` have been
+ * turned into deliveries. `events` is a JSON list of patterns. Nothing is sent before `paused_until`. A row with `deleted_at`
+ * is hidden, and is removed after its deliveries.
  */
 export const webhooks: Migration[] = [
   {
