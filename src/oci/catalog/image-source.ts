@@ -227,10 +227,10 @@ export class ImageSource {
   }
 
   /**
-   * The one exception from the rule "an upstream that fails is never 'not found'". oras and helm send HEAD for a tag before
-   * its first push, and stop at every status but 200 and 404. So if the upstream fails, a client that may push gets "not
-   * found". The name must not begin with an upstream, must not be one of Docker Hub's official images, and nothing of it
-   * may be mirrored.
+   * The one exception from the rule "an upstream that fails is never 'not found'". oras and helm send HEAD for a tag or a
+   * digest before they push it for the first time, and stop at every status but 200 and 404. So if the upstream fails, a client
+   * that may push gets "not found". The name must not begin with an upstream, must not be one of Docker Hub's official images,
+   * and nothing of it may be mirrored.
    */
   async #mayBeFirstPush(
     { accountId, name, ns, mayPush }: RepositoryRequest,
