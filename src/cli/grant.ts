@@ -20,7 +20,7 @@ export function addGrant(program: Command, environment: Environment, terminal: T
     .description('let a person, a group, a token or another account do something, and print the ID of the grant')
     .argument('<kind>', 'who gets it: person, group, token or account')
     .argument('<id>', 'the subject of a person, the ID of a group or a token, or the name of an account')
-    .requiredOption('--may <list>', 'any of read,write,delete,admin; another account gets only read')
+    .requiredOption('--may <list>', 'any of read,write,delete,promote,admin; another account gets only read')
     .option('--issuer <url>', 'the provider of the person or group; by default signIn.oidc.issuer');
   for (const { word, names, example } of protocolWords)
     add.option(

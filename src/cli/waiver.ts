@@ -2,6 +2,7 @@ import { Option, type Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { waiverStates, type Waiver, type WaiverState } from '../policy/waiver.ts';
+import { liftable } from '../policy/waiver-request.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { pagesOf } from '../runtime/pages.ts';
 import { addKindOption, protocolOf, type KindOptions } from './named-kind.ts';
@@ -28,7 +29,7 @@ export function addWaiver(program: Command, environment: Environment, terminal: 
       waiver
         .command('request <name> <references...>')
         .description('request a waiver for versions, bounded ranges of versions, tags or digests, and print its number')
-        .requiredOption('--lifts <what>', 'age, the name of a rule, or the ID of an advisory or of an entry of a list')
+        .requiredOption('--lifts <what>', liftable)
         .requiredOption('--reason <text>', 'why it is needed')
         .requiredOption('--for <time>', 'for how long, such as 14d; at most the setting waivers.longest'),
     ),

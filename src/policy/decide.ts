@@ -104,7 +104,7 @@ export interface Decision {
   verdict: 'allow' | 'hold' | 'deny';
   /** The layer that decided; undefined if none refuses it. */
   layer?: Layer | undefined;
-  /** `age`, `except`, `fixesPass`, `advisories`, `withdrawn`, the name of a rule, or the ID of an entry of `list`. */
+  /** `age`, `except`, `fixesPass`, `advisories`, `withdrawn`, `republished`, the name of a rule, or the ID of an entry of `list`. */
   rule?: string | undefined;
   /** The list of known bad content that decided. */
   list?: string | undefined;

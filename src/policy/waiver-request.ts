@@ -9,6 +9,10 @@ export const maxReason = 500;
 /** What a waiver can lift, as a word. */
 export const liftedPattern = /^[\w.:+-]{1,100}$/;
 
+/** What a waiver can lift, for messages. */
+export const liftable =
+  'age, withdrawn, republished, the name of a rule, or the ID of an advisory or of an entry of a list';
+
 /** Whether a reference is a range of versions. */
 export function isRange(reference: string): boolean {
   return /^[[(]/.test(reference);
@@ -56,8 +60,7 @@ async function resolve(story: NameStory, text: string, readRange: RangeReader): 
 
 /** Throws `Invalid` for what the fields of a waiver cannot hold. */
 export function checkTexts({ lifts, reason }: { lifts: string; reason: string }): void {
-  if (!liftedPattern.test(lifts))
-    throw invalid('lifts', 'expected age, the name of a rule, or the ID of an advisory or of an entry');
+  if (!liftedPattern.test(lifts)) throw invalid('lifts', `expected ${liftable}`);
   if (reason.trim() === '' || reason.length > maxReason)
     throw invalid('reason', `say in 1 to ${maxReason} characters why it is needed`);
 }

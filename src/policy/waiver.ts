@@ -17,7 +17,7 @@ export interface Waiver {
   key: string;
   /** Versions, ranges of versions, tags, and digests, in the form that policies see. */
   references: readonly string[];
-  /** `age`, the name of a rule, or the ID of an advisory or of an entry of a list. */
+  /** `age`, `withdrawn`, `republished`, the name of a rule, or the ID of an advisory or of an entry of a list. */
   lifts: string;
   reason: string;
   /** The person, rule or token that asked, as one text. */

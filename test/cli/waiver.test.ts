@@ -1,10 +1,17 @@
 import test from 'ava';
+import { verbs } from '../../src/accounts/grant-rows.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { applyPolicy } from '../support/inside.ts';
 import { waivers } from '../support/waivers.ts';
+
+/** The help of a command on one line. */
+async function helpOf(...words: string[]): Promise<string> {
+  const { stdout } = await entrepot({}, ...words, '--help');
+  return stdout.replaceAll(/\s+/g, ' ');
+}
 
 for (const dialect of dialects) {
   test(`${dialect}: commands request, list, approve, reject and end waivers`, async (t) => {
@@ -27,6 +34,11 @@ for (const dialect of dialects) {
     t.regex((await request('[1.0, )', '7d')).stderr, /first and a last version/);
     const long = ['--lifts', 'age', '--reason', 'x'.repeat(501), '--for', '1d'];
     t.regex((await waiver('request', 'Lib', '1.0', ...long)).stderr, /1 to 500 characters/);
+    const lifting = ['--lifts', 'a b', '--reason', 'see SEC-7', '--for', '1d'];
+    t.regex(
+      (await waiver('request', 'Lib', '1.0', ...lifting)).stderr,
+      /expected age, withdrawn, republished, the name/,
+    );
     const listed = await waiver('list', '--state', 'requested', '--account', 'default');
     t.regex(
       listed.stdout,
@@ -51,3 +63,11 @@ for (const dialect of dialects) {
     t.regex((await waiver('end', 'x')).stderr, /expected the number/);
   });
 }
+
+test('the help names all that a waiver lifts, and all that a grant gives', async (t) => {
+  t.regex(
+    await helpOf('waiver', 'request'),
+    /--lifts <what> age, withdrawn, republished, the name of a rule, or the ID/,
+  );
+  t.true((await helpOf('grant', 'add')).includes(`any of ${verbs.join(',')};`));
+});

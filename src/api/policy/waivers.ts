@@ -5,7 +5,7 @@ import { requesterOf } from '../../accounts/requester.ts';
 import { kindOfWord, protocolWords } from '../../config/protocols.ts';
 import type { NameStory } from '../../mirror/policy/upstream-policy.ts';
 import { waiverStates, type Waiver } from '../../policy/waiver.ts';
-import { liftedPattern, maxReason, maxWaiverReferences } from '../../policy/waiver-request.ts';
+import { liftable, liftedPattern, maxReason, maxWaiverReferences } from '../../policy/waiver-request.ts';
 import type { Waivers } from '../../policy/waivers.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { operation, type Operation, type OperationCall } from '../framework/operation.ts';
@@ -54,11 +54,10 @@ const waiverBody = z
         description:
           'Versions, bounded ranges of versions such as `[2.0.0, 2.1.0)`, tags and digests. A tag means the digest that it has now',
       }),
-    lifts: z
-      .string()
-      .trim()
-      .regex(liftedPattern, 'expected age, the name of a rule, or the ID of an advisory or of an entry')
-      .meta({ description: '`age`, the name of a rule, or the ID of an advisory or of an entry of a list' }),
+    lifts: z.string().trim().regex(liftedPattern, `expected ${liftable}`).meta({
+      description:
+        '`age`, `withdrawn`, `republished`, the name of a rule, or the ID of an advisory or of an entry of a list',
+    }),
     reason: z.string().trim().min(1, 'say why it is needed').max(maxReason),
     expires_at: givenTime.meta({ description: 'RFC 3339, at most the setting `waivers.longest` from now' }),
   })

@@ -105,7 +105,8 @@ function newView(form: Form): PageView {
     })}
     ${form.input('lifts', 'What it lifts', {
       attributes: html`maxlength="100" required`,
-      hint: html`<code>age</code>, the name of a rule, or the ID of an advisory or of an entry of a list.`,
+      hint: html`<code>age</code>, <code>withdrawn</code>, <code>republished</code>, the name of a rule, or the ID of an
+        advisory or of an entry of a list.`,
     })}
     ${form.input('reason', 'Why it is needed', { attributes: html`maxlength="500" required` })}
     ${form.select(
