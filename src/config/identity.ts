@@ -119,7 +119,9 @@ export const oidc = z
       .array(z.string().regex(/^[\x21\x23-\x5b\x5d-\x7e]+$/, 'expected scopes such as groups'))
       .max(20)
       .default(['openid', 'profile'])
-      .describe('Scopes to request from the provider; add the one that gives the claims of the rules'),
+      .describe(
+        'Scopes to request from the provider: `openid` and `profile` by default; the list replaces them, needs `openid`, and should have the one that gives the claims of the rules',
+      ),
     rules: z
       .array(personRule)
       .max(200)
