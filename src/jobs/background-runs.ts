@@ -54,7 +54,7 @@ export class BackgroundRuns {
 
   /** Starts the work of a run that has a row. `progress` is written while it runs, with the reason of a failure at its end. */
   start<State extends string>(id: string, progress: { error?: string | undefined }, work: Work<State>): void {
-    const run = runForSystem(this.#name, () => inBackground(() => this.#perform(id, progress, work)));
+    const run = runForSystem(this.#name, () => this.#perform(id, progress, work));
     const tracked = run.finally(() => this.#running.delete(tracked));
     this.#running.add(tracked);
   }
@@ -79,10 +79,17 @@ export class BackgroundRuns {
       // While the database cannot be written the run goes on.
       if (!(await rows.beat(id, progress).catch(() => true))) stop.abort();
     };
-    const timer = setInterval(() => void write().catch(() => undefined), beatEvery);
+    let writing: Promise<void> | undefined;
+    // Outside of `inBackground`, and one at a time: else beats would hold all connections of a database that does not answer.
+    const timer = setInterval(() => {
+      writing ??= write()
+        .catch(() => undefined)
+        .finally(() => (writing = undefined));
+    }, beatEvery);
     let state: State | EndState;
     try {
-      state = await run({ stop: stop.signal, closing, any: AbortSignal.any([stop.signal, closing]) });
+      const signals = { stop: stop.signal, closing, any: AbortSignal.any([stop.signal, closing]) };
+      state = await inBackground(() => run(signals));
     } catch (error) {
       const isStopped = stop.signal.aborted || closing.aborted;
       state = isStopped ? 'interrupted' : 'failed';
