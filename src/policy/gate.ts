@@ -137,8 +137,8 @@ export class PolicyGate {
 
   async #limitsOf(name: MirroredName): Promise<PolicyLimits> {
     if (name.kind === 'symbols') return { ...noLimits, layers: [] };
-    const policies = await this.#parts.policies.layersOf(name.accountId);
-    const listed = await this.#parts.listed.of(name);
+    const { policies: known, listed: lists } = this.#parts;
+    const [policies, listed] = await Promise.all([known.layersOf(name.accountId), lists.of(name)]);
     const advisories = await advisoriesOf(name, policies);
     const withdrawn = await withdrawnOf(name, policies);
     const republished = policies.length > 0 ? await name.facts.republished?.() : undefined;

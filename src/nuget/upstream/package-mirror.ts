@@ -243,6 +243,9 @@ export class PackageMirror {
     if (!owner) return undefined;
     const { upstream } = owner;
     if (!(await this.#gate.admission.serves(this.nameOf(upstream, key), version))) return undefined;
+    // Beside the entry, so that both share one question to Redis.
+    const withdrawn = this.withdrawn.keys(upstream, key);
+    withdrawn.catch(() => undefined);
     const entry = await this.#open(owner, {
       ...nupkgEntry(upstream, key, version, this.#limits.nupkg, () => statedOf(owner)),
       fetch: async (_stored, signal) => {
@@ -252,11 +255,8 @@ export class PackageMirror {
       },
     });
     if (entry && !entry.metadata) await refuseRepublished(this.#gate, this.nameOf(upstream, key), version, entry);
-    return entry && { ...entry, outcome: await this.#outcomeOf(upstream, key, version, entry.outcome) };
-  }
-
-  async #outcomeOf(upstream: Upstream, key: string, version: string, outcome: ServedOutcome): Promise<ServedOutcome> {
-    return outcome === 'hit' && (await this.withdrawn.keys(upstream, key)).includes(version) ? 'withdrawn' : outcome;
+    if (entry?.outcome !== 'hit') return entry;
+    return (await withdrawn).includes(version) ? { ...entry, outcome: 'withdrawn' } : entry;
   }
 
   /** The address of a version's nupkg at `upstream` (package-base-address-resource, "Download package content"). */
@@ -273,7 +273,9 @@ export class PackageMirror {
     const key = packageKey(id);
     if (!owner || !(await this.#gate.admission.serves(this.nameOf(owner.upstream, key), version))) return undefined;
     const nupkg = await this.#stored(owner.upstream, key, version);
-    return nupkg && { nupkg, outcome: await this.#outcomeOf(owner.upstream, key, version, 'hit') };
+    if (!nupkg) return undefined;
+    const isWithdrawn = (await this.withdrawn.keys(owner.upstream, key)).includes(version);
+    return { nupkg, outcome: isWithdrawn ? 'withdrawn' : 'hit' };
   }
 
   /** A sidecar file, which the flat container has next to the nupkg: `<id>.nuspec`, `readme` or `icon`. */

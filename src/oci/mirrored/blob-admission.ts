@@ -16,10 +16,10 @@ export async function servedBlobs(
 ): Promise<Set<Digest>> {
   const name = manifests.nameOf(place);
   const blob: MirroredName = { ...name, kind: 'blob' };
-  const isBlobLimited = await admission.isLimited(blob);
+  const [isBlobLimited, isNameLimited] = await Promise.all([admission.isLimited(blob), admission.isLimited(name)]);
   const served = new Set<Digest>();
   for (const digest of digests) if (!isBlobLimited || (await admission.serves(blob, digest))) served.add(digest);
-  if (served.size === 0 || !(await admission.isLimited(name))) return served;
+  if (served.size === 0 || !isNameLimited) return served;
   const rest = new Set<string>(served);
   const refused = new Map<string, Digest>();
   for await (const [manifest, { blobs, children }] of manifests.latestContent(place, namingSearched, Infinity)) {
