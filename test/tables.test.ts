@@ -46,6 +46,7 @@ const owners: Record<string, string> = {
   mirror_republished: 'mirror',
   mirror_kept: 'mirror',
   mirror_staged: 'mirror',
+  mirror_drops: 'mirror',
   mirror_counted_on: 'mirror',
   bundles: 'bundle',
   bundle_keys: 'bundle',

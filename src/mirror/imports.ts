@@ -47,6 +47,7 @@ export async function showImported(
   imported: readonly ImportedEntry[],
   also: (tx: Transaction, written: readonly ImportedEntry[]) => Promise<void>,
 ): Promise<number> {
+  const mark = await entries.mark();
   const written = await database.transaction(async (tx) => {
     const found = await writeImported(tx, imported, now());
     await also(tx, found);
@@ -54,7 +55,7 @@ export async function showImported(
   });
   for await (const { key, metadata } of withPauses(written)) {
     const id = entryId(key);
-    await entries.remember(id, metadata);
+    await entries.remember(id, metadata, mark);
     await entries.forgetAbsent(id);
   }
   return written.length;

@@ -163,8 +163,7 @@ export class Mirror {
   ): Promise<EntryMetadata> {
     const { entries } = this.#parts;
     const checked = await checkImported(entry, staged, stated, this.#parts.now());
-    await storeEntry(this.#parts, checked);
-    await rememberEntry(entries, checked);
+    await rememberEntry(entries, checked, await storeEntry(this.#parts, checked));
     for (const key of checked.keys) await entries.forgetAbsent(entryId(key));
     return checked.metadata;
   }
@@ -199,11 +198,11 @@ export class Mirror {
     return this.#parts.entries.latest(key, limit);
   }
 
-  /** Drops the entry under `key`, and runs `also` in the same transaction; resolves to whether there was one. */
+  /** Drops the entry under `key` for a person, and runs `also` in the same transaction; resolves to whether there was one. */
   async remove(key: EntryKey, also?: (tx: Transaction) => Promise<void>): Promise<boolean> {
     const id = entryId(key);
     const metadata = await this.#parts.entries.read(id);
-    if (metadata) await this.#parts.entries.forget(id, metadata, also);
+    if (metadata) await this.#parts.entries.forgetEverywhere(id, metadata, also);
     return metadata !== undefined;
   }
 

@@ -60,6 +60,7 @@ import { adoptedCredentials } from './076-adopted-credentials.ts';
 import { endsOfPeople } from './078-ends-of-people.ts';
 import { sessionsCreated } from './079-sessions-created.ts';
 import { observedBillMigrations } from './080-observed-bills.ts';
+import { mirrorDrops } from './081-mirror-drops.ts';
 import { webhookPatterns } from './077-webhook-patterns.ts';
 import { permanenceMigrations } from './070-permanence.ts';
 import { deletedMigrations } from './071-deleted.ts';
@@ -138,4 +139,5 @@ export const migrations: readonly Migration[] = [
   ...endsOfPeople,
   ...sessionsCreated,
   ...observedBillMigrations,
+  ...mirrorDrops,
 ];

@@ -2,7 +2,7 @@ import { algorithmOf, type Digest } from '../../runtime/digest.ts';
 import type { SeenReference } from '../../history/history.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
-import { entryId, type Entries, type EntryKey, type EntryMetadata } from '../store/entries.ts';
+import { entryId, type DropMark, type Entries, type EntryKey, type EntryMetadata } from '../store/entries.ts';
 import type { EntryDescription } from './resource.ts';
 
 /** What the sender of content says about it. */
@@ -61,18 +61,20 @@ export async function checkEntry(
   return { staged, metadata, keys, seen: entry.history?.(metadata) ?? [] };
 }
 
-/** Stores checked content under its keys. */
+/** Stores checked content under its keys. Resolves to what `rememberEntry` needs. */
 export async function storeEntry(
   { blobs, entries }: { blobs: BlobStore; entries: Entries },
   { staged, metadata, keys, seen }: CheckedEntry,
-): Promise<void> {
+): Promise<DropMark> {
   const { digest } = metadata;
+  const mark = await entries.mark();
   await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata, seen));
+  return mark;
 }
 
 /** Writes stored metadata to the cache: under each key, because the cache may have older metadata for one of them. */
-export async function rememberEntry(entries: Entries, { keys, metadata }: CheckedEntry): Promise<void> {
-  for (const key of keys) await entries.remember(entryId(key), metadata);
+export async function rememberEntry(entries: Entries, { keys, metadata }: CheckedEntry, mark: DropMark): Promise<void> {
+  for (const key of keys) await entries.remember(entryId(key), metadata, mark);
 }
 
 function short(text: string | null, length: number): string | null {

@@ -9,7 +9,7 @@ import { storageFull } from '../../storage/files/disk.ts';
 import type { DiskReserve } from '../../storage/files/disk-reserve.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { MirrorCounts } from '../store/counts.ts';
-import { entryId, type Entries, type EntryKey, type EntryMetadata } from '../store/entries.ts';
+import { entryId, type DropMark, type Entries, type EntryKey, type EntryMetadata } from '../store/entries.ts';
 import { checkEntry, rememberEntry, storeEntry, WrongDigest } from './checked-entry.ts';
 import { Intake, mayPassThrough, type Body } from './intake.ts';
 import type { Partial, Partials } from './partials.ts';
@@ -276,8 +276,9 @@ export class Flight {
     const { metadata, seen } = checked;
     // An empty file takes no room, and must be stored because its readers wait for the stored entry.
     let isStored = this.#intake!.isStored || metadata.size === 0;
+    let mark: DropMark = null;
     try {
-      if (isStored) await storeEntry(this.#parts, checked);
+      if (isStored) mark = await storeEntry(this.#parts, checked);
       else if (seen.length > 0) await entries.record(resource.key, seen);
     } catch (error) {
       // The body is verified, and its readers still have its file. So only storing it has failed.
@@ -288,7 +289,7 @@ export class Flight {
       isStored = false;
     }
     this.#intake!.tail.verified();
-    if (isStored) await rememberEntry(entries, checked);
+    if (isStored) await rememberEntry(entries, checked, mark);
     return { metadata, isStored };
   }
 

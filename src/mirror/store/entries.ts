@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import type { Cache } from '../../cache/cache.ts';
 import { placeholders, type Database, type Transaction } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
@@ -39,6 +39,14 @@ const columns = `digest, size_bytes AS size, content_type AS type, etag, last_mo
 const keepFor = 3_600_000;
 /** Entries in one statement. */
 const batch = 500;
+/** Without Redis, other instances on MySQL serve what a person has dropped for this long at most; milliseconds. */
+const lag = 200;
+
+/** The mark of the latest drop by a person; null before the first one. */
+export type DropMark = string | null;
+
+/** An entry in the cache, as it was under this mark. Older versions of the program wrote no mark, and ignore it. */
+type CachedEntry = EntryMetadata & { mark?: DropMark };
 
 /** The identity of an entry. */
 export function entryId({ upstream, kind, name, reference }: EntryKey): string {
@@ -72,7 +80,10 @@ export function rowOf(key: EntryKey, metadata: EntryMetadata, usedAt: number) {
   };
 }
 
-/** The entries in the database, with a cache in front of it. */
+/**
+ * The entries in the database, with a cache in front of it. A person's drop of one entry makes all cached ones invalid, because another
+ * instance may have it in memory, or may be about to write it to the cache.
+ */
 export class Entries {
   readonly #database: Database;
   readonly #cache: Cache;
@@ -85,14 +96,21 @@ export class Entries {
     this.#now = now;
   }
 
-  /** The metadata, if it is in the memory of this process. */
-  peek(id: string): EntryMetadata | undefined {
-    return this.#cache.peek<EntryMetadata>(`entry:${id}`);
+  /**
+   * Must be read before what `remember` gets is read or written. From memory while no person drops anything; another row than
+   * that of the entry, so that all entries share one read.
+   */
+  async mark(): Promise<DropMark> {
+    const row = await this.#database.getCached<{ mark: string }>('SELECT mark FROM mirror_drops', [], { lag });
+    return row?.mark ?? null;
   }
 
-  /** The metadata, if it is in the cache. */
+  /** The metadata, if it is in the cache, and nothing was dropped by a person since. */
   async getCached(id: string): Promise<EntryMetadata | undefined> {
-    return this.peek(id) ?? (await this.#cache.get<EntryMetadata>(`entry:${id}`));
+    const [cached, current] = await Promise.all([this.#cache.get<CachedEntry>(`entry:${id}`), this.mark()]);
+    if (!cached) return undefined;
+    const { mark, ...metadata } = cached;
+    return mark === current ? metadata : undefined;
   }
 
   async find(id: string): Promise<EntryMetadata | undefined> {
@@ -101,10 +119,14 @@ export class Entries {
 
   /** The metadata from the database, without a look at the cache; writes it to the cache. */
   async read(id: string): Promise<EntryMetadata | undefined> {
-    const row = await this.#database.get<EntryRow>(`SELECT ${columns} FROM mirror_entries WHERE id = ?`, [id]);
+    const row = await this.#database.get<EntryRow & { mark: DropMark }>(
+      `SELECT ${columns}, (SELECT mark FROM mirror_drops) AS mark FROM mirror_entries WHERE id = ?`,
+      [id],
+    );
     if (!row) return undefined;
-    const metadata: EntryMetadata = { ...row, attributes: JSON.parse(row.attributes) as EntryMetadata['attributes'] };
-    await this.remember(id, metadata);
+    const { mark, attributes, ...stored } = row;
+    const metadata = { ...stored, attributes: JSON.parse(attributes) as EntryMetadata['attributes'] };
+    await this.remember(id, metadata, mark);
     return metadata;
   }
 
@@ -200,16 +222,18 @@ export class Entries {
   /** Records that the upstream still has the stored content. */
   async validated(id: string, metadata: EntryMetadata): Promise<EntryMetadata> {
     const validatedAt = this.#now();
-    await this.#database.transaction((tx) =>
+    const mark = await this.mark();
+    const found = await this.#database.transaction((tx) =>
       tx.run('UPDATE mirror_entries SET validated_at = ? WHERE id = ?', [validatedAt, id]),
     );
     const renewed = { ...metadata, validatedAt };
-    await this.remember(id, renewed);
+    if (found > 0) await this.remember(id, renewed, mark);
     return renewed;
   }
 
-  async remember(id: string, metadata: EntryMetadata): Promise<void> {
-    await this.#cache.set(`entry:${id}`, metadata, keepFor);
+  /** Writes an entry to the cache. `mark` is that of before the entry was read or written. */
+  async remember(id: string, metadata: EntryMetadata, mark: DropMark): Promise<void> {
+    await this.#cache.set(`entry:${id}`, { ...metadata, mark } satisfies CachedEntry, keepFor);
   }
 
   /** Drops an entry, unless it was stored again meanwhile. If it drops it, `also` runs in the same transaction. */
@@ -220,7 +244,21 @@ export class Entries {
       await tx.run('DELETE FROM mirror_withdrawn WHERE id = ?', [id]);
       await also?.(tx);
     });
-    if ((await this.getCached(id))?.storedAt === storedAt) await this.#cache.delete(`entry:${id}`);
+    if ((await this.#cache.get<CachedEntry>(`entry:${id}`))?.storedAt === storedAt)
+      await this.#cache.delete(`entry:${id}`);
+  }
+
+  /** As `forget`, for a person: from the next request on, no instance serves the entry, whatever it has in memory. */
+  async forgetEverywhere(
+    id: string,
+    metadata: EntryMetadata,
+    also: ((tx: Transaction) => Promise<void>) | undefined,
+  ): Promise<void> {
+    await this.forget(id, metadata, async (tx) => {
+      // Not a count: after a failover that loses commits, a count would repeat.
+      await tx.upsert('mirror_drops', ['id'], [{ id: 1, mark: randomUUID() }], 'mark = new.mark');
+      await also?.(tx);
+    });
   }
 
   /**
