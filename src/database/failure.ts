@@ -3,6 +3,15 @@ import { DomainError } from '../runtime/errors.ts';
 /** Seconds after which a client may try again. */
 const retryAfter = 5;
 
+/** Of MySQL and MariaDB: this server takes no writes. After a failover it can go on to answer, while another one takes them. */
+const replacedCodes = new Set([
+  1047, // ER_UNKNOWN_COM_ERROR: a node of Galera that does not belong to the cluster now
+  1290, // ER_OPTION_PREVENTS_STATEMENT: the database is read-only
+  1792, // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+  1836, // ER_READ_ONLY_MODE
+  3100, // ER_RUN_HOOK_ERROR: a member of a group without a majority
+]);
+
 /** Of MySQL and MariaDB: the database answers that it cannot do the work now. */
 const mysqlCodes = new Set([
   1026, // ER_ERROR_ON_WRITE
@@ -13,11 +22,8 @@ const mysqlCodes = new Set([
   1194, // ER_CRASHED_ON_USAGE
   1205, // ER_LOCK_WAIT_TIMEOUT
   1213, // ER_LOCK_DEADLOCK
-  1290, // ER_OPTION_PREVENTS_STATEMENT: the database is read-only
   1317, // ER_QUERY_INTERRUPTED
   1712, // ER_INDEX_CORRUPT
-  1792, // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
-  1836, // ER_READ_ONLY_MODE
   1927, // ER_CONNECTION_KILLED
   1969, // ER_STATEMENT_TIMEOUT of MariaDB
   3024, // ER_QUERY_TIMEOUT of MySQL
@@ -48,6 +54,11 @@ const sqliteReasons = new Map([
 /** The reason when there is no connection. */
 export const unreachable = 'The database cannot be reached.';
 
+/** Whether an error of the MySQL driver says that another server may take the writes now. */
+export function mayBeReplaced(error: unknown): boolean {
+  return replacedCodes.has((error as { errno?: number } | null)?.errno ?? 0);
+}
+
 /** `DatabaseUnavailable`, for the reason in `message`. */
 export function databaseUnavailable(message: string, cause?: unknown): DomainError {
   return new DomainError('DatabaseUnavailable', message, { cause, retryAfter });
@@ -73,5 +84,5 @@ function reasonOf(error: unknown): string | undefined {
   if (parent === undefined) return undefined;
   if (code === 'ETIMEDOUT') return 'The database has not answered in time.';
   if (fatal === true || networkCodes.has(String(code))) return unreachable;
-  return mysqlCodes.has(errno ?? 0) ? 'The database cannot do this now.' : undefined;
+  return mysqlCodes.has(errno ?? 0) || replacedCodes.has(errno ?? 0) ? 'The database cannot do this now.' : undefined;
 }

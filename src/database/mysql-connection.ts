@@ -1,4 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { mayBeReplaced } from './failure.ts';
 import type { TimeLimits } from './time-limits.ts';
 
 type Done = (error: Error | null, ...results: unknown[]) => void;
@@ -12,6 +13,34 @@ export interface MysqlConnection {
   stream: { destroy(): void };
 }
 
+/** Milliseconds between two renewals, because a database that stays read-only would else be asked for connections by each write. */
+const renewEvery = 1000;
+
+/**
+ * Renews all connections of this process after a server took no write: after a failover the old primary can go on to answer on those
+ * that are open, while new ones reach the new primary. What runs on the old ones goes on to its end.
+ */
+export class Renewal {
+  readonly #madeAt = new WeakMap<object, number>();
+  #lastAt = -Infinity;
+
+  /** Notes a new connection. */
+  made(connection: object): void {
+    this.#madeAt.set(connection, performance.now());
+  }
+
+  /** Whether further work may use the connection. */
+  allows(connection: object): boolean {
+    return (this.#madeAt.get(connection) ?? 0) >= this.#lastAt;
+  }
+
+  /** Notes the error of a statement on the connection. */
+  failed(connection: object, error: unknown): void {
+    const now = performance.now();
+    if (mayBeReplaced(error) && this.allows(connection) && now - this.#lastAt >= renewEvery) this.#lastAt = now;
+  }
+}
+
 /** When the running read or transaction must have ended, by `performance.now()`. */
 const deadline = new AsyncLocalStorage<number>();
 
@@ -22,10 +51,14 @@ export function runUntil<T>(until: number, work: () => T): T {
 
 /**
  * Gives every statement of a new connection a time limit: `limit`, or the rest of the time of the running read or
- * transaction.
+ * transaction. `failed` gets the error of a statement.
  * mysql2 has a time limit that keeps the connection, which would then read the late answer as that of the next statement.
  */
-export function limitStatements(connection: MysqlConnection, limit: () => number): void {
+export function limitStatements(
+  connection: MysqlConnection,
+  limit: () => number,
+  failed: (error: Error) => void,
+): void {
   for (const method of ['query', 'execute'] as const) {
     const send = connection[method].bind(connection);
     connection[method] = (...input) => {
@@ -37,6 +70,7 @@ export function limitStatements(connection: MysqlConnection, limit: () => number
         if (isOver) return;
         isOver = true;
         clearTimeout(timer);
+        if (results[0]) failed(results[0]);
         done(...results);
       };
       const timer = setTimeout(() => {

@@ -10,7 +10,7 @@ import { currentCaller } from '../runtime/caller.ts';
 import type { Queryable, Row, Transaction, Value, WriteSignal } from './database.ts';
 import { CommonDatabase } from './common-database.ts';
 import { databaseUnavailable, unreachable } from './failure.ts';
-import { limitStatements, runUntil, sessionSettings, type MysqlConnection } from './mysql-connection.ts';
+import { limitStatements, Renewal, runUntil, sessionSettings, type MysqlConnection } from './mysql-connection.ts';
 import { MysqlWork, select } from './mysql-work.ts';
 import { readEveryTable } from './probe.ts';
 import type { Versions } from './row-cache.ts';
@@ -27,8 +27,9 @@ export class MysqlDatabase extends CommonDatabase {
 
   constructor(url: string, changes: WriteSignal | undefined, limits: TimeLimits) {
     super(limits);
-    this.#sequelize = new Sequelize(url.replace(/^mariadb:/, 'mysql:'), mysqlOptions(limits, false));
-    this.#reader = new Sequelize(url.replace(/^mariadb:/, 'mysql:'), mysqlOptions(limits, true));
+    const renewal = new Renewal();
+    this.#sequelize = openPool(url, limits, renewal, false);
+    this.#reader = openPool(url, limits, renewal, true);
     this.#changes = changes;
   }
 
@@ -145,11 +146,17 @@ export class MysqlDatabase extends CommonDatabase {
 /** Most connections of one instance for reads, and the same number for transactions. */
 const connections = 10;
 
-/** The types of Sequelize lack one option. */
-function mysqlOptions(limits: TimeLimits, isReader: boolean): Options & { keepDefaultTimezone: boolean } {
+/** What the types of Sequelize lack. */
+type MoreOptions = Options & { keepDefaultTimezone: boolean };
+type Validating = Sequelize['connectionManager'] & { validate: (connection: object) => boolean };
+
+/** The connections for reads or for transactions. */
+function openPool(url: string, limits: TimeLimits, renewal: Renewal, isReader: boolean): Sequelize {
   const prepare = async (connection: MysqlConnection): Promise<void> => {
     const { read, transaction, background } = limits;
-    limitStatements(connection, () => (isInBackground() ? background : isReader ? read : transaction));
+    renewal.made(connection);
+    const limit = () => (isInBackground() ? background : isReader ? read : transaction);
+    limitStatements(connection, limit, (error) => renewal.failed(connection, error));
     const send = promisify<string, unknown>(connection.query.bind(connection));
     try {
       // The pool can also make a connection when work has just run out of time, for other work that waits.
@@ -160,10 +167,12 @@ function mysqlOptions(limits: TimeLimits, isReader: boolean): Options & { keepDe
       throw new ConnectionError(error as Error);
     }
   };
-  return {
+  const validate = (connection: object) =>
+    renewal.allows(connection) && (sequelize.connectionManager as Validating).validate(connection);
+  const options: MoreOptions = {
     dialect: 'mysql',
     logging: false,
-    pool: { max: connections, idle: 60_000, acquire: limits.connection },
+    pool: { max: connections, idle: 60_000, acquire: limits.connection, validate },
     isolationLevel: SequelizeTransaction.ISOLATION_LEVELS.READ_COMMITTED,
     // `prepare` sets the time zone, with a time limit.
     keepDefaultTimezone: true,
@@ -176,4 +185,6 @@ function mysqlOptions(limits: TimeLimits, isReader: boolean): Options & { keepDe
     },
     retry: { max: 1 },
   };
+  const sequelize = new Sequelize(url.replace(/^mariadb:/, 'mysql:'), options);
+  return sequelize;
 }

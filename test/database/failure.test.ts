@@ -9,6 +9,8 @@ const nameOf = (error: unknown) => (databaseFailure(error) as Error).name;
 test('errors of a database that cannot be used now are DatabaseUnavailable', (t) => {
   for (const parent of [
     { errno: 1290, code: 'ER_OPTION_PREVENTS_STATEMENT' },
+    { errno: 1047, code: 'ER_UNKNOWN_COM_ERROR' },
+    { errno: 3100, code: 'ER_RUN_HOOK_ERROR' },
     { errno: 1205, code: 'ER_LOCK_WAIT_TIMEOUT' },
     { errno: 1969, code: 'ER_STATEMENT_TIMEOUT' },
     { code: 'ECONNRESET' },
