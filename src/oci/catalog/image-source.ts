@@ -15,6 +15,8 @@ import { claimsAmong, nameUnknown, upstreamUnknown, type NamePage } from '../hos
 import { manifestTypeOf } from '../mirrored/image-entries.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import { listedName, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
+import { AccessRefused } from '../../upstream/failures.ts';
+import type { UpstreamError } from '../../upstream/upstream-error.ts';
 
 /** A repository as the client requests it. */
 interface RepositoryRequest {
@@ -98,7 +100,7 @@ export class ImageSource {
     }
     const mirror = await this.#parts.mirrors.of(asked.accountId);
     const entry = await mirror.openManifest(place, reference.tag ?? reference.digest).catch(async (error) => {
-      if (head && isUpstreamFailure(error) && (await this.#mayBeFirstPush(asked, place)))
+      if (head && isUpstreamFailure(error) && (await this.#mayBeFirstPush(asked, place, error)))
         throw manifestUnknown(reference);
       throw error;
     });
@@ -229,14 +231,17 @@ export class ImageSource {
   /**
    * The one exception from the rule "an upstream that fails is never 'not found'". oras and helm send HEAD for a tag or a
    * digest before they push it for the first time, and stop at every status but 200 and 404. So if the upstream fails, a client
-   * that may push gets "not found". The name must not begin with an upstream, must not be one of Docker Hub's official images,
-   * and nothing of it may be mirrored.
+   * that may push gets "not found". The name must not begin with an upstream, and nothing of it may be mirrored. While the upstream is down, the name
+   * must not be one of Docker Hub's official images either. What it denies, or may not be asked, is the same later: it
+   * denies the names of official images that it does not have, and else no such name could ever be pushed.
    */
   async #mayBeFirstPush(
     { accountId, name, ns, mayPush }: RepositoryRequest,
     place: UpstreamRepository,
+    { denied, offline, cause }: UpstreamError,
   ): Promise<boolean> {
-    if (!mayPush || !name.includes('/') || name.startsWith('library/')) return false;
+    const isLasting = denied || offline || cause instanceof AccessRefused;
+    if (!mayPush || (!isLasting && (!name.includes('/') || name.startsWith('library/')))) return false;
     const mirror = await this.#parts.mirrors.of(accountId);
     return !mirror.names.locate(name, ns).isNamed && !(await mirror.isMirrored(place));
   }
