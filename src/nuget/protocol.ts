@@ -56,7 +56,7 @@ import { datesOf } from './upstream/package-dates.ts';
 import type { PackageGate } from './upstream/package-gate.ts';
 import { PackageMirror } from './upstream/package-mirror.ts';
 import { partsOfStored, storedLists } from './upstream/stored-lists.ts';
-import { StoredDeprecations } from './upstream/stored-deprecations.ts';
+import { StoredRegistrations } from './upstream/stored-registrations.ts';
 import { UpstreamRegistrations } from './upstream/upstream-registration.ts';
 import { UpstreamSearch } from './upstream/upstream-search.ts';
 import { isAffected } from './upstream/affected.ts';
@@ -141,12 +141,13 @@ export class PackageFeed implements OpenProtocol {
     this.#viewsOver = (reader) => viewsWith(new Admission(noJudge), false, reader);
     this.views = viewsWith(admission);
     this.#storedViews = viewsWith(admission, true);
-    this.#mirrored = new MirroredPackages(database, this.views, now);
+    const registrations = new StoredRegistrations(this.#context);
+    this.#mirrored = new MirroredPackages(database, this.views, registrations, now);
     this.#findings = new Findings({
       feed: this.#context,
       mirrored: this.#mirrored,
       views: this.views,
-      deprecations: new StoredDeprecations(this.#context),
+      registrations,
     });
     const policy = policyOf();
     this.#policy = policy;

@@ -86,6 +86,60 @@ for (const dialect of dialects) {
     t.is((await server.fetch('/v1/packages/Public.Other')).status, 404);
   });
 
+  suite(
+    'a mirrored version has the date that its upstream says, and is unlisted if the upstream unlists it',
+    async (t, setup) => {
+      const { up, server, feed } = setup;
+      const document = await OpenDocument.of(server);
+      const offered = [
+        { version: '1.0.0', published: '2021-03-04T05:06:07Z' },
+        { version: '1.1.0', published: '1900-01-01T00:00:00Z', changed: '2022-02-03T04:05:06Z' },
+        { version: '1.2.0-Beta', published: '2023-01-02T03:04:05Z', entry: { listed: false } },
+        { version: '1.3.0', published: '2024-01-02T03:04:05Z' },
+      ];
+      const copied = { 'last-modified': 'Tue, 02 Jan 2025 03:04:05 GMT' };
+      for (const [id, pageSize, hive = 'registration-gz-semver2'] of [
+        ['Dated'],
+        ['Paged', 3],
+        // Dates come from the registrations with all versions.
+        ['Plain', 3, 'registration'],
+      ] as const) {
+        await up.offer({ id, versions: offered, ...(pageSize !== undefined && { pageSize }) });
+        const key = id.toLowerCase();
+        const index = await feed.json(`/${hive}/${key}/index.json`);
+        for (const page of index.items) await feed.json(page['@id']);
+        await feed.json(`/package/${key}/index.json`);
+        for (const { version } of offered) {
+          const lower = version.toLowerCase();
+          const nupkg = await makeNupkg({ id, version });
+          up.upstream.on(`/flat/${key}/${lower}/${key}.${lower}.nupkg`, answer(200, copied, nupkg));
+          await download(feed, id, lower);
+        }
+        const known = [
+          ['1.3.0', '2024-01-02T03:04:05.000Z', true],
+          ['1.2.0-Beta', '2023-01-02T03:04:05.000Z', false],
+          ['1.1.0', '2022-02-03T04:05:06.000Z', false],
+          ['1.0.0', '2021-03-04T05:06:07.000Z', true],
+        ] as const;
+        const expected = known.map(([version, date, isListed]) => [
+          version,
+          hive === 'registration' ? '2025-01-02T03:04:05.000Z' : date,
+          isListed,
+        ]);
+        const shown = async (name: string, path: string) => {
+          const answered: any = await document.read(name, await server.fetch(path));
+          return (answered.versions ?? answered.items).map((one: any) => [one.version, one.published_at, one.listed]);
+        };
+        t.deepEqual(await shown('GET /packages/{id}', `/v1/packages/${id}`), expected, id);
+        t.deepEqual(await shown('GET /packages/{id}/versions', `/v1/packages/${id}/versions`), expected, id);
+        for (const [version, published, isListed] of expected) {
+          const details = await (await server.fetch(`/v1/packages/${id}/${String(version)}`)).json();
+          t.like(details, { published_at: published, listed: isListed });
+        }
+      }
+    },
+  );
+
   suite('pages of hosted and mirrored packages have each ID once', async (t, { up, server, feed }) => {
     for (const id of ['A.Up', 'C.Up', 'E.Up', 'Taken', 'Gone']) {
       await up.offer({ id, versions: [{ version: '1.0.0' }] });

@@ -7,7 +7,7 @@ import type { Database, Row, Value } from '../../src/database/database.ts';
 import type { Events } from '../../src/events/events.ts';
 import type { Counts } from '../../src/jobs/runs.ts';
 import type { Work } from '../../src/jobs/jobs.ts';
-import { StoredDeprecations } from '../../src/nuget/upstream/stored-deprecations.ts';
+import { StoredRegistrations } from '../../src/nuget/upstream/stored-registrations.ts';
 import type { UpstreamVulnerabilities } from '../../src/nuget/upstream/upstream-vulnerabilities.ts';
 import { PackageFeed } from '../../src/nuget/protocol.ts';
 import { ContainerRegistry } from '../../src/oci/protocol.ts';
@@ -133,8 +133,8 @@ export function failTokens(server: Server, fail: () => Promise<never>): void {
 }
 
 /** One that has read nothing yet. */
-export function newDeprecations(server: Server): StoredDeprecations {
-  return new StoredDeprecations(coreOf(server));
+export function newStoredRegistrations(server: Server): StoredRegistrations {
+  return new StoredRegistrations(coreOf(server));
 }
 
 export async function vulnerabilitiesOf(server: Server): Promise<UpstreamVulnerabilities> {

@@ -14,7 +14,7 @@ import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { listVersions } from '../hosted/summary.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import type { MirroredPackages } from '../upstream/mirrored-packages.ts';
-import type { StoredDeprecations } from '../upstream/stored-deprecations.ts';
+import type { StoredRegistrations } from '../upstream/stored-registrations.ts';
 import { maxAdvisories, readAdvisories } from '../upstream/known-advisories.ts';
 
 /** A version with a known vulnerability, or a deprecated one. */
@@ -59,7 +59,7 @@ interface FindingsParts {
   feed: FeedContext;
   mirrored: MirroredPackages;
   views: FeedViews;
-  deprecations: StoredDeprecations;
+  registrations: StoredRegistrations;
 }
 
 /** The hosted and stored versions that are vulnerable or deprecated. */
@@ -152,8 +152,8 @@ export class Findings {
     const { mirror } = await this.#parts.views.of(accountId);
     const { all, idsIfLimited } = mirror.origin;
     const nameOf = new Map(all.map(({ id, name }) => [id, name]));
-    return this.#parts.deprecations.all(idsIfLimited, async ({ name, upstream, versions }) => {
-      const stored = await this.#parts.mirrored.get(accountId, name);
+    return this.#parts.registrations.deprecated(idsIfLimited, async ({ name, upstream, versions }) => {
+      const stored = await this.#parts.mirrored.stored(accountId, name);
       if (!stored || stored.upstream !== nameOf.get(upstream)) return;
       for (const { version } of stored.versions) {
         if (versions.has(keyOfVersion(version)!)) found.at(stored.id, version, stored.upstream).isDeprecated = true;
@@ -178,7 +178,7 @@ export class Findings {
 
   async #addStored(accountId: number, key: string, list: string, found: FoundVersions): Promise<void> {
     const ranges = readAdvisories(list).slice(0, maxVulnerabilities);
-    const stored = await this.#parts.mirrored.get(accountId, key);
+    const stored = await this.#parts.mirrored.stored(accountId, key);
     for (const { version } of stored?.versions ?? []) {
       const vulnerabilities = matching(ranges, version);
       if (vulnerabilities.length === 0) continue;

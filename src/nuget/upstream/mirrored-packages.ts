@@ -15,6 +15,8 @@ import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { shownVersions, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
 import type { FeedViews } from './feed-view.ts';
 import type { PackageMirror } from './package-mirror.ts';
+import type { StoredRegistrations } from './stored-registrations.ts';
+import { publishedOf } from './upstream-files.ts';
 import { isPrerelease, parseVersion, sortKey } from '../format/version.ts';
 
 /** A package with stored versions of an upstream, the newest first, up to `shownVersions`, each with its sort key. */
@@ -29,6 +31,21 @@ interface StoredVersion extends VersionSummary {
   nupkg: EntryMetadata;
 }
 
+/** What is known of the versions of a package beside their entries, by their keys. */
+interface KnownOfVersions {
+  downloads: MirroredDownloads;
+  withdrawn: ReadonlyMap<string, number>;
+  unlisted: ReadonlySet<string>;
+}
+
+/** How many versions of a package are shown, and whether with what the stored registration says of them. */
+interface ShownParts {
+  most: number;
+  saysListed?: boolean;
+}
+
+const none: ReadonlySet<string> = new Set();
+
 /** Names in one statement. Those that the account claims are then left out. */
 const namesAtATime = 200;
 /** Names whose versions are decided at the same time: as many as there are connections for reads. */
@@ -38,12 +55,14 @@ const atOnce = 10;
 export class MirroredPackages {
   readonly #database: Database;
   readonly #views: FeedViews;
+  readonly #registrations: StoredRegistrations;
   readonly #now: () => number;
   readonly #counted: CountedNames;
 
-  constructor(database: Database, views: FeedViews, now: () => number) {
+  constructor(database: Database, views: FeedViews, registrations: StoredRegistrations, now: () => number) {
     this.#database = database;
     this.#views = views;
+    this.#registrations = registrations;
     this.#now = now;
     this.#counted = new CountedNames((accountId) => this.#countNames(accountId), now);
   }
@@ -156,14 +175,17 @@ export class MirroredPackages {
 
   /** One package with its stored versions; undefined if there are none, or if the account claims the id. */
   async get(accountId: number, id: string): Promise<MirroredPackage | undefined> {
-    if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return undefined;
-    return (await this.#packages(accountId, [packageKey(id)]))[0];
+    return this.#package(accountId, id, { most: shownVersions, saysListed: true });
+  }
+
+  /** As `get`, without a look at the registration: all versions that are not withdrawn count as listed. */
+  async stored(accountId: number, id: string): Promise<MirroredPackage | undefined> {
+    return this.#package(accountId, id, { most: shownVersions });
   }
 
   /** All stored versions of a package, the newest first, each with its sort key; undefined as for `get`. */
   async versions(accountId: number, id: string): Promise<MirroredPackage['versions'] | undefined> {
-    if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return undefined;
-    return (await this.#packages(accountId, [packageKey(id)], Infinity))[0]?.versions;
+    return (await this.#package(accountId, id, { most: Infinity, saysListed: true }))?.versions;
   }
 
   /** One stored version by its key, with its nupkg; undefined if there is none, or the account may not get it. */
@@ -175,7 +197,8 @@ export class MirroredPackages {
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', [packageKey(id)]);
     const entry = { ...nupkg, reference: key };
     const withdrawn = await mirror!.withdrawn.times(upstream, packageKey(id));
-    const shown = versionOf(entry, downloadsOf(packageKey(id)), withdrawn);
+    const unlisted = await this.#registrations.unlisted(upstream.id, packageKey(id));
+    const shown = versionOf(entry, { downloads: downloadsOf(packageKey(id)), withdrawn, unlisted });
     return { ...shown, id: nupkg.attributes['id'] ?? packageKey(id), upstream: upstream.name, nupkg };
   }
 
@@ -208,8 +231,17 @@ export class MirroredPackages {
     });
   }
 
+  async #package(accountId: number, id: string, shown: ShownParts): Promise<MirroredPackage | undefined> {
+    if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return undefined;
+    return (await this.#packages(accountId, [packageKey(id)], shown))[0];
+  }
+
   /** The packages in the order of `names`, without names that are no longer served. */
-  async #packages(accountId: number, names: readonly string[], most = shownVersions): Promise<MirroredPackage[]> {
+  async #packages(
+    accountId: number,
+    names: readonly string[],
+    { most, saysListed = false }: ShownParts = { most: shownVersions },
+  ): Promise<MirroredPackage[]> {
     const { mirror } = await this.#views.of(accountId);
     const entries = await entriesUnder(this.#database, 'nupkg', names);
     const byName = Map.groupBy(entries, ({ name }) => name);
@@ -221,8 +253,9 @@ export class MirroredPackages {
         if (stored.length === 0) continue;
         const shown = await mirror.listed(upstream, name, stored, ({ reference }) => reference);
         const withdrawn = await mirror.withdrawn.times(upstream, name);
-        const parts = { downloads: downloadsOf(name), withdrawn, most };
-        return shown.length > 0 ? detailsOf(name, upstream.name, shown, parts) : undefined;
+        if (shown.length === 0) return undefined;
+        const unlisted = saysListed ? await this.#registrations.unlisted(upstream.id, name) : none;
+        return detailsOf(name, upstream.name, shown, { downloads: downloadsOf(name), withdrawn, unlisted }, most);
       }
       return undefined;
     };
@@ -238,11 +271,8 @@ async function detailsOf(
   key: string,
   upstream: string,
   entries: readonly ListedEntry[],
-  {
-    downloads,
-    withdrawn,
-    most,
-  }: { downloads: MirroredDownloads; withdrawn: ReadonlyMap<string, number>; most: number },
+  known: KnownOfVersions,
+  most: number,
 ): Promise<MirroredPackage> {
   const versions: (ListedEntry & { order: string })[] = [];
   for (const entry of entries) {
@@ -250,6 +280,11 @@ async function detailsOf(
     await pause();
   }
   versions.sort((a, b) => (a.order < b.order ? 1 : -1));
+  const shown: MirroredPackage['versions'] = [];
+  for (const entry of versions.slice(0, most)) {
+    shown.push({ ...versionOf(entry, known), order: entry.order });
+    await pause();
+  }
   const newest = versions.find(({ reference }) => !isPrerelease(parseVersion(reference)!)) ?? versions[0]!;
   return {
     key,
@@ -259,13 +294,11 @@ async function detailsOf(
     latestVersion: newest.attributes['version'] ?? newest.reference,
     versionCount: entries.length,
     sizeBytes: entries.reduce((sum, { size }) => sum + size, 0),
-    downloadCount: downloads.total,
+    downloadCount: known.downloads.total,
     createdAt: leastOf(entries.map((entry) => entry.storedAt)),
     updatedAt: -leastOf(entries.map((entry) => -entry.storedAt)),
     lastDownloadedAt: -leastOf(entries.map(({ usedAt }) => -usedAt)),
-    versions: versions
-      .slice(0, most)
-      .map((entry) => ({ ...versionOf(entry, downloads, withdrawn), order: entry.order })),
+    versions: shown,
   };
 }
 
@@ -276,13 +309,12 @@ function leastOf(numbers: readonly number[]): number {
 
 function versionOf(
   { reference, attributes, ...entry }: Omit<ListedEntry, 'upstream' | 'name' | 'type' | 'usedAt'>,
-  downloads: MirroredDownloads,
-  withdrawn: ReadonlyMap<string, number>,
+  { downloads, withdrawn, unlisted }: KnownOfVersions,
 ): VersionSummary {
   return {
     version: attributes['version'] ?? reference,
-    listed: !withdrawn.has(reference),
-    publishedAt: Date.parse(entry.lastModified ?? '') || entry.storedAt,
+    listed: !withdrawn.has(reference) && !unlisted.has(reference),
+    publishedAt: publishedOf({ attributes, lastModified: entry.lastModified }) ?? entry.storedAt,
     cachedAt: entry.storedAt,
     withdrawnAt: withdrawn.get(reference) ?? null,
     sizeBytes: entry.size,

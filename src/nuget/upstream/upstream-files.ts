@@ -100,7 +100,10 @@ async function verifyNupkg(
  * When a version with this stored nupkg was published, as its upstream said when it was fetched; milliseconds since 1970 UTC.
  * Undefined if the upstream said nothing.
  */
-export function publishedOf({ attributes, lastModified }: EntryMetadata): number | undefined {
+export function publishedOf({
+  attributes,
+  lastModified,
+}: Pick<EntryMetadata, 'attributes' | 'lastModified'>): number | undefined {
   const { publishedAt, publishedBy = Infinity } = attributes;
   if (publishedAt !== undefined) return Number(publishedAt);
   const latest = Math.min(Number(publishedBy), Date.parse(lastModified ?? '') || Infinity);

@@ -165,8 +165,15 @@ function page(items: unknown[], lower: string, upper: string): object {
 test.serial('a mirrored package with 20,000 stored versions', async (t) => {
   const up = await UpstreamFeed.start(t);
   await up.offer({ id: 'Stored', versions: [{ version: '1.0.0' }] });
+  const numbers = Array.from({ length: 20_000 }, (_, patch) => `1.0.${patch}`);
+  const unlisted = numbers.map((version) => ({
+    catalogEntry: { id: 'Stored', version, listed: version.endsWith('7'), description: 'x'.repeat(200) },
+  }));
+  const registration = { items: [page(unlisted, numbers[0]!, numbers.at(-1)!)] };
+  up.upstream.on('/registration/stored/index.json', serve(Buffer.from(JSON.stringify(registration))));
   const server = await startMirrorOf(t, [up.as('up.test')]);
   await answers(t, server, '/v3/package/stored/1.0.0/stored.1.0.0.nupkg');
+  await answers(t, server, '/v3/registration-gz-semver2/stored/index.json');
   await databaseOf(server).transaction(async (tx) => {
     const columns = Object.keys((await tx.get("SELECT * FROM mirror_entries WHERE kind = 'nupkg'"))!);
     const copied = columns.map((each) => (['id', 'reference'].includes(each) ? `CONCAT('1.0.', n.n)` : `m.${each}`));
@@ -175,8 +182,14 @@ test.serial('a mirrored package with 20,000 stored versions', async (t) => {
        FROM mirror_entries m JOIN (${numbersSql}) AS n WHERE m.kind = 'nupkg' AND n.n > 0 AND n.n < 20000`,
     );
   });
-  const details = (await (await server.fetch('/v1/packages/stored')).json()) as { version_count: number };
+  const first = () => answers(t, server, '/v1/packages/stored');
+  await isShort(t, 'the first reading of what is unlisted', first, longestTurnOf);
+  const details = (await (await server.fetch('/v1/packages/stored')).json()) as {
+    version_count: number;
+    versions: { listed: boolean }[];
+  };
   t.is(details.version_count, 20_000);
+  t.is(details.versions.filter(({ listed }) => listed).length, 100);
   for (const path of ['/v1/packages', '/v1/packages/stored', '/v1/packages/stored/versions?limit=200']) {
     await isShort(t, path, () => answers(t, server, path));
   }

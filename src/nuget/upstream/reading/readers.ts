@@ -2,7 +2,7 @@ import { ReaderThread, type ReadBytes } from '../../format/reader-thread.ts';
 import { programFile } from '../../../runtime/program-file.ts';
 import { readFlatIndex, readVersionList } from './flat-index.ts';
 import { jsonIn } from './json.ts';
-import { readDeprecated, readRegistration, type RegistrationOptions } from './registration.ts';
+import { readRegistration, readStates, type RegistrationOptions } from './registration.ts';
 import { readHits, readIds, type HitOptions } from './search-answers.ts';
 import { readVulnerabilities } from './vulnerability-page.ts';
 
@@ -10,7 +10,7 @@ import { readVulnerabilities } from './vulnerability-page.ts';
 export interface ReadingOptions {
   flat: object;
   registration: RegistrationOptions;
-  deprecated: Pick<RegistrationOptions, 'key'>;
+  states: Pick<RegistrationOptions, 'key'>;
   vulnerabilities: object;
   hits: HitOptions;
   ids: object;
@@ -23,7 +23,7 @@ export type ReadingKind = keyof ReadingOptions;
 const readers: { [Kind in ReadingKind]: ReadBytes<ReadingOptions[Kind]> } = {
   flat: readFlatIndex,
   registration: readRegistration,
-  deprecated: readDeprecated,
+  states: readStates,
   vulnerabilities: readVulnerabilities,
   hits: readHits,
   ids: readIds,

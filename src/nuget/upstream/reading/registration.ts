@@ -108,8 +108,8 @@ function publishedAt(leaf: Json, entry: Json): number | undefined {
   return published > 0 ? published : (timeOf(leaf['commitTimeStamp']) ?? timeOf(entry['commitTimeStamp']));
 }
 
-function isUnlisted(published: string): boolean {
-  return published.startsWith('1900-');
+function isUnlisted(entry: Json): boolean {
+  return entry['listed'] === false || (textOf(entry['published']) ?? '').startsWith('1900-');
 }
 
 /** The time in RFC 3339 text, without an offset in UTC; milliseconds since 1970. */
@@ -127,7 +127,7 @@ function registered(entry: Json, version: Version, own: OwnLinks): RegisteredVer
   return {
     version: normalize(version),
     fullVersion: fullString(version),
-    listed: entry['listed'] !== false && !isUnlisted(published),
+    listed: !isUnlisted(entry),
     publishedAt: time ?? 0,
     ...(time !== undefined && { published }),
     ...(sha512 !== undefined && { sha512 }),
@@ -143,26 +143,29 @@ export function pageReference({ lower, upper }: Pick<PageLine, 'lower' | 'upper'
   return `page/${lower}/${upper}`.toLowerCase();
 }
 
-/** What a document of a registration says about deprecation. */
-export interface DeprecatedVersions {
+/** What a document of a registration says about its versions, without their metadata. */
+export interface VersionStates {
   /** Keys of the deprecated versions that the document itself has. */
-  versions: string[];
+  deprecated: string[];
+  /** Keys of those that lists do not show. */
+  unlisted: string[];
   /** References of the pages that are documents of their own. */
   pages: string[];
 }
 
-/** The `DeprecatedVersions` of a registration's index, or of one page, as JSON. */
-export function readDeprecated(bytes: Buffer, { key }: Pick<RegistrationOptions, 'key'>): string {
+/** The `VersionStates` of a registration's index, or of one page, as JSON. */
+export function readStates(bytes: Buffer, { key }: Pick<RegistrationOptions, 'key'>): string {
   const { items } = jsonIn(bytes);
   if (!isList(items)) throw otherForm();
-  const found: DeprecatedVersions = { versions: [], pages: [] };
+  const found: VersionStates = { deprecated: [], unlisted: [], pages: [] };
   for (const each of items.map(objectOf)) {
     const inside = Array.isArray(each['items']) ? each['items'].map(objectOf) : [each];
     for (const { catalogEntry } of inside) {
       const entry = objectOf(catalogEntry);
       const version = parseVersion(textOf(entry['version']) ?? '');
       if (!version || textOf(entry['id'])?.toLowerCase() !== key) continue;
-      if (deprecationOf(objectOf(entry['deprecation']))) found.versions.push(versionKey(version));
+      if (deprecationOf(objectOf(entry['deprecation']))) found.deprecated.push(versionKey(version));
+      if (isUnlisted(entry)) found.unlisted.push(versionKey(version));
     }
     const [lower, upper] = [parseVersion(textOf(each['lower']) ?? ''), parseVersion(textOf(each['upper']) ?? '')];
     if (lower && upper) found.pages.push(pageReference({ lower: normalize(lower), upper: normalize(upper) }));

@@ -8,7 +8,7 @@ import { readAll } from '../../storage/files/content.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
 import { documentLimit } from './package-mirror.ts';
 import { read } from './reading/readers.ts';
-import type { DeprecatedVersions } from './reading/registration.ts';
+import type { VersionStates } from './reading/registration.ts';
 
 /** The versions of a package that its registration at an upstream deprecates, as keys. */
 interface DeprecatedPackage {
@@ -21,23 +21,23 @@ interface DeprecatedPackage {
 /** The kinds of stored registrations. Of a package with both, the first counts, which has all versions. */
 const kinds = ['registration-semver2', 'registration'] as const;
 const namesAtATime = 200;
-/** Most documents and bytes that one call of `all` reads. It knows the documents that it has read before. */
+/** Most documents and bytes that one call reads. It knows the documents that it has read before. */
 const maxDocuments = 500;
 const maxBytes = 64 * 2 ** 20;
 /** Bytes of memory for what is known, and of each document beside its texts. */
 const keptBytes = 16 * 2 ** 20;
 const bytesOfDocument = 250;
 
-const nothing: DeprecatedVersions = { versions: [], pages: [] };
+const nothing: VersionStates = { deprecated: [], unlisted: [], pages: [] };
 
-/** Which versions the stored registrations deprecate. The upstreams are not asked. */
-export class StoredDeprecations {
+/** Which versions the stored registrations deprecate, and which they do not list. The upstreams are not asked. */
+export class StoredRegistrations {
   readonly #database: FeedContext['database'];
   readonly #blobs: FeedContext['blobs'];
-  readonly #known = new LRUCache<Digest, DeprecatedVersions>({
+  readonly #known = new LRUCache<Digest, VersionStates>({
     maxSize: keptBytes,
-    sizeCalculation: ({ versions, pages }) =>
-      [...versions, ...pages].reduce((sum, each) => sum + 50 + each.length, bytesOfDocument),
+    sizeCalculation: ({ deprecated, unlisted, pages }) =>
+      [...deprecated, ...unlisted, ...pages].reduce((sum, each) => sum + 50 + each.length, bytesOfDocument),
   });
 
   constructor({ database, blobs }: Pick<FeedContext, 'database' | 'blobs'>) {
@@ -49,7 +49,7 @@ export class StoredDeprecations {
    * Calls `found` for the packages with deprecated versions; with `upstreams`, of the upstreams with these IDs only. Resolves to
    * whether all stored documents are known: a call reads some, and later calls read the others.
    */
-  async all(
+  async deprecated(
     upstreams: readonly string[] | undefined,
     found: (deprecated: DeprecatedPackage) => Promise<void>,
   ): Promise<boolean> {
@@ -57,7 +57,7 @@ export class StoredDeprecations {
     let isComplete = true;
     for (const kind of kinds) {
       for await (const registration of this.#registrations(kind, upstreams)) {
-        const versions = await this.#versionsIn(registration, left);
+        const versions = await this.#versionsIn(registration, 'deprecated', left);
         isComplete &&= versions !== undefined;
         const { name, upstream } = registration[0]!;
         if (versions && versions.size > 0) await found({ name, upstream, versions });
@@ -65,6 +65,18 @@ export class StoredDeprecations {
       }
     }
     return isComplete;
+  }
+
+  /** The versions of a package, as keys, that the upstream with this ID does not list; none if its registration is not stored. */
+  async unlisted(upstream: string, key: string): Promise<ReadonlySet<string>> {
+    for (const kind of kinds) {
+      const documents = await entriesUnder(this.#database, kind, [key]);
+      const registration = documents.filter((each) => each.upstream === upstream);
+      if (registration.length === 0) continue;
+      const left = { documents: maxDocuments, bytes: maxBytes };
+      return (await this.#versionsIn(registration, 'unlisted', left)) ?? new Set();
+    }
+    return new Set();
   }
 
   /** The stored documents of each registration of a kind. */
@@ -82,23 +94,28 @@ export class StoredDeprecations {
     }
   }
 
-  /** The deprecated versions of one registration; undefined if a document of it is not known, and nothing is `left` to read it. */
-  async #versionsIn(documents: readonly ListedEntry[], left: Left): Promise<Set<string> | undefined> {
+  /** The versions of one registration in that state; undefined if a document of it is not known, and nothing is `left` to read it. */
+  async #versionsIn(
+    documents: readonly ListedEntry[],
+    state: 'deprecated' | 'unlisted',
+    left: Left,
+  ): Promise<Set<string> | undefined> {
     const index = documents.find(({ reference }) => reference === 'index');
     const said = index ? await this.#saidBy(index, left) : nothing;
     if (!said) return undefined;
-    const versions = new Set(said.versions);
+    const versions = new Set(said[state]);
     // Pages that the index no longer names stay stored for a while.
     const named = new Set(said.pages);
     for (const page of documents.filter(({ reference }) => named.has(reference))) {
       const inside = await this.#saidBy(page, left);
       if (!inside) return undefined;
-      for (const version of inside.versions) versions.add(version);
+      for (const version of inside[state]) versions.add(version);
+      await pause();
     }
     return versions;
   }
 
-  async #saidBy(document: ListedEntry, left: Left): Promise<DeprecatedVersions | undefined> {
+  async #saidBy(document: ListedEntry, left: Left): Promise<VersionStates | undefined> {
     const { digest, size } = document;
     const known = this.#known.get(digest);
     if (known) return known;
@@ -111,12 +128,12 @@ export class StoredDeprecations {
   }
 
   /** Nothing for a document that is damaged or has another form. */
-  async #read({ digest, size, name }: ListedEntry): Promise<DeprecatedVersions> {
+  async #read({ digest, size, name }: ListedEntry): Promise<VersionStates> {
     try {
       const bytes = await readAll(await this.#blobs.open(digest, size), documentLimit);
-      const [text] = await read('deprecated', bytes, { key: name });
-      const said = JSON.parse(text!) as DeprecatedVersions;
-      return said.versions.length + said.pages.length === 0 ? nothing : said;
+      const [text] = await read('states', bytes, { key: name });
+      const said = JSON.parse(text!) as VersionStates;
+      return said.deprecated.length + said.unlisted.length + said.pages.length === 0 ? nothing : said;
     } catch (error) {
       if (isDomainError(error) && !['BlobUnknown', 'ContentDamaged'].includes(error.name)) throw error;
       return nothing;

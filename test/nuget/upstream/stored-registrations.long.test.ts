@@ -1,5 +1,5 @@
 import test from 'ava';
-import { newDeprecations } from '../../support/inside.ts';
+import { newStoredRegistrations } from '../../support/inside.ts';
 import { startTestServer } from '../../support/server.ts';
 import { UpstreamFeed } from '../../support/upstreams/upstream-feed.ts';
 
@@ -14,15 +14,15 @@ test('very many stored registrations are read in parts', async (t) => {
     const some = ids.slice(start, start + 20).map((id) => server.fetch(`/v3/registration/${id}/index.json`));
     for (const response of await Promise.all(some)) await response.arrayBuffer();
   }
-  const deprecations = newDeprecations(server);
+  const registrations = newStoredRegistrations(server);
   const read = async () => {
     const found: string[] = [];
-    const isComplete = await deprecations.all(undefined, async ({ name, versions }) => {
+    const isComplete = await registrations.deprecated(undefined, async ({ name, versions }) => {
       found.push(`${name} ${[...versions].join(' ')}`);
     });
     return { found, isComplete };
   };
   t.deepEqual(await read(), { found: [], isComplete: false });
   t.deepEqual(await read(), { found: ['stored500 1.0.0'], isComplete: true });
-  await deprecations.all(['another'], async () => t.fail());
+  await registrations.deprecated(['another'], async () => t.fail());
 });
