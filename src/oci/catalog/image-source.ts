@@ -122,9 +122,10 @@ export class ImageSource {
 
   /**
    * A blob; throws `NameUnknown`, `BlobUnknown`, `ContentDamaged`, or the upstream's failure. `head` is for a HEAD request:
-   * if the principal may push, a damaged blob is then `BlobUnknown`. A client that pulls gets the manifest first. So a HEAD
-   * in a repository without a mirrored manifest comes before a push: unless the blob is stored, it is answered with
-   * `BlobUnknown`, and the name, which may be private, is not sent to an upstream.
+   * if the principal may push, a damaged blob is then `BlobUnknown`. A client that pulls gets the manifest first. So if the
+   * principal may push, a HEAD in a repository without a mirrored manifest comes before a push: unless the blob is stored, it
+   * is answered with `BlobUnknown`. The name, which may be private, is not sent to an upstream, and the client sends the
+   * blob: it could not refer to one that only the upstream has.
    */
   async openBlob(asked: LocatedRepository, digest: Digest, head = false): Promise<SourceBlob> {
     const { hosted, place } = asked;
@@ -147,9 +148,8 @@ export class ImageSource {
     }
     if (!place) throw repositoryMissing(asked);
     const mirror = await this.#parts.mirrors.of(asked.accountId);
-    if (head && !(await mirror.isMirrored(place)) && !(await mirror.isStored(place, 'blob', digest))) {
-      throw failure ?? blobUnknown(digest);
-    }
+    const isBeforePush = head && asked.mayPush && !(await mirror.isMirrored(place));
+    if (isBeforePush && !(await mirror.isStored(place, 'blob', digest))) throw failure ?? blobUnknown(digest);
     const entry = await mirror.openBlob(place, digest);
     if (!entry) throw failure ?? blobUnknown(digest);
     // While it arrives, it is not known whether its bytes are right and can be stored.

@@ -5,6 +5,7 @@ import { answer } from '../../support/upstreams/faulty-upstream.ts';
 import { digestOf, errorOf, ociIndex, TestRepository } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
 import { startUpstreamRegistry } from '../../support/upstreams/upstream-registry.ts';
+import { putPolicy } from '../../support/policy.ts';
 import { tokenOf } from '../../support/inside.ts';
 
 const hour = 3_600_000;
@@ -344,6 +345,61 @@ test('referrers come from the upstream’s list or its fallback tag, filtered an
   }
   const none = await new TestRepository(server, 'up.test/team/none').fetch(`referrers/${manifest.digest}`);
   t.deepEqual(((await none.json()) as { manifests: unknown[] }).manifests, []);
+});
+
+test('HEAD of a blob is answered as GET for a client that may not push, also before any manifest', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const settings = upstream.settings('up.test', { default: true });
+  const server = await startTestServer(t, {
+    upstreams: [settings],
+    anonymousRead: 'mirrored',
+    reserved: { containers: ['private/*'] },
+  });
+  const reader = await tokenOf(server, ['read']);
+  const writer = await tokenOf(server, ['read', 'write']);
+  const head = (name: string, digest: string, token: string | null = reader) =>
+    server.fetch(`/v2/${name}/blobs/${digest}`, { method: 'HEAD', token });
+  for (const [at, token] of [reader, null].entries()) {
+    for (const name of [`team/app${at}`, `up.test/team/named${at}`]) {
+      const { layer } = upstream.image(name.replace('up.test/', ''), 'v1');
+      const there = await head(name, layer.digest, token);
+      t.is(there.status, 200, name);
+      t.is(there.headers.get('content-length'), String(layer.size));
+      t.is(there.headers.get('docker-content-digest'), layer.digest);
+      t.is(cacheOf(there), 'entrepot; fwd=miss');
+      t.is((await head(name, digestOf('other'), token)).status, 404);
+    }
+  }
+  const asked = upstream.asked.length;
+  const { layer } = upstream.image('private/app', 'v1');
+  t.is((await head('private/app', layer.digest)).status, 404);
+  t.is((await head('private/app', layer.digest, null)).status, 401);
+  // What a push asks for is not sent to an upstream, and a client that is told of a layer there would not send it.
+  const theirs = upstream.image('team/new', 'v1');
+  for (const name of ['team/new', 'up.test/team/new']) {
+    t.is((await head(name, theirs.layer.digest, writer)).status, 404, name);
+  }
+  const pushed = new TestRepository(server, 'up.test/team/new', writer);
+  await pushed.blob(theirs.layer.bytes);
+  const { size, digest, mediaType } = theirs.layer;
+  t.is((await pushed.put('mine', { ...(await pushed.manifest()), layers: [{ size, digest, mediaType }] })).status, 201);
+  t.is(upstream.asked.length, asked);
+
+  const failing = upstream.image('team/failing', 'v1').layer.digest;
+  for (const [status, expected] of [
+    [403, 403],
+    [500, 502],
+  ] as const) {
+    upstream.on(`/v2/team/failing/blobs/${failing}`, answer(status));
+    t.is((await head('team/failing', failing)).status, expected);
+    t.is((await server.fetch(`/v2/team/failing/blobs/${failing}`, { token: reader })).status, expected);
+  }
+  const denied = upstream.image('team/denied', 'v1').layer.digest;
+  t.is((await putPolicy(server, { minimumAge: { images: '2d' } })).status, 200);
+  const before = upstream.count(`/v2/team/denied/blobs/${denied}`);
+  t.is((await server.fetch(`/v2/team/denied/blobs/${denied}`, { token: reader })).status, 403);
+  t.is((await head('team/denied', denied)).status, 403);
+  t.is(upstream.count(`/v2/team/denied/blobs/${denied}`), before);
 });
 
 for (const dialect of dialects) {
