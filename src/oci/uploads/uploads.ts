@@ -309,10 +309,11 @@ export class Uploads {
     if (!ended && !writer.source.destroyed) throw uploadBusy();
   }
 
+  /** Goes on with the file that this process has open, unless another one has changed the session, or detached its path. */
   async #reopen(lease: UploadLease): Promise<StagedFile> {
     const { id, received, digest, torn } = lease.row;
     const held = this.#open.take(id);
-    if (held && torn === 0 && held.size === received) return held;
+    if (held && torn === 0 && held.size === received && (await held.isAtPath().catch(() => false))) return held;
     await held?.close();
     try {
       return await this.#blobs.reopen(id, received, torn === 1);

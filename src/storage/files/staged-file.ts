@@ -263,7 +263,7 @@ export class StagedFile {
     this.#isDiscarded = true;
     this.#overflow?.leave();
     try {
-      if (await this.#isAtPath()) await unlink(this.path);
+      if (await this.isAtPath()) await unlink(this.path);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
     } finally {
@@ -271,7 +271,11 @@ export class StagedFile {
     }
   }
 
-  async #isAtPath(): Promise<boolean> {
+  /**
+   * Whether its path still leads to this file; false if another writer has detached the path by `reopen`. Rejects if there is
+   * nothing at the path. A closed file is taken to be there.
+   */
+  async isAtPath(): Promise<boolean> {
     if (this.isOffDisk) return false;
     if (this.#closed) return true;
     const [own, found] = await Promise.all([

@@ -49,6 +49,34 @@ for (const dialect of dialects) {
       t.is((await later.fetch(`blobs/${digestOf(wrong)}`, { method: 'HEAD' })).status, 404);
     });
   }
+
+  test(`${dialect}: a process does not go on with its open file after another one has detached the session from it`, async (t) => {
+    const database = { url: await temporaryDatabase(t, dialect) };
+    const holder = await startTestServer(t, { database });
+    const stopped = await startTestServer(t, { data: holder.data, database });
+    const later = await startTestServer(t, { data: holder.data, database });
+    later.clock.now = Date.now() + 10_000;
+    const repository = new TestRepository(holder, 'app');
+    const location = await repository.start();
+    const first = { method: 'PATCH', body: bytes.subarray(0, half) };
+    t.is((await repository.fetch(location, first)).status, 202);
+
+    const stalled = openRequest(stopped, 'PATCH', location, { 'content-length': wrong.length });
+    const ended = answerOf(stalled).catch(() => undefined);
+    stalled.write(wrong.subarray(0, 1000));
+    await until(async () => (await rowsOf(holder, 'SELECT writer FROM uploads'))[0]!['writer'] !== null);
+    // It takes the session from the stalled writer, and adds no bytes.
+    const outOfOrder = { method: 'PATCH', headers: { 'content-range': '0-9' }, body: bytes.subarray(0, 10) };
+    t.is((await within(new TestRepository(later, 'app').fetch(location, outOfOrder))).status, 416);
+    stalled.destroy();
+    await within(ended);
+
+    const rest = { method: 'PATCH', body: bytes.subarray(half) };
+    t.is((await repository.fetch(location, rest)).headers.get('range'), `0-${bytes.length - 1}`);
+    t.is((await repository.fetch(`${location}?digest=${digestOf(bytes)}`, { method: 'PUT' })).status, 201);
+    const stored = await repository.fetch(`blobs/${digestOf(bytes)}`);
+    t.is(digestOf(Buffer.from(await stored.arrayBuffer())), digestOf(bytes));
+  });
 }
 
 test('a writer that sends nothing makes room for the next one, and its bytes count', async (t) => {
