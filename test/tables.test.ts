@@ -62,6 +62,7 @@ const owners: Record<string, string> = {
   takeover_names: 'takeover',
   takeover_references: 'takeover',
   adopted_credentials: 'takeover',
+  adopted_tries: 'takeover',
   bad_lists: 'known-bad',
   bad_entries: 'known-bad',
   usage_counts: 'usage',

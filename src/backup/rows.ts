@@ -18,6 +18,7 @@ export const leftOut: Readonly<Record<string, string>> = {
   jobs: 'runs in progress',
   sessions: 'visitors sign in again',
   refused_forms: 'visitors fill in a form again',
+  adopted_tries: 'passwords that are being checked, and those that were wrong lately',
   probes: 'written to find out whether the database can be written',
 };
 

@@ -17,13 +17,13 @@ import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { AdoptedRight } from './adopted-rights.ts';
 import type { Inventory } from './inventory.ts';
 import type { Predecessor } from './predecessor.ts';
+import { Tries } from './tries.ts';
 
 interface AdoptedParts {
   database: Database;
   accounts: Accounts;
   tokens: Tokens;
   limits: Limits;
-  cache: Cache;
   inventory: Inventory;
   now: () => number;
 }
@@ -48,9 +48,6 @@ const graceOfUnreachable = 7 * day;
 const acceptedFor = 5 * 60_000;
 const refusedFor = 10 * 60_000;
 const maxRemembered = 10_000;
-/** Wrong passwords of one user that a predecessor gets in this time: directories often lock a user out after five. */
-const maxTries = 3;
-const triesIn = 30 * 60_000;
 /** Questions to one predecessor at the same time, each for another user, and those that wait. */
 const maxAsking = 4;
 const maxWaiting = 200;
@@ -74,6 +71,7 @@ export class AdoptedCredentials implements ForeignVerifier {
   readonly #accepted: Recent<string, string>;
   readonly #refused: Recent<string, true>;
   readonly #looks = new Map<string, Promise<string | undefined>>();
+  readonly #tries: Tries;
   readonly #asking = new Semaphore({ max: maxAsking, maxOfGroup: () => 1, maxWaiting });
   /** Whether a predecessor accepts a credential that nobody has, so that none proves anything. */
   readonly #acceptsAny: Recent<string, boolean>;
@@ -82,6 +80,7 @@ export class AdoptedCredentials implements ForeignVerifier {
 
   constructor(predecessors: readonly Predecessor[], parts: AdoptedParts) {
     this.#parts = parts;
+    this.#tries = new Tries(parts.database, parts.now);
     const clock = { perf: { now: parts.now }, ttlResolution: 0 };
     this.#accepted = new Recent(maxRemembered, { ...clock, ttl: acceptedFor });
     this.#refused = new Recent(maxRemembered, { ...clock, ttl: refusedFor });
@@ -179,28 +178,18 @@ export class AdoptedCredentials implements ForeignVerifier {
 
   /** Whether a predecessor accepts a password. It counts as a failed sign-in of the predecessor until it has. */
   async #isAccepted(predecessor: Predecessor, user: string, secret: string): Promise<boolean> {
-    const { limits, cache } = this.#parts;
     if (predecessor.remote.pause && predecessor.remote.pause.until > this.#parts.now())
       throw new UpstreamError('UpstreamUnavailable', `The predecessor ${predecessor.name} does not answer.`, {
         upstream: predecessor.name,
         retryAfter: 10,
       });
-    const tried = `adopted-tries ${predecessor.name} ${hash('sha256', user)}`;
-    return limitIdentity(limits, `predecessor ${predecessor.name}`, async () => {
+    return limitIdentity(this.#parts.limits, `predecessor ${predecessor.name}`, async () => {
       const release = await this.#asking.take(predecessor.name, { group: user });
       if (!release)
         throw new DomainError('TooManyRequests', 'Too many sign-ins are being checked.', { retryAfter: 10 });
       try {
         if (await this.#takesAny(predecessor)) return false;
-        const tries = (await cache.get<number>(tried)) ?? 0;
-        if (tries >= maxTries) {
-          const message = `Not signed in: too many wrong passwords of this user. Correct the password and try again later, or use a token of this server.`;
-          throw new DomainError('TooManyRequests', message, { retryAfter: triesIn / 1000 });
-        }
-        await cache.set(tried, tries + 1, triesIn);
-        const isRight = await asked(predecessor, user, secret, this.#parts.now);
-        if (isRight) await cache.delete(tried);
-        return isRight;
+        return await this.#tries.run(predecessor.name, user, () => asked(predecessor, user, secret, this.#parts.now));
       } finally {
         release();
       }

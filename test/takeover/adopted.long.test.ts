@@ -7,17 +7,25 @@ import { makeNupkg } from '../support/builders/nupkg.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { rowsOf } from '../support/inside.ts';
+import { redisUrl } from '../support/processes/services.ts';
 import { TestRepository } from '../support/registry.ts';
-import { startTestServer } from '../support/server.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
 import { readNames, startDoor } from '../support/takeover.ts';
 
 const basic = (user: string, password: string) => `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`;
 
 const nupkg = '/v3/package/contoso.core/1.0.0/contoso.core.1.0.0.nupkg';
 
+const statusAt = async ({ url }: TestServer, password: string): Promise<number> =>
+  (await fetch(`${url}${nupkg}`, { headers: { authorization: basic('alice', password) } })).status;
+
 async function startAdopting(
   t: ExecutionContext,
-  { adopt = true, dialect = 'sqlite', ...settings }: { adopt?: unknown; dialect?: Dialect; limits?: object } = {},
+  {
+    adopt = true,
+    dialect = 'sqlite',
+    ...settings
+  }: { adopt?: unknown; dialect?: Dialect; limits?: object; redis?: object } = {},
 ) {
   const old = await startTestServer(t);
   await new TestFeed(old).push(await makeNupkg({ id: 'Contoso.Core', version: '1.0.0' }));
@@ -29,16 +37,13 @@ async function startAdopting(
     { name: 'old-feed', kind: 'nuget', url: `${door.url}/v3/index.json`, ...adopting },
     { name: 'old-images', kind: 'registry', url: door.url, auth },
   ];
-  const here = await startTestServer(t, {
-    predecessors,
-    database: { url: await temporaryDatabase(t, dialect) },
-    ...settings,
-  });
+  const all = { predecessors, database: { url: await temporaryDatabase(t, dialect) }, ...settings };
+  const here = await startTestServer(t, all);
   await readNames(here);
   door.tried.length = 0;
   const as = (authorization: string, path = nupkg, init: RequestInit = {}) =>
     fetch(`${here.url}${path}`, { ...init, headers: { ...(init.headers as object), authorization } });
-  return { old, door, here, as };
+  return { old, door, here, as, settings: { ...all, data: here.data } };
 }
 
 for (const dialect of dialects) {
@@ -115,6 +120,25 @@ test('wrong passwords of one user reach the predecessor three times, and a serve
   t.is((await open.as(basic('alice', 'guessable'))).status, 401);
   t.true(open.here.lines.some((line) => line.includes('lets everybody read')));
 });
+
+for (const dialect of dialects) {
+  test(`${dialect}: the wrong passwords of one user at several servers reach the predecessor three times together`, async (t) => {
+    const { door, here, settings } = await startAdopting(t, {
+      dialect,
+      ...(dialect === 'mysql' && { redis: { url: redisUrl() } }),
+    });
+    const there = await startTestServer(t, settings);
+    const statuses: number[] = [];
+    for (let at = 0; at < 4; at += 1)
+      for (const [each, server] of [here, there].entries())
+        statuses.push(await statusAt(server, `guess-${at}-${each}`));
+    t.deepEqual(statuses, [401, 401, 401, 429, 429, 429, 429, 429]);
+    t.is(door.tried.filter((each) => each.startsWith('alice:guess-')).length, 3);
+    t.is(await statusAt(there, 'guessable'), 429, 'the right one, too');
+    for (const server of [here, there]) server.clock.now = Date.now() + 31 * 60_000;
+    t.is(await statusAt(there, 'guessable'), 200);
+  });
+}
 
 test('passwords of a known user are compared only within the limit of failed sign-ins of their address', async (t) => {
   const { here, as } = await startAdopting(t, { limits: { failedSignInsPerMinute: 4 } });

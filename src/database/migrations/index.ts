@@ -61,6 +61,7 @@ import { endsOfPeople } from './078-ends-of-people.ts';
 import { sessionsCreated } from './079-sessions-created.ts';
 import { observedBillMigrations } from './080-observed-bills.ts';
 import { mirrorDrops } from './081-mirror-drops.ts';
+import { adoptedTries } from './082-adopted-tries.ts';
 import { webhookPatterns } from './077-webhook-patterns.ts';
 import { permanenceMigrations } from './070-permanence.ts';
 import { deletedMigrations } from './071-deleted.ts';
@@ -140,4 +141,5 @@ export const migrations: readonly Migration[] = [
   ...sessionsCreated,
   ...observedBillMigrations,
   ...mirrorDrops,
+  ...adoptedTries,
 ];
