@@ -34,7 +34,7 @@ test.after.always(async () => {
 });
 
 const frozen =
-  /tag invalid: The image tag 'v1' already exists in the 'team\/\w+' repository and cannot be overwritten because it is frozen/;
+  /denied: The image tag 'v1' already exists in the 'team\/\w+' repository and cannot be overwritten because it is frozen/;
 
 testWith('dockerd')('docker prints that a frozen tag exists', async (t) => {
   const engine = await startDockerEngine(join(folder.path, 'engine'));

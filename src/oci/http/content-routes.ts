@@ -123,7 +123,8 @@ export async function answerTags(call: RegistryCall): Promise<void> {
   const { request, response, name, ns, repository, query, readable } = call;
   const limit = pageSize(query, maxTags);
   const last = query.get('last') ?? '';
-  if (last !== '') parseTag(last);
+  if (last !== '' && !isTag(last))
+    throw new DomainError('Invalid', '"last" has to be a tag, as a page of this list ends.');
   contextOf(response).act = 'version-check';
   const { served, items, more } = await readable.listTags(repository, limit, last);
   const link = more && limit > 0 ? nextLink(`/v2/${name}/tags/list`, { n: limit, last: items.at(-1), ns }) : {};

@@ -12,14 +12,15 @@ const wire: Record<ErrorName, readonly [status: number, code: string]> = {
   NotFound: [404, 'UNSUPPORTED'],
   Invalid: [400, 'UNSUPPORTED'],
   AlreadyExists: [409, 'DENIED'],
-  // As other registries with tags that cannot move: clients show the message and do not try again.
-  TagFrozen: [400, 'TAG_INVALID'],
+  // The status of other registries with tags that cannot move: clients show the message and do not try again.
+  TagFrozen: [400, 'DENIED'],
   Kept: [409, 'DENIED'],
   PackageInvalid: [400, 'UNSUPPORTED'],
   Unsupported: [405, 'UNSUPPORTED'],
   NameInvalid: [400, 'NAME_INVALID'],
   NameUnknown: [404, 'NAME_UNKNOWN'],
-  TagInvalid: [400, 'TAG_INVALID'],
+  // The specification's table has no code for tags.
+  TagInvalid: [400, 'MANIFEST_INVALID'],
   DigestInvalid: [400, 'DIGEST_INVALID'],
   DigestMismatch: [400, 'DIGEST_INVALID'],
   BlobUnknown: [404, 'BLOB_UNKNOWN'],

@@ -147,11 +147,14 @@ test('a push by digest, with additional tags, also with sha512', async (t) => {
   const wrong = await repository.put(digestOf('other'), text);
   t.deepEqual(await errorOf(wrong), [400, 'DIGEST_INVALID']);
   t.deepEqual(await errorOf(await repository.put('sha256:abc', text)), [400, 'DIGEST_INVALID']);
-  t.deepEqual(await errorOf(await repository.put('.bad', text)), [400, 'TAG_INVALID']);
-  t.deepEqual(await errorOf(await repository.put(`${digestOf(text)}?tag=ok&tag=-bad`, text)), [400, 'TAG_INVALID']);
+  t.deepEqual(await errorOf(await repository.put('.bad', text)), [400, 'MANIFEST_INVALID']);
+  t.deepEqual(await errorOf(await repository.put(`${digestOf(text)}?tag=ok&tag=-bad`, text)), [
+    400,
+    'MANIFEST_INVALID',
+  ]);
   const most = Array.from({ length: 50 }, (_, index) => `tag=sha256-${index}`).join('&');
   const tooMany = await repository.put(`${digestOf(text)}?${most}&tag=one-more`, text);
-  t.deepEqual(await errorOf(tooMany), [400, 'TAG_INVALID']);
+  t.deepEqual(await errorOf(tooMany), [400, 'MANIFEST_INVALID']);
   const { tags } = (await (await repository.fetch('tags/list')).json()) as { tags: string[] };
   t.deepEqual(tags, ['sha256-1', 'sha256-2', 'sha512-1', 'sha512-2'], 'a refused push changes nothing');
   t.is((await repository.put(`${digestOf(text)}?${most}&tag=sha256-1`, text)).status, 201, 'one of them twice');
