@@ -22,7 +22,7 @@ const extensions = [
 
 /** The extensions of the registry, and of each repository. */
 export async function discover({ request, response }: RegistryCall): Promise<void> {
-  sendJson(request, response, 200, { extensions });
+  sendJson(request, response, 200, { extensions }, cacheStatus('hosted'));
 }
 
 /** Which manifests a tag has had, the latest first: an index, which is empty for a tag or a repository without a history. */

@@ -3,6 +3,7 @@ import { forAction } from '../../accounts/allow.ts';
 import { isDigest, parseDigest, type DigestAlgorithm } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { contextOf } from '../../http/request-context.ts';
+import { cacheStatus } from '../../http/cache-status.ts';
 import { sendEmpty, type RegistryCall } from './call.ts';
 import { isRepositoryName, isUploadId } from '../format/reference.ts';
 import { uploadUnknown, type UploadKey } from '../uploads/upload-lease.ts';
@@ -63,7 +64,8 @@ export async function finishUpload(call: RegistryCall): Promise<void> {
 /** end-13 */
 export async function getUpload(call: RegistryCall): Promise<void> {
   contextOf(call.response).subject = '';
-  sendEmpty(call.response, 204, progress(call, await call.uploads.received(keyOf(call))));
+  const received = await call.uploads.received(keyOf(call));
+  sendEmpty(call.response, 204, { ...cacheStatus('hosted'), ...progress(call, received) });
 }
 
 /** end-14 */

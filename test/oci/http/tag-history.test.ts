@@ -194,6 +194,7 @@ test('the registry and each repository announce the extension', async (t) => {
   for (const path of ['/v2/_oci/ext/discover', '/v2/team/app/_oci/ext/discover']) {
     const response = await server.fetch(path);
     t.is(response.headers.get('content-type'), 'application/json');
+    t.is(response.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
     const { extensions } = (await response.json()) as { extensions: Record<string, unknown>[] };
     t.deepEqual(
       extensions.map(({ name }) => name),

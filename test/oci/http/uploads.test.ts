@@ -122,7 +122,9 @@ test('a wrong digest leaves nothing behind', async (t) => {
     const response = await repository.fetch(location + malformed, { method: 'PUT' });
     t.deepEqual(await errorOf(response), [400, 'DIGEST_INVALID']);
   }
-  t.deepEqual(rangeOf(await repository.fetch(location)), [204, '0-99999'], 'a typing error costs nothing');
+  const status = await repository.fetch(location);
+  t.deepEqual(rangeOf(status), [204, '0-99999'], 'a typing error costs nothing');
+  t.is(status.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
   const put = await repository.fetch(`${location}?digest=${other}`, { method: 'PUT' });
   t.deepEqual(await errorOf(put), [400, 'DIGEST_INVALID']);
   t.is((await repository.fetch(location)).status, 404);
