@@ -89,13 +89,24 @@ function describeYaml({ code, linePos, message: text }: YAMLError, file: string)
   return `${file}${at}: ${unquoted.has(code) ? text.split('\n')[0] : needsQuotes}`;
 }
 
-/** Removes keys without a value, such as a section that has only comments. */
-function withoutEmpty(values: Record<string, unknown>): Record<string, unknown> {
-  const entries = Object.entries(values).filter(([, value]) => value !== null);
+/** The paths of all settings and of their sections. */
+const paths = new Set(
+  settings.flatMap(({ path }) => path.split('.').map((_, at, keys) => keys.slice(0, at + 1).join('.'))),
+);
+
+/**
+ * Removes settings and sections without a value, such as a section that has only comments. Other keys without a value stay,
+ * so that they are refused as any key that is no setting.
+ */
+function withoutEmpty(values: Record<string, unknown>, section = ''): Record<string, unknown> {
+  const isKnown = (key: string) => !key.includes('.') && paths.has(section + key);
+  const entries = Object.entries(values).filter(([key, value]) => value !== null || !isKnown(key));
   return Object.fromEntries(
     entries.map(([key, value]) => [
       key,
-      typeof value === 'object' && !Array.isArray(value) ? withoutEmpty(value as Record<string, unknown>) : value,
+      typeof value === 'object' && value !== null && !Array.isArray(value)
+        ? withoutEmpty(value as Record<string, unknown>, `${section}${key}.`)
+        : value,
     ]),
   );
 }

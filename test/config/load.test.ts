@@ -62,8 +62,15 @@ test('an empty ENTREPOT_CONFIG is the same as none', (t) => {
 test('a key without a value has its default', async (t) => {
   t.is((await loadFile(t, '')).load().server.port, 8080);
   t.is((await loadFile(t, '# nothing\n')).load().server.port, 8080);
-  const { load } = await loadFile(t, 'server:\n  # port: 1\nlog:\n  level:\nupstreams: []\n');
+  const { load } = await loadFile(t, 'server:\n  # port: 1\nlog:\n  level:\nupstreams: []\nsignIn:\n  oidc:\n');
   t.like(load(), { server: { port: 8080 }, log: { level: 'info' } });
+  const names = new Set(
+    settings.flatMap(({ path }) => path.split('.').map((_, at, all) => all.slice(0, at + 1).join('.'))),
+  );
+  for (const name of names) {
+    const keys = name.split('.').map((key, depth) => `${'  '.repeat(depth)}${key}:`);
+    t.notThrows((await loadFile(t, keys.join('\n'))).load, name);
+  }
 });
 
 test('every setting can come from the environment', (t) => {
@@ -473,6 +480,11 @@ const wrongFiles: [string, string][] = [
   ['server:\n  tls:\n    keyFile: a.key', 'server.tls.keyFile (FILE): is used only together with server.tls.certFile'],
   ['prot: 1', 'prot (FILE): there is no such setting'],
   ['server:\n  prot: 1\n  hots: 2', 'server.prot, server.hots (FILE): there is no such setting'],
+  ['log:\n  levle:', 'log.levle (FILE): there is no such setting'],
+  ['server:\n  prot:\n  hots: 2\n  port:', 'server.prot, server.hots (FILE): there is no such setting'],
+  ['lgo:\n  # level: debug', 'lgo (FILE): there is no such setting'],
+  ['signIn:\n  oidc:\n    rule:', 'signIn.oidc.rule (FILE): there is no such setting'],
+  ['server:\n  tls.certFile:', 'server.tls.certFile (FILE): there is no such setting'],
   ['server:\n  port: web', 'server.port (FILE): expected a whole number from 0 to 65535'],
   ['server:\n  port: [80]', 'server.port (FILE): expected a whole number from 0 to 65535'],
   ['server:\n  port: true', 'server.port (FILE): expected a whole number from 0 to 65535'],
