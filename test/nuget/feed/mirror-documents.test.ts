@@ -176,6 +176,47 @@ test('a registration in pages is served in pages, and each page is fetched on re
   t.is((await feed.fetch('/registration/big.package/page/7.0.0/8.0.0.json')).status, 404);
 });
 
+test('plain registrations have no version that depends on a SemVer 2 version, also if those of the upstream have', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const feed = new TestFeed(await startMirrorOf(t, [up.as('up.test')]));
+  const ranges: [version: string, range: string | undefined][] = [
+    ['1.0.0', '[1.0.0, )'],
+    ['1.1.0', '[1.0.0-beta.1, )'],
+    ['1.2.0', '(, 2.0.0+build]'],
+    ['1.3.0', '[1.0.0-beta, 2.0.0-rc1)'],
+    ['1.4.0', 'no-range.at-all'],
+    ['1.5.0', '1.0.0-alpha.*'],
+    ['1.6.0', undefined],
+  ];
+  const versions = ranges.map(([version, range]) => ({
+    version,
+    entry: {
+      dependencyGroups: [
+        { targetFramework: 'net8.0', dependencies: [{ id: 'Other', range: '[1.0.0, )' }] },
+        { targetFramework: 'net9.0', dependencies: [{ id: 'Other' }, { id: 'Another', range }] },
+      ],
+    },
+  }));
+  versions.push({ version: '1.7.0', entry: { dependencyGroups: [] } });
+  await up.offer({ id: 'Whole', versions });
+  await up.offer({ id: 'Paged', versions, pageSize: 8 });
+  const versionsIn = async (hive: string, id: string) => {
+    const { items } = await feed.json(`/${hive}/${id}/index.json`);
+    const found: string[] = [];
+    for (const page of items) {
+      const { items: inside } = page.items ? page : await feed.json(page['@id']);
+      found.push(...inside.map(({ catalogEntry }: any) => catalogEntry.version));
+    }
+    return found;
+  };
+  for (const id of ['whole', 'paged']) {
+    for (const hive of ['registration', 'registration-gz']) {
+      t.deepEqual(await versionsIn(hive, id), ['1.0.0', '1.3.0', '1.4.0', '1.6.0', '1.7.0'], `${hive} ${id}`);
+    }
+    t.is((await versionsIn('registration-gz-semver2', id)).length, 8, id);
+  }
+});
+
 for (const [what, behaviour] of [
   ['missing', answer(404)],
   ['failing', answer(500)],

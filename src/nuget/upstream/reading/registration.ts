@@ -1,5 +1,6 @@
 import { bytesOfMetadata } from '../../format/metadata.ts';
 import type { RegisteredVersion } from '../../format/pages.ts';
+import { isSemVer2Range, parseRange } from '../../format/range.ts';
 import {
   compareVersions,
   fullString,
@@ -13,6 +14,7 @@ import {
   deprecationOf,
   metadataIn,
   objectOf,
+  objectsIn,
   ownLinks,
   textOf,
   type Json,
@@ -91,12 +93,24 @@ function versionLines(items: readonly unknown[], { key, semVer2 }: RegistrationO
     const leaf = objectOf(item);
     const entry = objectOf(leaf['catalogEntry']);
     const version = parseVersion(textOf(entry['version']) ?? '');
-    if (!version || textOf(entry['id'])?.toLowerCase() !== key || (!semVer2 && isSemVer2(version))) continue;
+    if (!version || textOf(entry['id'])?.toLowerCase() !== key) continue;
+    if (!semVer2 && (isSemVer2(version) || dependsOnSemVer2(entry))) continue;
     versions.push([version, registered(entry, version, own), publishedAt(leaf, entry)]);
   }
   return versions
     .sort(([a], [b]) => compareVersions(a, b))
     .map(([, each, at]) => `${each.bytes} ${each.version} ${at ?? ''} ${JSON.stringify(each)}`);
+}
+
+/** Whether only a client that supports SemVer 2.0.0 can read the range of a dependency. */
+function dependsOnSemVer2(entry: Json): boolean {
+  return objectsIn(entry['dependencyGroups']).some((group) =>
+    objectsIn(group['dependencies']).some(({ range: text }) => {
+      // Only a bound with a prerelease or metadata can be one. Few ranges have any, and a document has very many ranges.
+      const range = typeof text === 'string' && /[-+]/.test(text) ? parseRange(text) : undefined;
+      return range !== undefined && isSemVer2Range(range);
+    }),
+  );
 }
 
 /**
