@@ -7,7 +7,7 @@ import { OpenDocument } from '../support/open-document.ts';
 import { TestRepository } from '../support/registry.ts';
 import { eventually } from '../support/until.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { databaseOf, defaultAccountOf, tokenOf } from '../support/inside.ts';
+import { createToken, databaseOf, defaultAccountOf, tokenOf } from '../support/inside.ts';
 import { measures } from '../support/store.ts';
 
 type Json = Record<string, unknown>;
@@ -133,6 +133,28 @@ for (const dialect of dialects) {
       }
     },
   );
+
+  suite('a tag of an image whose name ends with manifests can be deleted', async (t, server) => {
+    const outer = await new TestRepository(server, 'team').image('v1');
+    const inner = new TestRepository(server, 'team/manifests');
+    const image = await inner.image('v1');
+    for (const tag of ['v2', 'v3', 'v4']) await inner.put(tag, image.bytes);
+    const remove = async (path: string, token = server.token) =>
+      (await server.fetch(`/v1/containers/${path}`, { method: 'DELETE', token })).status;
+    const limitedTo = async (name: string) =>
+      (await createToken(server, ['delete'], 'default', { containers: [name] })).value;
+    t.is(await remove('team/manifests/v1'), 204);
+    t.is(await remove('team/manifests/v1'), 404);
+    t.is(await remove('team%2Fmanifests/v2'), 204);
+    t.is(await remove('team/manifests/v3', await limitedTo('team')), 403, 'a token for another image');
+    t.is(await remove('team/manifests/v3', await limitedTo('team/manifests')), 204);
+    t.deepEqual(((await get(server, '/v1/containers/team%2Fmanifests/tags'))['items'] as Json[]).length, 1);
+    t.is(await remove('team/manifests/sha256:short'), 400);
+    t.is(await remove(`team/manifests/${image.digest}`), 404, 'a manifest of the image team');
+    t.is(await remove(`team/manifests/${outer.digest}`, await limitedTo('team/manifests')), 403);
+    t.is(await remove(`team/manifests/${outer.digest}`, await limitedTo('team')), 204);
+    t.is((await inner.fetch('manifests/v4')).status, 200);
+  });
 
   suite('an account cannot see the content of another account', async (t, server) => {
     const theirs = await other(server);

@@ -42,6 +42,8 @@ export interface Operation<
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
   /** In Express syntax: `:id` is one segment, `*name` is one or more. */
   path: string;
+  /** Whether the parameters of the path are its own; if not, the next operation with a path that matches answers. */
+  matches?: (params: Readonly<Record<string, string>>) => boolean;
   id: string;
   summary: string;
   action: Action;

@@ -112,6 +112,8 @@ export function imageOperations(
     operation({
       method: 'delete',
       path: '/containers/*name/manifests/:digest',
+      // Else it is a tag of an image whose name ends with `manifests`. No tag has a colon.
+      matches: (params) => params['digest']!.includes(':'),
       id: 'deleteManifest',
       summary:
         'Delete one manifest with its tags. A mirrored one needs the scope operate too, and is fetched again at the next pull',
