@@ -7,6 +7,7 @@ import type { Database, Row, Value } from '../../src/database/database.ts';
 import type { Events } from '../../src/events/events.ts';
 import type { Counts } from '../../src/jobs/runs.ts';
 import type { Work } from '../../src/jobs/jobs.ts';
+import type { Digest } from '../../src/runtime/digest.ts';
 import { StoredRegistrations } from '../../src/nuget/upstream/stored-registrations.ts';
 import type { UpstreamVulnerabilities } from '../../src/nuget/upstream/upstream-vulnerabilities.ts';
 import { PackageFeed } from '../../src/nuget/protocol.ts';
@@ -132,9 +133,14 @@ export function failTokens(server: Server, fail: () => Promise<never>): void {
   coreOf(server).tokens.verify = fail;
 }
 
-/** One that has read nothing yet. */
-export function newStoredRegistrations(server: Server): StoredRegistrations {
-  return new StoredRegistrations(coreOf(server));
+/** One that has read nothing yet. `opened` gets the digest of each document that it opens. */
+export function newStoredRegistrations(server: Server, opened?: (digest: Digest) => void): StoredRegistrations {
+  const { database, blobs } = coreOf(server);
+  const open: typeof blobs.open = (digest, size) => {
+    opened?.(digest);
+    return blobs.open(digest, size);
+  };
+  return new StoredRegistrations({ database, blobs: Object.create(blobs, { open: { value: open } }) as typeof blobs });
 }
 
 export async function vulnerabilitiesOf(server: Server): Promise<UpstreamVulnerabilities> {

@@ -4,6 +4,7 @@ import type { Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { pagesOf } from '../../runtime/pages.ts';
+import { Semaphore } from '../../runtime/semaphore.ts';
 import { readAll } from '../../storage/files/content.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
 import { documentLimit } from './package-mirror.ts';
@@ -34,6 +35,8 @@ const nothing: VersionStates = { deprecated: [], unlisted: [], pages: [] };
 export class StoredRegistrations {
   readonly #database: FeedContext['database'];
   readonly #blobs: FeedContext['blobs'];
+  /** One document is in memory at a time, however many requests need one, and the next that need it then know what it says. */
+  readonly #turns = new Semaphore({ max: 1 });
   readonly #known = new LRUCache<Digest, VersionStates>({
     maxSize: keptBytes,
     sizeCalculation: ({ deprecated, unlisted, pages }) =>
@@ -67,14 +70,17 @@ export class StoredRegistrations {
     return isComplete;
   }
 
-  /** The versions of a package, as keys, that the upstream with this ID does not list; none if its registration is not stored. */
+  /**
+   * The versions of a package, as keys, that the upstream with this ID does not list; none if its registration is not stored, or
+   * takes too much time or memory to read.
+   */
   async unlisted(upstream: string, key: string): Promise<ReadonlySet<string>> {
     for (const kind of kinds) {
       const documents = await entriesUnder(this.#database, kind, [key]);
       const registration = documents.filter((each) => each.upstream === upstream);
       if (registration.length === 0) continue;
       const left = { documents: maxDocuments, bytes: maxBytes };
-      return (await this.#versionsIn(registration, 'unlisted', left)) ?? new Set();
+      return (await this.#versionsIn(registration, 'unlisted', left).catch(unlessTooMuch)) ?? new Set();
     }
     return new Set();
   }
@@ -122,9 +128,11 @@ export class StoredRegistrations {
     if (left.documents === 0 || left.bytes < size) return undefined;
     left.documents -= 1;
     left.bytes -= size;
-    const said = await this.#read(document);
-    this.#known.set(digest, said);
-    return said;
+    return this.#turns.run(async () => {
+      const said = this.#known.get(digest) ?? (await this.#read(document));
+      this.#known.set(digest, said);
+      return said;
+    });
   }
 
   /** Nothing for a document that is damaged or has another form. */
@@ -139,6 +147,11 @@ export class StoredRegistrations {
       return nothing;
     }
   }
+}
+
+/** For an error of a reading that took too much: what other upstreams and this server know is still shown. */
+function unlessTooMuch(error: unknown): undefined {
+  if (!isDomainError(error, 'TooManyRequests')) throw error;
 }
 
 function keyOf({ upstream, name }: ListedEntry): string {
