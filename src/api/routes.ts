@@ -80,10 +80,11 @@ export function createApi(parts: ApiParts): Router {
   const router = Router({ caseSensitive: true });
   for (const each of operations) {
     const operation = routed(each, parts);
-    router[each.method](each.path, (request, response, next) => {
-      if (each.matches?.(paramsOf(request)) === false) next();
-      else void edge({ definition: each, operation, request, response }, request, response);
-    });
+    router[each.method](each.path, (request, response, next) =>
+      each.matches?.(paramsOf(request)) === false
+        ? next()
+        : edge({ definition: each, operation, request, response }, request, response),
+    );
   }
   let document: Record<string, unknown> | undefined;
   router.get('/openapi.json', (request, response) => {

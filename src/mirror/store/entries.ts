@@ -97,8 +97,8 @@ export class Entries {
   }
 
   /**
-   * Must be read before what `remember` gets is read or written. From memory while no person drops anything; another row than
-   * that of the entry, so that all entries share one read.
+   * The mark of now. Read it before you read or write the entry that `remember` gets. All entries share this row, so it is
+   * in memory while no person drops anything.
    */
   async mark(): Promise<DropMark> {
     const row = await this.#database.getCached<{ mark: string }>('SELECT mark FROM mirror_drops', [], { lag });

@@ -231,9 +231,11 @@ export class ImageSource {
   /**
    * The one exception from the rule "an upstream that fails is never 'not found'". oras and helm send HEAD for a tag or a
    * digest before they push it for the first time, and stop at every status but 200 and 404. So if the upstream fails, a client
-   * that may push gets "not found". The name must not begin with an upstream, and nothing of it may be mirrored. While the upstream is down, the name
-   * must not be one of Docker Hub's official images either. What it denies, or may not be asked, is the same later: it
-   * denies the names of official images that it does not have, and else no such name could ever be pushed.
+   * that may push gets "not found". The name must not begin with an upstream, and nothing of it may be mirrored.
+   *
+   * If the upstream is only down for a while, the name must not be one of Docker Hub's official images either, because it may
+   * have this image. Docker Hub denies the official images that it does not have. This answer, and that of an upstream that
+   * is set to offline, stays the same, so such a name could else never be pushed.
    */
   async #mayBeFirstPush(
     { accountId, name, ns, mayPush }: RepositoryRequest,
