@@ -103,11 +103,11 @@ export class Grants {
     return row?.grants_version ?? 0;
   }
 
-  /** The grants of an account, of `version` or a later one. */
+  /** The grants of an account, of `version` or a later one. A failover of the database can make a version smaller. */
   async of(accountId: number, version: number): Promise<AccountGrants> {
     if (version === 0) return noGrants;
     let kept = this.#kept.get(accountId);
-    if (!kept || kept.version < version) {
+    if (!kept || kept.version !== version) {
       kept = { version, grants: this.#read(accountId) };
       this.#kept.set(accountId, kept);
       kept.grants.catch(() => this.#kept.delete(accountId));
@@ -183,7 +183,7 @@ export class Grants {
       acceptedAt: null,
     };
     await this.#database.transaction(async (tx) => {
-      await renew(tx, [accountId]);
+      await renew(tx, [accountId], this.#now());
       if (grant.subject.kind === 'token') await checkToken(tx, accountId, grant.subject.id);
       const rows = await tx.select<GrantRow>('SELECT * FROM grants WHERE account_id = ?', [accountId]);
       const patterns = rows.reduce((sum, row) => sum + patternCount(grantOfRow(row)), patternCount(grant));
@@ -205,7 +205,7 @@ export class Grants {
     const given = await this.#toAccept(this.#database, accountId, id);
     await this.#checkMirrored(accountId, given);
     return this.#database.transaction(async (tx) => {
-      await renew(tx, [given.accountId, accountId]);
+      await renew(tx, [given.accountId, accountId], this.#now());
       const grant = await this.#toAccept(tx, accountId, id);
       if (grant.acceptedAt !== null) return grant;
       const sql = `SELECT account_id AS id FROM grants WHERE subject_kind = 'account' AND subject_id = ? AND accepted_at IS NOT NULL`;
@@ -232,7 +232,7 @@ export class Grants {
     const isKnown = receiver !== undefined && (receiver === accountId || grant.acceptedAt !== null);
     const concerned = [grant.accountId, ...(isKnown ? [receiver] : [])];
     await this.#database.transaction(async (tx) => {
-      await renew(tx, concerned);
+      await renew(tx, concerned, this.#now());
       if ((await tx.run('DELETE FROM grants WHERE id = ?', [id])) === 0) throw notFound();
       await this.#record(tx, 'grant.removed', grant, accountId, concerned);
     });
@@ -284,10 +284,14 @@ function notFound(): DomainError {
   return new DomainError('NotFound', 'This account has no such grant.');
 }
 
-/** Locks the accounts, in order, until the transaction ends. */
-async function renew(tx: Transaction, accountIds: readonly number[]): Promise<void> {
-  for (const id of accountIds.toSorted((a, b) => a - b))
-    await tx.run('UPDATE accounts SET grants_version = grants_version + 1 WHERE id = ?', [id]);
+/**
+ * Locks the accounts, in order, until the transaction ends. Their versions are times, because after a failover that loses commits,
+ * counts would repeat.
+ */
+async function renew(tx: Transaction, accountIds: readonly number[], now: number): Promise<void> {
+  const sql = `UPDATE accounts SET grants_version = CASE WHEN grants_version < ? THEN ? ELSE grants_version + 1 END
+    WHERE id = ?`;
+  for (const id of accountIds.toSorted((a, b) => a - b)) await tx.run(sql, [now, now, id]);
 }
 
 /** Throws `Invalid` if the account has no token with this ID that can have grants. */

@@ -5,6 +5,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { personIdOf } from '../../src/accounts/people.ts';
 import { createToken, databaseOf, tokenOf } from '../support/inside.ts';
+import { eventually } from '../support/until.ts';
 import { entrepot } from '../support/in-process.ts';
 import { emptyPlace } from '../backup/support.ts';
 import { OpenDocument } from '../support/open-document.ts';
@@ -711,3 +712,39 @@ test('a grant that matches names from upstreams is not accepted, and names them'
   t.is(refused.status, 400);
   t.regex(await refused.text(), /names from upstreams that match: up\.test\/app/);
 });
+
+for (const dialect of dialects) {
+  test(`${dialect}: a grant that a failover of the database has lost is not in force any more`, async (t) => {
+    const database = { url: await temporaryDatabase(t, dialect) };
+    const one = await startTestServer(t, { database });
+    const other = await startTestServer(t, { database, data: one.data });
+    await new TestFeed(one).publish({ id: 'Contoso.App' }, { id: 'Contoso.Core' }, { id: 'Fabrikam' });
+    const { token, value } = await createToken(one, ['read'], 'default', { packages: ['None'] });
+    const give = (server: TestServer, name: string) =>
+      grant(server, { subject: { kind: 'token', id: token.id }, verbs: ['read'], packages: [name] });
+    const assertReads = async (...names: string[]) => {
+      const found = await eventually(
+        () => listed(one, value),
+        (some) => some.join() === names.join(),
+      );
+      t.deepEqual(found, names);
+    };
+    await give(other, 'Contoso.App');
+    const version = "SELECT grants_version AS version FROM accounts WHERE name = 'default'";
+    const before = (await databaseOf(other).get<{ version: number }>(version))!.version;
+    /** The database is again as it was after the first grant. */
+    const lose = (id: string) =>
+      databaseOf(other).transaction(async (tx) => {
+        await tx.run('DELETE FROM grants WHERE id = ?', [id]);
+        await tx.run("UPDATE accounts SET grants_version = ? WHERE name = 'default'", [before]);
+      });
+    for (const isReadBetween of [true, false]) {
+      const lost = await give(other, 'Fabrikam');
+      await assertReads('Contoso.App', 'Fabrikam');
+      await lose(lost);
+      if (isReadBetween) await assertReads('Contoso.App');
+    }
+    await give(other, 'Contoso.Core');
+    await assertReads('Contoso.App', 'Contoso.Core');
+  });
+}
