@@ -128,7 +128,13 @@ export const storage = [
     'src/storage/blobs/removal.ts',
     ['test/storage/blobs/commit-faults.test.ts'],
     [
-      ['a slow process deletes bytes that were put again', 'if (watch() - markedAt >= beginWithin) break;', ''],
+      ['a slow process deletes bytes that were put again', 'if (sinceMark() >= beginWithin) break;', ''],
+      [
+        'a deletion is repeated at any time',
+        '< takeOverAfter / 2',
+        '< Infinity',
+        'test/storage/drivers/s3/late-deletion.test.ts',
+      ],
       [
         'a row that was taken over is removed',
         '\n    AND generation IN (${placeholders(rows)})`',

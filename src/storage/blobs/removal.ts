@@ -19,14 +19,14 @@ const atOnce = 16;
 export async function removeBlobs(
   database: Database,
   driver: Driver,
-  { beginWithin, watch, processes }: DeletionTimes,
+  { beginWithin, takeOverAfter, watch, now, processes }: DeletionTimes,
   choose: (tx: Transaction) => Promise<BlobRow[]>,
 ): Promise<Removed> {
-  let markedAt = 0;
+  let [markedAt, markedTime] = [0, 0];
   const marked = await database.transaction(async (tx) => {
     const rows = await choose(tx);
     // Read before the mark is written, so that no other process measures an earlier time.
-    markedAt = watch();
+    [markedAt, markedTime] = [watch(), now()];
     if (rows.length > 0) {
       const digests = rows.map(({ digest }) => digest);
       const mark = `UPDATE blobs SET state = 'deleting', deleted_by = ?, deleted_generation = generation
@@ -35,13 +35,16 @@ export async function removeBlobs(
     }
     return rows;
   });
+  // Of the two clocks, the one that shows more: a clock that was set forward only ends the work early.
+  const sinceMark = () => Math.max(watch() - markedAt, now() - markedTime);
+  const mayRepeat = () => sinceMark() < takeOverAfter / 2;
   const removed: Removed = { rows: [], failures: [] };
   for (let start = 0; start < marked.length; start += atOnce) {
     // Another process may soon take over the rest and put the bytes again.
-    if (watch() - markedAt >= beginWithin) break;
+    if (sinceMark() >= beginWithin) break;
     const deleteBytes = async (row: BlobRow) => {
       try {
-        await driver.delete(row.digest);
+        await driver.delete(row.digest, mayRepeat);
         removed.rows.push(row);
       } catch (error) {
         removed.failures.push(error);

@@ -90,10 +90,15 @@ export async function takeOver(
 export interface DeletionTimes {
   /** After this time since the mark, the process starts no more deletions of bytes. */
   beginWithin: number;
-  /** A process that sees a row `deleting` for this long takes it over: the first process was killed. */
+  /**
+   * A process that sees a row `deleting` for this long takes it over: the first process was killed. After half of this time since
+   * the mark, no deletion is repeated.
+   */
   takeOverAfter: number;
   /** A monotonic clock. */
   watch: () => number;
+  /** The clock of the system: `watch` does not go on while the machine stands still. */
+  now: () => number;
   /**
    * The processes that delete. What one of them has left unfinished is taken over as soon as it has ended, or, if it may
    * only be silent, when it can no longer be at work on it. Left out if a deletion may be in progress after its process has
@@ -107,6 +112,7 @@ export const deletionTimes: DeletionTimes = {
   beginWithin: 5000,
   takeOverAfter: 40_000,
   watch: () => performance.now(),
+  now: Date.now,
 };
 
 const maxWatched = 10_000;

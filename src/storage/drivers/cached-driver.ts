@@ -101,8 +101,8 @@ export class CachedDriver implements Driver {
     return this.#origin.stat(digest);
   }
 
-  async delete(digest: Digest): Promise<void> {
-    await this.#origin.delete(digest);
+  async delete(digest: Digest, mayRepeat?: () => boolean): Promise<void> {
+    await this.#origin.delete(digest, mayRepeat);
     await this.#forget(digest);
   }
 

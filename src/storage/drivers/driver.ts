@@ -108,8 +108,11 @@ export interface Driver {
   locationOf?(digest: Digest): (() => Promise<string>) | undefined;
   /** Undefined when the bytes are missing. */
   stat(digest: Digest): Promise<StoredBytes | undefined>;
-  /** Removes the bytes; resolves also when they are missing. Content that is open stays readable, or its reads reject. */
-  delete(digest: Digest): Promise<void>;
+  /**
+   * Removes the bytes; resolves also when they are missing. Content that is open stays readable, or its reads reject. Rejects if an
+   * attempt failed and `mayRepeat`, which is asked right before each further one, says no: the bytes may have been put again.
+   */
+  delete(digest: Digest, mayRepeat?: () => boolean): Promise<void>;
   /**
    * Prepares to move damaged bytes of this `version` to a quarantine, which can take minutes. The result moves them with a few
    * short requests, so that a transaction may wait for it; resolves to whether they were still there.

@@ -32,7 +32,7 @@ export interface BucketOptions {
 
 /** Times in milliseconds. */
 interface BucketTimes {
-  /** Longest time until the answer to a request without a body begins. All attempts of a deletion end in 35 s. */
+  /** Longest time until the answer to a request without a body begins. Less than half of `takeOverAfter`. */
   request: number;
   /** Longest time without progress of a body. */
   idle: number;
@@ -110,10 +110,14 @@ export class Bucket {
   }
 
   /**
-   * The result of `work`, which gets a signal that ends it after `limit`. Repeats it after a temporary failure. Rejects with
-   * `StorageUnavailable`, or with the error of S3 if the object is missing.
+   * The result of `work`, which gets a signal that ends it after `limit`. Repeats it after a temporary failure, while
+   * `mayRepeat`. Rejects with `StorageUnavailable`, or with the error of S3 if the object is missing.
    */
-  async run<T>(work: (signal: AbortSignal) => Promise<T>, limit = this.times.request): Promise<T> {
+  async run<T>(
+    work: (signal: AbortSignal) => Promise<T>,
+    limit = this.times.request,
+    mayRepeat: () => boolean = always,
+  ): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
       try {
         return await inTime(work, limit);
@@ -121,6 +125,7 @@ export class Bucket {
         if (isMissing(error)) throw error;
         if (attempt >= this.times.attempts || !isTransientS3(error)) throw bucketUnavailable(error);
         await this.pause(attempt, isThrottled(error));
+        if (!mayRepeat()) throw bucketUnavailable(error);
       }
     }
   }
@@ -212,13 +217,13 @@ export class Bucket {
     });
   }
 
-  /** Removes an object; resolves also if it is missing. */
-  async delete(key: string): Promise<void> {
+  /** Removes an object; resolves also if it is missing. See `Driver.delete`. */
+  async delete(key: string, mayRepeat?: () => boolean): Promise<void> {
     const { DeleteObjectCommand } = this.sdk;
+    const input = { Bucket: this.name, Key: key };
+    const send = (abortSignal: AbortSignal) => this.client.send(new DeleteObjectCommand(input), { abortSignal });
     try {
-      await this.run((abortSignal) =>
-        this.client.send(new DeleteObjectCommand({ Bucket: this.name, Key: key }), { abortSignal }),
-      );
+      await this.run(send, this.times.request, mayRepeat);
     } catch (error) {
       if (!isMissing(error)) throw error;
       await this.check();
@@ -294,6 +299,7 @@ async function inTime<T>(work: (signal: AbortSignal) => Promise<T>, limit: numbe
 }
 
 const ignore = () => undefined;
+const always = () => true;
 
 function connect(sdk: Sdk, options: BucketOptions, maxSockets: number): S3Client {
   const { endpoint, region, forcePathStyle, accessKeyId, secretAccessKey, ca } = options;

@@ -142,8 +142,8 @@ export class S3Driver implements Driver {
     return undefined;
   }
 
-  async delete(digest: Digest): Promise<void> {
-    await this.#bucket.delete(this.#keyOf(digest));
+  async delete(digest: Digest, mayRepeat?: () => boolean): Promise<void> {
+    await this.#bucket.delete(this.#keyOf(digest), mayRepeat);
   }
 
   locationOf(digest: Digest): (() => Promise<string>) | undefined {
