@@ -4,7 +4,7 @@ import { OpenDocument } from '../support/open-document.ts';
 import { errorOf, ociIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
-import { flushUsage, tokenOf } from '../support/inside.ts';
+import { flushUsage, flushUses, tokenOf } from '../support/inside.ts';
 
 type Json = Record<string, unknown>;
 
@@ -51,6 +51,7 @@ for (const dialect of dialects) {
     names.push('mine/app', 'zz');
     // What was counted would else be written between two lists.
     await flushUsage(server);
+    await flushUses(server);
     const whole = await list(server);
     t.deepEqual(
       whole.items.map(({ name }) => name),

@@ -3,6 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
+import { flushUsage } from '../support/inside.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import type { TestServer } from '../support/server.ts';
@@ -59,6 +60,8 @@ for (const dialect of dialects) {
     const before = Date.now();
     await download(feed, 'Public.Tool', '1.9.0');
     await download(feed, 'Public.Tool', '2.0.0-beta');
+    // The downloads would else be counted between two answers.
+    await flushUsage(server);
     const list = await document.read('GET /packages', await server.fetch('/v1/packages'));
     const [summary] = list['items'] as any[];
     t.like(summary, {
@@ -177,9 +180,9 @@ for (const dialect of dialects) {
     t.like(await (await server.fetch('/v1/packages/A')).json(), { version_count: 1, latest_version: '2.0.0' });
     const asked = up.asked.length;
     await download(feed, 'A', '2.0.0');
-    t.is(up.asked.length, asked);
+    t.deepEqual(up.asked.slice(asked), []);
     await download(feed, 'A', '1.0.0');
-    t.is(up.asked.length, asked + 1);
+    t.deepEqual(up.asked.slice(asked), ['/flat/a/1.0.0/a.1.0.0.nupkg']);
     t.like(await (await server.fetch('/v1/packages/A')).json(), { version_count: 2 });
     for (const version of ['1.0.0', '2.0.0']) t.is(await remove(version), 204);
     t.is((await server.fetch('/v1/packages/A')).status, 404);

@@ -6,10 +6,10 @@ import { pino } from 'pino';
 import { openDatabase, type Database, type Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { Jobs, type Job, type Work } from '../../src/jobs/jobs.ts';
-import { Runs, type Counts, type RunningJob } from '../../src/jobs/runs.ts';
+import { Runs, type Counts, type JobRun, type RunningJob } from '../../src/jobs/runs.ts';
 import { Schedule } from '../../src/jobs/schedule.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
-import { until, within } from '../support/until.ts';
+import { eventually, until, within } from '../support/until.ts';
 
 const start = Date.parse('2026-03-01T03:14:00Z');
 const minute = 60_000;
@@ -122,12 +122,15 @@ for (const dialect of dialects) {
         await settled();
         t.is(done.length, turn, 'once');
       }
-      const history = await runs.latest('work', 10);
+      const isOver = ({ outcome, endedAt }: JobRun) => outcome === 'done' && endedAt !== null;
+      const history = await eventually(
+        () => runs.latest('work', 10),
+        (all) => all.every(isOver),
+      );
       t.deepEqual(
         history.map(({ scheduledAt }) => scheduledAt),
         [5, 4, 3, 2, 1].map((turn) => start + turn * minute),
       );
-      t.true(history.every(({ outcome, endedAt }) => outcome === 'done' && endedAt !== null));
       t.deepEqual(
         history.map(({ counts }) => counts['things']!).toReversed(),
         done.map(([each]) => each),

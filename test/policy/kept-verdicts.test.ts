@@ -145,8 +145,8 @@ test('a list is decided once, and again after a date changes at the upstream or 
   const reads = () => read.counts.reduce((sum, each) => sum + each, 0);
   await versionsOf(server, 'lib');
   const before = reads();
-  for (let times = 0; times < 5; times += 1) t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0']);
-  t.true(reads() - before < 5, 'the verdicts are not made again for each request');
+  for (let times = 0; times < 40; times += 1) t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0']);
+  t.true(reads() - before < 40, 'the verdicts are not made again for each request');
 
   const put = async (policy: object) => t.is((await putPolicy(server, policy)).status, 200);
   await put({ minimumAge: { packages: '12h' } });

@@ -36,7 +36,7 @@ export async function copySchema(url: string, folder = process.env.ENTREPOT_TEST
   if (url.startsWith('sqlite:')) return copyFile(join(folder, 'schema.db'), url.slice('sqlite:'.length));
   const statements = await readFile(join(folder, 'schema.sql'), 'utf8');
   const { createConnection } = await import('mysql2/promise');
-  const connection = await createConnection({ uri: url, multipleStatements: true });
+  const connection = await createConnection({ uri: url, multipleStatements: true, connectTimeout: 60_000 });
   try {
     await connection.query(statements);
   } finally {
@@ -47,7 +47,7 @@ export async function copySchema(url: string, folder = process.env.ENTREPOT_TEST
 /** The statements that make the tables of a MySQL database, and their rows. */
 async function statementsOf(url: string): Promise<string> {
   const { createConnection, escape } = await import('mysql2/promise');
-  const connection = await createConnection(url);
+  const connection = await createConnection({ uri: url, connectTimeout: 60_000 });
   try {
     const [tables] = await connection.query<RowDataPacket[]>('SHOW TABLES');
     const statements: string[] = [];

@@ -1,4 +1,5 @@
 import type { TestServer } from './server.ts';
+import { eventually } from './until.ts';
 
 /** A browser without JavaScript: it keeps its cookies, and sends no token. */
 export class Visitor {
@@ -33,9 +34,12 @@ export class Visitor {
     return response;
   }
 
-  /** The HTML of a page. */
+  /** The HTML of a page. On a busy machine, it can be ready too late the first time. */
   async page(path: string): Promise<string> {
-    const response = await this.fetch(path);
+    const response = await eventually(
+      () => this.fetch(path),
+      ({ status }) => status !== 503,
+    );
     if (response.status !== 200) throw new Error(`${path} answered ${response.status}`);
     return response.text();
   }

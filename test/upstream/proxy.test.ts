@@ -124,7 +124,7 @@ for (const scheme of ['http', 'https']) {
     const proxy = await startProxy(t, '9', true);
     const base = new URL(`${scheme}://feed.test/`);
     const { upstream } = await openUpstream(t, base, {
-      settings: { timeout: '3s' },
+      settings: { timeout: '15s' },
       proxy: { HTTP_PROXY: proxy.url, HTTPS_PROXY: proxy.url },
     });
     const started = performance.now();
@@ -154,12 +154,12 @@ for (const proxied of [false, true]) {
         if (left > 0) response.write('x'.repeat(400));
         else response.end(() => clearInterval(timer));
         left -= 1;
-      }, 300);
+      }, 1500);
     });
     const proxy = await startProxy(t, server.url.port);
     const base = proxied ? new URL('https://feed.test/') : server.url;
     const { upstream } = await openUpstream(t, base, {
-      settings: { timeout: '2s' },
+      settings: { timeout: '10s' },
       ca: authority.ca,
       proxy: proxied ? { HTTPS_PROXY: proxy.url } : {},
     });

@@ -3,6 +3,7 @@ import { answer } from '../../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../../support/feed.ts';
 import { makeNupkg } from '../../support/builders/nupkg.ts';
 import type { TestServer } from '../../support/server.ts';
+import { until } from '../../support/until.ts';
 import { startMirrorOf, UpstreamFeed } from '../../support/upstreams/upstream-feed.ts';
 
 // The owner of an id matters for security: hosted, claimed and reserved ids are never sent upstream, and of several
@@ -127,8 +128,9 @@ test('a search that names a hosted or reserved id is not sent upstream', async (
     t.deepEqual(up.asked, [], q);
   }
   t.is((await feed.json('/search?q=packageid:Contoso.Utility')).totalHits, 1);
-  t.is((await feed.json('/search?q=thing')).totalHits, 1);
-  t.is(up.asked.length, 1);
+  // A search on a busy machine can leave out the upstream.
+  await until(async () => (await feed.json('/search?q=thing')).totalHits === 1);
+  t.deepEqual([...new Set(up.asked)], ['/query']);
 });
 
 test('a merged id has further versions from upstream, and the hosted ones win in every document', async (t) => {

@@ -220,7 +220,7 @@ async function kill(child: ChildProcess): Promise<void> {
 async function statement(server: string, sql: string): Promise<void> {
   // Tests on SQLite do not load it.
   const { createConnection } = await import('mysql2/promise');
-  const connection = await createConnection({ uri: server, connectTimeout: 10_000 });
+  const connection = await createConnection({ uri: server, connectTimeout: 60_000 });
   try {
     await connection.query(sql);
   } finally {
