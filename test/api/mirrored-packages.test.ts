@@ -178,11 +178,13 @@ for (const dialect of dialects) {
     t.is(await remove('7.0.0'), 404);
     t.is(await remove('no-version'), 404);
     t.like(await (await server.fetch('/v1/packages/A')).json(), { version_count: 1, latest_version: '2.0.0' });
-    const asked = up.asked.length;
+    // The details of the package also ask for its vulnerabilities, at any time.
+    const asked = () => up.asked.filter((path) => path.startsWith('/flat/'));
+    const before = asked().length;
     await download(feed, 'A', '2.0.0');
-    t.deepEqual(up.asked.slice(asked), []);
+    t.deepEqual(asked().slice(before), []);
     await download(feed, 'A', '1.0.0');
-    t.deepEqual(up.asked.slice(asked), ['/flat/a/1.0.0/a.1.0.0.nupkg']);
+    t.deepEqual(asked().slice(before), ['/flat/a/1.0.0/a.1.0.0.nupkg']);
     t.like(await (await server.fetch('/v1/packages/A')).json(), { version_count: 2 });
     for (const version of ['1.0.0', '2.0.0']) t.is(await remove(version), 204);
     t.is((await server.fetch('/v1/packages/A')).status, 404);
