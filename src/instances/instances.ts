@@ -168,6 +168,15 @@ export class Instances {
     return this.#select(`WHERE ${isLive(this.#database.dialect)}`);
   }
 
+  /**
+   * The instances with this data folder, the one that was seen last first, also those that seem dead: after an outage of the
+   * database, no row is recent until the next heartbeats.
+   */
+  async withFolder(folder: string): Promise<Instance[]> {
+    const found = await this.#select('WHERE folder = ?', [folder]);
+    return found.sort((one, other) => other.seenAt - one.seenAt);
+  }
+
   /** For work that needs all servers stopped: rejects with `ConfigError` while one may run. */
   async refuseLive(): Promise<void> {
     const [live] = await this.live();
@@ -178,10 +187,11 @@ export class Instances {
   }
 
   /** Leaves out the instances that were not seen for the longest time. */
-  async #select(condition: string): Promise<Instance[]> {
+  async #select(condition: string, values: readonly Value[] = []): Promise<Instance[]> {
     const rows = await this.#database.select<Omit<Instance, 'isLive'> & { live: number }>(
       `SELECT ${columns}, ${isLive(this.#database.dialect)} AS live FROM instances ${condition}
        ORDER BY seen_at DESC LIMIT ${maxListed}`,
+      values,
     );
     const instances = rows.map(({ live, ...row }) => ({ ...row, isLive: live === 1 }));
     return instances.sort((one, other) => one.startedAt - other.startedAt || (one.id < other.id ? -1 : 1));

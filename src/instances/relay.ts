@@ -4,7 +4,7 @@ import { currentOrigin } from '../runtime/caller.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { whenSilent } from '../runtime/incoming.ts';
 import { answerHeader, callHeader, encodeCall, maxAnswer, relayPath, resultIn, scheme } from './call.ts';
-import type { Instances } from './instances.ts';
+import type { Instances, InstanceTimes } from './instances.ts';
 import { isSameSignature, type RelayKey } from './relay-key.ts';
 
 /** A body that is sent with a call as it arrives. */
@@ -36,6 +36,8 @@ interface Call {
   work: unknown;
 }
 
+/** So many addresses are called, because a dead host costs the whole time of an answer. */
+const maxCalled = 2;
 /** Milliseconds until TCP asks a silent instance whether it is still there. */
 const keepAlive = 10_000;
 
@@ -55,11 +57,11 @@ export class Relay {
   }
 
   /**
-   * The result of the call at a live instance with the data folder. Throws the domain errors of the handler, `Aborted` if
+   * The result of the call at an instance with the data folder. Throws the domain errors of the handler, `Aborted` if
    * the source of the body broke off or was silent, and `InstanceLost`.
    */
   async call(call: Call, body?: RelayBody): Promise<unknown> {
-    let failure = new InstanceLost('no live instance that other instances can reach has this data folder', false);
+    let failure = new InstanceLost('no instance that other instances can reach has this data folder', false);
     for (const address of await this.#addressesOf(call.folder)) {
       const sending = new Sending(this.#key, this.#signed(call), this.#instances.times.answer);
       try {
@@ -69,7 +71,7 @@ export class Relay {
         failure = lost(address, error, false);
         continue;
       }
-      return await sending.finish(address, body, () => this.#isLive(call.folder), this.#instances.times.beat);
+      return await sending.finish(address, body, () => this.#isLive(call.folder), this.#instances.times);
     }
     throw failure;
   }
@@ -79,15 +81,14 @@ export class Relay {
   }
 
   async #addressesOf(folder: string): Promise<string[]> {
-    const live = await this.#instances.live();
-    const addresses = live.filter((each) => each.folder === folder).map(({ address }) => address);
-    return [...new Set(addresses.filter((each) => each !== null))];
+    const addresses = (await this.#instances.withFolder(folder)).map(({ address }) => address);
+    return [...new Set(addresses.filter((each) => each !== null))].slice(0, maxCalled);
   }
 
   /** If the database does not answer, the call continues: the other instance cannot write its heartbeats either. */
   async #isLive(folder: string): Promise<boolean> {
-    const live = await this.#instances.live().catch(() => undefined);
-    return live === undefined || live.some((each) => each.folder === folder);
+    const found = await this.#instances.withFolder(folder).catch(() => undefined);
+    return found === undefined || found.some(({ isLive }) => isLive);
   }
 }
 
@@ -151,17 +152,24 @@ class Sending {
     }
   }
 
-  /** Sends the body, and resolves to the result. Calls `isLive` every `interval` milliseconds. */
+  /**
+   * Sends the body, and resolves to the result. Asks `isLive` with each heartbeat. The other instance is lost after it was not live
+   * for a whole lease: after an outage of the database, the first answers are from before its next heartbeat.
+   */
   async finish(
     address: string,
     body: RelayBody | undefined,
     isLive: () => Promise<boolean>,
-    interval: number,
+    { beat, lease }: InstanceTimes,
   ): Promise<unknown> {
     const request = this.#request!;
+    let liveAt = performance.now();
     const watch = setInterval(() => {
-      void isLive().then((live) => live || request.destroy(new Error('it was not seen lately')));
-    }, interval);
+      void isLive().then((live) => {
+        if (live) liveAt = performance.now();
+        else if (performance.now() - liveAt >= lease) request.destroy(new Error('it was not seen lately'));
+      });
+    }, beat);
     let stopBody: (() => void) | undefined;
     try {
       const broken = Promise.withResolvers<never>();

@@ -176,7 +176,7 @@ test('a holder that is silent, disappears or sends a wrong answer ends the uploa
   const start = await instancesOf(t);
   const a = await start({}, { instanceTimes: { beat: 3_600_000 } });
   const { folder } = await rowOf(a);
-  const b = await start({}, { instanceTimes: { beat: 50, answer: 300 } });
+  const b = await start({}, { instanceTimes: { beat: 100, lease: 500, answer: 300 } });
   const at = new TestRepository(b, 'app');
   const patched = async () => {
     const location = await new TestRepository(a, 'app').start();
@@ -235,11 +235,49 @@ test('a signed answer counts only for the call that it answers', async (t) => {
   t.is((await patched(bytes)).status, 404, 'the same answer to another call');
 });
 
+test('an instance that could not write its heartbeats during an outage of the database keeps its uploads', async (t) => {
+  const start = await instancesOf(t);
+  const a = await start({}, { instanceTimes: { beat: 3_600_000 } });
+  const { folder } = await rowOf(a);
+  const b = await start({}, { instanceTimes: { beat: 100 } });
+  const at = new TestRepository(b, 'app');
+  const location = await new TestRepository(a, 'app').start();
+  const silent = 'UPDATE instances SET seen_at = seen_at - 1000000 WHERE folder = ?';
+  await databaseOf(a).transaction((tx) => tx.run(silent, [folder]));
+  const first = await at.fetch(location, { method: 'PATCH', body: bytes });
+  t.is(first.status, 202, 'a call that begins');
+
+  const beat = 'UPDATE instances SET seen_at = ? WHERE folder = ?';
+  await databaseOf(a).transaction((tx) => tx.run(beat, [Date.now(), folder]));
+  const length = 2 * bytes.length;
+  const request = openRequest(b, 'PATCH', location, {
+    'content-length': bytes.length,
+    'content-range': `${bytes.length}-${length - 1}`,
+  });
+  const answer = answerOf(request);
+  request.write(bytes.subarray(0, 1000));
+  await until(
+    async () => (await new TestRepository(a, 'app').fetch(location)).headers.get('range') === `0-${bytes.length + 999}`,
+  );
+  await databaseOf(a).transaction((tx) => tx.run(silent, [folder]));
+  let looks = 0;
+  const database = databaseOf(b);
+  const { select } = database;
+  database.select = (sql, ...rest) => {
+    if (sql.includes('FROM instances WHERE folder')) looks += 1;
+    return select.call(database, sql, ...rest) as never;
+  };
+  await until(() => looks > 5);
+  await databaseOf(a).transaction((tx) => tx.run(beat, [Date.now(), folder]));
+  request.end(bytes.subarray(1000));
+  t.is((await within(answer)).status, 202, 'a call in progress');
+});
+
 test('a holder that does not read holds the client back', async (t) => {
   const start = await instancesOf(t);
   const a = await start({}, { instanceTimes: { beat: 3_600_000 } });
   const { folder } = await rowOf(a);
-  const b = await start({}, { instanceTimes: { beat: 50 } });
+  const b = await start({}, { instanceTimes: { beat: 100, lease: 500 } });
   const location = await new TestRepository(a, 'app').start();
   let sent = 0;
   await impostor(t, b, folder, (socket) => {

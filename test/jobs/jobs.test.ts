@@ -6,7 +6,7 @@ import { pino } from 'pino';
 import { openDatabase, type Database, type Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { Jobs, type Job, type Work } from '../../src/jobs/jobs.ts';
-import { Runs, type Counts, type JobRun, type RunningJob } from '../../src/jobs/runs.ts';
+import { Runs, type Counts, type RunningJob } from '../../src/jobs/runs.ts';
 import { Schedule } from '../../src/jobs/schedule.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { eventually, until, within } from '../support/until.ts';
@@ -122,10 +122,9 @@ for (const dialect of dialects) {
         await settled();
         t.is(done.length, turn, 'once');
       }
-      const isOver = ({ outcome, endedAt }: JobRun) => outcome === 'done' && endedAt !== null;
       const history = await eventually(
         () => runs.latest('work', 10),
-        (all) => all.every(isOver),
+        (all) => all.every(({ outcome, endedAt }) => outcome === 'done' && endedAt !== null),
       );
       t.deepEqual(
         history.map(({ scheduledAt }) => scheduledAt),
