@@ -152,6 +152,7 @@ export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): P
   t.teardown(async () => {
     upstream.close();
     await mirror.close();
+    await driver.close();
     await cache.close();
     await real.close();
     if (setup.data === undefined) await rm(data, { recursive: true, force: true });
