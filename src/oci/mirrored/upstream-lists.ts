@@ -58,7 +58,8 @@ export function firstTags(place: UpstreamRepository): URL {
 
 /**
  * Follows the pages of a list (`Link`, RFC 8288) from `first`, and joins their arrays in `field` to one document, with what
- * `read` takes of each part of them, and with the items of `further`. Throws `UpstreamUnavailable` for a list above the limits.
+ * `read` takes of each part of them, and with the items of `further`. Throws `UpstreamUnavailable` for a list above the limits, or
+ * without a page that it names.
  */
 export async function collect(
   place: UpstreamRepository,
@@ -86,7 +87,11 @@ export async function collect(
     const accept = `application/json, ${mediaTypes.index}`;
     const request = { url, headers: { accept }, subject: place.name, scope: pullScope(place), signal };
     const page = await fetchBytes(place.upstream, request, listLimit);
-    if (!page) return { kind: 'absent' };
+    if (!page) {
+      // The page before names this one, so "not found" is a failure of the upstream: the list exists.
+      if (pages > 0) throw unusable(place.upstream, `has no page that its list of ${field} of ${place.name} names`);
+      return { kind: 'absent' };
+    }
     for await (const some of partsOf(place, page.bytes, field)) {
       items += some.length;
       if (items > itemsLimit[field]) {

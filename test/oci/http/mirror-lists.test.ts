@@ -61,6 +61,27 @@ test('the pages of a list are followed within their upstream only, and at most 2
   t.is(upstream.requests().length - before, 200);
 });
 
+test('a list without a page that it names is 502, or the list that is stored', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { freshFor: '1m' })] });
+  server.clock.now = Date.now();
+  const lacking = (name: string) => {
+    const list = `/v2/team/${name}/tags/list`;
+    upstream.on(list, answer(200, { link: `<${list}?page=2>; rel="next"` }, '{"tags":["v1"]}'));
+    upstream.on(`${list}?page=2`, answer(404));
+  };
+  lacking('new');
+  t.deepEqual(await errorOf(await server.fetch('/v2/up.test/team/new/tags/list')), [502, 'UNAVAILABLE']);
+
+  upstream.on('/v2/team/app/tags/list', answer(200, {}, '{"tags":["v1","v2"]}'));
+  t.deepEqual(await tagsOf(await server.fetch('/v2/up.test/team/app/tags/list')), ['v1', 'v2']);
+  lacking('app');
+  server.clock.now += 61_000;
+  const stale = await server.fetch('/v2/up.test/team/app/tags/list');
+  t.is(cacheOf(stale), 'entrepot; hit; detail=stale');
+  t.deepEqual(await tagsOf(stale), ['v1', 'v2']);
+});
+
 test('odd documents of an upstream are 502, never 500', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const { config, layer } = upstream.image('team/app', 'v1');
