@@ -111,7 +111,9 @@ export function iconOf(
   return hasIcon ? addresses.file(id, version, 'icon') : metadata.iconUrl;
 }
 
-function publishedOf({ listed, published, publishedAt }: RegisteredVersion): string {
+/** Undefined for a listed version of which the upstream states no date: an invented one would seem to be old to clients. */
+function publishedOf({ listed, published, publishedAt }: RegisteredVersion): string | undefined {
   if (published !== undefined) return published;
-  return listed ? new Date(publishedAt).toISOString().replace('Z', '+00:00') : unlistedPublished;
+  if (!listed) return unlistedPublished;
+  return publishedAt === undefined ? undefined : new Date(publishedAt).toISOString().replace('Z', '+00:00');
 }

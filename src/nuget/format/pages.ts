@@ -13,7 +13,8 @@ export interface RegisteredVersion extends SizedVersion {
   /** With its `+metadata`. */
   fullVersion: string;
   listed: boolean;
-  publishedAt: number;
+  /** Absent if the upstream states no date. */
+  publishedAt?: number;
   /** Exactly as the upstream wrote it. */
   published?: string;
   /** Hash of the nupkg, in Base64. */

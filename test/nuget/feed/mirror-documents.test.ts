@@ -176,6 +176,29 @@ test('a registration in pages is served in pages, and each page is fetched on re
   t.is((await feed.fetch('/registration/big.package/page/7.0.0/8.0.0.json')).status, 404);
 });
 
+test('a version of which the upstream states no date has none here, unless it is unlisted', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const feed = new TestFeed(await startMirrorOf(t, [up.as('up.test')]));
+  const entry = { published: undefined, commitTimeStamp: undefined };
+  const versions = [
+    { version: '1.0.0', entry },
+    { version: '1.1.0', entry: { ...entry, published: 'yesterday' } },
+    { version: '1.2.0', entry: { ...entry, listed: false } },
+  ];
+  await up.offer({ id: 'Undated', versions });
+  const expected = [undefined, undefined, '1900-01-01T00:00:00+00:00'];
+  for (const hive of hives) {
+    const index = await feed.json(`/${hive}/undated/index.json`);
+    const entries = index.items[0].items.map(({ catalogEntry }: any) => catalogEntry);
+    t.deepEqual(
+      entries.map(({ published }: any) => published),
+      expected,
+    );
+    for (const [at, { version }] of versions.entries())
+      t.is((await feed.json(`/${hive}/undated/${version}.json`)).published, expected[at], version);
+  }
+});
+
 test('plain registrations have no version that depends on a SemVer 2 version, also if those of the upstream have', async (t) => {
   const up = await UpstreamFeed.start(t);
   const feed = new TestFeed(await startMirrorOf(t, [up.as('up.test')]));
