@@ -58,7 +58,7 @@ import { PackageMirror } from './upstream/package-mirror.ts';
 import { partsOfStored, storedLists } from './upstream/stored-lists.ts';
 import { StoredRegistrations } from './upstream/stored-registrations.ts';
 import { UpstreamRegistrations } from './upstream/upstream-registration.ts';
-import { UpstreamSearch } from './upstream/upstream-search.ts';
+import { UpstreamSearch, type SearchesUnderWay } from './upstream/upstream-search.ts';
 import { isAffected } from './upstream/affected.ts';
 import { siblingsOf } from './upstream/fixes.ts';
 import { KnownAdvisories } from './upstream/known-advisories.ts';
@@ -111,8 +111,9 @@ export class PackageFeed implements OpenProtocol {
     // Anonymous readers of mirrored content have no hosted packages, and the upstreams of the default account.
     const nameOf = async (accountId: number) =>
       accountId === noAccount ? core.defaultAccount.name : (await accounts.get(accountId))?.name;
-    const viewsWith = (admitting: Admission, isStoredOnly = false, reader: MirrorReader = mirror) =>
-      new AccountViews(ours, nameOf, (account, accountId) => {
+    const viewsWith = (admitting: Admission, isStoredOnly = false, reader: MirrorReader = mirror) => {
+      const searches: SearchesUnderWay = new Map();
+      return new AccountViews(ours, nameOf, (account, accountId) => {
         const dates: PackageGate['datesOf'] = (owner, key, settled) =>
           datesOf(packages, registrations, owner, key, settled);
         const advisoriesOf = (key: string) => advisories.of(key);
@@ -133,11 +134,12 @@ export class PackageFeed implements OpenProtocol {
         return {
           mirror: packages,
           registrations,
-          search: new UpstreamSearch(packages, cache, log),
+          search: new UpstreamSearch(packages, cache, searches, log),
           vulnerabilities,
           advisories,
         };
       });
+    };
     this.#viewsOver = (reader) => viewsWith(new Admission(noJudge), false, reader);
     this.views = viewsWith(admission);
     this.#storedViews = viewsWith(admission, true);

@@ -1,4 +1,5 @@
 import type { Logger } from 'pino';
+import { runForSystem } from '../../runtime/caller.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { inTime } from '../../runtime/in-time.ts';
 import { joinInTurns, splitInTurns } from '../../runtime/long-texts.ts';
@@ -28,6 +29,9 @@ interface Answer {
   text: string;
 }
 
+/** The requests under way, by the key under which their answers are kept. Views of the same mirror share them. */
+export type SearchesUnderWay = Map<string, Promise<Answer | undefined>>;
+
 /** Reads the bytes of an answer, and makes a text that can be kept. Throws with the reason for other bytes. */
 type Reader = (upstream: Upstream, bytes: Buffer) => Promise<string>;
 
@@ -50,15 +54,20 @@ const maxWait = 3000;
 /** Hits that are compared with what lists show at the same time. */
 const atATime = 50;
 
-/** Searches the upstreams. The results of an upstream are cached for its `freshFor`. */
+/**
+ * Searches the upstreams. The results of an upstream are cached for its `freshFor`, and equal searches at the same time share one
+ * request.
+ */
 export class UpstreamSearch {
   readonly #packages: PackageMirror;
   readonly #cache: Cache;
+  readonly #underWay: SearchesUnderWay;
   readonly #log: Logger;
 
-  constructor(packages: PackageMirror, cache: Cache, log: Logger) {
+  constructor(packages: PackageMirror, cache: Cache, underWay: SearchesUnderWay, log: Logger) {
     this.#packages = packages;
     this.#cache = cache;
+    this.#underWay = underWay;
     this.#log = log;
   }
 
@@ -154,6 +163,24 @@ export class UpstreamSearch {
     const key = `search-text:${upstream.id}:${types[0]}:${parameters.toString()}`;
     const cached = await this.#cache.get<string>(key);
     if (cached !== undefined) return { served: 'hit', text: cached };
+    let asking = this.#underWay.get(key);
+    if (!asking) {
+      // For all who wait for it: a client that leaves does not end it.
+      const work = () => this.#fetch(key, upstream, types, parameters, reader);
+      asking = runForSystem(null, work).finally(() => this.#underWay.delete(key));
+      this.#underWay.set(key, asking);
+    }
+    return asking;
+  }
+
+  /** The upstream's own answer, which is kept under `key`. */
+  async #fetch(
+    key: string,
+    upstream: Upstream,
+    types: string[],
+    parameters: URLSearchParams,
+    reader: Reader,
+  ): Promise<Answer | undefined> {
     const url = addressIn(upstream, await this.#packages.resource(upstream, types));
     for (const [name, value] of parameters) url.searchParams.append(name, value);
     const headers = { 'accept-encoding': 'gzip' };

@@ -117,6 +117,44 @@ test('an answer that is too late for one search is cached for the next', async (
   t.is(up.asked.filter((path) => path === '/query').length, 1);
 });
 
+for (const [path, asked] of [
+  ['/search', '/query'],
+  ['/autocomplete', '/autocomplete'],
+] as const) {
+  test(`equal requests for ${path} at the same time share one request, which no client ends that leaves`, async (t) => {
+    const { up, feed } = await mirrored(t, { timeout: '60s' });
+    await up.offer({ id: 'Same', versions: [{ version: '1.0.0' }] });
+    const other = await TestFeed.ofAccount(feed.server, 'other');
+    const resources = Object.entries(up.resources).map(([type, id]) => ({ '@id': id, '@type': type }));
+    const index = held(json({ version: '3.0.0', resources }));
+    const search = held(path === '/search' ? up.search() : up.complete());
+    up.upstream.on('/index.json', index.behaviour);
+    up.upstream.on(asked, search.behaviour);
+    const { cache } = feed.server.installation.core;
+    const get = cache.get.bind(cache);
+    let looked = 0;
+    cache.get = <T>(key: string) => {
+      if (key.startsWith('search-text:')) looked += 1;
+      return get<T>(key);
+    };
+    // The first one leaves while the service index, which it needs, is on its way.
+    const leaving = new AbortController();
+    const left = feed.fetch(`${path}?q=same`, { signal: leaving.signal });
+    await until(() => up.upstream.count('/index.json') === 1);
+    const others = [feed, feed, other].map((each) => each.json(`${path}?q=same`));
+    await until(() => looked === 4);
+    leaving.abort();
+    await t.throwsAsync(left);
+    index.release();
+    await until(() => up.upstream.asked.some((each) => each.path.startsWith(`${asked}?`)));
+    search.release();
+    await Promise.all(others);
+    // On a busy machine the answer is too late for them.
+    await until(async () => (await feed.json(`${path}?q=same`)).totalHits === 1);
+    t.is(up.asked.filter((each) => each === asked).length, 1);
+  });
+}
+
 for (const [what, behaviour] of [
   ['fails', answer(500)],
   ['is not there', answer(404)],
