@@ -8,6 +8,7 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { answer, serve } from '../support/upstreams/faulty-upstream.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { eventually } from '../support/until.ts';
 
 // Every route that reveals a mirrored version, tag or byte passes the one admission.
 
@@ -172,6 +173,20 @@ function shows({ status, text }: Seen, address: string, references: readonly str
   return references.some((each) => text.includes(each) || address.includes(each));
 }
 
+/** Ids that complete the text. */
+async function completions(server: TestServer, typed: string): Promise<string[]> {
+  const { text } = await seen(server, `/v3/autocomplete?q=${typed}`);
+  return (JSON.parse(text) as { data: string[] }).data;
+}
+
+/** As `completions`: a search leaves out an upstream that has not answered in three seconds, which happens on a busy machine. */
+function someCompletions(server: TestServer, typed: string): Promise<string[]> {
+  return eventually(
+    () => completions(server, typed),
+    ({ length }) => length > 0,
+  );
+}
+
 test('what is held is shown by no route, also if it is stored', async (t) => {
   const setup = await start(t);
   const { server, gate, held } = setup;
@@ -189,6 +204,7 @@ test('what is held is shown by no route, also if it is stored', async (t) => {
   for (const path of ['tags', 'manifests', 'history', `manifests/${setup.digests.hidden}`])
     t.true(inManagement.includes(`/v1/containers/registry.test/team/app/${path}`), path);
   t.true(inManagement.some((each) => each.startsWith('/v1/containers') && !each.includes('team')));
+  t.deepEqual(await someCompletions(server, 'young'), ['Young.Lib']);
 
   gate.verdicts = new Map(held.map((each) => [each, 'hold']));
   for (const each of addresses) {
@@ -196,7 +212,9 @@ test('what is held is shown by no route, also if it is stored', async (t) => {
     t.false(shows(after, each, held), `${each}: ${after.text.slice(0, 2000)}`);
     if (/\/(?:young\.lib|Young\.Lib)\//.test(each)) t.is(after.status, 404, each);
   }
+  t.deepEqual(await completions(server, 'young'), [], 'it has only versions that are held');
   // What is not held stays.
+  t.deepEqual(await someCompletions(server, 'lib'), ['Lib', 'Paged.Lib']);
   const search = JSON.parse((await seen(server, '/v3/search?q=lib')).text) as {
     data: { id: string; version: string }[];
   };
@@ -267,6 +285,25 @@ test('what is denied stays in lists, and its content is refused with the reason'
     gate.verdicts = undefined;
     for (const each of [files[0]!, ...manifests]) t.is((await seen(server, each)).status, 200, 'allowed again at once');
   }
+});
+
+test('an id is completed only while it is known that some of its versions are not held', async (t) => {
+  const feed = await UpstreamFeed.start(t);
+  for (const id of ['Lib', 'Silent.Lib']) await feed.offer({ id, versions: [{ version: open }, { version: hidden }] });
+  feed.upstream.on('/flat/silent.lib/index.json', answer(500));
+  let isLimited = true;
+  const judge = async () =>
+    isLimited ? (reference: string): Verdict => (reference === hidden ? 'hold' : 'allow') : undefined;
+  const server = await startTestServer(t, { upstreams: [feed.as('feed.test')] }, { judge });
+  // A search leaves out an upstream that has not answered in three seconds, which happens on a busy machine.
+  const found = () =>
+    eventually(
+      () => completions(server, 'lib'),
+      ({ length }) => length > 0,
+    );
+  t.deepEqual(await found(), ['Lib']);
+  isLimited = false;
+  t.deepEqual(await found(), ['Lib', 'Silent.Lib']);
 });
 
 test('held versions do not pass the ownership of an id to another upstream', async (t) => {

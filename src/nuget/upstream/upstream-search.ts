@@ -6,6 +6,7 @@ import { joinInTurns, splitInTurns } from '../../runtime/long-texts.ts';
 import type { Cache } from '../../cache/cache.ts';
 import { fetchBytes, unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
+import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import type { HitOptions } from './reading/search-answers.ts';
 import { read } from './reading/readers.ts';
@@ -51,7 +52,7 @@ export const autocompleteTypes = [
 ];
 /** Milliseconds after which a search leaves out a slow upstream, because a person waits for the answer. */
 const maxWait = 3000;
-/** Hits that are compared with what lists show at the same time. */
+/** Hits or ids that are compared with what lists show at the same time. */
 const atATime = 50;
 
 /**
@@ -83,23 +84,32 @@ export class UpstreamSearch {
       return (await read('hits', bytes, options)).join('\n');
     };
     const results = await this.#results<SearchHit>(searchTypes, parameters, reader);
-    const shown = results.map(async ({ data, ...rest }) => {
-      const hits: SearchHit[] = [];
-      for (let start = 0; start < data.length; start += atATime) {
-        await pause();
-        const some = data.slice(start, start + atATime).map((hit) => this.#shown(rest.upstream, hit));
-        hits.push(...(await Promise.all(some)).filter((hit) => hit !== undefined));
-      }
-      return { ...rest, data: hits };
-    });
-    return Promise.all(shown);
+    return this.#admitted(results, (upstream, hit) => this.#shown(upstream, hit));
   }
 
-  /** Ids that complete the typed text. */
-  autocomplete(parameters: URLSearchParams): Promise<UpstreamResults<string>[]> {
-    return this.#results(autocompleteTypes, parameters, async (_upstream, bytes) =>
+  /** Ids that complete the typed text, and of which lists show at least one version. */
+  async autocomplete(parameters: URLSearchParams): Promise<UpstreamResults<string>[]> {
+    const results = await this.#results<string>(autocompleteTypes, parameters, async (_upstream, bytes) =>
       (await read('ids', bytes, {})).join('\n'),
     );
+    return this.#admitted(results, async (upstream, id) => ((await this.#isShown(upstream, id)) ? id : undefined));
+  }
+
+  /** The results with what `shown` makes of their items; undefined leaves out the item. */
+  #admitted<T>(
+    results: readonly UpstreamResults<T>[],
+    shown: (upstream: Upstream, item: T) => Promise<T | undefined>,
+  ): Promise<UpstreamResults<T>[]> {
+    const admitted = results.map(async ({ data, ...rest }) => {
+      const found: T[] = [];
+      for (let start = 0; start < data.length; start += atATime) {
+        await pause();
+        const some = data.slice(start, start + atATime).map((item) => shown(rest.upstream, item));
+        found.push(...(await Promise.all(some)).filter((item) => item !== undefined));
+      }
+      return { ...rest, data: found };
+    });
+    return Promise.all(admitted);
   }
 
   /** The versions of an id from its upstream's autocompletion, in order; undefined if it does not answer in time. */
@@ -124,6 +134,17 @@ export class UpstreamSearch {
     const { version, fullVersion } = own ?? versions.at(-1) ?? {};
     if (version === undefined || fullVersion === undefined) return undefined;
     return { ...hit, version, fullVersion, versions: [...versions] };
+  }
+
+  /** Whether lists show a version of the id. Of an id with hidden versions it is not known while the upstream fails: then not. */
+  async #isShown(upstream: Upstream, id: string): Promise<boolean> {
+    const key = packageKey(id);
+    if (!(await this.#packages.isLimited(upstream, key))) return true;
+    const shown = await unlessUpstreamFails(async () => {
+      const all = await this.#packages.allVersions({ upstream }, key);
+      return all && this.#packages.listed(upstream, key, all.value, String);
+    });
+    return shown !== undefined && shown.length > 0;
   }
 
   async #results<T>(types: string[], parameters: URLSearchParams, reader: Reader): Promise<UpstreamResults<T>[]> {
