@@ -232,7 +232,7 @@ export class Probes {
 
 const jobOutcomes = ['done', 'failed', 'interrupted'];
 /** The counts of the job `scrub` that alerts use. */
-const damages = ['corrupt', 'missing'];
+const damages = ['corrupt', 'missing', 'unreadable'];
 /** The values of `Cache-Status` for mirrored content from the storage. */
 const fromStore: ReadonlySet<string> = new Set(
   (['hit', 'stale', 'revalidated'] as const).map((served) => cacheStatus(served)['Cache-Status']),

@@ -4,6 +4,8 @@ import type { Database, Row, Transaction } from '../database/database.ts';
 /** A run without a heartbeat for this many milliseconds is lost. */
 const lease = 60_000;
 const uncached = { uncached: true };
+/** Condition on a row, with two times: without a heartbeat for a lease, or with one from before the clock was set back. */
+const isSilent = '(slot IS NOT NULL AND (beat_at < ? OR beat_at > ?))';
 
 /** The columns that tables of runs have in common: of work that users start, and that ends with its process. */
 export class RunRows {
@@ -70,15 +72,16 @@ export class RunRows {
 
   /** As `loseDead`, for a reader: writes nothing while all processes live. */
   async loseDeadNow(): Promise<void> {
-    const sql = `SELECT id FROM ${this.#table} WHERE slot IS NOT NULL AND beat_at < ? LIMIT 1`;
-    if (!(await this.#database.get(sql, [this.#now() - lease]))) return;
+    const now = this.#now();
+    const sql = `SELECT id FROM ${this.#table} WHERE ${isSilent} LIMIT 1`;
+    if (!(await this.#database.get(sql, [now - lease, now + lease]))) return;
     await this.#database.transaction((tx) => this.loseDead(tx), uncached);
   }
 
   /** Ends the runs whose process died. */
   async loseDead(tx: Transaction): Promise<void> {
     const now = this.#now();
-    const sql = `UPDATE ${this.#table} SET slot = NULL, state = 'lost', ended_at = ? WHERE slot IS NOT NULL AND beat_at < ?`;
-    await tx.run(sql, [now, now - lease]);
+    const sql = `UPDATE ${this.#table} SET slot = NULL, state = 'lost', ended_at = ? WHERE ${isSilent}`;
+    await tx.run(sql, [now, now - lease, now + lease]);
   }
 }

@@ -220,7 +220,8 @@ async function deleteOldEvents(
   return { events: deleted, promotions: await promotions.deleteDecided(before, signal) };
 }
 
-function needOf({ hosted, mirrored }: Damage): string {
+function needOf({ kind, hosted, mirrored }: Damage): string {
+  if (kind === 'unreadable') return 'it cannot be opened; check its permissions and its disk';
   if (hosted.length > 0) return `needed by ${hosted.join(', ')}; push it again`;
   return mirrored ? 'mirrored; the next request fetches it again' : 'not referenced';
 }

@@ -1,12 +1,14 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
+import { backUp, type BackupTarget } from '../../src/backup/backup.ts';
 import { openFolder } from '../../src/backup/folder.ts';
 import { folderStorage } from '../../src/server/place.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { runJob } from '../support/inside.ts';
 import { TestFeed } from '../support/feed.ts';
+import { digestOf } from '../support/registry.ts';
 import { backUpAndRestore } from './round-trip.ts';
 import { emptyPlace, serveOn } from './support.ts';
 
@@ -29,6 +31,42 @@ test('a place that is not empty is left alone', async (t) => {
   t.is((await new TestFeed(server).fetch('/package/first/1.0.0/first.1.0.0.nupkg')).status, 200);
   const { stderr } = await entrepot(place.environment, 'backup', target);
   t.regex(stderr, /backup.tar exists already/);
+});
+
+test('a backup that lasts longer than staged files are kept names all content at its end', async (t) => {
+  const place = await emptyPlace(t, 'sqlite');
+  const { core, references } = (await serveOn(t, place)).installation;
+  const { database, driver, now, blobs } = core;
+  const digests = Array.from({ length: 2000 }, (_, index) => digestOf(String(index)));
+  const row = { size: 1, state: 'live', stored_at: 0, generation: 1 };
+  for (let start = 0; start < digests.length; start += 500) {
+    const some = digests.slice(start, start + 500);
+    await database.transaction((tx) =>
+      tx.insertNew(
+        'blobs',
+        some.map((digest) => ({ digest, ...row })),
+      ),
+    );
+  }
+  const named: string[] = [];
+  const done = () => Promise.resolve();
+  const target: BackupTarget = {
+    begin: () => Promise.resolve(undefined),
+    putRows: done,
+    has: () => Promise.resolve(true),
+    isSound: () => Promise.resolve(true),
+    putBlob: done,
+    putMissing: done,
+    finish: async (_manifest, all) => {
+      const { files } = await blobs.expireStaged(Number.MAX_SAFE_INTEGER, () => Promise.resolve(false));
+      t.true(files > 0);
+      for await (const { digest } of all()) named.push(digest);
+    },
+    [Symbol.asyncDispose]: done,
+  };
+  const parts = { database, driver, references, paths: folderStorage(place.data).paths, now };
+  await backUp(parts, target, { mirrored: true, rate: 2 ** 40 });
+  t.deepEqual(named, digests.toSorted());
 });
 
 test('an incremental backup copies only new blobs, and removes those that no row names any more', async (t) => {

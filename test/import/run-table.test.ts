@@ -20,3 +20,16 @@ for (const dialect of dialects)
       t.is(resumed.filter(({ status }) => status === 'fulfilled').length, 1);
     }
   });
+
+for (const dialect of dialects)
+  test(`${dialect}: after the clock was set back, the run of a killed process holds no place`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const now = Date.now();
+    const at = (time: number) => new ImportRunTable(databaseOf(server), () => time);
+    const account = defaultAccountOf(server);
+    const id = await at(now).begin(account, settings);
+    await t.throwsAsync(at(now - 59_000).begin(account, settings), { message: /runs now/ });
+    await at(now - 86_400_000).begin(account, settings);
+    const [row] = await databaseOf(server).select('SELECT state FROM import_runs WHERE id = ?', [id]);
+    t.like(row, { state: 'lost' });
+  });

@@ -262,10 +262,10 @@ test('an instance that could not write its heartbeats during an outage of the da
   await databaseOf(a).transaction((tx) => tx.run(silent, [folder]));
   let looks = 0;
   const database = databaseOf(b);
-  const { select } = database;
+  const select = database.select.bind(database);
   database.select = (sql, ...rest) => {
     if (sql.includes('FROM instances WHERE folder')) looks += 1;
-    return select.call(database, sql, ...rest) as never;
+    return select(sql, ...rest);
   };
   await until(() => looks > 5);
   await databaseOf(a).transaction((tx) => tx.run(beat, [Date.now(), folder]));

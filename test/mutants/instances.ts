@@ -41,7 +41,7 @@ export const instances = [
         'isSameSignature(this.#key.ofAnswer(this.#signature, text), signature)',
         'signature',
       ],
-      ['a call to a dead instance goes on', 'live || request.destroy', 'true || request.destroy'],
+      ['a call to a dead instance goes on', 'if (live) liveAt', 'if (live || true) liveAt'],
     ],
   ),
   ...mutantsOf(

@@ -2,19 +2,19 @@ import type { Logger } from 'pino';
 import type { Database, Transaction } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import type { Throttle } from '../../runtime/incoming.ts';
-import { checkStored } from '../drivers/check-stored.ts';
+import { checkStored, mayBeOfOneBlob } from '../drivers/check-stored.ts';
 import type { Driver } from '../drivers/driver.ts';
 import type { References } from './references.ts';
 import { lockBlobs, newGeneration, type BlobRow } from './states.ts';
 
-/** A blob whose bytes are missing or do not match its digest. */
+/** A blob whose bytes are missing, or do not match its digest, or cannot be opened although the storage works. */
 export interface Damage {
   digest: Digest;
   size: number;
-  kind: 'corrupt' | 'missing';
+  kind: 'corrupt' | 'missing' | 'unreadable';
   /** Some of the hosted packages and images that need it. Hosted content cannot be fetched again. */
   hosted: string[];
-  /** Whether a mirror entry was deleted, so that the next request fetches the content again. */
+  /** Whether a mirror entry has it. It was deleted, so that the next request fetches the content again, unless it is unreadable. */
   mirrored: boolean;
 }
 
@@ -30,7 +30,8 @@ const holdersShown = 5;
 
 /** Logs a damage with the action that repairs it. */
 export function logDamage(log: Logger, { digest, kind, hosted, mirrored }: Damage): void {
-  if (hosted.length > 0) log.error({ digest, kind, hosted }, 'hosted content is damaged; push it again');
+  if (kind === 'unreadable') log.error({ digest, hosted }, 'stored content cannot be opened; check its permissions');
+  else if (hosted.length > 0) log.error({ digest, kind, hosted }, 'hosted content is damaged; push it again');
   else if (mirrored) log.warn({ digest, kind }, 'mirrored content is damaged; the next request fetches it again');
 }
 
@@ -75,6 +76,16 @@ export class DamageCheck {
     return this.#setAside(digest, stored.version);
   }
 
+  /**
+   * The damage of a blob whose check has failed with `error`, if only this blob cannot be opened: its bytes and rows stay. Throws if
+   * the storage as a whole cannot be used, or if the failure is another one.
+   */
+  async unopened({ digest, size }: BlobRow, error: unknown): Promise<Damage> {
+    if (!mayBeOfOneBlob(error)) throw error;
+    await this.#driver.check();
+    return this.#database.transaction((tx) => this.#damageOf(tx, { digest, size }, 'unreadable'));
+  }
+
   /** Quarantines the bytes that were read, unless other bytes have replaced them. */
   async #setAside(digest: Digest, version: string): Promise<Damage | undefined> {
     const replaced = new Error('other bytes have replaced the corrupt ones');
@@ -96,6 +107,8 @@ export class DamageCheck {
   }
 
   async #missing(digest: Digest, keep: boolean): Promise<Damage | undefined> {
+    // A storage that is not there, for example a folder on which another one is mounted, has lost nothing.
+    if (!keep) await this.#driver.check();
     return this.#database.transaction(async (tx) => {
       const [row] = await lockBlobs(tx, [digest]);
       if (row?.state !== 'live' || (await this.#driver.stat(digest))) return undefined;
@@ -106,7 +119,11 @@ export class DamageCheck {
   }
 
   /** Finds the content that needs the blob. */
-  async #damageOf(tx: Transaction, { digest, size }: BlobRow, kind: Damage['kind']): Promise<Damage> {
+  async #damageOf(
+    tx: Transaction,
+    { digest, size }: Pick<BlobRow, 'digest' | 'size'>,
+    kind: Damage['kind'],
+  ): Promise<Damage> {
     const { isHosted, isMirrored } = this.#references;
     const state = await tx.get<{ hosted: number; mirrored: number }>(
       `SELECT CASE WHEN ${isHosted} THEN 1 ELSE 0 END AS hosted, CASE WHEN ${isMirrored} THEN 1 ELSE 0 END AS mirrored

@@ -62,3 +62,9 @@ export async function checkContent(
   }
   return `${algorithm}:${hash.digest('hex')}` === digest ? 'sound' : 'damaged';
 }
+
+/** Whether an error of the storage can concern a single blob, for example a file without permission to read it. */
+export function mayBeOfOneBlob(error: unknown): boolean {
+  if (isDomainError(error)) return error.name === 'StorageUnavailable';
+  return typeof (error as NodeJS.ErrnoException | null)?.code === 'string';
+}

@@ -84,6 +84,17 @@ export async function isHeld(tx: Transaction): Promise<boolean> {
   return mayBeHeld(tx);
 }
 
+/**
+ * Limits each hold to one lease from now. Otherwise, after the clock of the database was set back, the hold of a killed process would
+ * last until the old time comes again. A live process renews its hold.
+ */
+export async function limitHolds(database: Database): Promise<void> {
+  if (!(await mayBeHeld(database))) return;
+  const time = now[database.dialect];
+  const sql = `UPDATE storage_holds SET expires_at = ${time} + ? WHERE expires_at > ${time} + ?`;
+  await database.transaction((tx) => tx.run(sql, [holdLease, holdLease]), uncached);
+}
+
 /** As `isHeld`, without the lock: a hold may be taken at any time. */
 export async function mayBeHeld(from: Queryable): Promise<boolean> {
   const sql = `SELECT id FROM storage_holds WHERE expires_at > ${now[from.dialect]} LIMIT 1`;

@@ -1,7 +1,7 @@
 import { placeholders, type Database, type Transaction } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import type { Driver } from '../drivers/driver.ts';
-import { isHeld, mayBeHeld } from './collection-pause.ts';
+import { isHeld, limitHolds, mayBeHeld } from './collection-pause.ts';
 import { Pace } from './pace.ts';
 import { pageEnd, type References } from '../blobs/references.ts';
 import { removeBlobs, type Removed } from '../blobs/removal.ts';
@@ -67,6 +67,7 @@ export class Collector {
   /** Goes through all blobs. Rejects when `signal` is aborted or a deletion failed; earlier deletions stay. */
   async collect({ before, pendingBefore = before, dryRun = false, signal }: CollectOptions): Promise<Collected> {
     const collected: Collected = { blobs: 0, bytes: 0 };
+    if (!dryRun) await limitHolds(this.#database);
     const failures: unknown[] = [];
     const pace = new Pace(signal);
     const remove = async (

@@ -14,6 +14,7 @@ interface Scrubbed {
   bytes: number;
   corrupt: number;
   missing: number;
+  unreadable: number;
   /** Damaged blobs that hosted content needs, and damaged blobs that are fetched again. */
   damaged_hosted: number;
   damaged_mirrored: number;
@@ -44,14 +45,22 @@ export class Scrubber {
 
   /** Continues to the end of the pass. Rejects when `signal` is aborted; the next call continues at the same position. */
   async scrub({ signal, report }: ScrubOptions): Promise<Scrubbed> {
-    const done: Scrubbed = { blobs: 0, bytes: 0, corrupt: 0, missing: 0, damaged_hosted: 0, damaged_mirrored: 0 };
+    const done: Scrubbed = {
+      blobs: 0,
+      bytes: 0,
+      corrupt: 0,
+      missing: 0,
+      unreadable: 0,
+      damaged_hosted: 0,
+      damaged_mirrored: 0,
+    };
     const throttle = new Throttle(this.#rate, signal);
     let after = (await this.#cursor()) ?? '';
     let savedAt = performance.now();
     try {
       for await (const rows of liveBlobs(this.#database, page, after)) {
         for (const row of rows) {
-          const damage = await this.#check(row, throttle);
+          const damage = await this.#check(row, throttle, signal);
           if (damage) {
             done[damage.kind] += 1;
             if (damage.hosted.length > 0) done.damaged_hosted += 1;
@@ -85,8 +94,13 @@ export class Scrubber {
     );
   }
 
-  async #check(row: BlobRow, throttle: Throttle): Promise<Damage | undefined> {
+  async #check(row: BlobRow, throttle: Throttle, signal?: AbortSignal): Promise<Damage | undefined> {
     await throttle.spend(fileCost);
-    return this.#damage.check(row, { hash: true, keepMissing: false, throttle });
+    try {
+      return await this.#damage.check(row, { hash: true, keepMissing: false, throttle });
+    } catch (error) {
+      signal?.throwIfAborted();
+      return this.#damage.unopened(row, error);
+    }
   }
 }

@@ -2,7 +2,7 @@ import { pagesOf } from '../../runtime/pages.ts';
 import type { Database } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import { Throttle } from '../../runtime/incoming.ts';
-import { checkStored } from '../drivers/check-stored.ts';
+import { checkStored, mayBeOfOneBlob } from '../drivers/check-stored.ts';
 import type { Driver } from '../drivers/driver.ts';
 import type { References } from '../blobs/references.ts';
 import { findBlobs, liveBlobs, type BlobRow } from '../blobs/states.ts';
@@ -45,7 +45,12 @@ export async function verifyPlace(parts: VerifyParts, rate: number, report: Repo
   for await (const rows of liveBlobs(database, page)) {
     for (const row of rows) {
       await throttle.spend(blobCost);
-      const problem = await problemOf(parts, row, throttle);
+      const problem = await problemOf(parts, row, throttle).catch(async (error: unknown) => {
+        if (!mayBeOfOneBlob(error)) throw error;
+        // Rejects if the storage as a whole cannot be used.
+        await parts.driver.check();
+        return `unreadable ${row.digest}: it cannot be opened; check its permissions and its disk`;
+      });
       done.blobs += 1;
       done.bytes += row.size;
       if (problem === undefined || !(await isUnchanged(database, row))) continue;

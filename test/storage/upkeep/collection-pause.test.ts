@@ -58,6 +58,22 @@ for (const dialect of dialects) {
     t.regex((hold.signal.reason as Error).message, /lease.*has expired.*Start the backup again/);
   });
 
+  test(`${dialect}: after the clock was set back, the hold of a dead process lasts one lease`, async (t) => {
+    const store = await openStore(t, dialect);
+    const { database, driver } = store;
+    await insertIdentity(database);
+    await storeUnreferenced(store, 1);
+    const collect = () => new Collector(database, driver, references).collect(all);
+    const change = (by: number) =>
+      database.transaction((tx) => tx.run('UPDATE storage_holds SET expires_at = expires_at + ?', [by]));
+    const hold = await CollectionPause.take(database, 120_000);
+    await change(86_400_000);
+    t.like(await collect(), { blobs: 0, held: 1 });
+    await change(-121_000);
+    t.like(await collect(), { blobs: 1, held: undefined });
+    await hold[Symbol.asyncDispose]();
+  });
+
   test(`${dialect}: a hold that is taken while a collector looks for blobs keeps them`, async (t) => {
     const store = await openStore(t, dialect);
     const { database, driver } = store;

@@ -1,4 +1,4 @@
-import { readdir, readFile, unlink, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rename, rmdir, unlink, writeFile } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
 import type { Dialect, Transaction } from '../../../src/database/database.ts';
 import type { Digest } from '../../../src/runtime/digest.ts';
@@ -42,7 +42,7 @@ const hosted = (tx: Transaction, digest: Digest) =>
 const unreferenced = () => Promise.resolve();
 const mirrored = (tx: Transaction, digest: Digest) => tx.insertNew('mirror_entries', [mirrorEntry(digest)]);
 
-const clean = { corrupt: 0, missing: 0, damaged_hosted: 0, damaged_mirrored: 0 };
+const clean = { corrupt: 0, missing: 0, unreadable: 0, damaged_hosted: 0, damaged_mirrored: 0 };
 
 for (const dialect of dialects) {
   const suite = (title: string, run: (t: ExecutionContext, store: ScrubbedStore) => Promise<void>) =>
@@ -110,6 +110,37 @@ for (const dialect of dialects) {
     t.like(await each.scrub(), { corrupt: 1, damaged_hosted: 1 });
     t.like(each.damages, [{ digest, hosted: ['a row without an owner'] }]);
     t.is(await storedSize(each, digest), 8, 'a push of the same content repairs it');
+  });
+
+  suite('while the folder of the content is not there, nothing counts as lost', async (t, each) => {
+    await store(each, Buffer.from('mirrored'), mirrored);
+    await store(each, Buffer.from('hosted'), hosted);
+    const entries = () => each.database.select('SELECT digest FROM mirror_entries');
+    const before = await entries();
+    t.is(before.length, 1);
+    const { blobs: folder } = each.paths;
+    await rename(folder, `${folder}-elsewhere`);
+    await mkdir(folder);
+    await t.throwsAsync(each.scrub(), { name: 'StorageUnavailable' });
+    t.deepEqual(await entries(), before);
+    await rmdir(folder);
+    await rename(`${folder}-elsewhere`, folder);
+    t.like(await each.scrub(), { missing: 0 });
+  });
+
+  suite('a blob that cannot be opened is named, stays, and does not end the pass', async (t, each) => {
+    const digests = [];
+    for (let index = 0; index < 5; index += 1) digests.push(await store(each, Buffer.from(`blob ${index}`), hosted));
+    const [closed] = digests.toSorted();
+    const open = each.driver.open.bind(each.driver);
+    each.driver.open = (digest, ...rest) =>
+      digest === closed
+        ? Promise.reject(Object.assign(new Error('no permission'), { code: 'EACCES' }))
+        : open(digest, ...rest);
+    t.deepEqual(await each.scrub(), { blobs: 5, bytes: 30, ...clean, unreadable: 1, damaged_hosted: 1 });
+    t.like(each.damages, [{ digest: closed, kind: 'unreadable', hosted: ['repository team/app'] }]);
+    each.driver.open = open;
+    t.deepEqual(await each.scrub(), { blobs: 5, bytes: 30, ...clean });
   });
 
   suite('a file of another length is corrupt', async (t, each) => {

@@ -59,6 +59,22 @@ test('a verification names what is damaged or missing, and who needs it', async 
   );
 });
 
+test('a blob that cannot be opened is named, and the others are verified', async (t) => {
+  const { driver, push, verify } = await setUp(t);
+  const closed = await push('closed');
+  for (const name of ['one', 'two']) driver.damage(await push(name), Buffer.from('???'));
+  const open = driver.open.bind(driver);
+  driver.open = (digest, ...rest) =>
+    digest === closed
+      ? Promise.reject(Object.assign(new Error('no permission'), { code: 'EACCES' }))
+      : open(digest, ...rest);
+  const { done, lines } = await verify();
+  t.like(done, { blobs: 3, problems: 3 });
+  t.true(lines.some((line) => line.startsWith(`unreadable ${closed}: it cannot be opened`)));
+  driver.check = () => Promise.reject(new Error('the disk is gone'));
+  await t.throwsAsync(verify(), { message: 'the disk is gone' });
+});
+
 for (const [what, sql] of [
   ['removed', 'DELETE FROM blobs WHERE digest = ?'],
   ['being removed', "UPDATE blobs SET state = 'deleting' WHERE digest = ?"],
