@@ -7,7 +7,8 @@ import { errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
-import { tokenOf } from '../support/inside.ts';
+import { createToken, tokenOf } from '../support/inside.ts';
+import { eventually } from '../support/until.ts';
 
 // `anonymousRead: mirrored`: without a token, only mirrored content is readable.
 
@@ -136,6 +137,32 @@ test('feed: searches, autocompletion and lists show anonymous readers only mirro
   t.is((await answerTo(server, '/v1/packages/Public.One')).status, 200);
   t.is((await answerTo(server, '/v1/packages/Nothing')).status, 404);
   t.is((await answerTo(server, '/v1/account')).status, 401);
+});
+
+test('feed: a search for the beginning of an id that a reader may not see is sent upstream as any other', async (t) => {
+  const { server, up } = await feedOf(t);
+  const { value: limited } = await createToken(server, ['read'], 'default', { packages: ['Public.*'] });
+  const asked = () => up.upstream.asked.filter(({ path }) => /[?&]q=contoso/.test(path)).map(({ path }) => path);
+  for (const token of [null, limited]) {
+    const answers = [];
+    for (const q of ['contoso.s', 'contoso.x'])
+      for (const list of ['search', 'autocomplete']) {
+        const ask = () => server.fetch(`/v3/${list}?q=${q}${token === null ? '' : '&skip=1'}`, { token });
+        // An answer from upstream can be too late the first time.
+        const status = (answer: Response) => answer.headers.get('cache-status');
+        const answer = await eventually(ask, (each) => status(each) === 'entrepot; hit');
+        answers.push(await answer.text());
+      }
+    t.deepEqual([...new Set(answers)], ['{"totalHits":0,"data":[]}'], 'no difference');
+  }
+  t.true(asked().some((path) => path.includes('contoso.s')));
+  const before = asked().length;
+  for (const token of [null, limited, server.token])
+    for (const q of token === server.token
+      ? ['contoso.s', 'contoso.secret']
+      : ['contoso.secret', 'Contoso.Secret.Plans'])
+      await (await server.fetch(`/v3/search?q=${q}&take=7`, { token })).arrayBuffer();
+  t.is(asked().length, before, 'no whole id, and for a reader that sees it also no beginning');
 });
 
 test('feed: hosted symbols are not readable without a token', async (t) => {

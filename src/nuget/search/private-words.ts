@@ -15,18 +15,28 @@ function wordsIn(text: string): string[] {
   return [...new Set(words.filter((word) => word !== '').map(packageKey))];
 }
 
+/** Which hosted ids count. */
+interface PrivateIds {
+  /** These alone, all if it is absent: what another account hosts and does not share must not change an answer. */
+  only?: NameSet | undefined;
+  /**
+   * A beginning counts only of these. A reader that may not see an id could else find it letter by letter, because the answer without
+   * an upstream differs.
+   */
+  begun?: NameSet | undefined;
+}
+
 /**
  * Whether text would tell an upstream a private id: a word of it is a hosted or reserved id, extends one after a dot, or
  * is the beginning of one and longer than its first segment. `Contoso.Bill` tells `Contoso.Billing`, `json` does not tell
- * `Json.Internal`. Hosted ids that are merged are not private. With `only`, the hosted ids are those of these names alone: what
- * another account hosts and does not share must not change an answer.
+ * `Json.Internal`. Hosted ids that are merged are not private.
  */
 export async function tellsPrivateId(
   database: Database,
   policy: UpstreamPolicy,
   accountId: number,
   text: string,
-  only?: NameSet,
+  { only, begun = only }: PrivateIds = {},
 ): Promise<boolean> {
   const words = wordsIn(text);
   if (words.length > maxWords) return true;
@@ -43,7 +53,7 @@ export async function tellsPrivateId(
   )
     return true;
   for (const word of words) {
-    if (word.includes('.') && (await beginsHosted(database, policy, { accountId, only }, word))) return true;
+    if (word.includes('.') && (await beginsHosted(database, policy, { accountId, only: begun }, word))) return true;
   }
   return false;
 }

@@ -1,4 +1,4 @@
-import type { NameSet } from '../../accounts/names.ts';
+import { NameSet } from '../../accounts/names.ts';
 import type { Database } from '../../database/database.ts';
 import { withPauses } from '../../runtime/event-loop.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
@@ -38,6 +38,7 @@ interface VersionsOptions extends MergedOptions {
 const spare = 20;
 /** Most hits requested from an upstream. */
 const maxTaken = 1000;
+const noNames = new NameSet([]);
 const nothing: SearchResults<never> = { totalHits: 0, data: [] };
 
 /**
@@ -129,15 +130,16 @@ export class MergedSearch {
   async #askUnlessPrivate<T>(
     [own, ...others]: SearchedAccounts,
     { text, packageType = '' }: SearchRequest,
-    { only }: MergedOptions,
+    { only, mirroredOnly }: MergedOptions,
     ask: (upstreams: UpstreamSearch) => Promise<UpstreamResults<T>[]>,
   ): Promise<UpstreamResults<T>[]> {
     const { search } = await this.#views.of(own.accountId);
     if (!search.hasUpstreams || only?.isEmpty) return [];
     const words = `${text} ${packageType}`;
-    if (await this.#source.tellsPrivateId(own.accountId, words)) return [];
+    const begun = mirroredOnly ? noNames : only;
+    if (await this.#source.tellsPrivateId(own.accountId, words, { begun })) return [];
     for (const { accountId, only: shared } of others)
-      if (await this.#source.tellsPrivateId(accountId, words, shared)) return [];
+      if (await this.#source.tellsPrivateId(accountId, words, { only: shared })) return [];
     return ask(search);
   }
 

@@ -1,4 +1,3 @@
-import type { NameSet } from '../../accounts/names.ts';
 import { digestOf, type Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import { pause, withPauses } from '../../runtime/event-loop.ts';
@@ -175,10 +174,10 @@ export class PackageSource {
     return closed;
   }
 
-  /** Whether text that a client typed would tell an upstream a hosted or reserved id; with `only`, a hosted one of these names. */
-  tellsPrivateId(accountId: number, text: string, only?: NameSet): Promise<boolean> {
+  /** Whether text that a client typed would tell an upstream a hosted or reserved id, of those that count. */
+  tellsPrivateId(accountId: number, text: string, among?: Parameters<typeof tellsPrivateId>[4]): Promise<boolean> {
     const { feed, policy } = this.#parts;
-    return tellsPrivateId(feed.database, policy, accountId, text, only);
+    return tellsPrivateId(feed.database, policy, accountId, text, among);
   }
 
   /** The upstreams that may be asked for an id, in order. None for a claimed id, merged or not. */
