@@ -389,5 +389,5 @@ function verdictOf({ kind, shown }: MirroredName, { verdict, reason = '', layer 
   const denied = `The policy refuses ${shown[0]}: ${reason}.`;
   if (verdict === 'deny') return { denied };
   if (kind === 'package' && !layer?.listsHeld) return 'hold';
-  return { denied, isHidden: !layer?.listsHeld };
+  return { denied, isHidden: kind !== 'package' || !layer?.listsHeld };
 }

@@ -22,6 +22,8 @@ async function tagsOf(server: TestServer): Promise<string[]> {
   return ((await (await server.fetch('/v2/registry.test/team/app/tags/list')).json()) as { tags: string[] }).tags;
 }
 
+const imageAges: { images: string; held?: string }[] = [{ images: '2d' }, { images: '2d', held: 'list' }];
+
 for (const dialect of dialects) {
   test(`${dialect}: a young version is hidden until it is old enough`, async (t) => {
     const { feed, server } = await startMirrors(t, dialect);
@@ -47,7 +49,8 @@ for (const dialect of dialects) {
     t.is((await server.fetch(download('lib', '1.1.0'))).status, 200);
   });
 
-  test(`${dialect}: a moved tag answers its last digest that is old enough`, async (t) => {
+  for (const minimumAge of imageAges)
+  test(`${dialect}: a moved tag answers its last digest that is old enough${minimumAge.held ? ', also while lists show what is held' : ''}`, async (t) => {
     const { registry, server } = await startMirrors(t, dialect);
     const first = registry.image('team/app', 'latest');
     const { config, manifest: subject } = first;
@@ -64,7 +67,7 @@ for (const dialect of dialects) {
     });
     const pull = (reference: string) => server.fetch(`/v2/registry.test/team/app/manifests/${reference}`);
     const digestOf = async (reference: string) => (await pull(reference)).headers.get('docker-content-digest');
-    t.is((await putPolicy(server, { minimumAge: { images: '2d' } })).status, 200);
+    t.is((await putPolicy(server, { minimumAge })).status, 200);
 
     const refused = await pull('latest');
     t.is(refused.status, 403);
@@ -114,7 +117,8 @@ for (const dialect of dialects) {
   });
 }
 
-test('the images of an index are as old as the index, unless they are denied', async (t) => {
+for (const minimumAge of imageAges)
+test(`the images of an index are as old as the index, unless they are denied${minimumAge.held ? ', also while lists show what is held' : ''}`, async (t) => {
   const { registry, server } = await startMirrors(t);
   const child = registry.image('team/app', 'child');
   const descriptor = { mediaType: ociManifest, digest: child.manifest.digest, size: child.manifest.size };
@@ -125,14 +129,14 @@ test('the images of an index are as old as the index, unless they are denied', a
   );
   const pull = async (reference: string) =>
     (await server.fetch(`/v2/registry.test/team/app/manifests/${reference}`)).status;
-  await putPolicy(server, { minimumAge: { images: '2d' } });
+  await putPolicy(server, { minimumAge });
   t.is(await pull('multi'), 403);
   server.clock.now = now + 2 * day;
   t.is(await pull('multi'), 200);
   t.is(await pull(child.manifest.digest), 200, 'it was never requested before');
   t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${child.layer.digest}`)).status, 200);
   const rules = [{ name: 'bad', digests: [child.manifest.digest], verdict: 'deny' }];
-  await putPolicy(server, { minimumAge: { images: '2d' }, rules });
+  await putPolicy(server, { minimumAge, rules });
   t.is(await pull(child.manifest.digest), 403);
   t.is(await pull(index.digest), 200);
 });
