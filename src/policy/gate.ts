@@ -217,7 +217,8 @@ export class PolicyGate {
           published = await name.facts.published((limits.at ?? this.#parts.now()) - oldestOf(layers));
           each = dated();
         }
-        if (each.some(isWithoutDate)) undated.push(reference);
+        // Only of what the upstream offers: a request for a version that does not exist starts no age.
+        if (published?.has(reference) && each.some(isWithoutDate)) undated.push(reference);
       }
       if (isHeld(each) && facts?.namedBy) each = await inherited(each, facts.namedBy, decideWith);
       // A tag that was not pulled yet is decided by the digest that it turns out to have, and a blob by its image.

@@ -3,7 +3,7 @@ import { ago, day, now, putPolicy, startMirrors, versionsOf } from '../support/p
 import { dialects } from '../support/databases.ts';
 import { auditOf, said } from '../support/audit.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
-import { createToken, flushEvents } from '../support/inside.ts';
+import { createToken, flushEvents, rowsOf } from '../support/inside.ts';
 import { TestFeed } from '../support/feed.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
@@ -50,96 +50,96 @@ for (const dialect of dialects) {
   });
 
   for (const minimumAge of imageAges)
-  test(`${dialect}: a moved tag answers its last digest that is old enough${minimumAge.held ? ', also while lists show what is held' : ''}`, async (t) => {
-    const { registry, server } = await startMirrors(t, dialect);
-    const first = registry.image('team/app', 'latest');
-    const { config, manifest: subject } = first;
-    const signature = registry.manifest('team/app', {
-      schemaVersion: 2,
-      mediaType: ociManifest,
-      config,
-      layers: [],
-      subject,
-    });
-    registry.on(`/v2/team/app/referrers/${subject.digest}`, (_request, response) => {
-      response.writeHead(200, { 'content-type': ociIndex });
-      response.end(JSON.stringify({ schemaVersion: 2, manifests: [signature] }));
-    });
-    const pull = (reference: string) => server.fetch(`/v2/registry.test/team/app/manifests/${reference}`);
-    const digestOf = async (reference: string) => (await pull(reference)).headers.get('docker-content-digest');
-    t.is((await putPolicy(server, { minimumAge })).status, 200);
+    test(`${dialect}: a moved tag answers its last digest that is old enough${minimumAge.held ? ', also while lists show what is held' : ''}`, async (t) => {
+      const { registry, server } = await startMirrors(t, dialect);
+      const first = registry.image('team/app', 'latest');
+      const { config, manifest: subject } = first;
+      const signature = registry.manifest('team/app', {
+        schemaVersion: 2,
+        mediaType: ociManifest,
+        config,
+        layers: [],
+        subject,
+      });
+      registry.on(`/v2/team/app/referrers/${subject.digest}`, (_request, response) => {
+        response.writeHead(200, { 'content-type': ociIndex });
+        response.end(JSON.stringify({ schemaVersion: 2, manifests: [signature] }));
+      });
+      const pull = (reference: string) => server.fetch(`/v2/registry.test/team/app/manifests/${reference}`);
+      const digestOf = async (reference: string) => (await pull(reference)).headers.get('docker-content-digest');
+      t.is((await putPolicy(server, { minimumAge })).status, 200);
 
-    const refused = await pull('latest');
-    t.is(refused.status, 403);
-    const { errors } = (await refused.json()) as { errors: { code: string; message: string }[] };
-    t.is(errors[0]!.code, 'DENIED');
-    t.regex(errors[0]!.message, /younger than 2 days; it can be used from 2026-11-27T12:00Z on/);
-    t.is(refused.headers.get('www-authenticate'), null, 'a client that asks for a password helps nobody');
-    t.is((await pull(first.manifest.digest)).status, 403, 'not by its digest either');
-    const referrers = await server.fetch(`/v2/registry.test/team/app/referrers/${first.manifest.digest}`);
-    t.like(await referrers.json(), { manifests: [] });
-    t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${first.layer.digest}`)).status, 403);
-    t.is((await server.fetch('/v2/registry.test/team/app/manifests/latest', { method: 'HEAD' })).status, 403);
+      const refused = await pull('latest');
+      t.is(refused.status, 403);
+      const { errors } = (await refused.json()) as { errors: { code: string; message: string }[] };
+      t.is(errors[0]!.code, 'DENIED');
+      t.regex(errors[0]!.message, /younger than 2 days; it can be used from 2026-11-27T12:00Z on/);
+      t.is(refused.headers.get('www-authenticate'), null, 'a client that asks for a password helps nobody');
+      t.is((await pull(first.manifest.digest)).status, 403, 'not by its digest either');
+      const referrers = await server.fetch(`/v2/registry.test/team/app/referrers/${first.manifest.digest}`);
+      t.like(await referrers.json(), { manifests: [] });
+      t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${first.layer.digest}`)).status, 403);
+      t.is((await server.fetch('/v2/registry.test/team/app/manifests/latest', { method: 'HEAD' })).status, 403);
 
-    server.clock.now = now + 2 * day;
-    t.is(await digestOf('latest'), first.manifest.digest);
-    t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${first.layer.digest}`)).status, 200);
+      server.clock.now = now + 2 * day;
+      t.is(await digestOf('latest'), first.manifest.digest);
+      t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${first.layer.digest}`)).status, 200);
 
-    const second = registry.image('team/app', 'latest');
-    server.clock.now += 60_000;
-    t.is(await digestOf('latest'), first.manifest.digest);
-    t.is((await pull(second.manifest.digest)).status, 403);
-    t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${second.layer.digest}`)).status, 403);
-    registry.image('team/app', 'new');
-    t.is((await pull('new')).status, 403);
-    const api = '/v1/containers/registry.test/team/app';
-    const shown = await (await server.fetch(`${api}/tags`)).json();
-    t.like(shown, { items: [{ name: 'latest', digest: first.manifest.digest }, undefined] }, 'no held tag');
-    t.like(await (await server.fetch(`${api}/manifests/latest`)).json(), { digest: first.manifest.digest });
-    t.like(await (await server.fetch('/v1/containers?tags=5')).json(), {
-      items: [{ tags: [{ name: 'latest', digest: first.manifest.digest }] }],
+      const second = registry.image('team/app', 'latest');
+      server.clock.now += 60_000;
+      t.is(await digestOf('latest'), first.manifest.digest);
+      t.is((await pull(second.manifest.digest)).status, 403);
+      t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${second.layer.digest}`)).status, 403);
+      registry.image('team/app', 'new');
+      t.is((await pull('new')).status, 403);
+      const api = '/v1/containers/registry.test/team/app';
+      const shown = await (await server.fetch(`${api}/tags`)).json();
+      t.like(shown, { items: [{ name: 'latest', digest: first.manifest.digest }, undefined] }, 'no held tag');
+      t.like(await (await server.fetch(`${api}/manifests/latest`)).json(), { digest: first.manifest.digest });
+      t.like(await (await server.fetch('/v1/containers?tags=5')).json(), {
+        items: [{ tags: [{ name: 'latest', digest: first.manifest.digest }] }],
+      });
+      const list = JSON.stringify({ name: 'team/app', tags: ['latest', 'new', 'other'] });
+      registry.on('/v2/team/app/tags/list', (_, response) => void response.end(list));
+      for (let time = 0; time < 2; time += 1)
+        t.deepEqual(
+          await tagsOf(server),
+          ['latest', 'other'],
+          'a moved tag is shown, because clients get its last digest',
+        );
+      registry.on('/v2/team/app/tags/list', answer(503));
+      server.clock.now += 1000;
+      t.deepEqual(await tagsOf(server), ['latest', 'other'], 'the stored list');
+      server.clock.now += 2 * day - 1001;
+      t.is(await digestOf('latest'), first.manifest.digest);
+      server.clock.now += 1;
+      t.is(await digestOf('latest'), second.manifest.digest);
     });
-    const list = JSON.stringify({ name: 'team/app', tags: ['latest', 'new', 'other'] });
-    registry.on('/v2/team/app/tags/list', (_, response) => void response.end(list));
-    for (let time = 0; time < 2; time += 1)
-      t.deepEqual(
-        await tagsOf(server),
-        ['latest', 'other'],
-        'a moved tag is shown, because clients get its last digest',
-      );
-    registry.on('/v2/team/app/tags/list', answer(503));
-    server.clock.now += 1000;
-    t.deepEqual(await tagsOf(server), ['latest', 'other'], 'the stored list');
-    server.clock.now += 2 * day - 1001;
-    t.is(await digestOf('latest'), first.manifest.digest);
-    server.clock.now += 1;
-    t.is(await digestOf('latest'), second.manifest.digest);
-  });
 }
 
 for (const minimumAge of imageAges)
-test(`the images of an index are as old as the index, unless they are denied${minimumAge.held ? ', also while lists show what is held' : ''}`, async (t) => {
-  const { registry, server } = await startMirrors(t);
-  const child = registry.image('team/app', 'child');
-  const descriptor = { mediaType: ociManifest, digest: child.manifest.digest, size: child.manifest.size };
-  const index = registry.manifest(
-    'team/app',
-    { schemaVersion: 2, mediaType: ociIndex, manifests: [descriptor] },
-    'multi',
-  );
-  const pull = async (reference: string) =>
-    (await server.fetch(`/v2/registry.test/team/app/manifests/${reference}`)).status;
-  await putPolicy(server, { minimumAge });
-  t.is(await pull('multi'), 403);
-  server.clock.now = now + 2 * day;
-  t.is(await pull('multi'), 200);
-  t.is(await pull(child.manifest.digest), 200, 'it was never requested before');
-  t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${child.layer.digest}`)).status, 200);
-  const rules = [{ name: 'bad', digests: [child.manifest.digest], verdict: 'deny' }];
-  await putPolicy(server, { minimumAge, rules });
-  t.is(await pull(child.manifest.digest), 403);
-  t.is(await pull(index.digest), 200);
-});
+  test(`the images of an index are as old as the index, unless they are denied${minimumAge.held ? ', also while lists show what is held' : ''}`, async (t) => {
+    const { registry, server } = await startMirrors(t);
+    const child = registry.image('team/app', 'child');
+    const descriptor = { mediaType: ociManifest, digest: child.manifest.digest, size: child.manifest.size };
+    const index = registry.manifest(
+      'team/app',
+      { schemaVersion: 2, mediaType: ociIndex, manifests: [descriptor] },
+      'multi',
+    );
+    const pull = async (reference: string) =>
+      (await server.fetch(`/v2/registry.test/team/app/manifests/${reference}`)).status;
+    await putPolicy(server, { minimumAge });
+    t.is(await pull('multi'), 403);
+    server.clock.now = now + 2 * day;
+    t.is(await pull('multi'), 200);
+    t.is(await pull(child.manifest.digest), 200, 'it was never requested before');
+    t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${child.layer.digest}`)).status, 200);
+    const rules = [{ name: 'bad', digests: [child.manifest.digest], verdict: 'deny' }];
+    await putPolicy(server, { minimumAge, rules });
+    t.is(await pull(child.manifest.digest), 403);
+    t.is(await pull(index.digest), 200);
+  });
 
 test('what was stored before a policy stays, and what is denied is refused at once', async (t) => {
   const { feed, registry, server } = await startMirrors(t);
@@ -306,6 +306,40 @@ test('an upstream that does not say dates: a version is held from its first sigh
   server.clock.now = now + 100 * day;
   t.deepEqual(await versionsOf(server, 'lib'), []);
 });
+
+for (const asked of ['under a policy', 'as of a date without a policy'])
+  test(`${asked}: a version is first offered when its upstream offers it, not when somebody asks for it`, async (t) => {
+    const { feed, server } = await startMirrors(t);
+    const undated = (version: string) => ({ version, entry: { published: undefined, commitTimeStamp: undefined } });
+    await feed.offer({ id: 'Lib', versions: [undated('1.0.0')] });
+    const minimumAge = { packages: '3d' };
+    const isPast = asked !== 'under a policy';
+    if (!isPast) await putPolicy(server, { minimumAge });
+    const before = isPast ? `/as-of/${dayOf(0)}` : '';
+    const statusOf = async (id: string, version: string) =>
+      (await server.fetch(`${before}${download(id, version)}`)).status;
+    const recorded = () =>
+      rowsOf<{ name: string; reference: string }>(server, "SELECT name, reference FROM history WHERE kind = 'listed'");
+    // Until then, the day is not over.
+    if (isPast) server.clock.now = now + day;
+    for (const [id, version] of [
+      ['lib', '2.0.0'],
+      ['nothing', '1.0.0'],
+    ] as const)
+      t.is(await statusOf(id, version), 404, id);
+    t.deepEqual(await recorded(), []);
+    t.is(await statusOf('lib', '1.0.0'), 404);
+    t.deepEqual(await recorded(), [{ name: 'lib', reference: '1.0.0' }], 'the one that is offered');
+
+    server.clock.now += 4 * day;
+    await feed.offer({ id: 'Lib', versions: [undated('1.0.0'), undated('2.0.0')] });
+    if (isPast) await putPolicy(server, { minimumAge });
+    t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0']);
+    t.is((await server.fetch(download('lib', '2.0.0'))).status, 404, 'its age has just begun');
+    server.clock.now += 3 * day;
+    t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0', '2.0.0']);
+    t.is((await server.fetch(download('lib', '2.0.0'))).status, 200);
+  });
 
 test('an upstream that lies about dates opens nothing before its first sighting here is old enough', async (t) => {
   const { feed, server } = await startMirrors(t);

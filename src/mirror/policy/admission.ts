@@ -21,12 +21,12 @@ export interface NameFacts {
   /** The facts of those of `references` of which something is known here. Sends no request. */
   of(references: readonly string[]): Promise<ReadonlyMap<string, ReferenceFacts>>;
   /**
-   * When the upstream published each reference, as it says; milliseconds since 1970 UTC. For one that is older than
-   * `settledBefore`, a later time may be told that is before it, too. Throws if the upstream fails. Absent for a kind whose
-   * upstreams do not say it.
+   * When the upstream published each reference that it offers, as it says; milliseconds since 1970 UTC, undefined if it does not
+   * say it. For one that is older than `settledBefore`, a later time may be told that is before it, too. Throws if the upstream
+   * fails. Absent for a kind whose upstreams do not say it.
    */
   published?(settledBefore: number): Promise<ReadonlyMap<string, number | undefined> | undefined>;
-  /** When the upstream first offered each of `references`, of which it says no date. */
+  /** When the upstream first offered each of `references`, which it offers without a date. Records those that are new. */
   listed?(references: readonly string[]): Promise<ReadonlyMap<string, number>>;
   /**
    * Resolves to what tells, of a manifest or blob, which stored manifests name it, also by way of an index. Absent for a kind

@@ -36,7 +36,7 @@ export class Sightings {
     return seenAt;
   }
 
-  /** When the upstream first offered each of `references`, which have no date. Records those that are new. */
+  /** When the upstream first offered each of `references`, which it offers now, without a date. Records those that are new. */
   async firstListed(name: Name, references: readonly string[]): Promise<Map<string, number>> {
     const known = await this.firstSeen(name, 'listed', references);
     const unknown = references.filter((each) => !known.has(each));

@@ -24,7 +24,9 @@ export async function existenceOf(
   try {
     const dates = await published();
     const dateOf = (version: string) => dates?.get(version) ?? Infinity;
-    const undated = versions.filter((each) => dateOf(each) > now && seenAt(each) > settledBefore);
+    // What is not offered may be a name that somebody made up, or a version of later.
+    const isUndated = (each: string) => dates?.has(each) && dateOf(each) > now && seenAt(each) > settledBefore;
+    const undated = versions.filter(isUndated);
     const listed = undated.length > 0 ? await facts.listed?.(undated) : undefined;
     return (version) => Math.min(dateOf(version), seenAt(version), listed?.get(version) ?? Infinity);
   } catch (error) {
