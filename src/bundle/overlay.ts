@@ -85,6 +85,7 @@ export function mirrorWith({ mirror, blobs, upstreams }: OverlayParts, bundle: O
       return found;
     },
     latest: async (key, limit) => merged(await stored.latest(key, limit), inBundle(key)).slice(0, limit),
+    writeUses: () => Promise.resolve(),
     remove: () => Promise.resolve(false),
   };
 }

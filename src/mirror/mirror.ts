@@ -131,21 +131,25 @@ export class Mirror {
 
   /**
    * The stored entry for a resource, if it may be served while the upstream fails. Sends no request. Counts as a request
-   * only with `upstreamKind`.
+   * only with `upstreamKind`, and not as a use with `isSearched`.
    */
   async openStored(
     resource: Pick<MirrorResource, 'key' | 'lifetime'> & Partial<Pick<MirrorResource, 'upstreamKind'>>,
+    { isSearched = false } = {},
   ): Promise<MirrorEntry | undefined> {
-    const entry = await this.#openStored(resource);
+    const entry = await this.#openStored(resource, !isSearched);
     if (entry && resource.upstreamKind) count(this.counts.of(resource.upstreamKind, resource.key.upstream), entry);
     return entry;
   }
 
-  async #openStored({ key, lifetime }: Pick<MirrorResource, 'key' | 'lifetime'>): Promise<MirrorEntry | undefined> {
+  async #openStored(
+    { key, lifetime }: Pick<MirrorResource, 'key' | 'lifetime'>,
+    isUse = true,
+  ): Promise<MirrorEntry | undefined> {
     const id = entryId(key);
     const known = await this.#parts.entries.find(id);
     if (!known || !isServableStale(lifetime, known, this.#parts.now())) return undefined;
-    return this.#stored(id, known, lifetime === 'immutable' ? 'hit' : 'stale').catch((error: unknown) => {
+    return this.#stored(id, known, lifetime === 'immutable' ? 'hit' : 'stale', isUse).catch((error: unknown) => {
       if (error instanceof BlobMissing) return undefined;
       throw error;
     });
@@ -196,6 +200,11 @@ export class Mirror {
   /** The references stored under an upstream's `kind` and `name` that were used last, the latest first. */
   latest(key: Omit<EntryKey, 'reference'>, limit: number): Promise<string[]> {
     return this.#parts.entries.latest(key, limit);
+  }
+
+  /** Writes the uses of entries that are only in memory, so that `latest` knows them. */
+  writeUses(): Promise<void> {
+    return this.#parts.entries.flushUses();
   }
 
   /** Drops the entry under `key` for a person, and runs `also` in the same transaction; resolves to whether there was one. */
@@ -343,11 +352,11 @@ export class Mirror {
     return flight?.joinable ? flight : undefined;
   }
 
-  async #stored(id: string, metadata: EntryMetadata, outcome: ServedOutcome): Promise<MirrorEntry> {
+  async #stored(id: string, metadata: EntryMetadata, outcome: ServedOutcome, isUse = true): Promise<MirrorEntry> {
     const { blobs, entries } = this.#parts;
     try {
       const content = await blobs.open(metadata.digest, metadata.size);
-      entries.used(id);
+      if (isUse) entries.used(id);
       return {
         outcome,
         type: metadata.type,

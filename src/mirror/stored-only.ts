@@ -4,7 +4,16 @@ import type { Mirror } from './mirror.ts';
 /** What readers of documents, manifests and files need of the mirror. */
 export type MirrorReader = Pick<
   Mirror,
-  'open' | 'openStored' | 'stored' | 'references' | 'referencesOf' | 'among' | 'latest' | 'remove' | 'withdrawals'
+  | 'open'
+  | 'openStored'
+  | 'stored'
+  | 'references'
+  | 'referencesOf'
+  | 'among'
+  | 'latest'
+  | 'writeUses'
+  | 'remove'
+  | 'withdrawals'
 >;
 
 /** Used to read only stored documents: what they say is not worth a request to the upstream. */
@@ -19,12 +28,14 @@ export function storedOnly(mirror: Mirror): MirrorReader {
       if (!entry) throw notAsked;
       return entry;
     },
-    openStored: ({ key }) => mirror.openStored({ key, lifetime: 'immutable' }),
+    openStored: ({ key }, how) => mirror.openStored({ key, lifetime: 'immutable' }, how),
     stored: (key) => mirror.stored(key),
     references: (...asked) => mirror.references(...asked),
     referencesOf: (...asked) => mirror.referencesOf(...asked),
     among: (...asked) => mirror.among(...asked),
     latest: (...asked) => mirror.latest(...asked),
+    // It has no uses of clients.
+    writeUses: () => Promise.resolve(),
     remove: (...asked) => mirror.remove(...asked),
   };
 }

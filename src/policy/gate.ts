@@ -389,6 +389,6 @@ function verdictOf({ kind, shown }: MirroredName, { verdict, reason = '', layer 
   if (verdict === 'allow') return 'allow';
   const denied = `The policy refuses ${shown[0]}: ${reason}.`;
   if (verdict === 'deny') return { denied };
-  if (kind === 'package' && !layer?.listsHeld) return 'hold';
-  return { denied, isHidden: kind !== 'package' || !layer?.listsHeld };
+  if (kind !== 'package') return { denied, isHidden: true };
+  return layer?.listsHeld ? { denied, isHidden: false } : 'hold';
 }

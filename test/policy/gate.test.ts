@@ -331,12 +331,12 @@ for (const asked of ['under a policy', 'as of a date without a policy'])
     t.is(await statusOf('lib', '1.0.0'), 404);
     t.deepEqual(await recorded(), [{ name: 'lib', reference: '1.0.0' }], 'the one that is offered');
 
-    server.clock.now += 4 * day;
+    server.clock.now! += 4 * day;
     await feed.offer({ id: 'Lib', versions: [undated('1.0.0'), undated('2.0.0')] });
     if (isPast) await putPolicy(server, { minimumAge });
     t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0']);
     t.is((await server.fetch(download('lib', '2.0.0'))).status, 404, 'its age has just begun');
-    server.clock.now += 3 * day;
+    server.clock.now! += 3 * day;
     t.deepEqual(await versionsOf(server, 'lib'), ['1.0.0', '2.0.0']);
     t.is((await server.fetch(download('lib', '2.0.0'))).status, 200);
   });

@@ -5,8 +5,8 @@ import { namingSearched, type StoredManifests } from './stored-manifests.ts';
 import { listedName, type UpstreamRepository } from './upstream-repository.ts';
 
 /**
- * Those of `digests` whose blobs a policy lets be served: of each, an image that names it is open. Reads the stored manifests once.
- * Throws `Denied`.
+ * Those of `digests` whose blobs a policy lets be served: of each, an image that names it is open. Searches the stored manifests that
+ * were used last. Throws `Denied`.
  */
 export async function servedBlobs(
   admission: Admission,
@@ -22,16 +22,20 @@ export async function servedBlobs(
   if (served.size === 0 || !isNameLimited) return served;
   const rest = new Set<string>(served);
   const refused = new Map<string, Digest>();
-  for await (const [manifest, { blobs, children }] of manifests.latestContent(place, namingSearched, Infinity)) {
-    const named = [...blobs, ...children].filter((each) => rest.has(each.digest));
-    if (named.length === 0) continue;
-    const [verdict = 'allow'] = (await admission.decided(name, [manifest])) ?? [];
-    for (const { digest } of named) {
-      if (verdict === 'allow') rest.delete(digest);
-      else if (!refused.has(digest)) refused.set(digest, manifest);
+  const search = async () => {
+    for await (const [manifest, { blobs, children }] of manifests.latestContent(place, namingSearched, Infinity)) {
+      const named = [...blobs, ...children].filter((each) => rest.has(each.digest));
+      if (named.length === 0) continue;
+      const [verdict = 'allow'] = (await admission.decided(name, [manifest])) ?? [];
+      for (const { digest } of named) {
+        if (verdict === 'allow') rest.delete(digest);
+        else if (!refused.has(digest)) refused.set(digest, manifest);
+      }
+      if (rest.size === 0) return;
     }
-    if (rest.size === 0) return served;
-  }
+  };
+  await search();
+  if (rest.size > 0 && (await manifests.noteUses(place))) await search();
   for (const digest of served) {
     if (!rest.has(digest)) continue;
     const manifest = refused.get(digest);

@@ -27,14 +27,17 @@ export class StoredManifests {
     this.#limit = limits.manifest;
   }
 
-  /** What each of the repository's stored manifests names, the most recently used first, with its digest. */
+  /**
+   * What each of the repository's stored manifests names, the most recently used first, with its digest. At most `most`, and no
+   * more after `mostBytes` were read. It does not count as a use.
+   */
   async *latestContent(
     place: UpstreamRepository,
     most: number,
     mostBytes: number,
   ): AsyncGenerator<readonly [Digest, NamedContent]> {
     let bytes = 0;
-    for (const reference of await this.#mirror.latest(resource(place, 'manifest', '').key, most)) {
+    for (const reference of await this.#latest(place, most)) {
       const known = knownContent(reference);
       if (known && mostBytes === Infinity) {
         yield [reference as Digest, known];
@@ -42,13 +45,27 @@ export class StoredManifests {
       }
       // Without the kind of the upstream: no client has requested this manifest.
       const { key } = resource(place, 'manifest', reference);
-      const entry = await this.#mirror.openStored({ key, lifetime: 'immutable' });
+      const entry = await this.#mirror.openStored({ key, lifetime: 'immutable' }, { isSearched: true });
       if (!entry) continue;
       bytes += entry.size ?? 0;
       yield [entry.metadata!.digest, await contentOfEntry(entry, this.#limit)];
       await pause();
       if (bytes > mostBytes) return;
     }
+  }
+
+  #latest(place: UpstreamRepository, most: number): Promise<string[]> {
+    return this.#mirror.latest(resource(place, 'manifest', '').key, most);
+  }
+
+  /**
+   * Writes which manifests this process has served, if a repository has more than a policy searches: the image that a client pulls
+   * now is then among them. Resolves to whether it has.
+   */
+  async noteUses(place: UpstreamRepository): Promise<boolean> {
+    if ((await this.#latest(place, namingSearched)).length < namingSearched) return false;
+    await this.#mirror.writeUses();
+    return true;
   }
 
   /** A repository as policies see it. */
@@ -110,6 +127,7 @@ export class StoredManifests {
   /** The facts of the repository's stored indexes that name a manifest. */
   async indexesNaming(place: UpstreamRepository, digest: string): Promise<ReadonlyMap<string, ReferenceFacts>> {
     const naming = new Set<string>();
+    await this.noteUses(place);
     for await (const [index, { children }] of this.latestContent(place, namingSearched, Infinity)) {
       if (children.some((each) => each.digest === digest)) naming.add(index);
     }
