@@ -12,7 +12,7 @@ const maxLines = 1000;
 
 /**
  * What a reference of a history is: a mirrored package version, a manifest by its digest, or a tag. `listed` is a version that an
- * upstream offered without a date, before its content was stored; lists do not show it.
+ * upstream offered without a date, or a manifest that it listed as a referrer, before its content was stored; lists do not show it.
  */
 export type ReferenceKind = 'version' | 'manifest' | 'tag' | 'listed';
 

@@ -80,7 +80,7 @@ export class PolicyGate {
     const decisions = [...(await this.#decide(name, withDigest(reference, known?.digest), limits)).values()].flat();
     const withdrawnAt = (await withdrawn?.([reference]))?.get(reference);
     const enforced = decisions.filter(({ layer }) => layer.isEnforced);
-    const isUnseen = !name.facts.published && known?.firstSeenAt === undefined;
+    const isUnseen = !name.facts.published && (known?.firstSeenAt ?? known?.listedAt) === undefined;
     return {
       enforced: withEvidence(enforced, withdrawnAt),
       // A hold that is not decided yet keeps its reason.

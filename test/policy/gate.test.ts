@@ -1,4 +1,5 @@
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
+import type { Dialect } from '../../src/database/database.ts';
 import { ago, day, now, putPolicy, startMirrors, versionsOf } from '../support/policy.ts';
 import { dialects } from '../support/databases.ts';
 import { auditOf, said } from '../support/audit.ts';
@@ -18,11 +19,96 @@ const manifestPath = (reference: string) => `/v2/registry.test/team/app/manifest
 const png = Buffer.concat([Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'), Buffer.alloc(20, 1)]);
 const download = (id: string, version: string) => `/v3/package/${id}/${version}/${id}.${version}.nupkg`;
 
+const undated = (version: string) => ({ version, entry: { published: undefined, commitTimeStamp: undefined } });
+
 async function tagsOf(server: TestServer): Promise<string[]> {
   return ((await (await server.fetch('/v2/registry.test/team/app/tags/list')).json()) as { tags: string[] }).tags;
 }
 
-const imageAges: { images: string; held?: string }[] = [{ images: '2d' }, { images: '2d', held: 'list' }];
+async function movedTag(t: ExecutionContext, dialect: Dialect, minimumAge: object) {
+  const { registry, server } = await startMirrors(t, dialect);
+  const first = registry.image('team/app', 'latest');
+  const { config, manifest: subject } = first;
+  const signature = registry.manifest('team/app', {
+    schemaVersion: 2,
+    mediaType: ociManifest,
+    config,
+    layers: [],
+    subject,
+  });
+  registry.on(`/v2/team/app/referrers/${subject.digest}`, (_request, response) => {
+    response.writeHead(200, { 'content-type': ociIndex });
+    response.end(JSON.stringify({ schemaVersion: 2, manifests: [signature] }));
+  });
+  const pull = (reference: string) => server.fetch(`/v2/registry.test/team/app/manifests/${reference}`);
+  const digestOf = async (reference: string) => (await pull(reference)).headers.get('docker-content-digest');
+  t.is((await putPolicy(server, { minimumAge })).status, 200);
+
+  const refused = await pull('latest');
+  t.is(refused.status, 403);
+  const { errors } = (await refused.json()) as { errors: { code: string; message: string }[] };
+  t.is(errors[0]!.code, 'DENIED');
+  t.regex(errors[0]!.message, /younger than 2 days; it can be used from 2026-11-27T12:00Z on/);
+  t.is(refused.headers.get('www-authenticate'), null, 'a client that asks for a password helps nobody');
+  t.is((await pull(first.manifest.digest)).status, 403, 'not by its digest either');
+  const referrers = await server.fetch(`/v2/registry.test/team/app/referrers/${first.manifest.digest}`);
+  t.like(await referrers.json(), { manifests: [] });
+  t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${first.layer.digest}`)).status, 403);
+  t.is((await server.fetch('/v2/registry.test/team/app/manifests/latest', { method: 'HEAD' })).status, 403);
+
+  server.clock.now = now + 2 * day;
+  t.is(await digestOf('latest'), first.manifest.digest);
+  t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${first.layer.digest}`)).status, 200);
+
+  const second = registry.image('team/app', 'latest');
+  server.clock.now += 60_000;
+  t.is(await digestOf('latest'), first.manifest.digest);
+  t.is((await pull(second.manifest.digest)).status, 403);
+  t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${second.layer.digest}`)).status, 403);
+  registry.image('team/app', 'new');
+  t.is((await pull('new')).status, 403);
+  const api = '/v1/containers/registry.test/team/app';
+  const shown = await (await server.fetch(`${api}/tags`)).json();
+  t.like(shown, { items: [{ name: 'latest', digest: first.manifest.digest }, undefined] }, 'no held tag');
+  t.like(await (await server.fetch(`${api}/manifests/latest`)).json(), { digest: first.manifest.digest });
+  t.like(await (await server.fetch('/v1/containers?tags=5')).json(), {
+    items: [{ tags: [{ name: 'latest', digest: first.manifest.digest }] }],
+  });
+  const list = JSON.stringify({ name: 'team/app', tags: ['latest', 'new', 'other'] });
+  registry.on('/v2/team/app/tags/list', (_, response) => void response.end(list));
+  for (let time = 0; time < 2; time += 1)
+    t.deepEqual(await tagsOf(server), ['latest', 'other'], 'a moved tag is shown, because clients get its last digest');
+  registry.on('/v2/team/app/tags/list', answer(503));
+  server.clock.now += 1000;
+  t.deepEqual(await tagsOf(server), ['latest', 'other'], 'the stored list');
+  server.clock.now += 2 * day - 1001;
+  t.is(await digestOf('latest'), first.manifest.digest);
+  server.clock.now += 1;
+  t.is(await digestOf('latest'), second.manifest.digest);
+}
+
+async function imagesOfIndex(t: ExecutionContext, minimumAge: object) {
+  const { registry, server } = await startMirrors(t);
+  const child = registry.image('team/app', 'child');
+  const descriptor = { mediaType: ociManifest, digest: child.manifest.digest, size: child.manifest.size };
+  const index = registry.manifest(
+    'team/app',
+    { schemaVersion: 2, mediaType: ociIndex, manifests: [descriptor] },
+    'multi',
+  );
+  const pull = async (reference: string) =>
+    (await server.fetch(`/v2/registry.test/team/app/manifests/${reference}`)).status;
+  await putPolicy(server, { minimumAge });
+  t.is(await pull('multi'), 403);
+  server.clock.now = now + 2 * day;
+  t.is(await pull('multi'), 200);
+  t.is(await pull(child.manifest.digest), 200, 'it was never requested before');
+  t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${child.layer.digest}`)).status, 200);
+  const rules = [{ name: 'bad', digests: [child.manifest.digest], verdict: 'deny' }];
+  await putPolicy(server, { minimumAge, rules });
+  t.is(await pull(child.manifest.digest), 403);
+  t.is(await pull(index.digest), 200);
+}
 
 for (const dialect of dialects) {
   test(`${dialect}: a young version is hidden until it is old enough`, async (t) => {
@@ -49,97 +135,17 @@ for (const dialect of dialects) {
     t.is((await server.fetch(download('lib', '1.1.0'))).status, 200);
   });
 
-  for (const minimumAge of imageAges)
-    test(`${dialect}: a moved tag answers its last digest that is old enough${minimumAge.held ? ', also while lists show what is held' : ''}`, async (t) => {
-      const { registry, server } = await startMirrors(t, dialect);
-      const first = registry.image('team/app', 'latest');
-      const { config, manifest: subject } = first;
-      const signature = registry.manifest('team/app', {
-        schemaVersion: 2,
-        mediaType: ociManifest,
-        config,
-        layers: [],
-        subject,
-      });
-      registry.on(`/v2/team/app/referrers/${subject.digest}`, (_request, response) => {
-        response.writeHead(200, { 'content-type': ociIndex });
-        response.end(JSON.stringify({ schemaVersion: 2, manifests: [signature] }));
-      });
-      const pull = (reference: string) => server.fetch(`/v2/registry.test/team/app/manifests/${reference}`);
-      const digestOf = async (reference: string) => (await pull(reference)).headers.get('docker-content-digest');
-      t.is((await putPolicy(server, { minimumAge })).status, 200);
-
-      const refused = await pull('latest');
-      t.is(refused.status, 403);
-      const { errors } = (await refused.json()) as { errors: { code: string; message: string }[] };
-      t.is(errors[0]!.code, 'DENIED');
-      t.regex(errors[0]!.message, /younger than 2 days; it can be used from 2026-11-27T12:00Z on/);
-      t.is(refused.headers.get('www-authenticate'), null, 'a client that asks for a password helps nobody');
-      t.is((await pull(first.manifest.digest)).status, 403, 'not by its digest either');
-      const referrers = await server.fetch(`/v2/registry.test/team/app/referrers/${first.manifest.digest}`);
-      t.like(await referrers.json(), { manifests: [] });
-      t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${first.layer.digest}`)).status, 403);
-      t.is((await server.fetch('/v2/registry.test/team/app/manifests/latest', { method: 'HEAD' })).status, 403);
-
-      server.clock.now = now + 2 * day;
-      t.is(await digestOf('latest'), first.manifest.digest);
-      t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${first.layer.digest}`)).status, 200);
-
-      const second = registry.image('team/app', 'latest');
-      server.clock.now += 60_000;
-      t.is(await digestOf('latest'), first.manifest.digest);
-      t.is((await pull(second.manifest.digest)).status, 403);
-      t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${second.layer.digest}`)).status, 403);
-      registry.image('team/app', 'new');
-      t.is((await pull('new')).status, 403);
-      const api = '/v1/containers/registry.test/team/app';
-      const shown = await (await server.fetch(`${api}/tags`)).json();
-      t.like(shown, { items: [{ name: 'latest', digest: first.manifest.digest }, undefined] }, 'no held tag');
-      t.like(await (await server.fetch(`${api}/manifests/latest`)).json(), { digest: first.manifest.digest });
-      t.like(await (await server.fetch('/v1/containers?tags=5')).json(), {
-        items: [{ tags: [{ name: 'latest', digest: first.manifest.digest }] }],
-      });
-      const list = JSON.stringify({ name: 'team/app', tags: ['latest', 'new', 'other'] });
-      registry.on('/v2/team/app/tags/list', (_, response) => void response.end(list));
-      for (let time = 0; time < 2; time += 1)
-        t.deepEqual(
-          await tagsOf(server),
-          ['latest', 'other'],
-          'a moved tag is shown, because clients get its last digest',
-        );
-      registry.on('/v2/team/app/tags/list', answer(503));
-      server.clock.now += 1000;
-      t.deepEqual(await tagsOf(server), ['latest', 'other'], 'the stored list');
-      server.clock.now += 2 * day - 1001;
-      t.is(await digestOf('latest'), first.manifest.digest);
-      server.clock.now += 1;
-      t.is(await digestOf('latest'), second.manifest.digest);
-    });
+  test(`${dialect}: a moved tag answers its last digest that is old enough`, (t) =>
+    movedTag(t, dialect, { images: '2d' }));
+  test(`${dialect}: a moved tag answers its last digest that is old enough, also while lists show held packages`, (t) =>
+    movedTag(t, dialect, { images: '2d', held: 'list' }));
 }
 
-for (const minimumAge of imageAges)
-  test(`the images of an index are as old as the index, unless they are denied${minimumAge.held ? ', also while lists show what is held' : ''}`, async (t) => {
-    const { registry, server } = await startMirrors(t);
-    const child = registry.image('team/app', 'child');
-    const descriptor = { mediaType: ociManifest, digest: child.manifest.digest, size: child.manifest.size };
-    const index = registry.manifest(
-      'team/app',
-      { schemaVersion: 2, mediaType: ociIndex, manifests: [descriptor] },
-      'multi',
-    );
-    const pull = async (reference: string) =>
-      (await server.fetch(`/v2/registry.test/team/app/manifests/${reference}`)).status;
-    await putPolicy(server, { minimumAge });
-    t.is(await pull('multi'), 403);
-    server.clock.now = now + 2 * day;
-    t.is(await pull('multi'), 200);
-    t.is(await pull(child.manifest.digest), 200, 'it was never requested before');
-    t.is((await server.fetch(`/v2/registry.test/team/app/blobs/${child.layer.digest}`)).status, 200);
-    const rules = [{ name: 'bad', digests: [child.manifest.digest], verdict: 'deny' }];
-    await putPolicy(server, { minimumAge, rules });
-    t.is(await pull(child.manifest.digest), 403);
-    t.is(await pull(index.digest), 200);
-  });
+test('the images of an index are as old as the index, unless they are denied', (t) =>
+  imagesOfIndex(t, { images: '2d' }));
+
+test('the images of an index are as old as the index, also while lists show held packages', (t) =>
+  imagesOfIndex(t, { images: '2d', held: 'list' }));
 
 test('what was stored before a policy stays, and what is denied is refused at once', async (t) => {
   const { feed, registry, server } = await startMirrors(t);
@@ -310,7 +316,6 @@ test('an upstream that does not say dates: a version is held from its first sigh
 for (const asked of ['under a policy', 'as of a date without a policy'])
   test(`${asked}: a version is first offered when its upstream offers it, not when somebody asks for it`, async (t) => {
     const { feed, server } = await startMirrors(t);
-    const undated = (version: string) => ({ version, entry: { published: undefined, commitTimeStamp: undefined } });
     await feed.offer({ id: 'Lib', versions: [undated('1.0.0')] });
     const minimumAge = { packages: '3d' };
     const isPast = asked !== 'under a policy';

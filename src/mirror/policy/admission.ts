@@ -87,6 +87,8 @@ export interface KnownAdvisory {
 export interface ReferenceFacts {
   /** When its content was stored here first. */
   firstSeenAt?: number | undefined;
+  /** When the upstream first listed it, if that is known without `NameFacts.listed`. */
+  listedAt?: number | undefined;
   /** The digest that a tag has. */
   digest?: string | undefined;
   /** The facts of stored indexes that name a manifest. */

@@ -17,6 +17,7 @@ import type { Sightings } from '../../mirror/store/sightings.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
 import { discard } from '../../upstream/body.ts';
+import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import type { Descriptor } from '../format/manifest.ts';
 import { servedBlobs } from './blob-admission.ts';
@@ -26,17 +27,11 @@ import { pastName } from './past-name.ts';
 import { RepositoryNames } from './repository-names.ts';
 import { StoredManifests } from './stored-manifests.ts';
 import { pullScope, resource, urlOf, type UpstreamRepository } from './upstream-repository.ts';
-import { fallbackTag } from '../format/reference.ts';
-import { readParsedList, referrerLists, tagLists, type ListKind } from './parsed-lists.ts';
+import { openList, tagLists, type Listed } from './parsed-lists.ts';
+import { ReferrerLists } from './referrer-lists.ts';
 import { pageOfNames, type NamePage } from '../hosted/repositories.ts';
 import { inOrder, positionAfter } from '../format/in-order.ts';
-import { collect, copyOf, firstTags, listLimit, readDescriptors, readTags } from './upstream-lists.ts';
-
-/** The items of an upstream's list, and how the list was served. */
-export interface Listed<T> {
-  served: ServedOutcome;
-  items: readonly T[];
-}
+import { collect, copyOf, firstTags, readTags } from './upstream-lists.ts';
 
 /** Stored references that one statement reads. */
 const referencesAtATime = 500;
@@ -52,6 +47,7 @@ export class ImageMirror {
   readonly #admission: Admission;
   readonly #manifests: StoredManifests;
   readonly #earlier: EarlierDigests;
+  readonly #referrers: ReferrerLists;
   readonly #limits: Config['limits'];
 
   constructor(
@@ -65,6 +61,7 @@ export class ImageMirror {
     this.#admission = admission;
     this.#manifests = new StoredManifests(mirror, sightings, accountId, limits);
     this.#earlier = new EarlierDigests(admission, this.#manifests);
+    this.#referrers = new ReferrerLists(mirror, admission, this.#manifests);
     this.#limits = limits;
     this.names = new RepositoryNames(policy);
   }
@@ -86,8 +83,8 @@ export class ImageMirror {
 
   /**
    * The manifest of a name that a policy limits. What is held is fetched all the same: its age counts from then on, and the
-   * upstream may delete it. A tag that moved to a digest that is held answers its latest digest that is not. A tag that is denied
-   * for the digest that it has here may have moved: its upstream is asked.
+   * upstream may delete it. With it begins the age of what refers to it. A tag that moved to a digest that is held answers its
+   * latest digest that is not. A tag that is denied for the digest that it has here may have moved: its upstream is asked.
    */
   async #openDecided(
     place: UpstreamRepository,
@@ -106,6 +103,8 @@ export class ImageMirror {
       const verdicts = (await this.#admission.decided(name, [reference, digest], 'request')) ?? [];
       isOpen = verdicts.every((each) => each === 'allow');
       if (isOpen) return entry;
+      const isNew = entry.outcome === 'miss' && verdicts.some(isHidden);
+      if (isNew) await unlessUpstreamFails(() => this.#referrers.of(place, digest));
       const mayBeEarlier = !isDigest(reference) && verdicts.some(isHidden);
       const earlier = mayBeEarlier ? (await this.#earlier.of(place, [reference])).get(reference) : undefined;
       if (earlier !== undefined) return await this.#openManifest(place, earlier);
@@ -303,7 +302,7 @@ export class ImageMirror {
     last = '',
   ): Promise<(NamePage & { served: ServedOutcome }) | undefined> {
     try {
-      const list = await this.#list(place, tagLists, '', (signal) => this.#fetchTags(place, signal));
+      const list = await openList(this.#mirror, place, tagLists, '', (signal) => this.#fetchTags(place, signal));
       const kept =
         list?.items.length === 0
           ? await this.#manifests.withdrawn.stored(place)
@@ -351,45 +350,9 @@ export class ImageMirror {
     return tags.slice(0, limit);
   }
 
-  /**
-   * The descriptors of the manifests that refer to `digest`, each once, by digest. From the referrers API, or from the
-   * fallback tag if the upstream has no such API. With those that it does not list any more and that are stored. Empty if there
-   * are none.
-   */
-  async listReferrers(place: UpstreamRepository, digest: Digest): Promise<Listed<Descriptor>> {
-    let isAsked = false;
-    const list = await this.#list(place, referrerLists, digest, async (signal) => {
-      isAsked = true;
-      const seen = new Set<string>();
-      const read = (items: readonly unknown[]) => {
-        const descriptors = readDescriptors(items);
-        for (const each of descriptors) seen.add(each.digest);
-        return descriptors;
-      };
-      const further = () => this.#manifests.withdrawn.referrers(place, digest, seen);
-      const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests', read, signal, further);
-      if (fetched.kind !== 'absent') return fetched;
-      const fallback = urlOf(place, 'manifests', fallbackTag(digest));
-      return collect(place, fallback, 'manifests', read, signal, further);
-    });
-    if (!list) return { served: isAsked ? 'passed' : 'hit', items: [] };
-    return { ...list, items: await this.listed(place, list.items, (each) => each.digest) };
-  }
-
-  async #list<T>(
-    place: UpstreamRepository,
-    kind: ListKind<T>,
-    reference: string,
-    fetch: (signal: AbortSignal) => Promise<Fetched>,
-  ): Promise<Listed<T> | undefined> {
-    const entry = await this.#mirror.open({
-      ...resource(place, kind.name, reference),
-      limit: listLimit,
-      keeps: kind.name === referrerLists.name,
-      whole: true,
-      fetch: (_known, signal) => fetch(signal),
-    });
-    return entry && { served: entry.outcome, items: await readParsedList(entry, kind) };
+  /** See `ReferrerLists.of`. */
+  listReferrers(place: UpstreamRepository, digest: Digest): Promise<Listed<Descriptor>> {
+    return this.#referrers.of(place, digest);
   }
 }
 

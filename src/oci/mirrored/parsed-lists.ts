@@ -1,14 +1,23 @@
 import { LRUCache } from 'lru-cache';
-import type { MirrorEntry } from '../../mirror/mirror.ts';
+import type { Fetched } from '../../mirror/fetch/resource.ts';
+import type { MirrorEntry, ServedOutcome } from '../../mirror/mirror.ts';
+import type { MirrorReader } from '../../mirror/stored-only.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import { inOrder } from '../format/in-order.ts';
 import { itemsIn } from '../../runtime/json-items.ts';
 import { overheadOf, type Descriptor } from '../format/manifest.ts';
 import { listLimit, readDescriptors, readTags } from './upstream-lists.ts';
+import { resource, type UpstreamRepository } from './upstream-repository.ts';
+
+/** The items of an upstream's list, and how the list was served. */
+export interface Listed<T> {
+  served: ServedOutcome;
+  items: readonly T[];
+}
 
 /** What lists of one kind have. */
-export interface ListKind<T> {
+interface ListKind<T> {
   name: string;
   /** The valid ones of some items. */
   read: (items: readonly unknown[]) => T[];
@@ -39,6 +48,24 @@ const keptBytes = 40 * 2 ** 20;
 const kept = new LRUCache<string, readonly unknown[]>({ maxSize: keptBytes });
 /** The lists that are being parsed. */
 const parsing = new Map<string, Promise<readonly unknown[]>>();
+
+/** A list of an upstream, through the mirror; undefined if the upstream has none. Throws as `Mirror.open`, and as `readParsedList`. */
+export async function openList<T>(
+  mirror: MirrorReader,
+  place: UpstreamRepository,
+  kind: ListKind<T>,
+  reference: string,
+  fetch: (signal: AbortSignal) => Promise<Fetched>,
+): Promise<Listed<T> | undefined> {
+  const entry = await mirror.open({
+    ...resource(place, kind.name, reference),
+    limit: listLimit,
+    keeps: kind.name === referrerLists.name,
+    whole: true,
+    fetch: (_known, signal) => fetch(signal),
+  });
+  return entry && { served: entry.outcome, items: await readParsedList(entry, kind) };
+}
 
 /**
  * The list in a complete and verified entry, each item once, in the order of its keys; closes the entry's content. Others get

@@ -1,5 +1,6 @@
 import type { Config } from '../../config/schema.ts';
 import type { MirrorReader } from '../../mirror/stored-only.ts';
+import type { EntryKey } from '../../mirror/store/entries.ts';
 import type { MirroredName, ReferenceFacts, WithdrawnTimes } from '../../mirror/policy/admission.ts';
 import type { Sightings } from '../../mirror/store/sightings.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
@@ -95,14 +96,14 @@ export class StoredManifests {
       key,
       references.filter((each) => !isDigest(each)),
     );
-    const digests = [...references.filter(isDigest), ...tags.values()];
-    const seen = await this.#sightings.firstSeen(key, 'manifest', digests);
+    const seen = await this.#timesOf(key, [...references.filter(isDigest), ...tags.values()]);
     const facts = new Map<string, ReferenceFacts>();
     for (const reference of references) {
       const digest = tags.get(reference) ?? reference;
-      if (!seen.has(digest)) continue;
+      const times = seen.get(digest);
+      if (!times) continue;
       const namedBy = () => this.indexesNaming(place, digest);
-      facts.set(reference, { firstSeenAt: seen.get(digest), digest, namedBy });
+      facts.set(reference, { ...times, digest, namedBy });
     }
     return facts;
   }
@@ -131,8 +132,28 @@ export class StoredManifests {
     for await (const [index, { children }] of this.latestContent(place, namingSearched, Infinity)) {
       if (children.some((each) => each.digest === digest)) naming.add(index);
     }
-    const seen = await this.#sightings.firstSeen(resource(place, 'manifest', '').key, 'manifest', [...naming]);
-    return new Map([...seen].map(([index, firstSeenAt]) => [index, { firstSeenAt, digest: index }]));
+    const seen = await this.#timesOf(resource(place, 'manifest', '').key, [...naming]);
+    return new Map([...seen].map(([index, times]) => [index, { ...times, digest: index }]));
+  }
+
+  /** When each of `digests` was stored here first, and when it was first listed as a referrer that was held. */
+  async #timesOf(key: EntryKey, digests: readonly string[]): Promise<Map<string, ReferenceFacts>> {
+    const [stored, listed] = await Promise.all([
+      this.#sightings.firstSeen(key, 'manifest', digests),
+      this.#sightings.firstSeen(key, 'listed', digests),
+    ]);
+    const times = new Map<string, ReferenceFacts>();
+    for (const digest of digests) {
+      const [firstSeenAt, listedAt] = [stored.get(digest), listed.get(digest)];
+      if (firstSeenAt === undefined && listedAt === undefined) continue;
+      times.set(digest, { firstSeenAt, ...(listedAt !== undefined && { listedAt }) });
+    }
+    return times;
+  }
+
+  /** Notes that the upstream lists manifests with `digests` as referrers, of those that were not listed before. */
+  async sightReferrers(place: UpstreamRepository, digests: readonly string[]): Promise<void> {
+    await this.#sightings.firstListed(resource(place, 'manifest', '').key, digests);
   }
 
   /** Tells which of the repository's stored manifests name a manifest or blob, also by way of an index. */

@@ -1,0 +1,61 @@
+import type { Admission } from '../../mirror/policy/admission.ts';
+import type { MirrorReader } from '../../mirror/stored-only.ts';
+import type { Digest } from '../../runtime/digest.ts';
+import { withPauses } from '../../runtime/event-loop.ts';
+import type { Descriptor } from '../format/manifest.ts';
+import { fallbackTag } from '../format/reference.ts';
+import { openList, referrerLists, type Listed } from './parsed-lists.ts';
+import type { StoredManifests } from './stored-manifests.ts';
+import { collect, readDescriptors } from './upstream-lists.ts';
+import { urlOf, type UpstreamRepository } from './upstream-repository.ts';
+
+/** Lists of what refers to the manifests of upstreams: signatures, bills of materials and the like. */
+export class ReferrerLists {
+  readonly #mirror: MirrorReader;
+  readonly #admission: Admission;
+  readonly #manifests: StoredManifests;
+
+  constructor(mirror: MirrorReader, admission: Admission, manifests: StoredManifests) {
+    this.#mirror = mirror;
+    this.#admission = admission;
+    this.#manifests = manifests;
+  }
+
+  /**
+   * The descriptors of the manifests that refer to `digest`, each once, by digest. From the referrers API, or from the
+   * fallback tag if the upstream has no such API. With those that it does not list any more and that are stored. Empty if there
+   * are none.
+   *
+   * The age of what a policy holds counts from the first list that has it, because clients learn its digest only here. It is not
+   * as old as the manifest that it refers to: whoever can push new content can let it refer to something old.
+   */
+  async of(place: UpstreamRepository, digest: Digest): Promise<Listed<Descriptor>> {
+    let isAsked = false;
+    const list = await openList(this.#mirror, place, referrerLists, digest, async (signal) => {
+      isAsked = true;
+      const seen = new Set<string>();
+      const read = (items: readonly unknown[]) => {
+        const descriptors = readDescriptors(items);
+        for (const each of descriptors) seen.add(each.digest);
+        return descriptors;
+      };
+      const further = () => this.#manifests.withdrawn.referrers(place, digest, seen);
+      const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests', read, signal, further);
+      if (fetched.kind !== 'absent') return fetched;
+      const fallback = urlOf(place, 'manifests', fallbackTag(digest));
+      return collect(place, fallback, 'manifests', read, signal, further);
+    });
+    if (!list) return { served: isAsked ? 'passed' : 'hit', items: [] };
+    const name = this.#manifests.nameOf(place);
+    const shown = await this.#admission.listed(name, list.items, (each) => each.digest);
+    if (shown.length < list.items.length) await this.#sightHeld(place, list.items, shown);
+    return { ...list, items: shown };
+  }
+
+  async #sightHeld(place: UpstreamRepository, items: readonly Descriptor[], shown: readonly Descriptor[]) {
+    const open = new Set(shown);
+    const held: string[] = [];
+    for await (const each of withPauses(items)) if (!open.has(each)) held.push(each.digest);
+    await this.#manifests.sightReferrers(place, held);
+  }
+}
