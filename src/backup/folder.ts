@@ -1,5 +1,5 @@
 import { createReadStream } from 'node:fs';
-import { lstat, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { lockFile } from '../database/sqlite.ts';
 import { isDomainError } from '../runtime/errors.ts';
@@ -7,6 +7,7 @@ import { piecesOf, type Content } from '../storage/files/content.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
 import { openFileContent } from '../storage/files/file-content.ts';
 import type { Paths } from '../storage/files/paths.ts';
+import { syncPath } from '../storage/files/durable.ts';
 import { makeFolder } from '../storage/files/permissions.ts';
 import { StagedFile } from '../storage/files/staged-file.ts';
 import type { Digest } from '../runtime/digest.ts';
@@ -130,11 +131,11 @@ class FolderTarget implements BackupTarget {
   }
 
   async finish(manifest: BackupManifest, blobs: () => AsyncIterable<NamedBlob>): Promise<void> {
-    await syncFolder(join(this.#path, 'rows', this.#state));
-    await syncFolder(join(this.#path, 'rows'));
+    await syncPath(join(this.#path, 'rows', this.#state));
+    await syncPath(join(this.#path, 'rows'));
     // The new backup replaces the earlier one in this step.
     await this.#place(manifestName, [encodeManifest(manifest)]);
-    await syncFolder(this.#path);
+    await syncPath(this.#path);
     for (const each of await readdir(join(this.#path, 'rows')))
       if (each !== this.#state) await rm(join(this.#path, 'rows', each), { recursive: true, force: true });
     await this.#removeOthers(blobs());
@@ -243,9 +244,4 @@ async function readManifest(path: string): Promise<Buffer> {
 
 async function* fromBuffer(bytes: Buffer): AsyncGenerator<Buffer> {
   yield bytes;
-}
-
-async function syncFolder(path: string): Promise<void> {
-  const handle = await open(path, 'r');
-  await handle.sync().finally(() => handle.close());
 }

@@ -1,4 +1,4 @@
-import { readFile, stat } from 'node:fs/promises';
+import { open, readFile, realpath, stat, writeFile } from 'node:fs/promises';
 import { z } from 'zod';
 import type { Database } from '../database/database.ts';
 import { countOn, storedDigests } from '../mirror/store/counted-on.ts';
@@ -66,13 +66,45 @@ interface WrittenReceipt {
   size: number;
 }
 
+/** Writes the bytes of a receipt, all or nothing. */
+type WriteBytes = (bytes: readonly Buffer[]) => Promise<void>;
+
 /**
- * Writes a receipt to `file`, with the hosted content that is selected. The mirrored content that it names is kept from eviction until
+ * Writes to `file`: a new file, in place of an earlier receipt or of an empty file, or to a device or a pipe. Throws `Invalid` for any other
+ * file, before anything is written.
+ */
+export async function receiptWriter(file: string): Promise<WriteBytes> {
+  const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'ENOENT') throw error;
+  });
+  if (!found) return (bytes) => writeDurably(file, bytes);
+  if (!found.isFile() && !found.isDirectory()) return (bytes) => writeFile(file, bytes);
+  if (found.isDirectory() || (found.size > 0 && !(await beginsAsReceipt(file))))
+    throw bundleInvalid(`${file} exists and is no receipt. Name a new file`);
+  // A link stays, and leads to the new receipt.
+  const path = await realpath(file);
+  return (bytes) => writeDurably(path, bytes);
+}
+
+async function beginsAsReceipt(file: string): Promise<boolean> {
+  await using handle = await open(file);
+  const { buffer, bytesRead } = await handle.read(Buffer.alloc(maxLine), 0, maxLine, 0);
+  const [line = ''] = buffer.toString('utf8', 0, bytesRead).split('\n', 1);
+  try {
+    readEnvelope(receiptType, line, file);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Writes a receipt with `write`, with the hosted content that is selected. The mirrored content that it names is kept from eviction until
  * the next receipt.
  */
 export async function writeReceipt(
   parts: ReceiptParts,
-  file: string,
+  write: WriteBytes,
   { key, hosted = [] }: { key: SigningKey | undefined; hosted?: readonly HostedSelection[] | undefined },
 ): Promise<WrittenReceipt> {
   const { database, upstreams, now } = parts;
@@ -101,7 +133,7 @@ export async function writeReceipt(
   if (size > maxBytes) throw bundleInvalid(`the receipt would be larger than ${maxBytes / 2 ** 20} MiB`);
   const id = await digestOfPieces(pieces);
   const envelope = Buffer.from(seal(receiptType, Buffer.from(JSON.stringify({ receipt: id })), key));
-  await writeDurably(file, [envelope, ...pieces]);
+  await write([envelope, ...pieces]);
   const event = bundleEvent('bundle.receipt', id, { digests: digests.length, key: key?.id ?? null });
   await database.transaction((tx) => recordEvent(tx, event, now()));
   return { id, digests: digests.length, size: envelope.length + size };

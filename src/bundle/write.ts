@@ -1,9 +1,10 @@
-import { mkdir, readdir, readFile, rename, rm, writeFile, open } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { algorithmOf, digestSoFar, startHash, type Digest } from '../runtime/digest.ts';
 import { withPauses } from '../runtime/event-loop.ts';
 import { contentDamaged, piecesOf, type Content } from '../storage/files/content.ts';
 import type { BlobStore } from '../storage/blobs/blob-store.ts';
+import { syncPath } from '../storage/files/durable.ts';
 import { TarWriter } from '../storage/files/tar.ts';
 import {
   bundleInvalid,
@@ -154,11 +155,16 @@ async function* checked(content: Content, digest: Digest, progress: { bytes: num
   if (digestSoFar(hash, algorithm) !== digest) throw contentDamaged(digest);
 }
 
-/** Writes a file so that it is complete under its name. */
-export async function writeDurably(path: string, bytes: readonly Buffer[] | string, mode = 0o644): Promise<void> {
+/** Writes a file so that it is complete and durable under its name. What could not be written leaves nothing. */
+export async function writeDurably(path: string, bytes: readonly Buffer[]): Promise<void> {
   const part = `${path}.new`;
-  await writeFile(part, bytes, { mode });
-  const handle = await open(part, 'r');
-  await handle.sync().finally(() => handle.close());
-  await rename(part, path);
+  try {
+    await writeFile(part, bytes, { mode: 0o644 });
+    await syncPath(part);
+    await rename(part, path);
+  } catch (error) {
+    await rm(part, { force: true }).catch(() => undefined);
+    throw error;
+  }
+  await syncPath(dirname(path));
 }

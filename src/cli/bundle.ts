@@ -17,7 +17,7 @@ import { isPlain, openPlain } from '../bundle/plain.ts';
 import { openBundle, type OpenBundle } from '../bundle/read.ts';
 import type { PlainSource } from '../prefetch/plain.ts';
 import { installationIdentity } from '../storage/upkeep/identity.ts';
-import { writeReceipt } from '../bundle/receipt.ts';
+import { receiptWriter, writeReceipt } from '../bundle/receipt.ts';
 import { readKeyStatement } from '../bundle/statements.ts';
 import { TrustedKeys, type AnnouncedKey } from '../bundle/trust.ts';
 import { typed } from '../runtime/command-name.ts';
@@ -119,7 +119,7 @@ export function addBundle(program: Command, environment: Environment, terminal: 
   bundle
     .command('receipt')
     .description('write what is mirrored here, so that the next bundle has only what is new')
-    .requiredOption('--to <file>', 'the file of the receipt')
+    .requiredOption('--to <file>', 'the file of the receipt, a new one or an earlier receipt')
     .option('--key <file>', 'the private key that signs it')
     .option(
       '--hosted <account/pattern>',
@@ -128,8 +128,9 @@ export function addBundle(program: Command, environment: Environment, terminal: 
     )
     .action(async ({ to, key, hosted }: { to: string; key?: string; hosted?: HostedSelection[] }) => {
       const signing = await signingKey(key);
+      const write = await receiptWriter(to);
       await withInstallation(environment, async ({ core, protocols }) => {
-        const { digests: count } = await writeReceipt({ ...core, protocols }, to, { key: signing, hosted });
+        const { digests: count } = await writeReceipt({ ...core, protocols }, write, { key: signing, hosted });
         print(
           `${shown(to)}: ${count} items${signing ? '' : ', not signed'}; they are kept from eviction until the next receipt`,
         );

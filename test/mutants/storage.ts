@@ -21,8 +21,8 @@ export const storage = [
   ),
   ...mutantsOf('src/storage/drivers/filesystem.ts', durability, [
     ['a put does not sync the file', 'await staged.sync();', ''],
-    ['a put does not sync the folder', 'await syncFolder(folder);', ''],
-    ['a put does not sync new parent folders', 'await syncFolder(dirname(each));', ''],
+    ['a put does not sync the folder', 'await syncPath(folder);', ''],
+    ['a put does not sync new parent folders', 'await syncPath(dirname(each));', ''],
     ['a put leaves a torn file in place', '))?.size !== staged.size) await rename', ')) === undefined) await rename'],
     ['a copy is not synced', 'await file.datasync();', ''],
   ]),

@@ -16,6 +16,7 @@ import type { SigningKey } from '../../runtime/dsse.ts';
 import { readSigningKey } from '../keys.ts';
 import { openBundle } from '../read.ts';
 import { readReceipt, writeReceipt, type Receipt } from '../receipt.ts';
+import { writeDurably } from '../write.ts';
 import { checkSegments } from './check-run.ts';
 import type {
   BundleRun,
@@ -107,7 +108,8 @@ export class BundleRuns {
     try {
       const key = await this.#signingKey();
       const { files } = this.#parts;
-      const written = await writeReceipt(this.#parts, await files.receiptFile(), { key });
+      const file = await files.receiptFile();
+      const written = await writeReceipt(this.#parts, (bytes) => writeDurably(file, bytes), { key });
       return { ...written, key: key?.id ?? null };
     } finally {
       release();

@@ -20,6 +20,7 @@ import { DomainError } from '../../runtime/errors.ts';
 import { inTurnShared } from '../../runtime/in-turn.ts';
 import { contentDamaged, type Content } from '../files/content.ts';
 import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from './driver.ts';
+import { syncPath } from '../files/durable.ts';
 import { openWholeFile } from '../files/file-content.ts';
 import type { Paths } from '../files/paths.ts';
 import type { StagedFile } from '../files/staged-file.ts';
@@ -89,9 +90,9 @@ export class FilesystemDriver implements Driver {
       if ((await statFile(path))?.size !== staged.size) await this.#copy(staged, path);
     }
     // Also if the file existed: another process may have renamed it a moment ago, without a sync of the folder yet.
-    await syncFolder(folder);
+    await syncPath(folder);
     for (let each = folder; each !== this.#paths.data && !this.#durable.has(each); each = dirname(each)) {
-      await syncFolder(dirname(each));
+      await syncPath(dirname(each));
       this.#durable.add(each);
     }
   }
@@ -189,7 +190,7 @@ export class FilesystemDriver implements Driver {
       await file.sync();
       if (replace) await rename(part, this.#paths.identity);
       else await this.#place(part, this.#paths.identity);
-      await syncFolder(this.#paths.blobs);
+      await syncPath(this.#paths.blobs);
     } finally {
       await file.close();
       await rm(part, { force: true });
@@ -280,15 +281,6 @@ async function statFile(path: string) {
     if (isMissing(error)) return undefined;
     throw error;
   });
-}
-
-async function syncFolder(path: string): Promise<void> {
-  const handle = await open(path, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }
 
 /** The sorted names in a folder; none if it does not exist or is not a folder. */

@@ -5,6 +5,7 @@ import { pipeline } from 'node:stream/promises';
 import { pack, type Pack } from 'tar-stream';
 import { DomainError } from '../../runtime/errors.ts';
 import type { Content } from './content.ts';
+import { syncPath } from './durable.ts';
 
 /** Bytes of a header, and the unit of sizes (POSIX.1-2017 pax, "ustar Interchange Format"). */
 export const tarBlock = 512;
@@ -191,9 +192,4 @@ function paxPath(bytes: Buffer): string | undefined {
     at += length;
   }
   return undefined;
-}
-
-async function syncPath(path: string): Promise<void> {
-  const handle = await open(path, 'r');
-  await handle.sync().finally(() => handle.close());
 }
