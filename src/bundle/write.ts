@@ -56,7 +56,8 @@ export async function prepareFolder(folder: string): Promise<Buffer | undefined>
   await mkdir(folder, { recursive: true });
   const names = await readdir(folder);
   const planned = names.includes(planName) ? await readFile(join(folder, planName)) : undefined;
-  const others = names.filter((name) => name !== planName && !(planned && /^\d{4}\.tar(?:\.part)?$/.test(name)));
+  const own = new Set([planName, newName(planName)]);
+  const others = names.filter((name) => !own.has(name) && !(planned && /^\d{4}\.tar(?:\.part)?$/.test(name)));
   if (others.length > 0)
     throw bundleInvalid(`${folder} is not empty: it has ${others[0]}. Name a new folder for the bundle`);
   return planned;
@@ -155,9 +156,14 @@ async function* checked(content: Content, digest: Digest, progress: { bytes: num
   if (digestSoFar(hash, algorithm) !== digest) throw contentDamaged(digest);
 }
 
+/** The name of a file until it is complete. A process that was killed leaves it, and the next one writes it anew. */
+function newName(path: string): string {
+  return `${path}.new`;
+}
+
 /** Writes a file so that it is complete and durable under its name. What could not be written leaves nothing. */
 export async function writeDurably(path: string, bytes: readonly Buffer[]): Promise<void> {
-  const part = `${path}.new`;
+  const part = newName(path);
   try {
     await writeFile(part, bytes, { mode: 0o644 });
     await syncPath(part);
