@@ -43,8 +43,8 @@ interface CreateOptions {
   base?: { id: Digest; digests: Pick<ReadonlySet<string>, 'has'> } | undefined;
   key?: SigningKey | undefined;
   audience?: string | undefined;
-  /** Milliseconds since 1970 UTC. */
-  expiresAt?: number | undefined;
+  /** How long it may be imported, milliseconds; undefined: always. */
+  validFor?: number | undefined;
   policy?: string | undefined;
   /** A signed statement about a new key. */
   newKey?: string | undefined;
@@ -95,7 +95,7 @@ export async function createBundle(parts: CreateParts, options: CreateOptions): 
     audience: options.audience ?? null,
     created_at: now,
     sequence: Math.max(now, (await bundles.latest('made', source)) + 1),
-    expires_at: options.expiresAt ?? null,
+    expires_at: options.validFor === undefined ? null : now + options.validFor,
     against: base?.id ?? null,
     segments: plan.segments,
     blob_count: plan.blobs.length,
@@ -105,7 +105,7 @@ export async function createBundle(parts: CreateParts, options: CreateOptions): 
     ...(options.newKey !== undefined && { new_key: options.newKey }),
     ...(lists.length > 0 && { known_bad: lists }),
   };
-  const made = await goOn(planned, { header, blobs: plan.blobs, entries, knownBad });
+  const made = await goOn(planned, { header, blobs: plan.blobs, entries, knownBad }, folder);
   const id = made.digest;
   const known = plan.blobs.filter((each) => 'base' in each);
   const result: CreatedBundle = {
@@ -132,19 +132,25 @@ export async function createBundle(parts: CreateParts, options: CreateOptions): 
 }
 
 /** The list that an interrupted attempt has begun to write if it has the same content, else the new one. Throws `Invalid`. */
-async function goOn(bytes: Buffer | undefined, list: BundleList): Promise<EncodedList> {
+async function goOn(bytes: Buffer | undefined, list: BundleList, folder: string): Promise<EncodedList> {
   if (!bytes) return encoded(list);
   const before = await decodeList(bytes.toString().trimEnd().split('\n')).catch(() => undefined);
-  if (before && contentOf(before) === contentOf(list))
-    return { list: before, size: bytes.length, pieces: [bytes], digest: digestOf(bytes) };
-  throw bundleInvalid(
-    'the folder has a part of another bundle, whose content has changed since. Delete the part, or name a new folder',
-  );
+  if (!before || contentOf(before) !== contentOf(list))
+    throw bundleInvalid(
+      'the folder has a part of another bundle, whose content has changed since. Delete the part, or name a new folder',
+    );
+  const { expires_at: end } = before.header;
+  if (end !== null && end <= list.header.created_at)
+    throw bundleInvalid(
+      `${folder}: the bundle that was begun there was valid until ${new Date(end).toISOString()}. Delete the part, or name a new folder`,
+    );
+  return { list: before, size: bytes.length, pieces: [bytes], digest: digestOf(bytes) };
 }
 
 /** What decides whether two lists have the same content in the same segments. */
 function contentOf({ header, blobs, entries, knownBad = [] }: BundleList): Digest {
-  const { audience, expires_at, against, policy, new_key, segments } = header;
+  const { audience, created_at, expires_at, against, policy, new_key, segments } = header;
+  const validFor = expires_at === null ? null : expires_at - created_at;
   const places = entries.map(({ kind, name, reference, digest, ...entry }: BundleEntry) => [
     ownerName(entry),
     kind,
@@ -152,5 +158,5 @@ function contentOf({ header, blobs, entries, knownBad = [] }: BundleList): Diges
     reference,
     digest,
   ]);
-  return digestOf(JSON.stringify([audience, expires_at, against, policy, new_key, segments, blobs, places, knownBad]));
+  return digestOf(JSON.stringify([audience, validFor, against, policy, new_key, segments, blobs, places, knownBad]));
 }

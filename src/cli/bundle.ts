@@ -200,7 +200,7 @@ async function create(
           knownBad: flags.knownBad ? await core.knownBad.records() : undefined,
           base,
           audience: base?.audience,
-          expiresAt: validFor && core.now() + validFor,
+          validFor,
           dryRun,
           watch: (bytes, of) => bar.bytes(bytes, of),
           signal,

@@ -51,6 +51,24 @@ test('a bundle goes on after its list could not be written', async (t) => {
   t.regex(await near.fails(...words), /is not empty: it has other\.json\.new/);
 });
 
+test('a bundle that expires goes on, with the end that it had, until then', async (t) => {
+  const { near, words, first, folder, begin } = await made(t, '--expires', '30d');
+  await begin();
+  await near.ok(...words, '--expires', '30d');
+  t.true(first.equals(await readFile(join(folder, '0001.tar'))));
+  await begin();
+  for (const other of [[], ['--expires', '29d']])
+    t.regex(await near.fails(...words, ...other), /a part of another bundle/, other.join(' '));
+
+  const short = await made(t, '--expires', '1ms');
+  await short.begin();
+  t.regex(
+    await short.near.fails(...short.words, '--expires', '1ms'),
+    /: the bundle that was begun there was valid until \d{4}-\S+Z\. Delete the part, or name a new folder\n$/,
+  );
+  t.deepEqual(await readdir(short.folder), [partName]);
+});
+
 test('a file that could not be written leaves nothing', async (t) => {
   const folder = await folderUntilEnd(t);
   await mkdir(join(folder, 'taken'));

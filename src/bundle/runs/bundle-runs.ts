@@ -276,7 +276,7 @@ export class BundleRuns {
       base: receipt && { id: receipt.id, digests: receipt.digests },
       key,
       audience: receipt?.installation,
-      expiresAt: settings.validFor === undefined ? undefined : now() + settings.validFor,
+      validFor: settings.validFor,
       policy: settings.policy ? await policy() : undefined,
       newKey: settings.newKey,
       knownBad: settings.knownBad ? await knownBad() : undefined,
