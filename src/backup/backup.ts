@@ -52,6 +52,8 @@ interface BackupOptions {
   rate: number;
   /** Whether all blobs of an earlier backup are compared with their digests, instead of a share. */
   checkAll?: boolean | undefined;
+  /** Ends the backup; it is then not complete. */
+  signal?: AbortSignal | undefined;
   /** Milliseconds; see `holdLease`. */
   lease?: number | undefined;
   /** Called when the rows are written, before any blob is. */
@@ -84,7 +86,7 @@ export async function backUp(parts: BackupParts, target: BackupTarget, options: 
   await using stack = new AsyncDisposableStack();
   const { database, driver } = parts;
   const hold = stack.use(await CollectionPause.take(database, options.lease));
-  const { signal } = hold;
+  const signal = options.signal ? AbortSignal.any([hold.signal, options.signal]) : hold.signal;
   const state = randomUUID();
   const installation = await installationIdentity(database);
   const earlier = await target.begin(state, installation);
@@ -96,7 +98,7 @@ export async function backUp(parts: BackupParts, target: BackupTarget, options: 
     for (const file of files.values()) await file.discard();
   });
   const { tables, migrations } = await dumpRows(parts, options, files, signal);
-  for (const { name } of tables) await target.putRows(name, await files.get(name)!.open());
+  for (const { name } of tables) await target.putRows(name, unlessStopped(await files.get(name)!.open(), signal));
   await options.onRows?.();
   const blobs = async function* () {
     const file = files.get('blobs')!;
@@ -159,6 +161,18 @@ export async function backUp(parts: BackupParts, target: BackupTarget, options: 
   signal.throwIfAborted();
   await target.finish(manifest, blobs);
   return done;
+}
+
+/** Content whose reads reject when `signal` is aborted. */
+function unlessStopped<Size>(content: Content & { size: Size }, signal: AbortSignal): Content & { size: Size } {
+  return {
+    size: content.size,
+    read: async (target, position) => {
+      signal.throwIfAborted();
+      return content.read(target, position);
+    },
+    close: () => content.close(),
+  };
 }
 
 /** Stages the rows of all tables as they are at one instant; adds each file to `staged`. */

@@ -28,18 +28,26 @@ type TakeBlob = (blob: NamedBlob, bytes: AsyncIterable<Uint8Array>) => Promise<b
 
 /**
  * Reads a backup and compares all of it with its manifest. Trusts no name, size or digest: `take` gets only blobs that the
- * rows name, in order, each once, with the right size. Rejects if the rows or the manifest are damaged. The caller discards
- * the files, also after a failure: they are in `rows` from the start.
+ * rows name, in order, each once, with the right size. Rejects if the rows or the manifest are damaged, or with the reason of
+ * `signal`. The caller discards the files, also after a failure: they are in `rows` from the start.
  */
 export async function readBackup(
   members: AsyncIterable<Member>,
   paths: Paths,
   rows: Map<string, StagedFile>,
   take: TakeBlob,
+  signal?: AbortSignal,
 ): Promise<Checked> {
   const reader = new BackupReader(paths, rows, take);
-  for await (const member of members) await reader.read(member);
+  for await (const member of members) await reader.read({ ...member, bytes: unlessStopped(member.bytes, signal) });
   return reader.end();
+}
+
+async function* unlessStopped<T>(pieces: AsyncIterable<T>, signal: AbortSignal | undefined): AsyncGenerator<T> {
+  for await (const each of pieces) {
+    signal?.throwIfAborted();
+    yield each;
+  }
 }
 
 class BackupReader {

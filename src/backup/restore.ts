@@ -24,6 +24,8 @@ interface RestoreParts {
 interface RestoreOptions {
   /** Whether blobs that are missing or damaged in the backup are left out; then their rows are restored. */
   withoutDamaged?: boolean | undefined;
+  /** Ends the restore; a second one finishes. */
+  signal?: AbortSignal | undefined;
   /** Called when all blobs are stored, before the first row is written, and after each batch of rows. */
   onStep?: (() => Promise<void>) | undefined;
 }
@@ -50,7 +52,7 @@ const maxBytes = 2 ** 20;
 export async function restore(
   { database, driver, paths }: RestoreParts,
   members: AsyncIterable<Member>,
-  { withoutDamaged = false, onStep = () => Promise.resolve() }: RestoreOptions = {},
+  { withoutDamaged = false, signal, onStep = () => Promise.resolve() }: RestoreOptions = {},
 ): Promise<Restored> {
   await markStorage(driver, await refuseContent(database));
   await using stack = new AsyncDisposableStack();
@@ -59,18 +61,22 @@ export async function restore(
     for (const file of files.values()) await file.discard();
   });
   const take = (blob: NamedBlob, bytes: AsyncIterable<Uint8Array>) => storeBlob(driver, paths, blob, bytes);
-  const { manifest, problems, known } = await readBackup(members, paths, files, take);
+  const { manifest, problems, known } = await readBackup(members, paths, files, take, signal);
   if (problems.length > 0 && !withoutDamaged) {
     const [first] = problems;
     throw backupInvalid(
       `the backup is damaged: of its blobs, ${problems.length} are missing or wrong, the first is ${first!.digest}. Nothing was restored; "${typed('verify')}" with this backup lists all. To restore the rest, add --without-damaged`,
     );
   }
-  await onStep();
+  const step = async () => {
+    signal?.throwIfAborted();
+    await onStep();
+  };
+  await step();
   const tables = await prepareSchema(database, manifest);
   await database.exclusively(async () => {
     await claimDatabase(database, tables);
-    for (const table of tables) await loadTable(database, table, files.get(table.name)!, onStep);
+    for (const table of tables) await loadTable(database, table, files.get(table.name)!, step);
     for (const { name, rows } of manifest.tables) await checkCount(database, name, rows);
     await pairRestored(database, driver);
   });

@@ -19,7 +19,7 @@ import { allReferences } from '../server/installation.ts';
 import type { StagedFile } from '../storage/files/staged-file.ts';
 import { verifyPlace } from '../storage/upkeep/verify.ts';
 import { binaryBytes } from './progress.ts';
-import { withInstallation, type Terminal } from './with-installation.ts';
+import { stoppedBy, withInstallation, type Terminal } from './with-installation.ts';
 
 type Say = (line: string) => void;
 
@@ -44,21 +44,45 @@ export function addBackup(program: Command, environment: Environment, terminal: 
     .option('--check', 'compare all content of the earlier backup with its digests, not only a share of it')
     .option('--without-mirrored', 'leave out mirrored content, which can be fetched again')
     .option(...rate)
-    .action((target: string, options: BackupFlags) => writeBackup(environment, target, options, say));
+    .action((target: string, options: BackupFlags) =>
+      stoppable(terminal, 'The backup was stopped, and is not complete.', (signal) =>
+        writeBackup(environment, target, options, say, signal),
+      ),
+    );
   program
     .command('restore <source>')
     .description('restore a backup into the database and the storage of the settings, which must be empty')
     .option('--without-damaged', 'leave out content that is missing or damaged in the backup, and name it')
     .action((source: string, options: { withoutDamaged?: boolean }) =>
-      restoreBackup(environment, source, options.withoutDamaged ?? false, say),
+      stoppable(terminal, 'The restore was stopped. Run the command again to finish it.', (signal) =>
+        restoreBackup(environment, source, options.withoutDamaged ?? false, say, signal),
+      ),
     );
   program
     .command('verify [source]')
     .description('check a backup, or without it the content that is stored now: every byte against its digest')
     .option(...rate)
     .action((source: string | undefined, options: { rate: string }) =>
-      source === undefined ? verifyContent(environment, options, say) : verifyBackup(source, say),
+      source === undefined
+        ? verifyContent(environment, options, say)
+        : stoppable(terminal, 'The check was stopped before its end.', (signal) => verifyBackup(source, say, signal)),
     );
+}
+
+/** Work with copies of all rows, which it removes also when a person or the system stops the command. */
+async function stoppable(
+  terminal: Terminal,
+  message: string,
+  work: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  const { signal } = stoppedBy(terminal, new DomainError('Aborted', message));
+  try {
+    await work(signal);
+  } catch (error) {
+    // Some steps say only that they were aborted.
+    signal.throwIfAborted();
+    throw error;
+  }
 }
 
 interface BackupFlags {
@@ -68,7 +92,13 @@ interface BackupFlags {
   rate: string;
 }
 
-async function writeBackup(environment: Environment, target: string, flags: BackupFlags, say: Say): Promise<void> {
+async function writeBackup(
+  environment: Environment,
+  target: string,
+  flags: BackupFlags,
+  say: Say,
+  signal: AbortSignal,
+): Promise<void> {
   const { incremental = false, check = false, withoutMirrored = false } = flags;
   const rate = rateOf(flags);
   const isTar = await isArchive(target);
@@ -80,7 +110,7 @@ async function writeBackup(environment: Environment, target: string, flags: Back
     await using opened = isTar ? await openArchive(resolve(target)) : await openFolder(folderOf(target), incremental);
     const { paths } = folderStorage(core.config.data);
     const parts = { database, driver, references, paths, now };
-    const done = await backUp(parts, opened, { mirrored: !withoutMirrored, rate, checkAll: check });
+    const done = await backUp(parts, opened, { mirrored: !withoutMirrored, rate, checkAll: check, signal });
     const { rows, blobs, bytes, copied, copiedBytes, checked, damaged, missing } = done;
     say(
       `${target}: ${rows} rows, ${blobs} blobs, ${binaryBytes(bytes)}; copied ${copied}, ${binaryBytes(copiedBytes)}`,
@@ -104,6 +134,7 @@ async function restoreBackup(
   source: string,
   withoutDamaged: boolean,
   say: Say,
+  signal: AbortSignal,
 ): Promise<void> {
   const config = loadConfig(environment);
   const log = pino({ level: 'warn' }, destination(2));
@@ -111,7 +142,7 @@ async function restoreBackup(
     const command = { creates: true };
     await using place = await openRestoreTarget(config, { log, now: Date.now, command });
     await using opened = await openSource(source);
-    const { manifest, missing, damaged } = await restore(place, opened.members, { withoutDamaged });
+    const { manifest, missing, damaged } = await restore(place, opened.members, { withoutDamaged, signal });
     const { blobs, created_at, mirrored } = manifest;
     say(`restored the backup of ${created_at}: ${blobs.count} blobs, ${binaryBytes(blobs.bytes)}`);
     if (!mirrored) say('the backup has no mirrored content; it is fetched again when it is requested');
@@ -136,7 +167,7 @@ async function verifyContent(environment: Environment, flags: { rate: string }, 
   });
 }
 
-async function verifyBackup(source: string, say: Say): Promise<void> {
+async function verifyBackup(source: string, say: Say, signal: AbortSignal): Promise<void> {
   await using stack = new AsyncDisposableStack();
   const folder = await mkdtemp(join(tmpdir(), 'entrepot-verify-'));
   stack.defer(() => rm(folder, { recursive: true, force: true }));
@@ -147,7 +178,7 @@ async function verifyBackup(source: string, say: Say): Promise<void> {
   stack.defer(async () => {
     for (const file of files.values()) await file.close();
   });
-  const { manifest, problems, known } = await readBackup(opened.members, paths, files, hashBlob);
+  const { manifest, problems, known } = await readBackup(opened.members, paths, files, hashBlob, signal);
   const show = ({ kind, digest }: Problem, note: string) => say(`${kind} ${digest}${note}`);
   for (const each of problems) show(each, '');
   for (const each of known) show(each, ': already when the backup was made');
