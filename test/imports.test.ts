@@ -98,7 +98,7 @@ const rooms: Record<string, string> = {
   webhooks: 'accounts events storage/files database upstream config',
   jobs: 'policy prefetch known-bad mirror/store usage events storage/upkeep storage/blobs storage/drivers database config permanence promotion',
   prefetch: 'mirror mirror/store storage/files upstream',
-  instances: 'http database config',
+  instances: 'http storage/files database config',
   identity: 'accounts events database upstream config',
   runtime: '',
   'api/permanence': 'api/framework permanence config',

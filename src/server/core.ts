@@ -46,7 +46,7 @@ import { References, type BlobReferences } from '../storage/blobs/references.ts'
 import { DiskReserve } from '../storage/files/disk-reserve.ts';
 import { deletionTimes, type DeletionTimes } from '../storage/blobs/states.ts';
 import type { ProxyEnvironment } from '../upstream/addresses.ts';
-import { named, nameSides, nameStorage, notWritable, openData, type DataSurroundings } from './place.ts';
+import { named, nameSides, nameStorage, openData, type DataSurroundings } from './place.ts';
 import { Admission, type Judge } from '../mirror/policy/admission.ts';
 import type { RangeReader } from '../policy/compile.ts';
 import { FixesPass } from '../policy/fixes-pass.ts';
@@ -184,7 +184,7 @@ export async function openCore(
   const damage = new DamageCheck(database, driver, new References([...references, mirrorReferences([], new Map())]));
   const { disk = localDisk } = surroundings;
   const room = new DiskReserve(config.data, config.storage.reserve, (path) => disk.free(path), logRoom(log));
-  const folder = await folderIdentity(paths.folderId).catch(named('ENTREPOT_DATA', notWritable));
+  const folder = await folderIdentity(paths.folderId).catch(named('ENTREPOT_DATA', 'the data folder cannot be used'));
   const instances = new Instances(database, folder, log, surroundings.instanceTimes);
   // A request to another machine may be in progress after its process has ended.
   const times: DeletionTimes = { ...deletionTimes, ...(!driver.isRemote && { processes: () => instances.processes }) };

@@ -40,7 +40,7 @@ export interface DataSurroundings {
   command?: CommandRules | undefined;
 }
 
-export const notWritable = 'the data folder is not writable';
+const notWritable = 'the data folder is not writable';
 
 /** The parts that have the data, without anything above them. */
 interface DataParts {

@@ -1,12 +1,12 @@
-import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes, randomUUID } from 'node:crypto';
+import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { link, open, readFile, unlink } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { readFile } from 'node:fs/promises';
 import { typed } from '../runtime/command-name.ts';
 import { someWantBills } from '../accounts/wanted-bills.ts';
 import { ConfigError } from '../config/load.ts';
 import { forUpdate, type Database, type Transaction } from '../database/database.ts';
 import { DomainError } from '../runtime/errors.ts';
+import { makeFile } from '../storage/files/durable.ts';
 
 const setting = 'ENTREPOT_SECRET_KEY_FILE';
 /** A new key is accepted only when nothing needs the old one. */
@@ -62,7 +62,8 @@ export class Secrets {
    * `KeyUnavailable` if there is no key, or another one than that of the stored secrets.
    */
   async prepare(): Promise<void> {
-    if (this.#isDefault && (await this.#storedProof()) === undefined) await makeKeyFile(this.#file);
+    if (this.#isDefault && (await this.#storedProof()) === undefined)
+      await makeFile(this.#file, `${randomBytes(32).toString('base64')}\n`);
     // The key of before stays until then: other work uses it meanwhile.
     await this.#open().catch(refuse);
   }
@@ -188,21 +189,4 @@ async function readKeyFile(file: string): Promise<string> {
   throw new ConfigError(
     `${setting}: ${file} needs at least ${min} characters, for example from "openssl rand -base64 32"; ${remedy}`,
   );
-}
-
-/** Makes `file` with a random key, unless it exists. It is complete as soon as it is visible. */
-async function makeKeyFile(file: string): Promise<void> {
-  const made = `${file}.${randomUUID()}`;
-  await using handle = await open(made, 'wx', 0o600);
-  try {
-    await handle.writeFile(`${randomBytes(32).toString('base64')}\n`);
-    await handle.sync();
-    await link(made, file);
-    await using folder = await open(dirname(file));
-    await folder.sync();
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-  } finally {
-    await unlink(made);
-  }
 }

@@ -1,7 +1,9 @@
-import { cp } from 'node:fs/promises';
+import { cp, readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { migrate } from '../../src/database/migrate.ts';
+import { folderIdentity } from '../../src/instances/folder.ts';
 import { Instances } from '../../src/instances/instances.ts';
 import { version } from '../../src/runtime/package.ts';
 import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
@@ -118,6 +120,28 @@ test('a data folder has one identity, and its copy another', async (t) => {
   t.is(await folderOf(first), identity);
   await cp(first, second, { recursive: true });
   t.not(await folderOf(second), identity);
+});
+
+test('an identity that a power cut has left empty is made anew, once for all that share the folder', async (t) => {
+  const data = await folderUntilEnd(t);
+  const file = join(data, 'folder-id');
+  for (const empty of ['', '\0'.repeat(36)]) {
+    await writeFile(file, empty);
+    const made = await Promise.all(Array.from({ length: 20 }, () => folderIdentity(file)));
+    t.regex(made[0]!, /^[0-9a-f-]{36}\.\d+$/);
+    t.is(new Set(made).size, 1);
+    const server = await startTestServer(t, { data });
+    t.is((await listed(server))[0]!.folder, made[0]!);
+    await server.close();
+  }
+  t.deepEqual(
+    (await readdir(data)).filter((each) => each.startsWith('folder-id')),
+    ['folder-id'],
+  );
+  await writeFile(file, '0123');
+  await t.throwsAsync(startTestServer(t, { data }), {
+    message: `ENTREPOT_DATA: the data folder cannot be used: ${file} is damaged. Delete it while no server runs`,
+  });
 });
 
 for (const dialect of dialects) {
