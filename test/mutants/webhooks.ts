@@ -69,10 +69,12 @@ export const webhooks = [
   ...mutantsOf(
     'src/webhooks/secrets.ts',
     ['test/webhooks/secrets.test.ts'],
-    [
-      ['a wrong key is used', 'proof !== undefined && proof !== key.proof', 'proof === ""'],
-      ['others may read the key', '0o600', '0o644'],
-    ],
+    [['a wrong key is used', 'proof !== undefined && proof !== key.proof', 'proof === ""']],
+  ),
+  ...mutantsOf(
+    'src/storage/files/durable.ts',
+    ['test/webhooks/secrets.test.ts'],
+    [['others may read the key', '0o600', '0o644']],
   ),
   ...mutantsOf('src/webhooks/post.ts', sending, [['a huge answer is read whole', 'if (size === maxRead) break;', '']]),
   ...mutantsOf('src/api/webhooks/webhooks.ts', whole, [
