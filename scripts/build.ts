@@ -19,11 +19,12 @@ const threads = [
   'console/framework/readme-worker',
   'database/checkpoint-thread',
   'nuget/format/nuspec-reading',
-  'nuget/format/reader-thread',
   'nuget/prefetch/inputs',
   'nuget/upstream/reading/readers',
   'oci/prefetch/inputs',
+  'policy/reading',
   'prefetch/reader-thread',
+  'runtime/reader-thread',
 ];
 
 /** Drivers of databases that Sequelize would load, and that this program does not use. */

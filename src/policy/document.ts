@@ -6,8 +6,9 @@ import { listSettings } from '../known-bad/list-settings.ts';
 import { severities } from '../mirror/policy/severities.ts';
 import { DomainError } from '../runtime/errors.ts';
 
-/** Most characters of a policy, and most entries of each of its lists. */
+/** Most characters of a policy and of what is said of a mistake, and most entries of each of its lists. */
 const maxPolicyLength = 65_536;
+const maxMessageLength = 1000;
 const maxRules = 200;
 const maxPatterns = 100;
 
@@ -89,7 +90,8 @@ export function parsePolicy(
 ): { document: PolicyDocument; written: unknown; placeOf: PolicyPlaceOf } | null {
   if (text.length > maxPolicyLength) throw invalid(`The policy has more than ${maxPolicyLength} characters.`);
   const lines = new LineCounter();
-  const parsed = parseDocument(text, { lineCounter: lines });
+  // A key that is no text would become one, which takes a time that grows without bound with its depth.
+  const parsed = parseDocument(text, { lineCounter: lines, stringKeys: true });
   const [problem] = [...parsed.errors, ...parsed.warnings];
   if (problem) throw invalid(`line ${problem.linePos?.[0].line ?? 1}: ${problem.message.split('\n', 1)[0]}`);
   let written: unknown;
@@ -132,5 +134,5 @@ export function checkPolicy(
 }
 
 function invalid(message: string): DomainError {
-  return new DomainError('Invalid', message);
+  return new DomainError('Invalid', message.slice(0, maxMessageLength));
 }

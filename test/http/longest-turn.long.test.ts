@@ -3,6 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { fillLargeStore, type large } from '../support/large-store.ts';
 import { inParts, longestAllowed, longestTurn, longestTurnOf } from '../support/longest-turn.ts';
+import { slowTexts } from '../support/policy-texts.ts';
 import { digestOf } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { Visitor } from '../support/visitor.ts';
@@ -206,6 +207,12 @@ function others(names: typeof large): Record<string, Sent> {
       body: JSON.stringify({ since: '2000-01-01T00:00:00Z' }),
       status: 200,
     },
+    ...Object.fromEntries(
+      Object.entries(slowTexts).map(([kind, text]) => [
+        `POST /v1/policy/check, ${kind}`,
+        { method: 'POST', path: '/v1/policy/check', headers: json, body: JSON.stringify({ text }), status: 400 },
+      ]),
+    ),
     'POST /v1/tokens, 100 patterns': {
       method: 'POST',
       path: '/v1/tokens',

@@ -44,9 +44,12 @@ test('a malformed policy names the line and the key', (t) => {
     ['mode: [enforce\n', /^line \d: /],
     ['a: &a [1]\nb: [*a, *a]\n', /aliases/],
     ['- 1\n', /^line 1: policy: /],
+    ['? '.repeat(250), /^line 1: .*keys must be strings/],
     ['7', /^line 1: policy: /],
   ];
   for (const [text, message] of cases) t.throws(() => parsePolicy(text), { name: 'Invalid', message }, text);
+  const { message: cut } = t.throws(() => parsePolicy(`? ${'x'.repeat(10_000)}\n: 1`), { name: 'Invalid' });
+  t.is(cut.length, 1000);
   t.throws(() => parsePolicy(`mode: audit\n# ${'x'.repeat(65_536)}`), { message: /65536 characters/ });
 });
 

@@ -1,8 +1,9 @@
 import { z } from 'zod';
 import { allow, allowedAs } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
-import { parsePolicy, writePolicy } from '../../policy/document.ts';
+import { writePolicy } from '../../policy/document.ts';
 import { allAccounts, refusesAllText, type Policies, type StoredPolicy } from '../../policy/policies.ts';
+import { readPolicy } from '../../policy/reading.ts';
 import { operation, type Operation } from '../framework/operation.ts';
 import { layerQuery, layers, time, timeOf, timeOrNull } from '../framework/schemas.ts';
 
@@ -79,16 +80,13 @@ export function policyOperations(policies: Policies, readLists: () => Promise<vo
       body: checkBody,
       status: 200,
       answer: policyCheck,
-      run: ({ principal, body: { text } }) => {
+      run: async ({ principal, body: { text } }) => {
         // To read YAML takes long, so only those do it who can change a policy.
         if (!principal.scopes.has('operate')) allow(principal, 'admin');
-        const parsed = parsePolicy(text);
+        const parsed = await readPolicy(text, principal.accountId);
         const written = parsed?.written ?? null;
         const { refusesAll } = policies.check(written, parsed?.placeOf);
-        return Promise.resolve({
-          policy: written as Record<string, unknown> | null,
-          warning: refusesAll ? refusesAllText : null,
-        });
+        return { policy: written as Record<string, unknown> | null, warning: refusesAll ? refusesAllText : null };
       },
     }),
     operation({

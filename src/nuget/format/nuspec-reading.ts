@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { programFile } from '../../runtime/program-file.ts';
+import { ReaderThread, type ReadBytes } from '../../runtime/reader-thread.ts';
 import { maxNuspecBytes, parseNuspec, type Nuspec, type NuspecOptions } from './nuspec.ts';
-import { ReaderThread, type ReadBytes } from './reader-thread.ts';
 
 // Long nuspecs are parsed in a thread.
 

@@ -1,8 +1,8 @@
 import test from 'ava';
 import { parseNuspec } from '../../../src/nuget/format/nuspec.ts';
 import { readNuspec } from '../../../src/nuget/format/nuspec-reading.ts';
-import { ReaderThread } from '../../../src/nuget/format/reader-thread.ts';
 import { read } from '../../../src/nuget/upstream/reading/readers.ts';
+import { ReaderThread } from '../../../src/runtime/reader-thread.ts';
 import { makeNuspec } from '../../support/builders/nupkg.ts';
 import { longestTurn } from '../../support/longest-turn.ts';
 

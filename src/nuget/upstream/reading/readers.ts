@@ -1,5 +1,5 @@
-import { ReaderThread, type ReadBytes } from '../../format/reader-thread.ts';
 import { programFile } from '../../../runtime/program-file.ts';
+import { ReaderThread, type ReadBytes } from '../../../runtime/reader-thread.ts';
 import { readFlatIndex, readVersionList } from './flat-index.ts';
 import { jsonIn } from './json.ts';
 import { readRegistration, readStates, type RegistrationOptions } from './registration.ts';

@@ -1,14 +1,14 @@
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
-import { DomainError, type ErrorName } from '../../runtime/errors.ts';
-import { pause } from '../../runtime/event-loop.ts';
-import { programFile } from '../../runtime/program-file.ts';
-import { threadEnvironment } from '../../runtime/thread-environment.ts';
-import { Semaphore } from '../../runtime/semaphore.ts';
+import { DomainError, type ErrorName } from './errors.ts';
+import { pause } from './event-loop.ts';
+import { programFile } from './program-file.ts';
+import { Semaphore } from './semaphore.ts';
+import { threadEnvironment } from './thread-environment.ts';
 
-// Bytes from others are read in a thread if they are many, so that no request waits for them.
+// Bytes from others that take long are read in a thread, so that no request waits for them.
 
-/** The most that a thread may use for one reading: milliseconds, and MiB of heap. */
-const longest = 15_000;
+/** The most that a thread may use for one reading: milliseconds by default, and MiB of heap. */
+const usualTime = 15_000;
 const heap = 512;
 /** Seconds after which a reading may be tried again if the thread failed. */
 const retryAfter = 15;
@@ -32,38 +32,58 @@ interface Question {
 }
 type Answer = { text: Uint8Array<ArrayBuffer> } | { message: string; name: ErrorName | undefined };
 
+interface ReaderThreadOptions {
+  /** Milliseconds for one reading. */
+  longest?: number;
+  /** Readings of one group that may wait; default: any number. */
+  maxWaiting?: number;
+}
+
 /** Reads one after the other in a thread that it starts when it is needed. */
 export class ReaderThread {
   readonly #module: string;
+  readonly #longest: number;
   readonly #turns = new Semaphore({ max: 1 });
+  /** One reading of each group at a time takes its turn, so that a group with many does not stand before the others. */
+  readonly #groups: Semaphore;
   #thread: Worker | undefined;
   #answer: PromiseWithResolvers<Answer> | undefined;
   #ending: NodeJS.Timeout | undefined;
 
   /** `module` is the URL of a module whose default export is a `ReadBytes`. */
-  constructor(module: string) {
+  constructor(module: string, { longest = usualTime, maxWaiting = Infinity }: ReaderThreadOptions = {}) {
     this.#module = module;
+    this.#longest = longest;
+    this.#groups = new Semaphore({ max: 1, maxWaiting });
   }
 
   /**
-   * The lines of what the module's function returns. Throws what it throws, or `TooManyRequests` if the thread fails or takes too
-   * much time or memory. The caller must not use `bytes` any more: their memory is given to the thread, because a copy of many bytes
-   * would hold other requests.
+   * The lines of what the module's function returns. Groups take turns. Throws what the function throws, or `TooManyRequests` if
+   * the thread fails or takes too much time or memory, or if too many of the group wait. The caller must not use `bytes` any more:
+   * their memory is given to the thread, because a copy of many bytes would hold other requests.
    */
-  read(bytes: Buffer, options: object): Promise<string[]> {
-    return this.#turns.run(async () => {
-      clearTimeout(this.#ending);
-      try {
-        return await this.#ask({ bytes, options });
-      } finally {
-        this.#ending = setTimeout(() => this.#end(), idle).unref();
-      }
-    });
+  async read(bytes: Buffer, options: object, group = ''): Promise<string[]> {
+    const release = await this.#groups.take(group);
+    if (!release) throw new DomainError('TooManyRequests', 'Too much waits to be read. Try again.', { retryAfter });
+    try {
+      return await this.#turns.run(() => this.#next({ bytes, options }));
+    } finally {
+      release();
+    }
+  }
+
+  async #next(question: Question): Promise<string[]> {
+    clearTimeout(this.#ending);
+    try {
+      return await this.#ask(question);
+    } finally {
+      this.#ending = setTimeout(() => this.#end(), idle).unref();
+    }
   }
 
   async #ask(question: Question): Promise<string[]> {
     const { promise } = (this.#answer = Promise.withResolvers<Answer>());
-    const timer = setTimeout(() => this.#fail(`it cannot be read within ${longest / 1000} seconds`), longest);
+    const timer = setTimeout(() => this.#fail(`it cannot be read within ${this.#longest / 1000} seconds`), this.#longest);
     try {
       const { buffer } = question.bytes;
       // Few bytes can share their memory with others.
@@ -78,7 +98,7 @@ export class ReaderThread {
   }
 
   #start(): Worker {
-    const thread = new Worker(programFile('nuget/format/reader-thread.ts'), {
+    const thread = new Worker(programFile('runtime/reader-thread.ts'), {
       workerData: { readerModule: this.#module } satisfies ThreadData,
       resourceLimits: { maxOldGenerationSizeMb: heap },
       env: threadEnvironment(),
