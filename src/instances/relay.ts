@@ -164,12 +164,11 @@ class Sending {
   ): Promise<unknown> {
     const request = this.#request!;
     let liveAt = performance.now();
-    const watch = setInterval(() => {
-      void isLive().then((live) => {
-        if (live) liveAt = performance.now();
-        else if (performance.now() - liveAt >= lease) request.destroy(new Error('it was not seen lately'));
-      });
-    }, beat);
+    const look = async () => {
+      if (await isLive()) liveAt = performance.now();
+      else if (performance.now() - liveAt >= lease) request.destroy(new Error('it was not seen lately'));
+    };
+    const watch = setInterval(() => void look(), beat);
     let stopBody: (() => void) | undefined;
     try {
       const broken = Promise.withResolvers<never>();

@@ -47,8 +47,5 @@ export async function readPolicy(text: string, accountId: number): Promise<ReadP
 /** A policy that was checked is not deep. */
 function placesIn(value: unknown, placeOf: PolicyPlaceOf, path: readonly string[]): [path: string, place: string][] {
   const inside = typeof value === 'object' && value !== null ? Object.entries(value) : [];
-  return [
-    [path.join('.'), placeOf(path)],
-    ...inside.flatMap(([key, each]) => placesIn(each, placeOf, [...path, key])),
-  ];
+  return [[path.join('.'), placeOf(path)], ...inside.flatMap(([key, each]) => placesIn(each, placeOf, [...path, key]))];
 }

@@ -83,7 +83,10 @@ export class ReaderThread {
 
   async #ask(question: Question): Promise<string[]> {
     const { promise } = (this.#answer = Promise.withResolvers<Answer>());
-    const timer = setTimeout(() => this.#fail(`it cannot be read within ${this.#longest / 1000} seconds`), this.#longest);
+    const timer = setTimeout(
+      () => this.#fail(`it cannot be read within ${this.#longest / 1000} seconds`),
+      this.#longest,
+    );
     try {
       const { buffer } = question.bytes;
       // Few bytes can share their memory with others.

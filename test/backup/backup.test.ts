@@ -49,20 +49,19 @@ test('a backup that lasts longer than staged files are kept names all content at
     );
   }
   const named: string[] = [];
-  const done = () => Promise.resolve();
   const target: BackupTarget = {
     begin: () => Promise.resolve(undefined),
-    putRows: done,
+    putRows: () => Promise.resolve(),
     has: () => Promise.resolve(true),
     isSound: () => Promise.resolve(true),
-    putBlob: done,
-    putMissing: done,
+    putBlob: () => Promise.resolve(),
+    putMissing: () => Promise.resolve(),
     finish: async (_manifest, all) => {
       const { files } = await blobs.expireStaged(Number.MAX_SAFE_INTEGER, () => Promise.resolve(false));
       t.true(files > 0);
       for await (const { digest } of all()) named.push(digest);
     },
-    [Symbol.asyncDispose]: done,
+    [Symbol.asyncDispose]: () => Promise.resolve(),
   };
   const parts = { database, driver, references, paths: folderStorage(place.data).paths, now };
   await backUp(parts, target, { mirrored: true, rate: 2 ** 40 });

@@ -149,8 +149,7 @@ test('feed: a search for the beginning of an id that a reader may not see is sen
       for (const list of ['search', 'autocomplete']) {
         const ask = () => server.fetch(`/v3/${list}?q=${q}${token === null ? '' : '&skip=1'}`, { token });
         // An answer from upstream can be too late the first time.
-        const status = (answer: Response) => answer.headers.get('cache-status');
-        const answer = await eventually(ask, (each) => status(each) === 'entrepot; hit');
+        const answer = await eventually(ask, ({ headers }) => headers.get('cache-status') === 'entrepot; hit');
         answers.push(await answer.text());
       }
     t.deepEqual([...new Set(answers)], ['{"totalHits":0,"data":[]}'], 'no difference');

@@ -41,7 +41,7 @@ export const instances = [
         'isSameSignature(this.#key.ofAnswer(this.#signature, text), signature)',
         'signature',
       ],
-      ['a call to a dead instance goes on', 'if (live) liveAt', 'if (live || true) liveAt'],
+      ['a call to a dead instance goes on', 'if (await isLive()) liveAt', 'if ((await isLive()) || true) liveAt'],
     ],
   ),
   ...mutantsOf(
