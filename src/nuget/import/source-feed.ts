@@ -49,7 +49,7 @@ export class SourceFeed {
   ): Promise<T | undefined> {
     const found = await readDocument(this.#remote, { url, subject, signal }, documentLimit);
     if (!found) return undefined;
-    return readOnce(found.bytes, reading).catch((error: unknown) => {
+    return readOnce(found.bytes, reading, this.#remote.base.href).catch((error: unknown) => {
       throw new DomainError('Invalid', `The source sent a document that cannot be read: ${(error as Error).message}.`, {
         cause: error,
       });

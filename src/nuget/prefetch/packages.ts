@@ -258,7 +258,7 @@ class WantedPackages {
       nupkg?.content.close();
       const index = nupkg && (await open('flat', ''));
       if (!nupkg || !index) continue;
-      const listed = await readEntry(index, documentLimit, flatIndex);
+      const listed = await readEntry(index, documentLimit, flatIndex, upstream);
       const kept = await packageMirror.withdrawn.keys(candidate, name);
       if (listed.includes(version) || kept.includes(version)) return nupkg.size;
     }

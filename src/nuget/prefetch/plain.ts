@@ -45,7 +45,7 @@ export async function* plainPackages(
     for (const each of await mirror.references(place, maxVersions)) found.add(each);
     const key = { upstream: upstream.id, kind: 'flat', name, reference: '' };
     const known = await mirror.openStored({ key, lifetime: 'immutable' });
-    if (known) for (const each of await readEntry(known, documentLimit, flatIndex)) found.add(each);
+    if (known) for (const each of await readEntry(known, documentLimit, flatIndex, upstream.id)) found.add(each);
     const list = [...found].toSorted((one, other) => compareVersions(parseVersion(one)!, parseVersion(other)!));
     const bytes = Buffer.from(JSON.stringify({ versions: list }));
     const file = { size: bytes.length, open: () => Promise.resolve({ ...contentOf(bytes), size: bytes.length }) };

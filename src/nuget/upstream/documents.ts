@@ -41,13 +41,14 @@ const kept = new LRUCache<string, { value: unknown; bytes: number }>({
 const underWay = new Map<string, Promise<unknown>>();
 
 /**
- * The value of the document in an entry, complete and verified; closes the entry's content. It must not be changed. Throws
- * `UpstreamUnavailable` if the upstream sent anything else.
+ * The value of the document of `upstream`, an ID, in an entry, complete and verified; closes the entry's content. It must not be
+ * changed. Throws `UpstreamUnavailable` if the upstream sent anything else.
  */
 export async function readEntry<T, Kind extends ReadingKind>(
   entry: MirrorEntry,
   limit: number,
   reading: DocumentReading<T, Kind>,
+  upstream: string,
 ): Promise<T> {
   if (entry.metadata) {
     const key = await keyOf(entry.metadata.digest, reading).catch((error: unknown) => {
@@ -62,35 +63,37 @@ export async function readEntry<T, Kind extends ReadingKind>(
   }
   const bytes = await readAll(entry.content, limit);
   const { digest } = await entry.complete;
-  return readBytes(digest, bytes, reading).catch((error: unknown) => {
+  return readBytes(digest, bytes, reading, upstream).catch((error: unknown) => {
     const message = 'An upstream sent a document that is not of the expected form.';
     throw new UpstreamError('UpstreamUnavailable', message, { cause: error });
   });
 }
 
 /**
- * The value of a document that is read only once, so that nothing of it is kept. Throws with the reason if it has another form. The
- * caller must not use `bytes` any more.
+ * The value of a document of a source with this address. It is read only once, so that nothing of it is kept. Throws with the reason
+ * if it has another form. The caller must not use `bytes` any more.
  */
 export async function readOnce<T, Kind extends ReadingKind>(
   bytes: Buffer,
   { kind, options, make: makeValue }: DocumentReading<T, Kind>,
+  source: string,
 ): Promise<T> {
-  return (await makeValue(await read(kind, bytes, await options()))).value;
+  return (await makeValue(await read(kind, bytes, await options(), { of: 'source', id: source }))).value;
 }
 
-/** As `readOnce`, for a document with this digest; its value is kept. */
+/** As `readOnce`, for a document of an upstream with this digest; its value is kept. */
 export async function readBytes<T, Kind extends ReadingKind>(
   digest: Digest,
   bytes: Buffer,
   reading: DocumentReading<T, Kind>,
+  upstream: string,
 ): Promise<T> {
   const key = await keyOf(digest, reading);
   const known = kept.get(key);
   if (known) return known.value as T;
   const found = underWay.get(key);
   if (found) return found as Promise<T>;
-  const made = make(key, bytes, reading).finally(() => underWay.delete(key));
+  const made = make(key, bytes, reading, upstream).finally(() => underWay.delete(key));
   underWay.set(key, made);
   return made;
 }
@@ -99,8 +102,9 @@ async function make<T, Kind extends ReadingKind>(
   key: string,
   bytes: Buffer,
   { kind, options, make: makeValue }: DocumentReading<T, Kind>,
+  upstream: string,
 ): Promise<T> {
-  const lines = await read(kind, bytes, await options());
+  const lines = await read(kind, bytes, await options(), { of: 'upstream', id: upstream });
   const { value, items } = await makeValue(lines);
   let bytesOfText = 0;
   for (let at = 0; at < lines.length; at += 1) {

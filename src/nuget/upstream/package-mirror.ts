@@ -91,14 +91,14 @@ export class PackageMirror {
     const resource = resourceOf(upstream, kind, name, reference);
     const readKnown = async () => {
       const known = await this.#mirror.openStored({ ...resource, lifetime: 'immutable' });
-      return known && readEntry(known, limit, reading);
+      return known && readEntry(known, limit, reading, upstream.id);
     };
     const entry = await this.#open(owner, {
       ...resource,
       limit,
       whole: true,
       verify: async (staged) => {
-        const value = await readBytes(await staged.digest(), await staged.bytes(), reading);
+        const value = await readBytes(await staged.digest(), await staged.bytes(), reading, upstream.id);
         await sight?.({ isNew: true, read: async () => value });
         return {};
       },
@@ -112,7 +112,7 @@ export class PackageMirror {
       },
     });
     if (!entry) return undefined;
-    return { value: await readEntry(entry, limit, reading), outcome: entry.outcome };
+    return { value: await readEntry(entry, limit, reading, upstream.id), outcome: entry.outcome };
   }
 
   /** Whether a document of this kind, which belongs to no package, is stored. It can be of any age. */

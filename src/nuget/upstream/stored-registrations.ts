@@ -136,10 +136,10 @@ export class StoredRegistrations {
   }
 
   /** Nothing for a document that is damaged or has another form. */
-  async #read({ digest, size, name }: ListedEntry): Promise<VersionStates> {
+  async #read({ digest, size, name, upstream: id }: ListedEntry): Promise<VersionStates> {
     try {
       const bytes = await readAll(await this.#blobs.open(digest, size), documentLimit);
-      const [text] = await read('states', bytes, { key: name });
+      const [text] = await read('states', bytes, { key: name }, { of: 'upstream', id });
       const said = JSON.parse(text!) as VersionStates;
       return said.deprecated.length + said.unlisted.length + said.pages.length === 0 ? nothing : said;
     } catch (error) {

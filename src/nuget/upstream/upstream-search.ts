@@ -36,7 +36,8 @@ export type SearchesUnderWay = Map<string, Promise<Answer | undefined>>;
 /** Reads the bytes of an answer, and makes a text that can be kept. Throws with the reason for other bytes. */
 type Reader = (upstream: Upstream, bytes: Buffer) => Promise<string>;
 
-const readVersions: Reader = async (_upstream, bytes) => joinInTurns(await read('version-list', bytes, {}));
+const readVersions: Reader = async ({ id }, bytes) =>
+  joinInTurns(await read('version-list', bytes, {}, { of: 'upstream', id }));
 /** The types of a search and of an autocompletion in a service index; the first one that there is, is used. */
 export const searchTypes = [
   'SearchQueryService/3.5.0',
@@ -81,7 +82,7 @@ export class UpstreamSearch {
   async query(parameters: URLSearchParams): Promise<UpstreamResults<SearchHit>[]> {
     const reader: Reader = async (upstream, bytes) => {
       const options: HitOptions = { base: upstream.base.href, flat: await this.#packages.flat(upstream) };
-      return (await read('hits', bytes, options)).join('\n');
+      return (await read('hits', bytes, options, { of: 'upstream', id: upstream.id })).join('\n');
     };
     const results = await this.#results<SearchHit>(searchTypes, parameters, reader);
     return this.#admitted(results, (upstream, hit) => this.#shown(upstream, hit));
@@ -89,8 +90,8 @@ export class UpstreamSearch {
 
   /** Ids that complete the typed text, and of which lists show at least one version. */
   async autocomplete(parameters: URLSearchParams): Promise<UpstreamResults<string>[]> {
-    const results = await this.#results<string>(autocompleteTypes, parameters, async (_upstream, bytes) =>
-      (await read('ids', bytes, {})).join('\n'),
+    const results = await this.#results<string>(autocompleteTypes, parameters, async ({ id }, bytes) =>
+      (await read('ids', bytes, {}, { of: 'upstream', id })).join('\n'),
     );
     return this.#admitted(results, async (upstream, id) => ((await this.#isShown(upstream, id)) ? id : undefined));
   }

@@ -43,18 +43,29 @@ interface Task {
 const readTask: ReadBytes<Task> = (bytes, { kind, options }) => readers[kind](bytes, options as never);
 export default readTask;
 
-const thread = new ReaderThread(programFile('nuget/upstream/reading/readers.ts').href);
+/** Who has sent a document: an upstream with its ID, or a source that a person of some account named, with its address. */
+interface Sender {
+  of: 'upstream' | 'source';
+  id: string;
+}
+
+const file = programFile('nuget/upstream/reading/readers.ts').href;
+const threads: Record<Sender['of'], ReaderThread> = {
+  upstream: new ReaderThread(file),
+  source: new ReaderThread(file),
+};
 
 /**
- * The lines of the text that a reader makes of a document; a long document is read in a thread. Throws with the reason if the reader
- * does, or if it takes too much time or memory. The caller must not use `bytes` any more.
+ * The lines of the text that a reader makes of a document; a long document is read in a thread, where senders take turns. Throws with
+ * the reason if the reader does, or if it takes too much time or memory. The caller must not use `bytes` any more.
  */
 export async function read<Kind extends ReadingKind>(
   kind: Kind,
   bytes: Buffer,
   options: ReadingOptions[Kind],
+  { of, id }: Sender,
 ): Promise<string[]> {
-  if (bytes.length > fewBytes) return thread.read(bytes, { kind, options });
+  if (bytes.length > fewBytes) return threads[of].read(bytes, { kind, options }, id);
   const text = readers[kind](bytes, options);
   return text === '' ? [] : text.split('\n');
 }

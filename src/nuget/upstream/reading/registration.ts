@@ -2,11 +2,11 @@ import { bytesOfMetadata } from '../../format/metadata.ts';
 import type { RegisteredVersion } from '../../format/pages.ts';
 import { isSemVer2Range, parseRange } from '../../format/range.ts';
 import {
-  compareVersions,
   fullString,
   isSemVer2,
   normalize,
   parseVersion,
+  sortKey,
   versionKey,
   type Version,
 } from '../../format/version.ts';
@@ -88,17 +88,17 @@ function versionsIn(pages: readonly unknown[]): number {
 }
 
 function versionLines(items: readonly unknown[], { key, semVer2 }: RegistrationOptions, own: OwnLinks): string[] {
-  const versions: [Version, RegisteredVersion, number | undefined][] = [];
+  const versions: [order: string, RegisteredVersion, number | undefined][] = [];
   for (const item of items) {
     const leaf = objectOf(item);
     const entry = objectOf(leaf['catalogEntry']);
     const version = parseVersion(textOf(entry['version']) ?? '');
     if (!version || textOf(entry['id'])?.toLowerCase() !== key) continue;
     if (!semVer2 && (isSemVer2(version) || dependsOnSemVer2(entry))) continue;
-    versions.push([version, registered(entry, version, own), publishedAt(leaf, entry)]);
+    versions.push([sortKey(version), registered(entry, version, own), publishedAt(leaf, entry)]);
   }
   return versions
-    .sort(([a], [b]) => compareVersions(a, b))
+    .sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0))
     .map(([, each, at]) => `${each.bytes} ${each.version} ${at ?? ''} ${JSON.stringify(each)}`);
 }
 

@@ -1,0 +1,62 @@
+import { setImmediate } from 'node:timers/promises';
+import test from 'ava';
+import { flatIndex, readOnce } from '../../../src/nuget/upstream/documents.ts';
+import { read } from '../../../src/nuget/upstream/reading/readers.ts';
+import { readRegistration } from '../../../src/nuget/upstream/reading/registration.ts';
+
+const flatOf = (versions: number, name: string) =>
+  Buffer.from(JSON.stringify({ versions: Array.from({ length: versions }, (_, each) => `1.0.${each}-${name}`) }));
+
+test('long documents of one upstream do not stand before those of others', async (t) => {
+  const order: string[] = [];
+  const readOf = async (id: string, name: string) => {
+    const sender = { of: 'upstream', id } as const;
+    t.is((await read('flat', flatOf(10_000, name), {}, sender)).length, 10_000);
+    order.push(name);
+  };
+  const many = Array.from({ length: 8 }, (_, each) => readOf('hostile', `hostile-${each}`));
+  await Promise.all([...many, readOf('good', 'good')]);
+  t.deepEqual(order.slice(0, 3), ['hostile-0', 'good', 'hostile-1']);
+});
+
+test('documents of sources of imports do not stand before those of upstreams', async (t) => {
+  const order: string[] = [];
+  const readOf = async (host: string) => {
+    await readOnce(flatOf(60_000, 'x'), flatIndex, `https://${host}.test/`);
+    order.push(host);
+  };
+  const many = Array.from({ length: 12 }, (_, each) => readOf(`hostile-${each}`));
+  // Now all of them wait.
+  await setImmediate();
+  await read('flat', flatOf(10_000, 'x'), {}, { of: 'upstream', id: 'good' });
+  t.true(order.length < many.length, `${order.length} of ${many.length} were read before`);
+  await Promise.all(many);
+});
+
+test('versions with many labels in any order take about as long as in their order', (t) => {
+  const count = 6000;
+  const labels = '1.'.repeat(118);
+  const versions = Array.from({ length: count }, (_, each) => `1.0.0-${labels}${String(each).padStart(5, 'x')}`).sort();
+  const shuffled = versions.map((_, each) => versions[(each * 3709) % count]!);
+  const document = (list: readonly string[]) =>
+    Buffer.from(JSON.stringify({ items: list.map((version) => ({ catalogEntry: { id: 'Lib', version } })) }));
+  const options = { index: false, key: 'lib', semVer2: true, base: 'https://x.test/', flat: 'https://x.test/flat/' };
+  /** Milliseconds of the processor, the least of a few. */
+  const time = (bytes: Buffer) => {
+    let least = Infinity;
+    for (let run = 0; run < 4; run += 1) {
+      const before = process.threadCpuUsage();
+      const lines = readRegistration(bytes, options).split('\n');
+      const { user, system } = process.threadCpuUsage(before);
+      least = Math.min(least, (user + system) / 1000);
+      t.deepEqual(
+        lines.map((line) => line.split(' ')[1]),
+        versions,
+      );
+    }
+    return least;
+  };
+  const [inOrder, inAnyOrder] = [time(document(versions)), time(document(shuffled))];
+  t.log(`${inOrder} ms and ${inAnyOrder} ms`);
+  t.true(inAnyOrder < 2 * inOrder, `${inOrder} ms and ${inAnyOrder} ms`);
+});
