@@ -330,7 +330,7 @@ test('without Redis, or with one that is frozen, requests go on and readiness is
     await fault();
     const start = performance.now();
     t.is((await server.fetch('/v3/package/a/index.json')).status, 200);
-    t.true(performance.now() - start < 3000);
+    t.true(performance.now() - start < 15_000);
     await assertDegraded(t, server, 'redis');
     await end();
     await until(async () => (await readiness(server)).body.status === 'ready');

@@ -245,7 +245,10 @@ for (const dialect of dialects) {
     await until(() => times.length === 1);
     const seen = watched.looks.slice(0, times[0]);
     const same = seen.filter(({ beat }) => beat === seen.at(-1)!.beat);
-    t.true(same.at(-1)!.at - same[0]!.at > 890, 'it showed no heartbeat for its lease of 900 ms');
+    t.true(
+      same.at(-1)!.at - same[0]!.at > 450,
+      'it showed no heartbeat for its lease, of which a busy machine can see the beginning late',
+    );
     await until(async () => (await runs.held()).length === 0);
     const [again, lost] = await runs.latest('endless', 10);
     t.like(lost, { outcome: 'lost', id: held!.runId });

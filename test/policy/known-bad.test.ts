@@ -44,8 +44,12 @@ async function start(
 
 const nupkg = (id: string, version: string) => `/v3/package/${id}/${version}/${id}.${version}.nupkg`;
 const path = (name: string, reference: string, kind = 'manifests') => `/v2/registry.test/${name}/${kind}/${reference}`;
-const statusOf = async (server: TestServer, path: string, method = 'GET') =>
-  (await server.fetch(path, { method })).status;
+/** Reads the whole answer: only then is what was fetched stored. */
+async function statusOf(server: TestServer, path: string, method = 'GET'): Promise<number> {
+  const response = await server.fetch(path, { method });
+  await response.arrayBuffer();
+  return response.status;
+}
 
 async function putPolicy(server: TestServer, policy: object, layer = 'all'): Promise<[number, string | undefined]> {
   const init = { method: 'PUT', headers: { 'content-type': 'application/json' }, body: JSON.stringify(policy) };

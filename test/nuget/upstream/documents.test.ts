@@ -12,6 +12,8 @@ test('the content of a stored document is closed if its reading has no options',
     options: () => Promise.reject(new Error('the upstream fails')),
     make: ([text]) => ({ value: text!, items: 1 }),
   };
-  await t.throwsAsync(readEntry(entry as unknown as MirrorEntry, 100, reading, 'public'), { message: 'the upstream fails' });
+  await t.throwsAsync(readEntry(entry as unknown as MirrorEntry, 100, reading, 'public'), {
+    message: 'the upstream fails',
+  });
   t.is(closed, 1);
 });
