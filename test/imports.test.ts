@@ -92,7 +92,7 @@ const rooms: Record<string, string> = {
   'bundle/runs': 'bundle policy jobs prefetch mirror/store events storage/blobs storage/files database config',
   bundle:
     'prefetch mirror mirror/fetch mirror/store accounts history events storage/upkeep storage/blobs storage/files database cache upstream',
-  'import/runs': 'import jobs events mirror/policy database upstream cache config',
+  'import/runs': 'import jobs events mirror/policy database upstream config',
   takeover: 'import jobs http limits events mirror/policy usage accounts database upstream cache config',
   import: 'prefetch storage/files upstream cache config',
   webhooks: 'accounts events storage/files database upstream config',

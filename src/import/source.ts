@@ -1,5 +1,5 @@
 import type { Logger } from 'pino';
-import type { Cache } from '../cache/cache.ts';
+import { Cache } from '../cache/cache.ts';
 import { protocolWords, upstreamKindAt } from '../config/protocols.ts';
 import { publicUpstreams } from '../config/upstreams.ts';
 import type { UpstreamConfig } from '../config/schema.ts';
@@ -45,12 +45,14 @@ export async function openServer(
   kind: string | undefined,
   address: string,
   options: RemoteOptions,
-  parts: RemoteParts & { signal: AbortSignal },
+  parts: Omit<RemoteParts, 'cache'> & { signal: AbortSignal },
   stack: AsyncDisposableStack,
 ): Promise<ImportSource[]> {
   const url = urlOfSource(address);
+  // In memory of its own: a source may name the realm of another registry, and would choose the tokens of its other users.
+  const cache = await Cache.open(undefined, parts.now, () => undefined);
   const open = (upstreamKind: string, at = url, sendsFirst = false) => {
-    const remote = openRemote(upstreamKind, at, options, { ...parts, sendsFirst });
+    const remote = openRemote(upstreamKind, at, options, { ...parts, cache, sendsFirst });
     stack.defer(() => remote.close());
     return remote;
   };

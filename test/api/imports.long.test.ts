@@ -9,7 +9,8 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { TestDisk } from '../support/test-disk.ts';
 import { until } from '../support/until.ts';
 import { answer, held, serve } from '../support/upstreams/faulty-upstream.ts';
-import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { json, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { Visitor } from '../support/visitor.ts';
 
 const secret = 'the-secret-of-the-source';
@@ -236,4 +237,33 @@ test('the page starts an import, shows its failures, and asks for the secret aga
   t.false((await everything(server)).includes(secret));
   const forgotten = await visitor.send(at, { act: 'delete' });
   t.is(forgotten.headers.get('location'), '/console/imports');
+});
+
+test('a source that names the realm of another registry changes nothing for imports from that one', async (t) => {
+  const scope = 'repository:org/app:pull';
+  const other = 'repository:org/other:pull';
+  const tokenFor = (wanted: string) => `Bearer ${Buffer.from(wanted).toString('hex')}`;
+  const good = await startUpstreamRegistry(t);
+  const challenge = (wanted: string) =>
+    answer(401, { 'www-authenticate': `Bearer realm="${good.url.href}token",service="s",scope="${wanted}"` });
+  good.image('org/app', '1.0');
+  good.on('/token', (request, response) => {
+    const wanted = new URL(request.url!, good.url).searchParams.get('scope') ?? '';
+    json({ token: tokenFor(wanted).slice(7), expires_in: 3600 })(request, response);
+  });
+  good.on('/v2/org/app/tags/list', (request, response) => {
+    const isRight = request.headers.authorization === tokenFor(scope);
+    (isRight ? json({ tags: ['1.0'] }) : challenge(scope))(request, response);
+  });
+  const hostile = await startUpstreamRegistry(t);
+  hostile.on('/v2/org/app/tags/list', challenge(other));
+  const server = await startTestServer(t, loopback);
+  const bring = async ({ url }: { url: URL }, token?: string) => {
+    const body = { kind: 'registry', url: url.href, names: ['org/app'] };
+    const { id } = await call(server, 'POST', '', body, token);
+    return ended(server, id, token);
+  };
+  await bring(hostile, await tokenOf(server, ['read', 'admin'], 'other'));
+  t.true(hostile.asked.some(({ headers }) => headers.authorization === tokenFor(other)));
+  t.like(await bring(good), { state: 'done', results: { imported: { count: 1 } } });
 });

@@ -5,7 +5,6 @@ import { BackgroundRuns, type RunSignals } from '../../jobs/background-runs.ts';
 import { matcher } from '../../mirror/policy/upstream-policy.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { PrivateHosts } from '../../upstream/private-hosts.ts';
-import type { Cache } from '../../cache/cache.ts';
 import { runImport } from '../import.ts';
 import type { Importable, ImportOutcome } from '../item.ts';
 import { parseNameRule, renamed } from '../name-rules.ts';
@@ -17,7 +16,6 @@ import { emptyProgress, ImportRunTable } from './run-table.ts';
 
 interface ImportRunsParts {
   database: Database;
-  cache: Cache;
   config: Pick<Config, 'imports' | 'offline'>;
   protocols: readonly Partial<Importable>[];
   accounts: { nameOf(id: number): Promise<string | undefined> };
@@ -95,13 +93,13 @@ export class ImportRuns {
     { progress, problems }: { progress: ImportRunProgress; problems: Problems },
     { any }: RunSignals,
   ): Promise<ImportRunState> {
-    const { accounts, admit, cache, config, log, now, protocols } = this.#parts;
+    const { accounts, admit, config, log, now, protocols } = this.#parts;
     const { kind, url, user, since, only, names, dryRun, hosted, moveTags, concurrency, rate } = settings;
     const owner = { accountId, accountName: (await accounts.nameOf(accountId)) ?? '' };
     await using stack = new AsyncDisposableStack();
     const { check, resolve } = this.#reach;
     // A proxy would look names up that nothing has checked.
-    const parts = { cache, log, now, proxy: {}, offline: config.offline, signal: any, reach: { check, resolve } };
+    const parts = { log, now, proxy: {}, offline: config.offline, signal: any, reach: { check, resolve } };
     const sources = await openServer(kind, url, { secret, user }, parts, stack);
     if (sources.length > 1 && names.length > 0)
       throw wrong('names', 'Name the address of one repository, because this source has several.');
