@@ -8,10 +8,11 @@ import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { authorizationOf, type Authenticator } from '../http/authenticate.ts';
 import { parseJson, readBody } from '../http/body.ts';
-import { createEdge, type WireOperation as EdgeOperation } from '../http/edge.ts';
+import { answerOrRefuse, createEdge, type WireOperation as EdgeOperation } from '../http/edge.ts';
+import { limitAnonymous } from '../http/limit.ts';
 import { contextOf } from '../http/request-context.ts';
 import { problem, sendProblem } from '../http/problem.ts';
-import { sendJson } from '../http/send.ts';
+import { sendJson, sendShared } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Quota } from '../usage/quota.ts';
@@ -86,11 +87,19 @@ export function createApi(parts: ApiParts): Router {
         : edge({ definition: each, operation, request, response }, request, response),
     );
   }
-  let document: Record<string, unknown> | undefined;
-  router.get('/openapi.json', (request, response) => {
-    document ??= describe(operations);
-    sendJson(request, response, 200, { ...document, servers: [{ url: `${parts.urls.of(request).base}/v1` }] });
-  });
+  // Of each answer only the address of the server is its own: many clients that read slowly hold little memory.
+  let document: Buffer | undefined;
+  const sendDocument = answerOrRefuse<Request>(
+    { log, statusOf, refuse: sendProblem },
+    async (request, message, response) => {
+      await limitAnonymous(response);
+      document ??= Buffer.from(JSON.stringify(describe(operations)).slice(0, -1));
+      const servers = JSON.stringify([{ url: `${parts.urls.of(request).base}/v1` }]);
+      const rest = Buffer.from(`,"servers":${servers}}`);
+      sendShared(message, response, document, rest, { 'Content-Type': 'application/json' });
+    },
+  );
+  router.get('/openapi.json', (request, response) => sendDocument(request, request, response));
   for (const [path, methods] of methodsByPath(operations)) router.all(path, refuseMethod(methods));
   router.use((request, response) => {
     const document = `${parts.urls.of(request).base}/v1/openapi.json`;

@@ -49,8 +49,16 @@ export function limitLookUp<T>(limits: Limits, look: () => Promise<T>): Promise<
 
 /** Counts a request whose principal is known. */
 export function limitRequest(response: ServerResponse, principal: Principal): Promise<void> | undefined {
+  return takeRequest(response, principal.kind === 'anonymous' ? 'anonymous-requests' : 'requests');
+}
+
+/** Counts a request that everybody may send, whose credential is not looked at, as one without a token. */
+export function limitAnonymous(response: ServerResponse): Promise<void> | undefined {
+  return takeRequest(response, 'anonymous-requests');
+}
+
+function takeRequest(response: ServerResponse, limit: RateName): Promise<void> | undefined {
   if (!(response instanceof AppResponse)) return undefined;
-  const limit = principal.kind === 'anonymous' ? 'anonymous-requests' : 'requests';
   const { limits, context } = response;
   return limits?.has(limit) ? limits.take(limit, clientOf(context), response) : undefined;
 }

@@ -85,6 +85,26 @@ export function sendBytes(
   else sendWhole(response, status, complete, bytes);
 }
 
+/** Answers with bytes that many answers begin with, which are not copied for each of them, and with the rest of its own. */
+export function sendShared(
+  request: IncomingMessage,
+  response: ServerResponse,
+  shared: Buffer,
+  rest: Buffer,
+  headers: OutgoingHttpHeaders,
+): void {
+  if (response.destroyed || response.closed) return;
+  const size = shared.length + rest.length;
+  response.writeHead(200, { ...headers, 'Content-Length': size });
+  if (request.method === 'HEAD') {
+    finish(response);
+    return;
+  }
+  contextOf(response).sent += size;
+  response.write(shared);
+  finish(response, rest);
+}
+
 /** Answers with a JSON document. */
 export function sendJson(
   request: IncomingMessage,

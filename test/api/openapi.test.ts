@@ -12,6 +12,47 @@ test('docs/openapi.json is what a server answers; `npm run openapi` writes it', 
   t.deepEqual(served, JSON.parse(await readFile(file, 'utf8')) as object);
 });
 
+test.serial('the document is made once, for every address of the server', async (t) => {
+  const server = await startTestServer(t, { server: { trustProxy: 1 } });
+  const { stringify } = JSON;
+  let made = 0;
+  JSON.stringify = ((value: { paths?: unknown } | undefined, ...more: []) => {
+    if (value?.paths !== undefined) made += 1;
+    return stringify(value, ...more);
+  }) as typeof stringify;
+  t.teardown(() => (JSON.stringify = stringify));
+  const get = async (headers: Record<string, string>, method = 'GET') => {
+    const response = await server.fetch('/v1/openapi.json', { token: null, headers, method });
+    return {
+      type: response.headers.get('content-type'),
+      length: response.headers.get('content-length'),
+      text: await response.text(),
+    };
+  };
+  const first = await get({});
+  t.deepEqual(await get({}), first);
+  t.deepEqual([first.type, first.length], ['application/json', String(Buffer.byteLength(first.text))]);
+  t.deepEqual(await get({}, 'HEAD'), { ...first, text: '' });
+  const [one, other] = [await get({ 'x-forwarded-host': 'one.test' }), await get({ 'x-forwarded-host': 'other.test' })];
+  t.true(one.text.includes('http://one.test/v1'));
+  t.is(other.text, one.text.replace('http://one.test/v1', 'http://other.test/v1'));
+  t.is(made, 1);
+});
+
+test('the document counts for the limit of requests without a token', async (t) => {
+  const server = await startTestServer(t, { limits: { delay: '0s', anonymousRequestsPerMinute: 3 } });
+  const statuses = async (token: string | null) => {
+    const found: number[] = [];
+    for (let each = 0; each < 2; each += 1) found.push((await server.fetch('/v1/openapi.json', { token })).status);
+    return found;
+  };
+  t.deepEqual([...(await statuses(null)), ...(await statuses(server.token))], [200, 200, 200, 429]);
+  const response = await server.fetch('/v1/openapi.json', { token: null });
+  t.is(response.headers.get('ratelimit-policy'), '"anonymous-requests";q=3;w=60');
+  t.like(await response.json(), { code: 'TooManyRequests', status: 429 });
+  t.is((await server.fetch('/v1/me')).status, 200);
+});
+
 const check = (answer: object) =>
   checkAnswer('/v1/containers/team/app/tags?limit=1', 'GET', Response.json({ next_cursor: null, ...answer }));
 
