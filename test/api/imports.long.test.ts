@@ -239,10 +239,11 @@ test('the page starts an import, shows its failures, and asks for the secret aga
   t.is(forgotten.headers.get('location'), '/console/imports');
 });
 
+const tokenFor = (wanted: string) => `Bearer ${Buffer.from(wanted).toString('hex')}`;
+
 test('a source that names the realm of another registry changes nothing for imports from that one', async (t) => {
   const scope = 'repository:org/app:pull';
   const other = 'repository:org/other:pull';
-  const tokenFor = (wanted: string) => `Bearer ${Buffer.from(wanted).toString('hex')}`;
   const good = await startUpstreamRegistry(t);
   const challenge = (wanted: string) =>
     answer(401, { 'www-authenticate': `Bearer realm="${good.url.href}token",service="s",scope="${wanted}"` });

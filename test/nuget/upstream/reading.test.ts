@@ -33,13 +33,14 @@ test('documents of sources of imports do not stand before those of upstreams', a
   await Promise.all(many);
 });
 
+const document = (list: readonly string[]) =>
+  Buffer.from(JSON.stringify({ items: list.map((version) => ({ catalogEntry: { id: 'Lib', version } })) }));
+
 test('versions with many labels in any order take about as long as in their order', (t) => {
   const count = 6000;
   const labels = '1.'.repeat(118);
   const versions = Array.from({ length: count }, (_, each) => `1.0.0-${labels}${String(each).padStart(5, 'x')}`).sort();
   const shuffled = versions.map((_, each) => versions[(each * 3709) % count]!);
-  const document = (list: readonly string[]) =>
-    Buffer.from(JSON.stringify({ items: list.map((version) => ({ catalogEntry: { id: 'Lib', version } })) }));
   const options = { index: false, key: 'lib', semVer2: true, base: 'https://x.test/', flat: 'https://x.test/flat/' };
   /** Milliseconds of the processor, the least of a few. */
   const time = (bytes: Buffer) => {
