@@ -9,6 +9,8 @@ import { threadEnvironment } from './thread-environment.ts';
 
 /** The most that a thread may use for one reading: milliseconds by default, and MiB of heap. */
 const usualTime = 15_000;
+/** Milliseconds for its start. */
+const longestStart = 60_000;
 const heap = 512;
 /** Seconds after which a reading may be tried again if the thread failed. */
 const retryAfter = 15;
@@ -30,6 +32,8 @@ interface Question {
   bytes: Uint8Array;
   options: object;
 }
+/** What the thread sends when it can read. */
+const ready = 'ready';
 type Answer = { text: Uint8Array<ArrayBuffer> } | { message: string; name: ErrorName | undefined };
 
 interface ReaderThreadOptions {
@@ -47,7 +51,10 @@ export class ReaderThread {
   /** One reading of each group at a time takes its turn, so that a group with many does not stand before the others. */
   readonly #groups: Semaphore;
   #thread: Worker | undefined;
+  #isReady = false;
   #answer: PromiseWithResolvers<Answer> | undefined;
+  /** Ends the thread if its start or the reading takes too long. It keeps the process running meanwhile. */
+  #limit: NodeJS.Timeout | undefined;
   #ending: NodeJS.Timeout | undefined;
 
   /** `module` is the URL of a module whose default export is a `ReadBytes`. */
@@ -83,21 +90,27 @@ export class ReaderThread {
 
   async #ask(question: Question): Promise<string[]> {
     const { promise } = (this.#answer = Promise.withResolvers<Answer>());
-    const timer = setTimeout(
-      () => this.#fail(`it cannot be read within ${this.#longest / 1000} seconds`),
-      this.#longest,
-    );
     try {
       const { buffer } = question.bytes;
       // Few bytes can share their memory with others.
       const given = buffer instanceof ArrayBuffer && buffer.byteLength === question.bytes.length ? [buffer] : [];
       (this.#thread ??= this.#start()).postMessage(question, given);
+      this.#limitTime();
       const result = await promise;
       if ('text' in result) return await linesOf(Buffer.from(result.text.buffer));
       throw result.name ? new DomainError(result.name, result.message) : new Error(result.message);
     } finally {
-      clearTimeout(timer);
+      clearTimeout(this.#limit);
     }
+  }
+
+  /** On a busy machine the start takes long, too, and no content is the reason. */
+  #limitTime(): void {
+    clearTimeout(this.#limit);
+    const [what, limit] = this.#isReady
+      ? ['it cannot be read', this.#longest]
+      : ['no thread has started', longestStart];
+    this.#limit = setTimeout(() => this.#fail(`${what} within ${limit / 1000} seconds`), limit);
   }
 
   #start(): Worker {
@@ -108,7 +121,13 @@ export class ReaderThread {
       stdin: false,
     });
     const failed = (reason: string, cause?: unknown) => this.#thread === thread && this.#fail(reason, cause);
-    thread.on('message', (answer: Answer) => this.#thread === thread && this.#answer?.resolve(answer));
+    thread.on('message', (answer: Answer | typeof ready) => {
+      if (this.#thread !== thread) return;
+      if (answer === ready) {
+        this.#isReady = true;
+        this.#limitTime();
+      } else this.#answer?.resolve(answer);
+    });
     thread.on('error', (error: NodeJS.ErrnoException) =>
       failed(
         error.code === 'ERR_WORKER_OUT_OF_MEMORY'
@@ -133,6 +152,7 @@ export class ReaderThread {
   #end(): void {
     void this.#thread?.terminate();
     this.#thread = undefined;
+    this.#isReady = false;
   }
 }
 
@@ -146,6 +166,8 @@ async function answerWith(module: string): Promise<void> {
     const answer = answerTo(read, question);
     parentPort!.postMessage(answer, 'text' in answer ? [answer.text.buffer] : []);
   });
+  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- this is no window
+  parentPort!.postMessage(ready);
 }
 
 function answerTo(read: ReadBytes<object>, { bytes, options }: Question): Answer {

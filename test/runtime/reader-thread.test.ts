@@ -30,6 +30,12 @@ test('of a group only so many readings wait, and others are not refused', async 
   t.deepEqual(await read('a'), ['x']);
 });
 
+test('the start of the thread does not count for the time of a reading', async (t) => {
+  const slow = `data:text/javascript,const end = Date.now() + 1000; while (Date.now() < end); export default () => 'x'`;
+  const thread = new ReaderThread(slow, { longest: 500 });
+  t.deepEqual(await thread.read(Buffer.from('x'), {}), ['x']);
+});
+
 test('a reading that takes too long is ended', async (t) => {
   const thread = new ReaderThread(hanging, { longest: 300 });
   const reading = thread.read(Buffer.from('x'), {});

@@ -33,8 +33,8 @@ test('documents of sources of imports do not stand before those of upstreams', a
   await Promise.all(many);
 });
 
-const document = (list: readonly string[]) =>
-  Buffer.from(JSON.stringify({ items: list.map((version) => ({ catalogEntry: { id: 'Lib', version } })) }));
+const pageOf = (versions: readonly string[]) =>
+  Buffer.from(JSON.stringify({ items: versions.map((version) => ({ catalogEntry: { id: 'Lib', version } })) }));
 
 test('versions with many labels in any order take about as long as in their order', (t) => {
   const count = 6000;
@@ -57,7 +57,7 @@ test('versions with many labels in any order take about as long as in their orde
     }
     return least;
   };
-  const [inOrder, inAnyOrder] = [time(document(versions)), time(document(shuffled))];
+  const [inOrder, inAnyOrder] = [time(pageOf(versions)), time(pageOf(shuffled))];
   t.log(`${inOrder} ms and ${inAnyOrder} ms`);
   t.true(inAnyOrder < 2 * inOrder, `${inOrder} ms and ${inAnyOrder} ms`);
 });
