@@ -134,10 +134,10 @@ export function failTokens(server: Server, fail: () => Promise<never>): void {
 }
 
 /** One that has read nothing yet. `opened` gets the digest of each document that it opens. */
-export function newStoredRegistrations(server: Server, opened?: (digest: Digest) => void): StoredRegistrations {
+export function newStoredRegistrations(server: Server, opened?: (digest: Digest) => unknown): StoredRegistrations {
   const { database, blobs } = coreOf(server);
-  const open: typeof blobs.open = (digest, size) => {
-    opened?.(digest);
+  const open: typeof blobs.open = async (digest, size) => {
+    await opened?.(digest);
     return blobs.open(digest, size);
   };
   return new StoredRegistrations({ database, blobs: Object.create(blobs, { open: { value: open } }) as typeof blobs });

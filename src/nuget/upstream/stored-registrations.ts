@@ -35,7 +35,7 @@ const nothing: VersionStates = { deprecated: [], unlisted: [], pages: [] };
 export class StoredRegistrations {
   readonly #database: FeedContext['database'];
   readonly #blobs: FeedContext['blobs'];
-  /** One document is in memory at a time, however many requests need one, and the next that need it then know what it says. */
+  /** One document of each upstream is in memory at a time, however many requests need one. The next that need it then know what it says. */
   readonly #turns = new Semaphore({ max: 1 });
   readonly #known = new LRUCache<Digest, VersionStates>({
     maxSize: keptBytes,
@@ -122,7 +122,7 @@ export class StoredRegistrations {
   }
 
   async #saidBy(document: ListedEntry, left: Left): Promise<VersionStates | undefined> {
-    const { digest, size } = document;
+    const { digest, size, upstream } = document;
     const known = this.#known.get(digest);
     if (known) return known;
     if (left.documents === 0 || left.bytes < size) return undefined;
@@ -132,7 +132,7 @@ export class StoredRegistrations {
       const said = this.#known.get(digest) ?? (await this.#read(document));
       this.#known.set(digest, said);
       return said;
-    });
+    }, upstream);
   }
 
   /** Nothing for a document that is damaged or has another form. */
