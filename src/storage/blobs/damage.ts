@@ -2,7 +2,7 @@ import type { Logger } from 'pino';
 import type { Database, Transaction } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import type { Throttle } from '../../runtime/incoming.ts';
-import { checkStored, mayBeOfOneBlob } from '../drivers/check-stored.ts';
+import { checkStored, refuseOtherFailures } from '../drivers/check-stored.ts';
 import type { Driver } from '../drivers/driver.ts';
 import type { References } from './references.ts';
 import { lockBlobs, newGeneration, type BlobRow } from './states.ts';
@@ -81,8 +81,7 @@ export class DamageCheck {
    * the storage as a whole cannot be used, or if the failure is another one.
    */
   async unopened({ digest, size }: BlobRow, error: unknown): Promise<Damage> {
-    if (!mayBeOfOneBlob(error)) throw error;
-    await this.#driver.check();
+    await refuseOtherFailures(this.#driver, error);
     return this.#database.transaction((tx) => this.#damageOf(tx, { digest, size }, 'unreadable'));
   }
 

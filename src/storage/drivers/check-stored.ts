@@ -63,8 +63,14 @@ export async function checkContent(
   return `${algorithm}:${hash.digest('hex')}` === digest ? 'sound' : 'damaged';
 }
 
-/** Whether an error of the storage can concern a single blob, for example a file without permission to read it. */
-export function mayBeOfOneBlob(error: unknown): boolean {
-  if (isDomainError(error)) return error.name === 'StorageUnavailable';
-  return typeof (error as NodeJS.ErrnoException | null)?.code === 'string';
+/**
+ * Resolves if a check failed with `error` only because its blob cannot be opened, for example a file without permission to read it.
+ * Rejects with another error, or with that of `Driver.check` if the storage as a whole cannot be used.
+ */
+export async function refuseOtherFailures(driver: Driver, error: unknown): Promise<void> {
+  const mayBeOfOneBlob = isDomainError(error)
+    ? error.name === 'StorageUnavailable'
+    : typeof (error as NodeJS.ErrnoException | null)?.code === 'string';
+  if (!mayBeOfOneBlob) throw error;
+  await driver.check();
 }

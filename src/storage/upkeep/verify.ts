@@ -2,7 +2,7 @@ import { pagesOf } from '../../runtime/pages.ts';
 import type { Database } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 import { Throttle } from '../../runtime/incoming.ts';
-import { checkStored, mayBeOfOneBlob } from '../drivers/check-stored.ts';
+import { checkStored, refuseOtherFailures } from '../drivers/check-stored.ts';
 import type { Driver } from '../drivers/driver.ts';
 import type { References } from '../blobs/references.ts';
 import { findBlobs, liveBlobs, type BlobRow } from '../blobs/states.ts';
@@ -46,9 +46,7 @@ export async function verifyPlace(parts: VerifyParts, rate: number, report: Repo
     for (const row of rows) {
       await throttle.spend(blobCost);
       const problem = await problemOf(parts, row, throttle).catch(async (error: unknown) => {
-        if (!mayBeOfOneBlob(error)) throw error;
-        // Rejects if the storage as a whole cannot be used.
-        await parts.driver.check();
+        await refuseOtherFailures(parts.driver, error);
         return `unreadable ${row.digest}: it cannot be opened; check its permissions and its disk`;
       });
       done.blobs += 1;
