@@ -24,7 +24,7 @@ export async function existenceOf(
   try {
     const dates = await published();
     const dateOf = (version: string) => dates?.get(version) ?? Infinity;
-    // What is not offered may be a name that somebody made up, or a version of later.
+    // No date begins for a version that the upstream does not offer: a client can invent it, or it may be published later.
     const isUndated = (each: string) => dates?.has(each) && dateOf(each) > now && seenAt(each) > settledBefore;
     const undated = versions.filter(isUndated);
     const listed = undated.length > 0 ? await facts.listed?.(undated) : undefined;

@@ -26,8 +26,8 @@ export class ReferrerLists {
    * fallback tag if the upstream has no such API. With those that it does not list any more and that are stored. Empty if there
    * are none.
    *
-   * The age of what a policy holds counts from the first list that has it, because clients learn its digest only here. It is not
-   * as old as the manifest that it refers to: whoever can push new content can let it refer to something old.
+   * If a policy holds a referrer, its age counts from the first list that has it, because clients learn its digest only here. It
+   * does not get the age of the manifest that it refers to, because new content can refer to an old manifest.
    */
   async of(place: UpstreamRepository, digest: Digest): Promise<Listed<Descriptor>> {
     let isAsked = false;
