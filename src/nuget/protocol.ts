@@ -134,7 +134,7 @@ export class PackageFeed implements OpenProtocol {
         return {
           mirror: packages,
           registrations,
-          search: new UpstreamSearch(packages, cache, searches, log),
+          search: new UpstreamSearch(packages, cache, searches, log, core.searchWait),
           vulnerabilities,
           advisories,
         };

@@ -86,6 +86,8 @@ export interface Surroundings extends DataSurroundings {
   droppedLines?: (() => number) | undefined;
   healthTimes?: HealthTimes | undefined;
   receivers?: ReceiverOptions | undefined;
+  /** Milliseconds after which a search leaves out a slow upstream. */
+  searchWait?: number | undefined;
   /** Hides and refuses content of upstreams. */
   judge?: Judge | undefined;
   /** Connects the metrics of the processes that serve one port; undefined for one process. */
@@ -116,6 +118,8 @@ export interface Core {
   readonly log: Logger;
   /** Milliseconds since 1970 UTC. */
   readonly now: () => number;
+  /** Milliseconds after which a search leaves out a slow upstream; undefined for the time of the product. */
+  readonly searchWait: number | undefined;
   /** The same for deletions by age. See `deletionClock`. */
   readonly deletionTime: () => number;
   /** How unfinished deletions of bytes are taken over. */
@@ -277,6 +281,7 @@ export async function openCore(
     config,
     log,
     now,
+    searchWait: surroundings.searchWait,
     deletionTime: watch ? deletionClock(now, watch) : now,
     deletions: times,
     deletedFor: await deletionWindow(database, config.deletedFor),

@@ -8,7 +8,6 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { answer, serve } from '../support/upstreams/faulty-upstream.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
-import { eventually } from '../support/until.ts';
 
 // Every route that reveals a mirrored version, tag or byte passes the one admission.
 
@@ -179,14 +178,6 @@ async function completions(server: TestServer, typed: string): Promise<string[]>
   return (JSON.parse(text) as { data: string[] }).data;
 }
 
-/** As `completions`: a search leaves out an upstream that has not answered in three seconds, which happens on a busy machine. */
-function someCompletions(server: TestServer, typed: string): Promise<string[]> {
-  return eventually(
-    () => completions(server, typed),
-    ({ length }) => length > 0,
-  );
-}
-
 test('what is held is shown by no route, also if it is stored', async (t) => {
   const setup = await start(t);
   const { server, gate, held } = setup;
@@ -204,7 +195,7 @@ test('what is held is shown by no route, also if it is stored', async (t) => {
   for (const path of ['tags', 'manifests', 'history', `manifests/${setup.digests.hidden}`])
     t.true(inManagement.includes(`/v1/containers/registry.test/team/app/${path}`), path);
   t.true(inManagement.some((each) => each.startsWith('/v1/containers') && !each.includes('team')));
-  t.deepEqual(await someCompletions(server, 'young'), ['Young.Lib']);
+  t.deepEqual(await completions(server, 'young'), ['Young.Lib']);
 
   gate.verdicts = new Map(held.map((each) => [each, 'hold']));
   for (const each of addresses) {
@@ -214,7 +205,7 @@ test('what is held is shown by no route, also if it is stored', async (t) => {
   }
   t.deepEqual(await completions(server, 'young'), [], 'it has only versions that are held');
   // What is not held stays.
-  t.deepEqual(await someCompletions(server, 'lib'), ['Lib', 'Paged.Lib']);
+  t.deepEqual(await completions(server, 'lib'), ['Lib', 'Paged.Lib']);
   const search = JSON.parse((await seen(server, '/v3/search?q=lib')).text) as {
     data: { id: string; version: string }[];
   };
@@ -295,12 +286,7 @@ test('an id is completed only while it is known that some of its versions are no
   const judge = async () =>
     isLimited ? (reference: string): Verdict => (reference === hidden ? 'hold' : 'allow') : undefined;
   const server = await startTestServer(t, { upstreams: [feed.as('feed.test')] }, { judge });
-  // A search leaves out an upstream that has not answered in three seconds, which happens on a busy machine.
-  const found = () =>
-    eventually(
-      () => completions(server, 'lib'),
-      ({ length }) => length > 0,
-    );
+  const found = () => completions(server, 'lib');
   t.deepEqual(await found(), ['Lib']);
   isLimited = false;
   t.deepEqual(await found(), ['Lib', 'Silent.Lib']);

@@ -1,11 +1,15 @@
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { openDatabase, type Database, type Dialect } from '../../src/database/database.ts';
+import { timeLimits } from '../../src/database/time-limits.ts';
 import { createDatabase } from './processes/services.ts';
 import { folderUntilEnd } from './folder.ts';
 import { copySchema } from './schema-copy.ts';
 
 type Test = Pick<ExecutionContext, 'teardown'>;
+
+/** Many tests at the same time share two processors, so a read and a new connection can take longer than in production. */
+export const patientLimits = { ...timeLimits, connection: 60_000, read: 60_000 };
 
 /** Both databases, for suites that run on both. */
 export const dialects: readonly Dialect[] = ['sqlite', 'mysql'];
@@ -30,7 +34,7 @@ export async function temporaryDatabase(t: Test, dialect: Dialect): Promise<stri
 
 /** Opens `url`, and closes it when the test ends. */
 export async function openUntilEnd(t: Test, url: string): Promise<Database> {
-  const database = await openDatabase(url);
+  const database = await openDatabase(url, undefined, patientLimits);
   t.teardown(() => database.close());
   return database;
 }

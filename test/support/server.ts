@@ -8,10 +8,10 @@ import { pino } from 'pino';
 import { schema, type Config } from '../../src/config/schema.ts';
 import type { Surroundings } from '../../src/server/core.ts';
 import { healthTimes } from '../../src/http/health.ts';
-import { timeLimits } from '../../src/database/time-limits.ts';
 import type { Protocol } from '../../src/server/protocol.ts';
 import { startServer, type RunningServer } from '../../src/server/server.ts';
 import { allProtocols } from '../../src/server/installation.ts';
+import { patientLimits } from './databases.ts';
 import { copySchema } from './schema-copy.ts';
 import { testClock, type TestClock } from './clock.ts';
 
@@ -25,9 +25,6 @@ export interface TestServer extends RunningServer {
   fetch(path: string, init?: RequestInit & { token?: string | null; duplex?: 'half' }): Promise<Response>;
   clock: TestClock;
 }
-
-/** Many tests at the same time share two cores, so a read and a new connection can take longer than in production. */
-const databaseLimits = { ...timeLimits, connection: 60_000, read: 60_000 };
 
 /** A check of readiness, too. test/http/readiness.test.ts has shorter times. */
 export const patientHealth = { ...healthTimes, limit: 20_000 };
@@ -59,6 +56,7 @@ export async function startTestServer(
     | 'instanceName'
     | 'instanceTimes'
     | 'requirementBounds'
+    | 'searchWait'
   > = {},
   clock = testClock(),
   { protocols = allProtocols, change }: MoreOptions = {},
@@ -97,8 +95,10 @@ export async function startTestServer(
       // Tests have clocks of their own.
       requirementBounds: { clock: Infinity, patience: 0 },
       proxy: {},
-      databaseLimits,
+      databaseLimits: patientLimits,
       healthTimes: patientHealth,
+      // A busy machine needs longer than the times of the product. test/nuget/feed/mirror-search.test.ts has that of searches.
+      searchWait: 60_000,
       // A busy machine needs longer than the times of the product, which test/cli/shutdown.long.test.ts holds.
       closingTimes: { part: 20_000, all: 30_000 },
       ...surroundings,

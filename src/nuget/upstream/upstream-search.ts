@@ -52,7 +52,7 @@ export const autocompleteTypes = [
   'SearchAutocompleteService',
 ];
 /** Milliseconds after which a search leaves out a slow upstream, because a person waits for the answer. */
-const maxWait = 3000;
+const defaultWait = 3000;
 /** Hits or ids that are compared with what lists show at the same time. */
 const atATime = 50;
 
@@ -65,12 +65,15 @@ export class UpstreamSearch {
   readonly #cache: Cache;
   readonly #underWay: SearchesUnderWay;
   readonly #log: Logger;
+  readonly #wait: number;
 
-  constructor(packages: PackageMirror, cache: Cache, underWay: SearchesUnderWay, log: Logger) {
+  /** `wait`: milliseconds after which a search leaves out a slow upstream. */
+  constructor(packages: PackageMirror, cache: Cache, underWay: SearchesUnderWay, log: Logger, wait = defaultWait) {
     this.#packages = packages;
     this.#cache = cache;
     this.#underWay = underWay;
     this.#log = log;
+    this.#wait = wait;
   }
 
   /** Whether at least one upstream is configured. */
@@ -165,7 +168,7 @@ export class UpstreamSearch {
   ): Promise<Answer | undefined> {
     try {
       // A later answer still gets into the cache, for the next search.
-      const milliseconds = Math.min(upstream.config.timeout, maxWait);
+      const milliseconds = Math.min(upstream.config.timeout, this.#wait);
       const work = () => this.#ask(upstream, types, parameters, reader);
       return await inTime(work, milliseconds, { late: () => undefined });
     } catch (error) {
