@@ -201,7 +201,8 @@ export function alwaysSend(response: ServerResponse, name: string, value: string
   responseOf(response).always[name] = value;
 }
 
-function responseOf(response: ServerResponse): AppResponse {
+/** The answer as this server made it. */
+export function responseOf(response: ServerResponse): AppResponse {
   if (response instanceof AppResponse) return response;
   throw new Error('this response has no context: its server was not created with AppResponse');
 }

@@ -1,7 +1,7 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Content } from '../storage/files/content.ts';
 import type { HeldRead } from '../storage/blobs/shared-reads.ts';
-import { contextOf, sendingOf, type RequestContext } from './request-context.ts';
+import { contextOf, responseOf, sendingOf, type RequestContext } from './request-context.ts';
 import { parseByteRange } from './ranges.ts';
 
 /** Up to this many streams read the next piece while one is sent. More streams keep the machine busy without it. */
@@ -66,7 +66,10 @@ export async function sendContent(
     if (request.method === 'HEAD') finish(response.writeHead(status, headers));
     else if (content.bytes) sendWhole(response, status, headers, content.bytes.subarray(start, end));
     else if (end - start <= maxWholeBytes) sendWhole(response, status, headers, await readPart(content, start, end));
-    else await stream(content, response, status, headers, start, end);
+    else {
+      if (content.pieces) countUnread(response, content.pieces, size!);
+      await stream(content, response, status, headers, start, end);
+    }
   } finally {
     content.close();
   }
@@ -143,6 +146,11 @@ function matches(header: string | undefined, etag: string): boolean {
 function sendWhole(response: ServerResponse, status: number, headers: OutgoingHttpHeaders, bytes: Buffer): void {
   contextOf(response).sent += bytes.length;
   finish(response.writeHead(status, headers), bytes);
+  countUnread(response, bytes.buffer, bytes.length);
+}
+
+function countUnread(response: ServerResponse, memory: object, size: number): void {
+  sendingOf(response).unread.add(responseOf(response), memory, size);
 }
 
 async function readPart(content: Content, start: number, end: number): Promise<Buffer> {

@@ -14,6 +14,8 @@ export interface Content {
   readonly source?: string | undefined;
   /** All bytes, if they are in memory. Must not be changed. */
   readonly bytes?: Buffer;
+  /** The same in pieces. */
+  readonly pieces?: readonly Buffer[];
   /** Makes a URL at which a client gets these bytes from the storage itself, without credentials, for some minutes. */
   location?: (() => Promise<string>) | undefined;
   /** Reads into `target` from `position` on; resolves to the number of bytes read, 0 at the end. */
@@ -38,6 +40,7 @@ export function contentOf(bytes: Buffer): Content {
 export function contentOfPieces(pieces: readonly Buffer[]): Content {
   return {
     size: pieces.reduce((sum, { length }) => sum + length, 0),
+    pieces,
     read: (target, position) => {
       let start = 0;
       for (const piece of pieces) {

@@ -1,0 +1,109 @@
+import { randomBytes } from 'node:crypto';
+import { createServer, get, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import test, { type ExecutionContext } from 'ava';
+import { AppResponse } from '../../src/http/request-context.ts';
+import { sendBytes, sendContent } from '../../src/http/send.ts';
+import { Sending } from '../../src/http/sending.ts';
+import { UnreadAnswers } from '../../src/http/unread-answers.ts';
+import { contentOfPieces } from '../../src/storage/files/content.ts';
+import { until } from '../support/until.ts';
+
+// What answers take in memory whose clients do not read them.
+
+const mebibyte = 2 ** 20;
+/** More than the operating system takes of an answer that nobody reads. */
+const size = 16 * mebibyte;
+
+/** Makes an answer in memory of `size` bytes. */
+type Answer = (request: IncomingMessage, response: AppResponse) => void;
+
+const whole: Answer = (request, response) => sendBytes(request, response, 200, Buffer.alloc(size), {});
+const kept = randomBytes(size);
+const inPieces: Answer = (request, response) => {
+  const pieces = Array.from({ length: 16 }, () => Buffer.alloc(mebibyte));
+  void sendContent(request, response, contentOfPieces(pieces), { headers: {} });
+};
+
+/** A server whose unread answers may take `max` bytes. */
+async function start(t: ExecutionContext, max: number, answer: Answer) {
+  const sending = new Sending(new UnreadAnswers(max));
+  const answers: AppResponse[] = [];
+  const server = createServer({ ServerResponse: AppResponse }, (request, response) => {
+    answers.push(response);
+    response.sending = sending;
+    response.context.remote = request.socket.remoteAddress;
+    answer(request, response);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => server.close());
+  t.teardown(() => server.closeAllConnections());
+  const { port } = server.address() as AddressInfo;
+  const ask = (localAddress: string) =>
+    new Promise<IncomingMessage>((resolve, reject) => {
+      const request = get({ host: '127.0.0.1', port, localAddress, agent: false }, resolve);
+      request.once('error', reject);
+    });
+  return {
+    answers,
+    /** Asks, and reads nothing of the answer. */
+    stall: async (address = '127.0.0.1') => (await ask(address)).on('error', () => undefined),
+    /** The bytes of an answer that is read at once. */
+    read: async (address = '127.0.0.1') => {
+      let bytes = 0;
+      for await (const piece of await ask(address)) bytes += (piece as Buffer).length;
+      return bytes;
+    },
+    /** Which answers have been ended without their client. */
+    ended: () => answers.flatMap(({ context }, index) => (context.failure?.code === 'AnswerUnread' ? [index] : [])),
+  };
+}
+
+for (const [what, answer] of [
+  ['as a whole', whole],
+  ['in pieces', inPieces],
+] as const) {
+  test(`of too many answers ${what} that nobody reads, the oldest are ended, and readers get theirs`, async (t) => {
+    const { answers, stall, read, ended } = await start(t, 3 * size, answer);
+    for (let client = 0; client < 3; client += 1) await stall();
+    t.deepEqual(ended(), [], 'they have room');
+    t.is(await read(), size);
+    t.deepEqual(ended(), [0]);
+    await until(() => answers[3]!.closed);
+    t.is(await read(), size);
+    t.deepEqual(ended(), [0], 'what was read takes no memory any more');
+    await stall();
+    await stall();
+    t.deepEqual(ended(), [0, 1]);
+    t.deepEqual(
+      answers.map(({ destroyed }) => destroyed),
+      [true, true, false, true, true, false, false],
+    );
+  });
+}
+
+test('the address with most unread bytes loses answers, also if it is the one that asks', async (t) => {
+  const { stall, ended } = await start(t, 3 * size, whole);
+  await stall('127.0.0.2');
+  await stall();
+  await stall();
+  await stall('127.0.0.3');
+  t.deepEqual(ended(), [1]);
+  await t.notThrowsAsync(stall());
+  t.deepEqual(ended(), [1, 2]);
+});
+
+test('an answer larger than the bound is ended, and the server goes on', async (t) => {
+  const { read, answers, ended } = await start(t, size - 1, (request, response) =>
+    answers.length === 1 ? whole(request, response) : sendBytes(request, response, 200, Buffer.alloc(100_000), {}),
+  );
+  await t.throwsAsync(read());
+  t.deepEqual(ended(), [0]);
+  t.is(await read(), 100_000);
+});
+
+test('the memory that several answers send counts once', async (t) => {
+  const { stall, ended } = await start(t, 2 * size, (request, response) => sendBytes(request, response, 200, kept, {}));
+  for (let client = 0; client < 4; client += 1) await stall();
+  t.deepEqual(ended(), []);
+});
