@@ -1,6 +1,7 @@
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { DomainError, type ErrorName } from './errors.ts';
 import { pause } from './event-loop.ts';
+import { inTime } from './in-time.ts';
 import { programFile } from './program-file.ts';
 import { Semaphore } from './semaphore.ts';
 import { threadEnvironment } from './thread-environment.ts';
@@ -36,6 +37,12 @@ interface Question {
 const ready = 'ready';
 type Answer = { text: Uint8Array<ArrayBuffer> } | { message: string; name: ErrorName | undefined };
 
+interface Thread {
+  worker: Worker;
+  /** Resolves when it can read. */
+  ready: Promise<void>;
+}
+
 interface ReaderThreadOptions {
   /** Milliseconds for one reading. */
   longest?: number;
@@ -50,11 +57,8 @@ export class ReaderThread {
   readonly #turns = new Semaphore({ max: 1 });
   /** One reading of each group at a time takes its turn, so that a group with many does not stand before the others. */
   readonly #groups: Semaphore;
-  #thread: Worker | undefined;
-  #isReady = false;
+  #thread: Thread | undefined;
   #answer: PromiseWithResolvers<Answer> | undefined;
-  /** Ends the thread if its start or the reading takes too long. It keeps the process running meanwhile. */
-  #limit: NodeJS.Timeout | undefined;
   #ending: NodeJS.Timeout | undefined;
 
   /** `module` is the URL of a module whose default export is a `ReadBytes`. */
@@ -90,45 +94,43 @@ export class ReaderThread {
 
   async #ask(question: Question): Promise<string[]> {
     const { promise } = (this.#answer = Promise.withResolvers<Answer>());
-    try {
-      const { buffer } = question.bytes;
-      // Few bytes can share their memory with others.
-      const given = buffer instanceof ArrayBuffer && buffer.byteLength === question.bytes.length ? [buffer] : [];
-      (this.#thread ??= this.#start()).postMessage(question, given);
-      this.#limitTime();
-      const result = await promise;
-      if ('text' in result) return await linesOf(Buffer.from(result.text.buffer));
-      throw result.name ? new DomainError(result.name, result.message) : new Error(result.message);
-    } finally {
-      clearTimeout(this.#limit);
-    }
+    const { worker, ready } = (this.#thread ??= this.#start());
+    // On a busy machine the start takes long, too, and no content is the reason.
+    await this.#inTime(() => Promise.race([ready, promise]), longestStart, 'no thread has started');
+    const { buffer } = question.bytes;
+    // Few bytes can share their memory with others.
+    const given = buffer instanceof ArrayBuffer && buffer.byteLength === question.bytes.length ? [buffer] : [];
+    worker.postMessage(question, given);
+    const result = await this.#inTime(() => promise, this.#longest, 'it cannot be read');
+    if ('text' in result) return linesOf(Buffer.from(result.text.buffer));
+    throw result.name ? new DomainError(result.name, result.message) : new Error(result.message);
   }
 
-  /** On a busy machine the start takes long, too, and no content is the reason. */
-  #limitTime(): void {
-    clearTimeout(this.#limit);
-    const [what, limit] = this.#isReady
-      ? ['it cannot be read', this.#longest]
-      : ['no thread has started', longestStart];
-    this.#limit = setTimeout(() => this.#fail(`${what} within ${limit / 1000} seconds`), limit);
+  /** Ends the thread if `work` takes too long. Keeps the process running meanwhile. */
+  #inTime<T>(work: () => Promise<T>, milliseconds: number, failure: string): Promise<T> {
+    const late = () => {
+      this.#end();
+      throw unread(`${failure} within ${milliseconds / 1000} seconds`);
+    };
+    return inTime(work, milliseconds, { late });
   }
 
-  #start(): Worker {
-    const thread = new Worker(programFile('runtime/reader-thread.ts'), {
+  #start(): Thread {
+    const worker = new Worker(programFile('runtime/reader-thread.ts'), {
       workerData: { readerModule: this.#module } satisfies ThreadData,
       resourceLimits: { maxOldGenerationSizeMb: heap },
       env: threadEnvironment(),
       stdin: false,
     });
+    const started = Promise.withResolvers<void>();
+    const thread = { worker, ready: started.promise };
     const failed = (reason: string, cause?: unknown) => this.#thread === thread && this.#fail(reason, cause);
-    thread.on('message', (answer: Answer | typeof ready) => {
+    worker.on('message', (answer: Answer | typeof ready) => {
       if (this.#thread !== thread) return;
-      if (answer === ready) {
-        this.#isReady = true;
-        this.#limitTime();
-      } else this.#answer?.resolve(answer);
+      if (answer === ready) started.resolve();
+      else this.#answer?.resolve(answer);
     });
-    thread.on('error', (error: NodeJS.ErrnoException) =>
+    worker.on('error', (error: NodeJS.ErrnoException) =>
       failed(
         error.code === 'ERR_WORKER_OUT_OF_MEMORY'
           ? `it cannot be read within ${heap} MiB of memory`
@@ -136,24 +138,27 @@ export class ReaderThread {
         error,
       ),
     );
-    thread.on('exit', () => failed('the thread that reads ended without a result'));
+    worker.on('exit', () => failed('the thread that reads ended without a result'));
     // A request that waits for an answer keeps the process running by itself.
-    thread.unref();
+    worker.unref();
     return thread;
   }
 
-  /** Rejects with an error that tells the client to try again, because the reader has not refused the bytes. */
   #fail(reason: string, cause?: unknown): void {
     this.#end();
-    const message = `The content could not be read: ${reason}. Try again.`;
-    this.#answer?.reject(new DomainError('TooManyRequests', message, { cause, retryAfter }));
+    this.#answer?.reject(unread(reason, cause));
   }
 
   #end(): void {
-    void this.#thread?.terminate();
+    void this.#thread?.worker.terminate();
     this.#thread = undefined;
-    this.#isReady = false;
   }
+}
+
+/** Tells the client to try again, because the reader has not refused the bytes. */
+function unread(reason: string, cause?: unknown): DomainError {
+  const message = `The content could not be read: ${reason}. Try again.`;
+  return new DomainError('TooManyRequests', message, { cause, retryAfter });
 }
 
 const data = workerData as Partial<ThreadData> | null | undefined;
