@@ -7,6 +7,14 @@ const current = new AsyncLocalStorage<BackgroundTask>();
 const piecesPerSecond = 20;
 const maxPiece = 65_536;
 
+/** A part of a task, such as the fetch of one body. */
+interface TaskPart {
+  task: BackgroundTask;
+  /** Called when a client waits for it, too: from then on it is neither slowed nor cancelled with the task. */
+  release: () => void;
+  end: () => void;
+}
+
 /**
  * Work that no client waits for: its rate is limited, it can be cancelled, and the entries that it reads do not count as
  * used. This applies to everything that starts inside `run`. A fetch that a client started is not slowed.
@@ -16,12 +24,15 @@ export class BackgroundTask {
   readonly #rate: number | undefined;
   readonly #throttle: Throttle | undefined;
   #received = 0;
+  readonly #whole: BackgroundTask | undefined;
+  #isReleased = false;
 
   /** `rate` in bytes a second, over all upstreams together; undefined for no limit. */
-  constructor(signal: AbortSignal, rate?: number) {
+  constructor(signal: AbortSignal, rate?: number, whole?: BackgroundTask) {
     this.signal = signal;
+    this.#whole = whole;
     this.#rate = rate;
-    this.#throttle = rate === undefined ? undefined : new Throttle(rate, signal);
+    this.#throttle = rate === undefined || whole ? undefined : new Throttle(rate, signal);
   }
 
   /** The task that the running code belongs to. */
@@ -39,6 +50,21 @@ export class BackgroundTask {
     return this.#received;
   }
 
+  /** A part of this task for work that clients can come to wait for. It must be ended. */
+  part(): TaskPart {
+    const stop = new AbortController();
+    const task = new BackgroundTask(stop.signal, this.#rate, this);
+    const cancel = () => stop.abort(this.signal.reason);
+    const end = () => this.signal.removeEventListener('abort', cancel);
+    this.signal.addEventListener('abort', cancel);
+    if (this.signal.aborted) cancel();
+    const release = () => {
+      end();
+      task.#isReleased = true;
+    };
+    return { task, release, end };
+  }
+
   /** Runs `work` as part of this task. */
   run<T>(work: () => Promise<T>): Promise<T> {
     return current.run(this, work);
@@ -48,10 +74,7 @@ export class BackgroundTask {
   pace(body: Readable): Readable {
     const size = Math.floor((this.#rate ?? Number.POSITIVE_INFINITY) / piecesPerSecond);
     const step = Math.max(1, Math.min(maxPiece, size));
-    const take = (bytes: number) => {
-      this.#received += bytes;
-      return this.#throttle?.spend(bytes);
-    };
+    const take = (bytes: number) => this.#take(bytes);
     const paced = Duplex.from(async function* (source: AsyncIterable<Buffer>) {
       for await (const chunk of source) {
         for (let at = 0; at < chunk.length; at += step) {
@@ -65,5 +88,20 @@ export class BackgroundTask {
     // The reader gets the error; without a reader it must not end the process.
     paced.on('error', () => undefined);
     return paced;
+  }
+  /** Counts received bytes, and waits as long as their rate demands. */
+  async #take(bytes: number): Promise<void> {
+    this.#received += bytes;
+    if (!this.#whole) return this.#throttle?.spend(bytes);
+    if (this.#isReleased) {
+      this.#whole.#received += bytes;
+      return;
+    }
+    try {
+      await this.#whole.#take(bytes);
+    } catch (error) {
+      // The whole task was cancelled while a client waits for this part.
+      if (!this.#isReleased) throw error;
+    }
   }
 }

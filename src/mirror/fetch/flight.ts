@@ -1,5 +1,6 @@
 import type { Logger } from 'pino';
 import type { Readable } from 'node:stream';
+import { BackgroundTask } from '../../runtime/background-task.ts';
 import { currentCaller, runFor, untilCallerLeaves, type Caller } from '../../runtime/caller.ts';
 import { algorithmOf, type Digest, type DigestAlgorithm } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
@@ -14,6 +15,7 @@ import { checkEntry, rememberEntry, storeEntry, WrongDigest } from './checked-en
 import { Intake, mayPassThrough, type Body } from './intake.ts';
 import type { Partial, Partials } from './partials.ts';
 import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
+import { orAbort } from '../../upstream/failures.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 
 /** What a reader gets: a body that is being fetched (`tail`), a stored entry, or nothing. */
@@ -73,6 +75,8 @@ export class Flight {
   readonly #head: Promise<Head>;
   readonly #result: Promise<FlightResult | undefined>;
   readonly #stop = new AbortController();
+  /** The part of the background task that started it. */
+  readonly #part = BackgroundTask.current?.part();
   #known: EntryMetadata | undefined;
   #expected: Digest | undefined;
   #staged: StagedFile | undefined;
@@ -92,8 +96,9 @@ export class Flight {
     this.#startedAt = parts.now();
     // The fetch is a caller of its own, because it may outlive the request that started it.
     const caller = callerOf(this.#stop.signal, currentCaller());
-    this.#head = runFor(caller, () => this.#start());
-    this.#result = runFor(caller, () => this.#run());
+    const run = <T>(work: () => Promise<T>) => runFor(caller, () => this.#part?.task.run(work) ?? work());
+    this.#head = run(() => this.#start());
+    this.#result = run(() => this.#run());
     this.#result.catch(() => undefined);
   }
 
@@ -122,9 +127,12 @@ export class Flight {
     // Counted before the first await, so that the fetch does not stop while this reader waits.
     this.#readers += 1;
     clearTimeout(this.#unread);
+    const task = BackgroundTask.current;
+    if (!task) this.#part?.release();
+    const wait = <T>(work: Promise<T>) => orAbort(untilCallerLeaves(work), task?.signal);
     let following = false;
     try {
-      const head = await untilCallerLeaves(this.#head);
+      const head = await wait(this.#head);
       if (head.kind === 'current') return { kind: 'stored', metadata: head.metadata, outcome: 'hit' };
       // An empty body has no last byte to hold back until it is verified, so it is served only when it is stored.
       if (head.kind === 'fetched' && head.size !== 0) {
@@ -135,12 +143,12 @@ export class Flight {
           kind: 'tail',
           type: head.type,
           size: head.size,
-          content,
+          content: task ? cancelledWith(task, content) : content,
           isStored,
-          done: this.#result as Promise<FlightResult>,
+          done: orAbort(this.#result as Promise<FlightResult>, task?.signal),
         };
       }
-      const result = await untilCallerLeaves(this.#result);
+      const result = await wait(this.#result);
       if (!result) return { kind: 'absent' };
       const outcomes = { fetched: 'hit', 'not-modified': 'revalidated', absent: 'withdrawn' } as const;
       return { kind: 'stored', metadata: result.metadata, outcome: outcomes[head.kind] };
@@ -245,6 +253,7 @@ export class Flight {
       throw error;
     } finally {
       this.#over = true;
+      this.#part?.end();
       clearTimeout(this.#unread);
       this.#intake?.end();
       this.#intake?.tail.end(failure);
@@ -334,6 +343,11 @@ export class Flight {
     const message = `The upstream ${upstream} ${what}.`;
     return new UpstreamError('UpstreamUnavailable', message, { upstream, id: key.upstream, cause });
   }
+}
+
+/** Content for a reader in the background, which leaves when its task is cancelled, also if the fetch goes on for clients. */
+function cancelledWith({ signal }: BackgroundTask, content: Content): Content {
+  return { ...content, read: (target, position) => orAbort(content.read(target, position), signal) };
 }
 
 /** The caller that a fetch works for: no account's limits count a second time, and it has left when the fetch is stopped. */
