@@ -338,7 +338,8 @@ for (const dialect of dialects) {
         ({ signal }) =>
           new Promise((_resolve, reject) => {
             signal.addEventListener('abort', () => {
-              reason = signal.reason;
+              // That of the first run: the instance starts another one.
+              reason ??= signal.reason;
               reject(signal.reason as Error);
             });
           }),

@@ -8,8 +8,8 @@ import { copySchema } from './schema-copy.ts';
 
 type Test = Pick<ExecutionContext, 'teardown'>;
 
-/** Many tests at the same time share two processors, so a read and a new connection can take longer than in production. */
-export const patientLimits = { ...timeLimits, connection: 60_000, read: 60_000 };
+/** Many tests at the same time share two processors, so that all work with a database can take longer than in production. */
+export const patientLimits = { ...timeLimits, connection: 60_000, read: 60_000, transaction: 120_000, lock: 60_000 };
 
 /** Both databases, for suites that run on both. */
 export const dialects: readonly Dialect[] = ['sqlite', 'mysql'];
