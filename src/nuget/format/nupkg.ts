@@ -1,7 +1,7 @@
 import type { Digest } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { readNuspec } from './nuspec-reading.ts';
-import { maxNuspecBytes, type Nuspec } from './nuspec.ts';
+import { maxNuspecBytes, type Nuspec, type NuspecOptions } from './nuspec.ts';
 import { parseVersion, type Version } from './version.ts';
 import type { ZipEntry, ZipLimits } from '../../storage/files/zip-directory.ts';
 import type { OpenBytes } from '../../storage/files/zip-bytes.ts';
@@ -52,7 +52,7 @@ export async function readNupkg(open: OpenBytes, limits: Partial<NupkgLimits> = 
 /** The nuspec of a package: the one at the root of the zip. */
 export async function readManifest(
   zip: Zip,
-  { asciiOnly = defaults.asciiOnly }: Partial<NupkgLimits>,
+  { asciiOnly = defaults.asciiOnly, isPublished = false }: NuspecOptions,
 ): Promise<Pick<Nupkg, 'nuspec' | 'nuspecBytes' | 'version'>> {
   let entry: ZipEntry | undefined;
   for await (const each of zip.entries()) {
@@ -62,12 +62,13 @@ export async function readManifest(
   }
   if (!entry) throw invalid('The package has no .nuspec at its root. Create it with dotnet pack or nuget pack.');
   const nuspecBytes = await zip.read(entry, maxNuspecBytes);
-  const nuspec = await readNuspec(nuspecBytes, { asciiOnly });
+  const nuspec = await readNuspec(nuspecBytes, { asciiOnly, isPublished });
   return { nuspec, nuspecBytes, version: parseVersion(nuspec.version)! };
 }
 
-/** For upstream packages: clients already use them, so names that old tools wrote are accepted. */
+/** For upstream packages: clients already use them, so what old tools wrote is accepted. */
 const lenient = { backslashes: true };
+const published = { isPublished: true };
 
 /**
  * Id and version of the upstream package whose bytes `open` opens. Throws `PackageInvalid` if it is not a package, or
@@ -75,7 +76,7 @@ const lenient = { backslashes: true };
  */
 export async function readIdentity(open: OpenBytes): Promise<Pick<Nupkg, 'nuspec' | 'version'>> {
   using zip = await Zip.open(open, lenient);
-  return await readManifest(zip, {});
+  return await readManifest(zip, published);
 }
 
 /** The signature of a package, which public feeds have added to old packages, too. */
@@ -98,7 +99,7 @@ export async function readPart(
   part: 'nuspec' | 'readme' | 'icon',
 ): Promise<{ bytes: Buffer; imageType?: string } | undefined> {
   using zip = await Zip.open(open, lenient);
-  const { nuspec, nuspecBytes } = await readManifest(zip, {});
+  const { nuspec, nuspecBytes } = await readManifest(zip, published);
   if (part === 'nuspec') return { bytes: nuspecBytes };
   const entry = nuspec[part] === undefined ? undefined : await zip.find(nuspec[part]);
   if (!entry) return undefined;

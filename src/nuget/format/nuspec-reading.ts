@@ -25,7 +25,8 @@ const kept = new LRUCache<string, string>({
 /** As `parseNuspec`; a long nuspec is parsed in a thread, and kept. */
 export async function readNuspec(bytes: Buffer, options: NuspecOptions = {}): Promise<Nuspec> {
   if (bytes.length <= fewBytes || bytes.length > maxNuspecBytes) return parseNuspec(bytes, options);
-  const key = `${options.asciiOnly ?? false} ${createHash('sha256').update(bytes).digest('base64')}`;
+  const { asciiOnly = false, isPublished = false } = options;
+  const key = `${asciiOnly} ${isPublished} ${createHash('sha256').update(bytes).digest('base64')}`;
   const known = kept.get(key);
   if (known !== undefined) return JSON.parse(known) as Nuspec;
   const lines = await thread.read(Buffer.from(bytes), options).catch((error: unknown) => {

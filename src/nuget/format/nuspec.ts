@@ -67,6 +67,8 @@ export interface Dependency {
 export interface NuspecOptions {
   /** Whether the id must be ASCII, as the gallery demands for new packages. Older packages have other letters. */
   readonly asciiOnly?: boolean;
+  /** Whether clients use the package already. Then a part that they can do without may be wrong. */
+  readonly isPublished?: boolean;
 }
 
 /** Bytes of the largest nuspec that is read. Real ones have less than 100 KiB. */
@@ -75,6 +77,9 @@ export const maxNuspecBytes = 1024 * 1024;
 const maxTags = 4000;
 /** Characters of the longest package id. */
 export const maxIdLength = 100;
+
+/** The range of a dependency that names none. */
+const anyRange = '(, )';
 
 const namespaces =
   /^http:\/\/schemas\.microsoft\.com\/packaging\/(?:2010\/07|2011\/08|2011\/10|2012\/06|2013\/01|2013\/05)\/nuspec\.xsd$/;
@@ -94,7 +99,7 @@ export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nus
   const metadata = children(root, 'metadata')[0];
   if (!metadata) throw invalid('The nuspec has no <metadata>. Create the package with dotnet pack or nuget pack.');
   for (const namespace of [attribute(root, 'xmlns'), attribute(metadata, 'xmlns')]) {
-    if (namespace !== undefined && !namespaces.test(namespace)) {
+    if (namespace !== undefined && !options.isPublished && !namespaces.test(namespace)) {
       throw invalid(`The nuspec's namespace ${show(namespace)} is not known to NuGet. Pack again with a current SDK.`);
     }
   }
@@ -117,7 +122,7 @@ export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nus
   if (minClientVersion !== undefined && !parseVersion(minClientVersion)) {
     throw invalid(`minClientVersion ${show(minClientVersion)} is not a version. Correct or remove it.`);
   }
-  const { dependencyGroups, semVer2 } = readDependencies(metadata);
+  const { dependencyGroups, semVer2 } = readDependencies(metadata, options);
   return {
     id,
     version,
@@ -155,34 +160,40 @@ function identity(metadata: XmlElement, name: string): string {
 }
 
 // https://learn.microsoft.com/nuget/reference/nuspec#dependencies-element
-function readDependencies(metadata: XmlElement): Pick<Nuspec, 'dependencyGroups' | 'semVer2'> {
+function readDependencies(
+  metadata: XmlElement,
+  { isPublished }: NuspecOptions,
+): Pick<Nuspec, 'dependencyGroups' | 'semVer2'> {
   const container = children(metadata, 'dependencies')[0];
   const groups = children(container, 'group');
   const flat = children(container, 'dependency');
   let semVer2 = false;
 
-  function readDependency(element: XmlElement): Dependency {
+  function readDependency(element: XmlElement): Dependency[] {
     const id = attribute(element, 'id');
     if (id === undefined || !isPackageId(id)) {
+      // No feed has such a package.
+      if (isPublished) return [];
       throw invalid(`A dependency's id ${show(id ?? '')} is not valid. Use the id of a package.`);
     }
-    const text = attribute(element, 'version') ?? '(, )';
-    const range = parseRange(text);
+    const text = attribute(element, 'version') ?? anyRange;
+    // For the client, a range that it cannot read is any version.
+    const range = parseRange(text) ?? (isPublished ? parseRange(anyRange) : undefined);
     if (!range)
       throw invalid(
         `The version range ${show(text)} of the dependency ${id} is not valid. Use one like 1.0.0 or [1.0.0, 2.0.0).`,
       );
     semVer2 ||= isSemVer2Range(range);
-    return { id, range: formatRange(range) };
+    return [{ id, range: formatRange(range) }];
   }
 
   const dependencyGroups = groups.map((group) => ({
     targetFramework: attribute(group, 'targetFramework'),
-    dependencies: children(group, 'dependency').map(readDependency),
+    dependencies: children(group, 'dependency').flatMap(readDependency),
   }));
   // The client reads a flat list only if there is no group.
   if (groups.length === 0 && flat.length > 0) {
-    dependencyGroups.push({ targetFramework: undefined, dependencies: flat.map(readDependency) });
+    dependencyGroups.push({ targetFramework: undefined, dependencies: flat.flatMap(readDependency) });
   }
   return { dependencyGroups, semVer2 };
 }

@@ -210,7 +210,7 @@ function deprecationOf({ reasons, message, alternatePackage }: Deprecation): Non
 /** Undefined for a nuspec that cannot be read: older releases accepted others. */
 async function readable(bytes: Buffer): Promise<Nuspec | undefined> {
   try {
-    return await readNuspec(bytes);
+    return await readNuspec(bytes, { isPublished: true });
   } catch (error) {
     if (isDomainError(error)) return undefined;
     throw error;

@@ -286,7 +286,7 @@ class WantedPackages {
     const nuspec = (await this.#nuspecInside(id, version)) ?? (await this.#nuspecBeside(id, version));
     // The work of the version itself reports that it is missing.
     if (!nuspec) return;
-    const { dependencyGroups } = await readNuspec(nuspec);
+    const { dependencyGroups } = await readNuspec(nuspec, { isPublished: true });
     for (const { dependencies } of nearestGroups(dependencyGroups, frameworks)) {
       for (const each of dependencies) this.dependency(each.id, parseRange(each.range)!, frameworks, location);
     }

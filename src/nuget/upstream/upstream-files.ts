@@ -119,7 +119,7 @@ async function verifySidecar(
 ): Promise<Record<string, string>> {
   const bytes = await staged.bytes();
   if (kind === 'nuspec') {
-    const nuspec = await readNuspec(bytes);
+    const nuspec = await readNuspec(bytes, { isPublished: true });
     refuseOther(nuspec.id, parseVersion(nuspec.version)!, key, version);
     return {};
   }

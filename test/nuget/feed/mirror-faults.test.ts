@@ -112,12 +112,23 @@ test('a mirrored nupkg of old tools, with backslashes in its names, is served; a
   t.is((await feed.push(old)).status, 400);
 });
 
-test('a mirrored package is served although its icon or readme is missing', async (t) => {
+test('a mirrored package is served although its icon or readme is missing, or clients ignore parts of its nuspec', async (t) => {
   const { up, feed } = await mirrored(t);
-  const odd = await makeNupkg({ id: 'A', version: '1.0.0', iconPath: 'none.png', readmePath: 'none.md' });
+  const nuspec = makeNuspec({
+    id: 'A',
+    version: '1.0.0',
+    iconPath: 'none.png',
+    readmePath: 'none.md',
+    namespace: 'http://example.org/nuspec.xsd',
+    dependencies: [{ id: 'B', version: '$version$' }, { id: 'not an id' }],
+  });
+  const odd = await makeNupkg({ id: 'A', nuspec });
   up.upstream.on(theirs, serve(odd));
+  up.upstream.on('/flat/a/1.0.0/a.nuspec', answer(200, {}, nuspec));
+  t.is(String(await read(feed, '/package/a/1.0.0/a.nuspec')), nuspec);
   t.deepEqual(await read(feed, nupkgPath), odd);
   t.is(await read(feed, '/package/a/1.0.0/icon'), 404);
+  t.is((await feed.push(odd)).status, 400);
 });
 
 function sha512(bytes: Buffer): string {

@@ -213,6 +213,17 @@ test('only http and https links are kept', (t) => {
   }
 });
 
+test('of a package that clients use already, what they ignore is not refused', (t) => {
+  const dependencies = [{ id: 'A', version: '$version$' }, { id: 'a b' }, { id: 'B', version: '1.0' }];
+  const bytes = Buffer.from(makeNuspec({ namespace: 'http://example.org', dependencies }));
+  const { dependencyGroups } = parseNuspec(bytes, { isPublished: true });
+  const read = [
+    { id: 'A', range: '(, )' },
+    { id: 'B', range: '[1.0.0, )' },
+  ];
+  t.deepEqual(dependencyGroups, [{ targetFramework: undefined, dependencies: read }]);
+});
+
 test('a SemVer 2.0.0 bound of any dependency counts', (t) => {
   for (const [version, semVer2] of [
     ['1.0', false],
