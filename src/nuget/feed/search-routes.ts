@@ -15,7 +15,7 @@ import { limitHits } from '../format/search-hit.ts';
 import { searchResult } from './search-result.ts';
 
 const defaultTake = 20;
-/** Limits of the public gallery. */
+/** Limits of the public gallery. Behind the second one there is nothing, so that a client that reads all pages ends. */
 const maxTake = 1000;
 const maxSkip = 3000;
 
@@ -83,11 +83,12 @@ function list(parameters: URLSearchParams, name: string): string[] {
 }
 
 function optionsOf(parameters: URLSearchParams, principal: Principal) {
+  const skip = numberOf(parameters, 'skip', 0, Infinity);
   return {
     prerelease: text(parameters, 'prerelease')?.toLowerCase() === 'true',
     semVer2: (text(parameters, 'semVerLevel') ?? '').startsWith('2.'),
-    skip: numberOf(parameters, 'skip', 0, maxSkip),
-    take: numberOf(parameters, 'take', defaultTake, maxTake),
+    skip: Math.min(skip, maxSkip),
+    take: skip > maxSkip ? 0 : numberOf(parameters, 'take', defaultTake, maxTake),
     only: principal.names?.of('package'),
     mirroredOnly: !readsHosted(principal),
   };
