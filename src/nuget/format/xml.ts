@@ -15,6 +15,10 @@ const forbidden = /[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]/;
  */
 const maxMarkup = 20_000;
 
+const declaration = /<!(?:DOCTYPE|ENTITY)/i;
+/** Comments, CDATA sections and processing instructions, in which any text declares nothing. One without an end reaches to the end. */
+const undeclaring = /<(?:!--(?:[^]*?-->|[^]*)|!\[CDATA\[(?:[^]*?\]\]>|[^]*)|\?(?:[^]*?\?>|[^]*))/g;
+
 const parser = new XMLParser({
   ignoreAttributes: false,
   attributeNamePrefix: '@',
@@ -40,7 +44,7 @@ const parser = new XMLParser({
  */
 export function parseXml(bytes: Uint8Array, name: string): XmlElement {
   const text = decodeText(bytes);
-  if (/<!(?:DOCTYPE|ENTITY)/i.test(text)) {
+  if (declaration.test(text) && declaration.test(text.replaceAll(undeclaring, ' '))) {
     throw new DomainError(
       'PackageInvalid',
       'The nuspec declares a document type or entities. Remove the declaration: XML with one is refused.',

@@ -196,6 +196,20 @@ test('entity bombs are refused without being expanded', (t) => {
   }
 });
 
+test('text of a comment or a CDATA section declares no document type, and hides none', (t) => {
+  const [comment, section] = ['<!-- <!DOCTYPE a> -->', '<![CDATA[<!DOCTYPE html>]]>'];
+  const read = parse(
+    holding(`${comment}<releaseNotes>${section}</releaseNotes>`).replace('<package', `${comment}<package`),
+  );
+  t.is(read.releaseNotes, '<!DOCTYPE html>');
+  for (const before of ['<!-- a -->', '<!-- <![CDATA[ -->', '<?a <!-- ?>', '<!----><?a?>']) {
+    const text = makeNuspec().replace('<package', `${before}<!DOCTYPE package>${before}<package`);
+    t.throws(() => parse(text), { name: 'PackageInvalid', message: /document type/ }, before);
+  }
+  for (const open of ['<!--', '<![CDATA[', '<?a'])
+    t.throws(() => parse(`${open.repeat(50_000)}<!DOCTYPE a>`), { name: 'PackageInvalid' }, open);
+});
+
 test('ids follow NuGet’s grammar, in ASCII for pushed packages', (t) => {
   for (const id of ['a', 'A_b', '_', 'a.b-c', '1.2', 'a'.repeat(100)]) t.true(isPackageId(id, { asciiOnly: true }), id);
   for (const id of ['', '.a', 'a.', 'a..b', 'a.-b', 'a b', 'a/b', 'a\\b', 'a\n', 'a'.repeat(101)])
