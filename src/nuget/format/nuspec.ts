@@ -98,20 +98,22 @@ export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nus
   const root = parseXml(bytes, 'package');
   const metadata = children(root, 'metadata')[0];
   if (!metadata) throw invalid('The nuspec has no <metadata>. Create the package with dotnet pack or nuget pack.');
-  for (const namespace of [attribute(root, 'xmlns'), attribute(metadata, 'xmlns')]) {
+  refusePrefixed(root, 'metadata');
+  const [outer, inner] = [attribute(root, 'xmlns'), attribute(metadata, 'xmlns')];
+  for (const namespace of [outer, inner]) {
     if (namespace !== undefined && !options.isPublished && !namespaces.test(namespace)) {
       throw invalid(`The nuspec's namespace ${show(namespace)} is not known to NuGet. Pack again with a current SDK.`);
     }
   }
 
-  const id = identity(metadata, 'id');
+  const id = identity(metadata, 'id', inner ?? outer);
   if (!isPackageId(id, options)) {
     const letters = options.asciiOnly ? 'ASCII letters' : 'letters';
     throw invalid(
       `The package id ${show(id)} is not valid. Use at most ${maxIdLength} ${letters}, digits and underscores, with single dots or hyphens between them.`,
     );
   }
-  const version = identity(metadata, 'version');
+  const version = identity(metadata, 'version', inner ?? outer);
   const parsed = parseVersion(version);
   if (!parsed)
     throw invalid(
@@ -151,12 +153,23 @@ export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nus
   };
 }
 
-/** The text of an element that must occur exactly once; otherwise two readers could see different values. */
-function identity(metadata: XmlElement, name: string): string {
+/** The text of an element that must occur exactly once, with only text in it; otherwise two readers could see different values. */
+function identity(metadata: XmlElement, name: string, namespace: string | undefined): string {
   const text = childText(metadata, name);
   if (text === undefined) throw invalid(`The nuspec has no <${name}>. Add one.`);
-  if (children(metadata, name).length > 1) throw invalid(`The nuspec has more than one <${name}>. Keep only one.`);
+  const [element, ...others] = children(metadata, name);
+  if (others.length > 0) throw invalid(`The nuspec has more than one <${name}>. Keep only one.`);
+  refusePrefixed(metadata, name);
+  const isOther = (attribute(element, 'xmlns') ?? namespace) !== namespace;
+  if (isOther || Object.keys(element!).some((key) => !/^[#@]/.test(key)))
+    throw invalid(`The <${name}> of the nuspec has elements or a namespace of its own. Keep only the text.`);
   return text;
+}
+
+/** The client reads an element with a prefix, too, if its namespace or its local name fits. */
+function refusePrefixed(parent: XmlElement, name: string): void {
+  if (Object.keys(parent).some((key) => !key.startsWith('@') && key.endsWith(`:${name}`)))
+    throw invalid(`The nuspec has a <${name}> with a prefix of a namespace. Write it without.`);
 }
 
 // https://learn.microsoft.com/nuget/reference/nuspec#dependencies-element

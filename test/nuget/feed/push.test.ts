@@ -157,6 +157,11 @@ test('an invalid package is refused with the reason, and nothing is stored', asy
       await makeNupkg({ id: 'x', nuspec: makeNuspec({ id: '../../etc/passwd' }) }),
       /id '\.\.\/\.\.\/etc\/passwd' is not valid/,
     ],
+    [
+      'second id with a prefix',
+      await makeNupkg({ nuspec: makeNuspec().replace('<id>', '<n:id xmlns:n="urn:n">Other</n:id><id>') }),
+      /<id> with a prefix/,
+    ],
     ['bad version', await makeNupkg({ version: '1.x' }), /version '1\.x' is not valid/],
     ['bad range', await makeNupkg({ dependencies: [{ id: 'A', version: '[1' }] }), /range '\[1'/],
     ['entity bomb', await makeNupkg({ nuspec: '<!DOCTYPE p [<!ENTITY a "b">]><package/>' }), /entities/],
