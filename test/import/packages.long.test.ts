@@ -131,7 +131,8 @@ test('a folder of packages with their symbols: other bytes are a conflict, and t
   await writeFile(join(place, 'b.nupkg'), await makeNupkg({ id: 'Contoso.Core', version: '1.0.0' }));
   await writeFile(join(place, 'c.nupkg'), await makeNupkg({ id: 'CONTOSO.core', version: '1.0' }));
   await writeFile(join(place, 'd.nupkg'), 'no zip');
-  await writeFile(join(place, 'e.nupkg'), await makeNupkg({ id: 'Old', version: '1.0.0', authors: '' }));
+  const dependencies = [{ id: 'Other', version: '$version$' }];
+  await writeFile(join(place, 'e.nupkg'), await makeNupkg({ id: 'Old', version: '1.0.0', authors: '', dependencies }));
   await utimes(join(place, 'e.nupkg'), new Date('2020-01-02'), new Date('2020-01-02'));
   const heard = await bring(join(folder, 'packages'));
   t.is(heard.code, 1);
@@ -143,7 +144,9 @@ test('a folder of packages with their symbols: other bytes are a conflict, and t
   const key = `${Buffer.alloc(16, 7).toString('hex')}ffffffff`;
   t.is((await feed.fetch(`/symbols/contoso.core.pdb/${key}/contoso.core.pdb`)).status, 200);
   const index = await feed.json('/registration-gz-semver2/old/index.json');
-  t.regex(index.items[0].items[0].catalogEntry.published, /^2020-01-02/);
+  const { published, dependencyGroups } = index.items[0].items[0].catalogEntry;
+  t.regex(published, /^2020-01-02/);
+  t.is(dependencyGroups[0].dependencies[0].range, '(, )', 'as clients read a range that is none');
   const again = await bring(join(folder, 'packages'));
   t.regex(again.stdout, /^imported: 0\nhere already: 3\n/);
   const recent = await bring(join(folder, 'packages'), '--since', '2021-01-01', '--dry-run');

@@ -18,16 +18,14 @@ export interface Nupkg {
 }
 
 /** Limits for reading a package, and how strictly to check it. */
-export interface NupkgLimits extends ZipLimits {
+export interface NupkgLimits extends ZipLimits, NuspecOptions {
   readonly maxIconBytes: number;
   readonly maxReadmeBytes: number;
-  /** Whether the id must be ASCII, as the gallery demands for new packages. */
-  readonly asciiOnly: boolean;
   /** Whether to inflate every entry to check its length and checksum, not only the entries that are used. */
   readonly verifyAll: boolean;
 }
 
-const defaults = { maxIconBytes: 1024 ** 2, maxReadmeBytes: 1024 ** 2, asciiOnly: false, verifyAll: true };
+const defaults = { maxIconBytes: 1024 ** 2, maxReadmeBytes: 1024 ** 2, verifyAll: true };
 
 /**
  * Reads the package whose bytes `open` opens, by random access. Throws `PackageInvalid` with the reason if clients
@@ -52,7 +50,7 @@ export async function readNupkg(open: OpenBytes, limits: Partial<NupkgLimits> = 
 /** The nuspec of a package: the one at the root of the zip. */
 export async function readManifest(
   zip: Zip,
-  { asciiOnly = defaults.asciiOnly, isPublished = false }: NuspecOptions,
+  { asciiOnly = false, isPublished = false }: NuspecOptions,
 ): Promise<Pick<Nupkg, 'nuspec' | 'nuspecBytes' | 'version'>> {
   let entry: ZipEntry | undefined;
   for await (const each of zip.entries()) {

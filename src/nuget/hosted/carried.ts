@@ -70,7 +70,7 @@ export function carriedPackages(
         const open = () => blobs.open(entry.digest, entry.size);
         if (entry.kind === 'nupkg') {
           const earlier = earlierOf(entry);
-          const nupkg = await readNupkg(open, { asciiOnly: true, verifyAll: false });
+          const nupkg = await readNupkg(open, { asciiOnly: true, isPublished: true, verifyAll: false });
           refuseOther(nupkg, earlier);
           const sha512 = await digestOfContent(await open(), 'sha512');
           const files = await packageFiles(nupkg, { nupkg: entry.digest, sha512, size: entry.size }, stage, earlier);

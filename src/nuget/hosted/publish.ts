@@ -70,7 +70,7 @@ interface PushChecks {
   permit: (id: string) => void;
   /** The name of the upstream that the id is mirrored from. */
   mirroredFrom: (id: string) => Promise<string | undefined>;
-  /** Of an import. Such a package may lack elements of its nuspec that a new one needs, because clients use it already. */
+  /** Of an import. Its nuspec may lack elements that a new one needs, and be wrong in others, because clients use it already. */
   earlier?: EarlierVersion;
 }
 
@@ -154,7 +154,7 @@ async function stageParts(
     return arrival.digest;
   };
   try {
-    const nupkg = await readNupkg(() => staged.open(), { asciiOnly: true });
+    const nupkg = await readNupkg(() => staged.open(), { asciiOnly: true, isPublished: earlier !== undefined });
     permit(nupkg.nuspec.id);
     if (earlier) refuseOther(nupkg, earlier);
     else refuseIncomplete(nupkg);
