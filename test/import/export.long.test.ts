@@ -2,10 +2,9 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-import { startImporting } from '../support/imports.ts';
 import { entrepot } from '../support/in-process.ts';
 import { CommandLine } from '../support/processes/command.ts';
 import { digestOf, signedIndex, TestRepository } from '../support/registry.ts';
@@ -20,61 +19,6 @@ async function imageOf(server: TestServer, name: string, reference: string) {
   const response = await server.fetch(`/v2/${name}/manifests/${reference}`);
   return response.status === 200 ? response.text() : response.status;
 }
-
-test('what was pushed here since goes back to the old feed, also unlisted; what came from there stays, other bytes are a conflict', async (t) => {
-  const old = await startTestServer(t);
-  const there = new TestFeed(old);
-  await there.publish({ id: 'Lib', version: '1.0.0' });
-  const { target: here, bring, file, folder } = await startImporting(t);
-  const words = [`${old.url}/v3/index.json`, '--token-file', await file('token', old.token)];
-  t.is((await bring(...words)).code, 0);
-  const feed = new TestFeed(here);
-  const pushed = await makeNupkg({ id: 'Lib', version: '2.0.0', payloadBytes: 50_000 });
-  t.is((await feed.push(pushed)).status, 201);
-  await feed.publish({ id: 'Hidden', version: '1.0.0-beta' }, { id: 'Both', version: '1.0.0' });
-  t.is((await here.fetch('/v3/push/Hidden/1.0.0-beta', { method: 'DELETE' })).status, 204);
-  const theirs = await makeNupkg({ id: 'Both', version: '1.0.0', payloadBytes: 10 });
-  t.is((await there.push(theirs)).status, 201);
-  const planned = await exporting(here, 'feed', ...words, '--dry-run');
-  t.regex(planned.stdout, /^to export\tHidden\t1\.0\.0-beta\t.*\nto export\tLib\t2\.0\.0\t.*\nto export: 2 \(/);
-  t.is((await there.fetch('/package/lib/2.0.0/lib.2.0.0.nupkg')).status, 404);
-  const report = join(folder, 'report');
-  const done = await exporting(here, 'feed', ...words, '--report', report);
-  t.is(done.code, 1);
-  t.regex(done.stdout, /^exported: 2 \(.*\nthere already: 0\nconflicts: 1\nfailed: 0\n/);
-  t.is(done.stderr, 'conflict: Both 1.0.0: the target has other content under this name\nentrepot: 1 did not go\n');
-  t.is((await readFile(report, 'utf8')).trim().split('\n').length, 3);
-  const bytes = async (path: string) => Buffer.from(await (await there.fetch(`/package/${path}`)).arrayBuffer());
-  t.true(pushed.equals(await bytes('lib/2.0.0/lib.2.0.0.nupkg')));
-  t.true(theirs.equals(await bytes('both/1.0.0/both.1.0.0.nupkg')));
-  t.is((await there.json('/registration/hidden/index.json')).items[0].items[0].catalogEntry.listed, false);
-  const again = await exporting(here, 'feed', ...words, '--only', 'Lib,Hidden');
-  t.deepEqual([again.code, again.stdout], [0, 'exported: 0\nthere already: 2\nconflicts: 0\nfailed: 0\n']);
-  // One that was unlisted here after it went; all that is older than a time stays.
-  t.is((await here.fetch('/v3/push/Lib/2.0.0', { method: 'DELETE' })).status, 204);
-  const later = await exporting(here, 'feed', ...words, '--since', new Date(Date.now() + 60_000).toISOString());
-  t.regex(later.stdout, /^exported: 0\nthere already: 0\n/);
-  t.regex((await exporting(here, 'feed', ...words, '--only', 'Lib')).stdout, /^unlisted there: 1\n/m);
-  t.regex((await exporting(here, 'feed', ...words, '--all', '--only', 'Lib')).stdout, /^there already: 2\n/m);
-});
-
-test('symbols go with their package', async (t) => {
-  const [old, here] = [await startTestServer(t), await startTestServer(t)];
-  const [feed, there] = [new TestFeed(here), new TestFeed(old)];
-  await feed.publish({ id: 'My.Package', version: '1.2.3' });
-  const pdb = makePdb(Buffer.alloc(16, 0xab));
-  const symbols = await makeSnupkg({ id: 'My.Package', version: '1.2.3', files: { 'lib/net8.0/A.pdb': pdb } });
-  t.is((await feed.push(symbols, '/symbols')).status, 201);
-  const folder = await folderUntilEnd(t);
-  await writeFile(join(folder, 'token'), old.token);
-  const words = ['feed', `${old.url}/v3/index.json`, '--token-file', join(folder, 'token')];
-  t.deepEqual([(await exporting(here, ...words)).stderr, (await exporting(here, ...words)).stderr], ['', '']);
-  const key = `${'ab'.repeat(16)}ffffffff`;
-  const found = await there.fetch(`/symbols/A.pdb/${key}/A.pdb`);
-  t.is(found.status, 200);
-  t.true(Buffer.from(await found.arrayBuffer()).equals(pdb));
-  t.is((await there.fetch('/package/my.package/index.json')).status, 200);
-});
 
 test('images go with platforms and referrers, renamed; a tag that points elsewhere is a conflict', async (t) => {
   const [old, here] = [await startTestServer(t), await startTestServer(t)];
@@ -152,45 +96,6 @@ test('a hostile target: uploads and pushes go to no other address, and the secre
   t.is(elsewhere.asked.length, 0);
   t.is(registry.asked.find(({ path }) => path === '/push')!.headers['x-nuget-apikey'], 'secret-of-the-target');
   t.false(`${images.stdout}${images.stderr}${packages.stdout}${packages.stderr}`.includes('secret-of-the-target'));
-});
-
-test('a target that deletes what it is asked to unlist gets the package again, and is asked no more', async (t) => {
-  const here = await startTestServer(t);
-  const feed = new TestFeed(here);
-  for (const id of ['A', 'B']) {
-    await feed.publish({ id, version: '1.0.0' });
-    t.is((await here.fetch(`/v3/push/${id}/1.0.0`, { method: 'DELETE' })).status, 204);
-  }
-  const files = new Map<string, Buffer>();
-  const asked: string[] = [];
-  const url = await serving(t, async (request, response) => {
-    const path = new URL(request.url!, 'http://x').pathname;
-    asked.push(`${request.method} ${path}`);
-    const [, , id = ''] = path.split('/');
-    if (path === '/index.json') {
-      const at = `http://${request.headers.host}`;
-      const resources = [
-        { '@id': `${at}/flat/`, '@type': 'PackageBaseAddress/3.0.0' },
-        { '@id': `${at}/push`, '@type': 'PackagePublish/2.0.0' },
-      ];
-      response.end(JSON.stringify({ version: '3.0.0', resources }));
-    } else if (request.method === 'PUT') {
-      const body = Buffer.concat(await request.toArray());
-      const start = body.indexOf('\r\n\r\n') + 4;
-      const bytes = body.subarray(start, body.lastIndexOf('\r\n--'));
-      files.set(bytes.includes('A.nuspec') ? 'a' : 'b', bytes);
-      response.writeHead(201).end();
-    } else if (request.method === 'DELETE') response.writeHead(files.delete(id) ? 204 : 404).end();
-    else if (path.endsWith('.nupkg') && files.has(id)) {
-      const bytes = files.get(id)!;
-      response.writeHead(200, { 'content-length': bytes.length });
-      response.end(request.method === 'HEAD' ? undefined : bytes);
-    } else response.writeHead(404).end();
-  });
-  const done = await exporting(here, 'feed', `${url}/index.json`, '--concurrency', '1');
-  t.deepEqual([done.code, done.stderr], [0, '']);
-  t.deepEqual([...files.keys()].sort(), ['a', 'b']);
-  t.is(asked.filter((each) => each.startsWith('DELETE')).length, 1);
 });
 
 async function serving(

@@ -1,0 +1,244 @@
+import { mkdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import test from 'ava';
+import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
+import { TestFeed } from '../support/feed.ts';
+import { startImporting } from '../support/imports.ts';
+import { flushUsage } from '../support/inside.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { json, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+
+test('a whole feed comes, with dates, unlisted versions, deprecations and downloads, and a second time nothing is fetched', async (t) => {
+  const old = await startTestServer(t);
+  const from = new TestFeed(old);
+  const kept = await makeNupkg({ id: 'Contoso.Core', version: '1.0.0' });
+  t.is((await from.push(kept)).status, 201);
+  await from.publish({ id: 'Contoso.Core', version: '2.0.0-beta' }, { id: 'Fabrikam', version: '1.2.0' });
+  t.is((await from.fetch('/push/Fabrikam/1.2.0', { method: 'DELETE' })).status, 204);
+  const deprecation = { reasons: ['Legacy'], message: 'Use another one.' };
+  const deprecate = await old.fetch('/v1/packages/Contoso.Core/1.0.0/deprecation', {
+    method: 'PUT',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(deprecation),
+  });
+  t.is(deprecate.status, 204);
+  for (let time = 0; time < 3; time += 1)
+    await (await from.fetch('/package/contoso.core/1.0.0/contoso.core.1.0.0.nupkg')).arrayBuffer();
+  await flushUsage(old);
+  const { target, bring, file, folder } = await startImporting(t);
+  const token = await file('token', `${from.token}\n`);
+  const words = [`${old.url}/v3/index.json`, '--token-file', token];
+  const planned = await bring(...words, '--dry-run');
+  t.deepEqual([planned.code, planned.stderr], [0, '']);
+  t.regex(planned.stdout, /^to import: 2 \(/);
+  const into = new TestFeed(target);
+  t.is((await into.fetch('/package/contoso.core/index.json')).status, 404);
+  // An unlisted package is in no search.
+  const names = await file('names', '# all\nContoso.Core\nfabrikam\n');
+  const done = await bring(...words, '--names', names, '--report', join(folder, 'report'));
+  t.deepEqual([done.code, done.stderr], [0, '']);
+  t.regex(done.stdout, /^imported: 3 \(.*\nhere already: 0\nmirrored: 0\nconflicts: 0\nfailed: 0\n$/);
+  const lines = (await readFile(join(folder, 'report'), 'utf8')).trimEnd().split('\n');
+  t.is(lines.length, 3);
+  t.like(JSON.parse(lines.find((line) => line.includes('"1.0.0"'))!), { name: 'Contoso.Core', outcome: 'imported' });
+  for (const id of ['contoso.core', 'fabrikam']) t.deepEqual(await versionsOf(into, id), await versionsOf(from, id));
+  t.is((await versionsOf(into, 'fabrikam'))[0].listed, false);
+  const detail = (await (await target.fetch('/v1/packages/Contoso.Core')).json()) as any;
+  t.is(detail.origin, 'hosted');
+  t.is(detail.download_count, 3);
+  t.is(detail.versions.find(({ version }: any) => version === '1.0.0').download_count, 3);
+  // After the counts, because it is a download here, too.
+  const bytes = await (await into.fetch('/package/contoso.core/1.0.0/contoso.core.1.0.0.nupkg')).arrayBuffer();
+  t.deepEqual(Buffer.from(bytes), kept);
+  const events = ((await (await target.fetch('/v1/audit?type=package.published')).json()) as any).items;
+  t.is(events.length, 3);
+  t.is(events[0].details.imported_from, new URL(old.url).host);
+  const again = await bring(...words, '--names', names);
+  t.is(again.code, 0);
+  t.regex(again.stdout, /^imported: 0\nhere already: 3\n/);
+  await flushUsage(old);
+  const counted = (await (await old.fetch('/v1/packages/Contoso.Core')).json()) as any;
+  t.is(counted.versions.find(({ version }: any) => version === '1.0.0').download_count, 4);
+});
+
+test('a further run follows what has changed at the source: listed, unlisted, deprecated; not what was changed or pushed here', async (t) => {
+  const old = await startTestServer(t);
+  const from = new TestFeed(old);
+  const versions = ['1.0.0', '2.0.0', '3.0.0', '4.0.0'];
+  const files = await Promise.all(versions.map((version) => makeNupkg({ id: 'Contoso', version })));
+  for (const each of files) t.is((await from.push(each)).status, 201);
+  const { target, bring, file } = await startImporting(t);
+  const into = new TestFeed(target);
+  // One that was pushed here, and is the same.
+  t.is((await into.push(files[3])).status, 201);
+  const words = ['feed', `${old.url}/v3/index.json`, '--token-file', await file('token', from.token), '--hosted'];
+  t.regex((await bring(...words)).stdout, /^imported: 3 \(.*\nhere already: 1\n/);
+  const change = async (of: TestServer, version: string, reasons: string[] | undefined) => {
+    const { status } = await of.fetch(`/v1/packages/Contoso/${version}/deprecation`, {
+      method: reasons ? 'PUT' : 'DELETE',
+      headers: { 'content-type': 'application/json' },
+      ...(reasons && { body: JSON.stringify({ reasons }) }),
+    });
+    t.is(status, 204);
+  };
+  const unlist = async (feed: TestFeed, version: string) =>
+    t.is((await feed.fetch(`/push/Contoso/${version}`, { method: 'DELETE' })).status, 204);
+  for (const version of ['1.0.0', '4.0.0']) await unlist(from, version);
+  await change(old, '2.0.0', ['Legacy']);
+  // Here a person has done something else, which stays.
+  await unlist(into, '2.0.0');
+  await unlist(into, '3.0.0');
+  const planned = await bring(...words, '--dry-run');
+  t.regex(planned.stdout, /^to import: 0\nhere already: 2\nto update: 2\n/);
+  const followed = await bring(...words);
+  t.deepEqual([followed.code, followed.stderr], [0, '']);
+  t.regex(followed.stdout, /^imported: 0\nhere already: 2\nupdated: 2\n/);
+  const states = async () =>
+    (await versionsOf(into, 'contoso')).map(({ listed, each }: any) => [listed, each?.reasons?.[0]]);
+  const expected = [
+    [false, undefined],
+    [false, 'Legacy'],
+    [false, undefined],
+    [true, undefined],
+  ];
+  t.deepEqual(await states(), expected);
+  t.regex((await bring(...words)).stdout, /^imported: 0\nhere already: 4\nmirrored/);
+  // Back again; a server with another address does not change what this one brought.
+  await change(old, '2.0.0', undefined);
+  t.is((await from.fetch('/push/Contoso/1.0.0', { method: 'POST' })).status, 200);
+  const other = [words[0]!, words[1]!.replace('127.0.0.1', 'localhost'), ...words.slice(2)];
+  t.regex((await bring(...other)).stdout, /^imported: 0\nhere already: 4\nmirrored/);
+  t.regex((await bring(...words)).stdout, /^imported: 0\nhere already: 2\nupdated: 2\n/);
+  t.deepEqual(await states(), [[true, undefined], [false, undefined], ...expected.slice(2)]);
+  const events = ((await (await target.fetch('/v1/audit?type=package.relisted')).json()) as any).items;
+  t.is(events.length, 1);
+});
+
+test('a folder of packages with their symbols: other bytes are a conflict, and the file times are the dates', async (t) => {
+  const { target, bring, folder } = await startImporting(t);
+  const place = join(folder, 'packages/some/where');
+  await mkdir(place, { recursive: true });
+  const guid = Buffer.alloc(16, 7);
+  const symbols = await makeSnupkg({
+    id: 'Contoso.Core',
+    version: '1.0.0',
+    files: { 'lib/net8.0/Contoso.Core.pdb': makePdb(guid) },
+  });
+  // A symbols package that is read before its package.
+  await writeFile(join(place, 'a.snupkg'), symbols);
+  await writeFile(join(place, 'b.nupkg'), await makeNupkg({ id: 'Contoso.Core', version: '1.0.0' }));
+  await writeFile(join(place, 'c.nupkg'), await makeNupkg({ id: 'CONTOSO.core', version: '1.0' }));
+  await writeFile(join(place, 'd.nupkg'), 'no zip');
+  const dependencies = [{ id: 'Other', version: '$version$' }];
+  await writeFile(join(place, 'e.nupkg'), await makeNupkg({ id: 'Old', version: '1.0.0', authors: '', dependencies }));
+  await utimes(join(place, 'e.nupkg'), new Date('2020-01-02'), new Date('2020-01-02'));
+  const heard = await bring(join(folder, 'packages'));
+  t.is(heard.code, 1);
+  t.regex(heard.stdout, /^imported: 3 \(/);
+  t.regex(heard.stderr, /^conflict: contoso\.core 1\.0\.0: other content is here under this name$/im);
+  t.regex(heard.stderr, /^failed: some\/where\/d\.nupkg: .*zip/m);
+  t.regex(heard.stderr, /^entrepot: 2 did not come$/m);
+  const feed = new TestFeed(target);
+  const key = `${Buffer.alloc(16, 7).toString('hex')}ffffffff`;
+  t.is((await feed.fetch(`/symbols/contoso.core.pdb/${key}/contoso.core.pdb`)).status, 200);
+  const index = await feed.json('/registration-gz-semver2/old/index.json');
+  const { published, dependencyGroups } = index.items[0].items[0].catalogEntry;
+  t.regex(published, /^2020-01-02/);
+  t.is(dependencyGroups[0].dependencies[0].range, '(, )', 'as clients read a range that is none');
+  const again = await bring(join(folder, 'packages'));
+  t.regex(again.stdout, /^imported: 0\nhere already: 3\n/);
+  const recent = await bring(join(folder, 'packages'), '--since', '2021-01-01', '--dry-run');
+  t.regex(recent.stdout, /^to import: 0\nhere already: 2\n/);
+});
+
+test('what an upstream has with the same content apart from its signature is mirrored, other content waits for a person', async (t) => {
+  const upstream = await UpstreamFeed.start(t);
+  const content = { 'lib/a.dll': Buffer.alloc(5000, 1) };
+  const plain = (id: string, files: Record<string, Buffer> = content) =>
+    makeNupkg({ id, version: '1.0.0', payloadBytes: 0, files });
+  const signed = (id: string) => plain(id, { ...content, '.signature.p7s': Buffer.from('signature') });
+  await upstream.offer({ id: 'Public', versions: [{ version: '1.0.0', nupkg: await signed('Public') }] });
+  await upstream.offer({ id: 'Forked', versions: [{ version: '1.0.0', nupkg: await signed('Forked') }] });
+  const { target, bring, folder } = await startImporting(t, [upstream.as('feed.test')]);
+  const place = join(folder, 'packages');
+  await mkdir(place);
+  await writeFile(join(place, 'public.nupkg'), await plain('Public'));
+  await writeFile(join(place, 'forked.nupkg'), await plain('Forked', { 'lib/a.dll': Buffer.alloc(5000, 2) }));
+  await writeFile(join(place, 'own.nupkg'), await plain('Own'));
+  // They are mirrored here already.
+  const got = async (id: string) => {
+    const answered = await new TestFeed(target).fetch(`/package/${id}/1.0.0/${id}.1.0.0.nupkg`);
+    return Buffer.from(await answered.arrayBuffer());
+  };
+  const mirrored = [await got('public'), await got('forked')];
+  const planned = await bring(place, '--dry-run');
+  t.regex(planned.stdout, /^to import: 3 \(/);
+  t.regex(planned.stdout, /^upstreams have it, too\tPublic\tfeed\.test$/m);
+  const done = await bring(place);
+  t.is(done.code, 1);
+  t.regex(done.stdout, /^imported: 1 \(.*\nhere already: 0\nmirrored: 1\nconflicts: 1\n/);
+  t.regex(done.stderr, /^conflict: Forked 1\.0\.0: feed\.test has other content under this name/);
+  // What was the same is remembered: neither the upstream nor the file is asked again, as long as the file is the same.
+  const asked = upstream.upstream.asked.length;
+  const again = await bring(place, '--only', 'Public');
+  t.regex(again.stdout, /^imported: 0\nhere already: 0\nmirrored: 1\n/);
+  t.is(upstream.upstream.asked.length, asked);
+  await writeFile(join(place, 'public.nupkg'), await plain('Public', { 'lib/a.dll': Buffer.alloc(5000, 3) }));
+  t.regex((await bring(place, '--only', 'Public')).stderr, /^conflict: Public 1\.0\.0: feed\.test has other content/m);
+  await writeFile(join(place, 'second.nupkg'), await makeNupkg({ id: 'Public', version: '2.0.0' }));
+  const newer = await bring(place, '--only', 'Public', '--dry-run');
+  t.regex(newer.stdout, /^to import: 2 \(/);
+  await rm(join(place, 'second.nupkg'));
+  t.deepEqual([await got('public'), await got('forked')], mirrored);
+  const own = await bring(place, '--hosted', '--only', 'Fork*');
+  t.regex(own.stdout, /^imported: 1 \(/);
+  t.deepEqual(await got('forked'), await readFile(join(place, 'forked.nupkg')));
+  const originOf = async (id: string) => ((await (await target.fetch(`/v1/packages/${id}`)).json()) as any).origin;
+  t.deepEqual(await Promise.all(['Public', 'Forked', 'Own'].map(originOf)), ['mirrored', 'hosted', 'hosted']);
+});
+
+test('the folder of BaGetter with its database: dates, unlisted versions and downloads, and versions whose file is missing', async (t) => {
+  const { target, bring, folder } = await startImporting(t);
+  for (const version of ['1.0.0', '2.0.0']) {
+    const place = join(folder, 'bagetter/packages/contoso.core', version);
+    await mkdir(place, { recursive: true });
+    const nupkg = await makeNupkg({ id: 'Contoso.Core', version });
+    await writeFile(join(place, `contoso.core.${version}.nupkg`), nupkg);
+  }
+  const database = new DatabaseSync(join(folder, 'bagetter/bagetter.db'));
+  // The columns of BaGetter that are read, and some of the others.
+  database.exec(`CREATE TABLE "Packages" ("Key" INTEGER NOT NULL CONSTRAINT "PK_Packages" PRIMARY KEY AUTOINCREMENT,
+    "Id" TEXT COLLATE NOCASE NOT NULL, "Version" TEXT COLLATE NOCASE NOT NULL, "OriginalVersion" TEXT NULL, "Authors" TEXT NULL,
+    "Downloads" INTEGER NOT NULL, "Listed" INTEGER NOT NULL, "Published" TEXT NOT NULL, "SemVerLevel" INTEGER NOT NULL)`);
+  const add = database.prepare(
+    'INSERT INTO "Packages" ("Id", "Version", "Downloads", "Listed", "Published", "SemVerLevel") VALUES (?, ?, ?, ?, ?, 0)',
+  );
+  add.run('Contoso.Core', '1.0.0', 41, 1, '2020-02-03 04:05:06.7890123');
+  add.run('Contoso.Core', '2.0.0', 7, 0, '2021-02-03 04:05:06');
+  add.run('Contoso.Core', '3.0.0', 7, 1, '2022-02-03 04:05:06');
+  database.close();
+  const done = await bring(join(folder, 'bagetter'));
+  t.is(done.code, 1);
+  t.regex(done.stdout, /^imported: 2 \(/);
+  t.regex(done.stderr, /^failed: Contoso\.Core 3\.0\.0: The database lists this version, and its file is missing$/m);
+  const [first, second] = await versionsOf(new TestFeed(target), 'contoso.core');
+  t.like(first, { version: '1.0.0', listed: true, published: '2020-02-03T04:05:06.789+00:00' });
+  t.like(second, { version: '2.0.0', listed: false });
+  const detail = (await (await target.fetch('/v1/packages/Contoso.Core')).json()) as any;
+  t.is(detail.download_count, 48);
+  await writeFile(join(folder, 'bagetter/bagetter.db'), 'no database');
+  const broken = await bring(join(folder, 'bagetter'));
+  t.regex(broken.stderr, /bagetter\.db cannot be read as the database of BaGetter/);
+});
+
+/** What a registration says. */
+const versionsOf = async (feed: TestFeed, id: string) =>
+  (await feed.json(`/registration-gz-semver2/${id}/index.json`)).items
+    .flatMap(({ items }: any) => items)
+    .map(({ catalogEntry: { version, listed, published, deprecation: each } }: any) => ({
+      version,
+      listed,
+      published,
+      each,
+    }));
