@@ -123,7 +123,7 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/hosted/claims.ts',
-    ['test/cli/claim.long.test.ts'],
+    ['test/cli/claim.test.ts'],
     [
       ['a claim in use is released', "package_key = ? AND version_count = 0';", "package_key = ?';"],
       [

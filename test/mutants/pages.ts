@@ -57,7 +57,7 @@ export const pages = [
   ),
   ...mutantsOf(
     'src/nuget/operations/findings.ts',
-    ['test/api/findings.long.test.ts'],
+    ['test/api/findings.test.ts'],
     [
       [
         'a vulnerability of other versions is shown',
