@@ -1,4 +1,5 @@
-import { readdir } from 'node:fs/promises';
+import { mkdir, readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import test from 'ava';
 import { auditOf } from '../support/audit.ts';
 import { dialects } from '../support/databases.ts';
@@ -43,3 +44,30 @@ for (const dialect of dialects)
     t.regex(await far.ok('bundle', 'import', path('bundle')), /0 new entries, 0 B stored; it was imported before/);
     t.is((await auditOf(server, 'type=bundle.imported')).length, 1, 'twice is nothing');
   });
+
+test('a folder of packages, and the versions that were here before stay listed', async (t) => {
+  const gap = await startAirGap(t);
+  const { feed, near, far, path, file } = gap;
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
+  await near.ok('bundle', 'create', await file('list.txt', 'Lib@1.0.0'), '--to', path('bundle'));
+  await far.ok('bundle', 'import', path('bundle'), '--unsigned');
+  const bytes = await makeNupkg({ id: 'Lib', version: '2.0.0' });
+  // As the folder of global packages has them.
+  await mkdir(join(path('packages'), 'lib/2.0.0'), { recursive: true });
+  await writeFile(join(path('packages'), 'lib/2.0.0/lib.2.0.0.nupkg'), bytes);
+  await writeFile(join(path('packages'), 'notes.txt'), 'not a package');
+  await far.ok('bundle', 'import', path('packages'), '--unsigned');
+  const server = await far.serve();
+  t.deepEqual(await (await server.fetch('/v3/package/lib/index.json')).json(), { versions: ['1.0.0', '2.0.0'] });
+  const nupkg = await (await server.fetch('/v3/package/lib/2.0.0/lib.2.0.0.nupkg')).arrayBuffer();
+  t.true(Buffer.from(nupkg).equals(bytes));
+  await server.close();
+  await mkdir(path('empty'));
+  t.regex(
+    await far.fails('bundle', 'import', path('empty'), '--unsigned'),
+    /empty: this is no bundle, no OCI image layout/,
+  );
+  await mkdir(path('wrong'));
+  await writeFile(join(path('wrong'), 'lib.nupkg'), 'no zip');
+  t.regex(await far.fails('bundle', 'import', path('wrong'), '--unsigned'), /lib\.nupkg is no package/);
+});

@@ -2,7 +2,6 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pack } from 'tar-stream';
 import test from 'ava';
-import { makeNupkg } from '../support/builders/nupkg.ts';
 import { startAirGap } from '../support/bundles.ts';
 import { digestOf, ociManifest } from '../support/registry.ts';
 
@@ -94,33 +93,6 @@ test('an OCI image layout, as a folder and as an archive, and an archive of dock
   };
   t.is(await (await server.fetch(`/v2/team/saved/blobs/${manifest.layers[0]!.digest}`)).text(), layer);
   await server.close();
-});
-
-test('a folder of packages, and the versions that were here before stay listed', async (t) => {
-  const gap = await startAirGap(t);
-  const { feed, near, far, path, file } = gap;
-  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
-  await near.ok('bundle', 'create', await file('list.txt', 'Lib@1.0.0'), '--to', path('bundle'));
-  await far.ok('bundle', 'import', path('bundle'), '--unsigned');
-  const bytes = await makeNupkg({ id: 'Lib', version: '2.0.0' });
-  // As the folder of global packages has them.
-  await mkdir(join(path('packages'), 'lib/2.0.0'), { recursive: true });
-  await writeFile(join(path('packages'), 'lib/2.0.0/lib.2.0.0.nupkg'), bytes);
-  await writeFile(join(path('packages'), 'notes.txt'), 'not a package');
-  await far.ok('bundle', 'import', path('packages'), '--unsigned');
-  const server = await far.serve();
-  t.deepEqual(await (await server.fetch('/v3/package/lib/index.json')).json(), { versions: ['1.0.0', '2.0.0'] });
-  const nupkg = await (await server.fetch('/v3/package/lib/2.0.0/lib.2.0.0.nupkg')).arrayBuffer();
-  t.true(Buffer.from(nupkg).equals(bytes));
-  await server.close();
-  await mkdir(path('empty'));
-  t.regex(
-    await far.fails('bundle', 'import', path('empty'), '--unsigned'),
-    /empty: this is no bundle, no OCI image layout/,
-  );
-  await mkdir(path('wrong'));
-  await writeFile(join(path('wrong'), 'lib.nupkg'), 'no zip');
-  t.regex(await far.fails('bundle', 'import', path('wrong'), '--unsigned'), /lib\.nupkg is no package/);
 });
 
 test('a layout whose content is not that of its digests is refused, also an index that names itself', async (t) => {

@@ -1,0 +1,105 @@
+import test from 'ava';
+import { makeNupkg } from '../support/builders/nupkg.ts';
+import { TestFeed } from '../support/feed.ts';
+import { createToken, rowsOf, runJob, tokenOf } from '../support/inside.ts';
+import { TestRepository } from '../support/registry.ts';
+import { readNames, startMoving } from '../support/takeover.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
+import { startTestServer } from '../support/server.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { nupkg, requestsOn } from './requests-suite.ts';
+
+const content = (id: string, byte: number) =>
+  makeNupkg({ id, version: '1.0.0', payloadBytes: 0, files: { 'lib/a.dll': Buffer.alloc(5000, byte) } });
+
+requestsOn('sqlite');
+
+test('images of a predecessor come by tag and by digest, with their names mapped', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const { old, here } = await startMoving(
+    t,
+    { upstreams: [upstream.settings('docker.io', { default: true })] },
+    { rename: ['apps/*=team/*'] },
+  );
+  const app = new TestRepository(old, 'apps/app');
+  const [one, two, three] = [await app.image('1.0'), await app.image('2.0'), await app.image('3.0')];
+  await new TestRepository(old, 'apps/other').image('1.0');
+  await readNames(here);
+  const at = (reference: string, name = 'team/app', token = here.token) =>
+    here.fetch(`/v2/${name}/manifests/${reference}`, { token });
+  t.is(await (await at('1.0')).text(), one.bytes);
+  const [layer] = JSON.parse(one.bytes).layers;
+  t.is((await here.fetch(`/v2/team/app/blobs/${layer.digest}`)).status, 200);
+  t.is(await (await at(two.digest)).text(), two.bytes);
+  t.is((await at('absent')).status, 404);
+  t.is((await at(one.digest.replace(/.{6}$/, '000000'))).status, 404);
+  // What the predecessor does not have leaves no row.
+  const rows = await rowsOf<{ reference: string }>(
+    here,
+    'SELECT reference FROM takeover_references ORDER BY reference',
+  );
+  t.deepEqual(
+    rows.map(({ reference }) => reference),
+    ['1.0', two.digest],
+  );
+  t.deepEqual(((await (await here.fetch('/v2/team/app/tags/list')).json()) as any).tags, ['1.0', '2.0', '3.0']);
+  t.is(await (await at('3.0')).text(), three.bytes);
+  t.false(upstream.requests().some((each) => each.includes('absent')));
+  // A token that may not read a name learns nothing of it, and causes no request.
+  const narrow = (await createToken(here, ['read'], 'default', { containers: ['team/app'] })).value;
+  t.is((await at('1.0', 'team/app', narrow)).status, 200);
+  t.is((await at('1.0', 'team/other', narrow)).status, 403);
+  // Another account has no predecessor.
+  const stranger = await tokenOf(here, ['read', 'write'], 'stranger');
+  t.is((await at('1.0', 'team/other', stranger)).status, 404);
+  await old.close();
+  t.is((await at('1.0', 'team/other')).status, 502);
+  t.is((await at('1.0')).status, 200);
+  t.is((await at('1.0', 'team/other', stranger)).status, 404);
+});
+
+test('what an upstream has, too, stays mirrored, and other content waits for a person', async (t) => {
+  const upstream = await UpstreamFeed.start(t);
+  for (const [id, byte] of [
+    ['Public', 1],
+    ['Forked', 2],
+  ] as const)
+    await upstream.offer({ id, versions: [{ version: '1.0.0', nupkg: await content(id, byte) }] });
+  const { old, here } = await startMoving(t, { upstreams: [upstream.as('feed.test')] });
+  const from = new TestFeed(old);
+  await from.push(await content('Public', 1));
+  await from.push(await content('Forked', 1));
+  await readNames(here);
+  t.is((await here.fetch(nupkg('public', '1.0.0'))).status, 200);
+  t.is(((await (await here.fetch('/v1/packages/Public')).json()) as any).origin, 'mirrored');
+  for (let time = 0; time < 2; time += 1) {
+    const refused = await here.fetch(nupkg('forked', '1.0.0'));
+    t.is(refused.status, 502);
+    t.regex(((await refused.json()) as any).detail, /feed\.test has other content under this name/);
+  }
+  t.like(await runJob(here, 'takeover'), { imported: 0, mirrored: 1, conflicts: 1 });
+  const { inventory } = here.installation.takeover;
+  t.deepEqual(
+    [await inventory.leave('old-feed', 'Public'), await inventory.leave('old-feed', 'Forked')],
+    [false, true],
+  );
+  t.is((await here.fetch(nupkg('forked', '1.0.0'))).status, 200, 'that of the upstream');
+  const events = "SELECT subject_name, details FROM events WHERE type = 'takeover.left'";
+  t.deepEqual(await rowsOf(here, events), [{ subject_name: 'old-feed', details: '{"name":"forked"}' }]);
+});
+
+test('a predecessor that leads to a private address of another host is not followed', async (t) => {
+  const front = await startFaultyUpstream(t);
+  const secret = await startFaultyUpstream(t);
+  secret.on('/', answer(200, {}, '{"version":"3.0.0","resources":[]}'));
+  front.on('/v3/index.json', answer(302, { location: `http://localhost:${secret.url.port}/` }));
+  const predecessors = [{ name: 'old', kind: 'nuget', url: `${front.url.origin}/v3/index.json` }];
+  const here = await startTestServer(t, { predecessors });
+  await t.throwsAsync(readNames(here), { message: /an address that is refused/ });
+  t.is(secret.asked.length, 0);
+  t.is((await here.fetch(nupkg('contoso.core', '1.0.0'))).status, 502);
+  // Only for its account.
+  const stranger = await tokenOf(here, ['read'], 'stranger');
+  t.is((await here.fetch(nupkg('contoso.core', '1.0.0'), { token: stranger })).status, 404);
+});
