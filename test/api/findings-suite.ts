@@ -14,7 +14,7 @@ export type Json = Record<string, any>;
 
 const body = (value: unknown) => answer(200, { 'content-type': 'application/json' }, JSON.stringify(value));
 
-/** A feed that warns of `Stored` before 2.0.0 (critical) and of `Absent`. */
+/** A feed that warns of `Stored` before 2.0.0 (more than critical, which is critical) and of `Absent`. */
 export async function warningFeed(t: Parameters<typeof UpstreamFeed.start>[0]): Promise<UpstreamFeed> {
   const up = await UpstreamFeed.start(t);
   const page = { '@name': 'base', '@id': `${up.url}/known/base.json`, '@updated': '2026-01-01T00:00:00Z' };
@@ -22,7 +22,7 @@ export async function warningFeed(t: Parameters<typeof UpstreamFeed.start>[0]): 
   up.upstream.on(
     '/known/base.json',
     body({
-      stored: [{ severity: 3, url: 'https://advisories.test/stored', versions: '(, 2.0.0)' }],
+      stored: [{ severity: 9, url: 'https://advisories.test/stored', versions: '(, 2.0.0)' }],
       absent: [{ severity: 3, url: 'https://advisories.test/absent', versions: '(, )' }],
     }),
   );
@@ -44,8 +44,10 @@ export function findingsOn(dialect: Dialect): void {
     const feed = new TestFeed(server);
     for (const version of ['1.0.0', '1.1.0', '2.0.0']) await feed.publish({ id: 'Hosted', version });
     const needsHosted = [{ id: 'Hosted', version: '[1.0.0, )' }];
-    await feed.publish({ id: 'Old', version: '1.0.0', dependencies: needsHosted }, { id: 'Fine', version: '1.0.0' });
-    await new TestFeed(server, await tokenOf(server, ['read', 'write'], 'other')).publish({ id: 'Theirs' });
+    const pinned = ['[1.1.0]', '[9.0.0]'].map((range) => ({ id: 'Hosted', version: range }));
+    await feed.publish({ id: 'Old', dependencies: needsHosted }, { id: 'Fine', dependencies: pinned });
+    const others = new TestFeed(server, await tokenOf(server, ['read', 'write'], 'other'));
+    await others.publish({ id: 'Theirs', dependencies: needsHosted });
     const advisory = { package: 'Hosted', versions: '[1.0.0, 2.0.0)', severity: 2, url: 'https://a.test/1' };
     t.is((await send(server, '/v1/advisories', 'POST', advisory)).status, 201);
     const low = { package: 'Hosted', versions: '[1.1.0]', severity: 0, url: 'https://a.test/2' };
@@ -105,8 +107,28 @@ export function findingsOn(dialect: Dialect): void {
       ['Old', null, true],
       ['Stored', 'critical', false],
     ]);
-    const dependents = (await (await server.fetch('/v1/packages/Hosted/dependents')).json()) as Json;
-    t.like(dependents['items'][0], { id: 'Old', severity: null, deprecated: true });
+    const dependents = async (query = '', token = server.token): Promise<Json> =>
+      (await (await server.fetch(`/v1/packages/HOSTED/dependents${query}`, { token })).json()) as Json;
+    const [fine, ...further] = (await dependents())['items'];
+    t.like(fine, {
+      id: 'Fine',
+      version: '1.0.0',
+      ranges: ['[1.1.0, 1.1.0]', '[9.0.0, 9.0.0]'],
+      severity: null,
+      deprecated: false,
+    });
+    t.like(further[0], { id: 'Old', severity: null, deprecated: true });
+    t.is(further.length, 1, 'none of another account');
+    const { next_cursor: cursor, items: page1 } = await dependents('?limit=1');
+    t.is(page1[0].id, 'Fine');
+    t.like(await dependents(`?limit=1&cursor=${cursor}`), { items: [{ id: 'Old' }], next_cursor: null });
+    t.deepEqual((await dependents('', limited))['items'], [], 'a limited token does not see them');
+    const losing = async (versions: string) =>
+      (await dependents(`?without=${versions}`))['items'].map(({ id }: Json) => id);
+    t.deepEqual(await losing('9.9.9'), []);
+    t.deepEqual(await losing('1.1'), ['Fine']);
+    t.deepEqual(await losing('1.0.0,2.0.0'), []);
+    t.deepEqual(await losing('1.0.0, 1.1.0,2.0'), ['Fine', 'Old']);
     const versions = (await (await server.fetch('/v1/packages/Stored/versions')).json()) as Json;
     t.deepEqual(
       versions['items'].map(({ version, severity }: Json) => [version, severity]),

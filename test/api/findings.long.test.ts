@@ -1,7 +1,6 @@
 import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
 import { startTestServer } from '../support/server.ts';
-import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { Visitor } from '../support/visitor.ts';
 import { findingsOn, warningFeed, type Json } from './findings-suite.ts';
 

@@ -2,16 +2,16 @@ import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { damages, filesOf } from '../support/damage.ts';
-import { createToken, rowsOf } from '../support/inside.ts';
+import { createToken, flushUsage, rowsOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { eventually } from '../support/until.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
-async function versionsOf(server: TestServer, id: string): Promise<string[]> {
+async function versionsOf(server: TestServer, id: string, query = ''): Promise<string[]> {
   const found: string[] = [];
   for (let cursor = ''; ;) {
-    const page: any = await (await server.fetch(`/v1/packages/${id}/versions?limit=2${cursor}`)).json();
+    const page: any = await (await server.fetch(`/v1/packages/${id}/versions?limit=2${query}${cursor}`)).json();
     found.push(...page.items.map(({ version }: any) => version));
     if (page.next_cursor === null) return found;
     cursor = `&cursor=${page.next_cursor}`;
@@ -32,8 +32,21 @@ for (const dialect of dialects) {
     for (const version of order) {
       await (await feed.fetch(`/package/mirrored/${version}/mirrored.${version}.nupkg`)).arrayBuffer();
     }
+    for (const id of ['hosted', 'mirrored'])
+      await (await feed.fetch(`/package/${id}/2.0.0/${id}.2.0.0.nupkg`)).arrayBuffer();
     for (const id of ['Hosted', 'Mirrored']) {
       t.deepEqual(await versionsOf(server, id), order, id);
+      t.deepEqual(await versionsOf(server, id, '&sort=oldest'), order.toReversed(), id);
+      const byUse = ['2.0.0', '1.2.0', '1.10.0', '2.0.0-rc.1', '10.0.0'];
+      // A download counts when its answer has ended here, which may be after its client has it.
+      const used = async () => {
+        await flushUsage(server);
+        return versionsOf(server, id, '&sort=downloads');
+      };
+      t.deepEqual(await eventually(used, (found) => found.join() === byUse.join()), byUse, id);
+      t.deepEqual(await versionsOf(server, id, '&q=2.0.0-RC'), ['2.0.0-rc.1'], id);
+      const range = encodeURIComponent('(1.2.0, 10.0.0)');
+      t.deepEqual(await versionsOf(server, id, `&range=${range}`), ['2.0.0', '2.0.0-rc.1', '1.10.0'], id);
       await document.read('GET /packages/{id}/versions', await server.fetch(`/v1/packages/${id}/versions`));
       const one = await document.read('GET /packages/{id}/{version}', await server.fetch(`/v1/packages/${id}/1.2`));
       t.like(one, { id, version: '1.2.0', origin: id.toLowerCase(), listed: true, is_advice_known: true });

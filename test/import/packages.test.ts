@@ -7,7 +7,7 @@ import { TestFeed } from '../support/feed.ts';
 import { startImporting } from '../support/imports.ts';
 import { flushUsage } from '../support/inside.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { json, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
 test('a whole feed comes, with dates, unlisted versions, deprecations and downloads, and a second time nothing is fetched', async (t) => {
   const old = await startTestServer(t);
@@ -133,9 +133,11 @@ test('a folder of packages with their symbols: other bytes are a conflict, and t
   const dependencies = [{ id: 'Other', version: '$version$' }];
   await writeFile(join(place, 'e.nupkg'), await makeNupkg({ id: 'Old', version: '1.0.0', authors: '', dependencies }));
   await utimes(join(place, 'e.nupkg'), new Date('2020-01-02'), new Date('2020-01-02'));
+  await writeFile(join(place, 'f.nupkg'), await makeNupkg({ id: 'Future', version: '1.0.0' }));
+  await utimes(join(place, 'f.nupkg'), new Date('2100-01-02'), new Date('2100-01-02'));
   const heard = await bring(join(folder, 'packages'));
   t.is(heard.code, 1);
-  t.regex(heard.stdout, /^imported: 3 \(/);
+  t.regex(heard.stdout, /^imported: 4 \(/);
   t.regex(heard.stderr, /^conflict: contoso\.core 1\.0\.0: other content is here under this name$/im);
   t.regex(heard.stderr, /^failed: some\/where\/d\.nupkg: .*zip/m);
   t.regex(heard.stderr, /^entrepot: 2 did not come$/m);
@@ -146,10 +148,12 @@ test('a folder of packages with their symbols: other bytes are a conflict, and t
   const { published, dependencyGroups } = index.items[0].items[0].catalogEntry;
   t.regex(published, /^2020-01-02/);
   t.is(dependencyGroups[0].dependencies[0].range, '(, )', 'as clients read a range that is none');
+  const [future] = await versionsOf(feed, 'future');
+  t.true(Date.parse(future.published) <= Date.now(), 'nothing is published later than now');
   const again = await bring(join(folder, 'packages'));
-  t.regex(again.stdout, /^imported: 0\nhere already: 3\n/);
+  t.regex(again.stdout, /^imported: 0\nhere already: 4\n/);
   const recent = await bring(join(folder, 'packages'), '--since', '2021-01-01', '--dry-run');
-  t.regex(recent.stdout, /^to import: 0\nhere already: 2\n/);
+  t.regex(recent.stdout, /^to import: 0\nhere already: 3\n/);
 });
 
 test('what an upstream has with the same content apart from its signature is mirrored, other content waits for a person', async (t) => {
