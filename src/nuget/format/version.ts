@@ -106,8 +106,7 @@ function compareLabel(a: string, b: string): number {
 function labelNumber(label: string): number | undefined {
   if (!/^-?\d+$/.test(label)) return undefined;
   const number = Number(label);
-  if (number < -maxNumber - 1 || number > maxNumber) return undefined;
-  return number === 0 ? 0 : number; // not -0
+  return number < -maxNumber - 1 || number > maxNumber ? undefined : number;
 }
 
 /**

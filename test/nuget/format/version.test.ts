@@ -125,6 +125,7 @@ for (const text of [
 test('a normalised version has at most 255 characters, with its metadata', (t) => {
   t.is(normalize(version(`1.0.0-${'a'.repeat(249)}`)).length, 255);
   t.is(normalize(version(`1.0-${'a'.repeat(249)}`)).length, 255);
+  t.is(parseVersion(`01.0.0-${'a'.repeat(249)}`), undefined, 'as it is written, too');
   t.truthy(version(`1.0.0-${'a'.repeat(100)}+${'b'.repeat(148)}`));
 });
 
