@@ -143,6 +143,8 @@ for (const [reason, text, message] of [
   ['a reference to no character', holding('<title>&#0;</title>'), /is not a valid reference/],
   ['a reference to a name of JavaScript', holding('<title>&toString;</title>'), /is not a valid reference/],
   ['a reference to half a character', holding('<title>&#xD800;</title>'), /is not a valid reference/],
+  ['a reference to the other half', holding('<title>&#xDFFF;</title>'), /is not a valid reference/],
+  ['a reference without its end', holding('<repository branch="a&lt b" />'), /is not a valid reference/],
   ['an unknown entity', holding('<title>&nbsp;</title>'), /&nbsp;/],
   ['a bare ampersand', holding('<repository url="a&b" />'), /&amp;/],
   ['a reserved name', holding('<__proto__>x</__proto__>'), /well-formed/],
@@ -150,6 +152,11 @@ for (const [reason, text, message] of [
   ['another root', '<nuspec><metadata/></nuspec>', /root element/],
   ['no metadata', '<package/>', /no <metadata>/],
   ['an unknown namespace', makeNuspec({ namespace: 'http://example.org' }), /namespace/],
+  [
+    'an unknown namespace of the metadata',
+    makeNuspec({ namespace: '' }).replace('<metadata', '<metadata xmlns="http://example.org"'),
+    /namespace/,
+  ],
   ['no id', makeNuspec({ id: '' }), /no <id>/],
   ['two ids', holding('<id>Other</id>'), /more than one <id>/],
   ['no version', makeNuspec({ version: ' ' }), /no <version>/],
@@ -223,6 +230,22 @@ test('text of a comment or a CDATA section declares no document type, and hides 
     t.throws(() => parse(`${open.repeat(50_000)}<!DOCTYPE a>`), { name: 'PackageInvalid' }, open);
 });
 
+test('20,000 elements, attributes and references are read, and not one more', (t) => {
+  for (const [start, one, end] of [
+    ['<title>', '&lt;', '</title>'],
+    ['<b>', '<a/>', '</b>'],
+    ['<a', (at: number) => ` a${at}=""`, '/>'],
+  ] as const) {
+    const holdingSo = (count: number) =>
+      holding(
+        start + Array.from({ length: count }, (_, at) => (typeof one === 'string' ? one : one(at))).join('') + end,
+      );
+    const most = 20_000 - holdingSo(0).match(/[<=&]/g)!.length;
+    t.notThrows(() => parse(holdingSo(most)), end);
+    t.throws(() => parse(holdingSo(most + 1)), { message: /more than 20000 elements and attributes/ }, end);
+  }
+});
+
 test('ids follow NuGet’s grammar, in ASCII for pushed packages', (t) => {
   for (const id of ['a', 'A_b', '_', 'a.b-c', '1.2', 'a'.repeat(100)]) t.true(isPackageId(id, { asciiOnly: true }), id);
   for (const id of ['', '.a', 'a.', 'a..b', 'a.-b', 'a b', 'a/b', 'a\\b', 'a\n', 'a'.repeat(101)])
@@ -237,6 +260,10 @@ test('only http and https links are kept', (t) => {
   for (const url of ['javascript:alert(1)', 'file:///etc/passwd', 'data:text/html,x', '//example.org', 'example.org']) {
     const nuspec = made({ projectUrl: url, iconUrl: url, repository: { type: 'git', url } });
     t.deepEqual([nuspec.projectUrl, nuspec.iconUrl, nuspec.repository?.url], [undefined, undefined, undefined], url);
+  }
+  for (const url of ['http://example.org/a', 'https://example.org/a']) {
+    const nuspec = made({ projectUrl: url, iconUrl: url, repository: { type: 'git', url } });
+    t.deepEqual([nuspec.projectUrl, nuspec.iconUrl, nuspec.repository?.url], [url, url, url]);
   }
 });
 
@@ -259,6 +286,7 @@ test('a SemVer 2.0.0 bound of any dependency counts', (t) => {
     ['(,2.0+m]', true],
   ] as const) {
     t.is(made({ dependencies: [{ id: 'A' }, { id: 'B', version }] }).semVer2, semVer2, version);
+    t.is(made({ dependencies: [{ id: 'B', version }, { id: 'A' }] }).semVer2, semVer2, version);
   }
 });
 
