@@ -1,4 +1,5 @@
 import test from 'ava';
+import { auditOf, said } from '../../support/audit.ts';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
 import { TestFeed } from '../../support/feed.ts';
 import { makeNupkg } from '../../support/builders/nupkg.ts';
@@ -39,6 +40,11 @@ for (const dialect of dialects) {
     t.is((await feed.fetch('/package/shy/1.0.0/shy.1.0.0.nupkg')).status, 200);
     t.is((await feed.fetch('/push/shy/1.0.0', { method: 'POST' })).status, 200);
     t.deepEqual(await listing(), [true, published]);
+    t.deepEqual((await auditOf(server, 'type=package.*')).map(said), [
+      'package.published Shy 1.0.0',
+      'package.unlisted Shy 1.0.0',
+      'package.relisted Shy 1.0.0',
+    ]);
     for (const path of ['/push/shy/2.0.0', '/push/other/1.0.0', '/push/shy/x']) {
       t.is((await feed.fetch(path, { method: 'DELETE' })).status, 404, path);
       t.is((await feed.fetch(path, { method: 'POST' })).status, 404, path);

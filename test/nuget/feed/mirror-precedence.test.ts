@@ -122,6 +122,8 @@ test('a search that names a hosted or reserved id is not sent upstream', async (
     'id:contoso.utility',
     'Contoso.Utility',
     '"Secret.Plans"',
+    // Each word costs a look-up.
+    Array.from({ length: 33 }, (_, at) => `w${at}`).join(' '),
   ]) {
     await feed.json(`/search?q=${encodeURIComponent(q)}`);
     await feed.json(`/autocomplete?q=${encodeURIComponent(q)}`);
@@ -135,7 +137,7 @@ test('a search that names a hosted or reserved id is not sent upstream', async (
 
 test('a merged id has further versions from upstream, and the hosted ones win in every document', async (t) => {
   const setup = await mirrored(t, { merge: { packages: ['contoso.*'] } });
-  const { up, feed } = setup;
+  const { up, server, feed } = setup;
   const hosted = await makeNupkg({ id: 'Contoso.Utility', version: '1.0.0', description: 'Ours' });
   t.is((await feed.push(hosted)).status, 201);
   t.deepEqual(await feed.json('/package/contoso.utility/index.json'), { versions: ['1.0.0', '9.0.0'] });
@@ -162,6 +164,14 @@ test('a merged id has further versions from upstream, and the hosted ones win in
   up.upstream.on('/flat/contoso.utility/1.0.0/readme', answer(200, { 'content-type': 'text/markdown' }, '# Theirs'));
   t.is((await feed.fetch('/package/contoso.utility/1.0.0/readme')).status, 404);
   t.false(up.asked.some((path) => path.includes('contoso.utility/1.0.0')));
+  // What the upstream offers later is shown, too.
+  server.clock.now = Date.now();
+  await feed.publish({ id: 'Contoso.New', version: '1.0.0' });
+  for (let time = 0; time < 2; time += 1)
+    t.deepEqual(await feed.json('/package/contoso.new/index.json'), { versions: ['1.0.0'] });
+  await up.offer({ id: 'Contoso.New', versions: [{ version: '2.0.0' }] });
+  server.clock.now += 3_600_000;
+  t.deepEqual(await feed.json('/package/contoso.new/index.json'), { versions: ['1.0.0', '2.0.0'] });
 });
 
 test('the hosted versions of a merged id are served while the upstream fails', async (t) => {

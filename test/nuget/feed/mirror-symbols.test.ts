@@ -47,7 +47,8 @@ test('a file that is not hosted is requested once, and stored', async (t) => {
 
 test('a file that no upstream has is not found, and requested again later', async (t) => {
   const { up, server, feed } = await mirrored(t);
-  t.is((await feed.fetch(path)).status, 404);
+  t.is((await feed.fetch(path, { headers: { symbolchecksum: 'SHA256:"0"' } })).status, 404);
+  t.is(up.upstream.asked[0]!.headers['symbolchecksum'], undefined, 'only what a checksum is made of goes further');
   up.upstream.on(theirs, answer(200, {}, pdb));
   t.is((await feed.fetch(path)).status, 404);
   server.clock.now! += 61_000;
