@@ -89,6 +89,7 @@ test('a further run follows what has changed at the source: listed, unlisted, de
   // Here a person has done something else, which stays.
   await unlist(into, '2.0.0');
   await unlist(into, '3.0.0');
+  await change(target, '1.0.0', ['CriticalBugs']);
   const planned = await bring(...words, '--dry-run');
   t.regex(planned.stdout, /^to import: 0\nhere already: 2\nto update: 2\n/);
   const followed = await bring(...words);
@@ -97,7 +98,7 @@ test('a further run follows what has changed at the source: listed, unlisted, de
   const states = async () =>
     (await versionsOf(into, 'contoso')).map(({ listed, each }: any) => [listed, each?.reasons?.[0]]);
   const expected = [
-    [false, undefined],
+    [false, 'CriticalBugs'],
     [false, 'Legacy'],
     [false, undefined],
     [true, undefined],
@@ -110,7 +111,7 @@ test('a further run follows what has changed at the source: listed, unlisted, de
   const other = [words[0]!, words[1]!.replace('127.0.0.1', 'localhost'), ...words.slice(2)];
   t.regex((await bring(...other)).stdout, /^imported: 0\nhere already: 4\nmirrored/);
   t.regex((await bring(...words)).stdout, /^imported: 0\nhere already: 2\nupdated: 2\n/);
-  t.deepEqual(await states(), [[true, undefined], [false, undefined], ...expected.slice(2)]);
+  t.deepEqual(await states(), [[true, 'CriticalBugs'], [false, undefined], ...expected.slice(2)]);
   const events = ((await (await target.fetch('/v1/audit?type=package.relisted')).json()) as any).items;
   t.is(events.length, 1);
 });
@@ -164,7 +165,7 @@ test('what an upstream has with the same content apart from its signature is mir
   const signed = (id: string) => plain(id, { ...content, '.signature.p7s': Buffer.from('signature') });
   await upstream.offer({ id: 'Public', versions: [{ version: '1.0.0', nupkg: await signed('Public') }] });
   await upstream.offer({ id: 'Forked', versions: [{ version: '1.0.0', nupkg: await signed('Forked') }] });
-  const { target, bring, folder } = await startImporting(t, [upstream.as('feed.test')]);
+  const { target, bring, folder, file } = await startImporting(t, [upstream.as('feed.test')]);
   const place = join(folder, 'packages');
   await mkdir(place);
   await writeFile(join(place, 'public.nupkg'), await plain('Public'));
@@ -198,6 +199,11 @@ test('what an upstream has with the same content apart from its signature is mir
   const own = await bring(place, '--hosted', '--only', 'Fork*');
   t.regex(own.stdout, /^imported: 1 \(/);
   t.deepEqual(await got('forked'), await readFile(join(place, 'forked.nupkg')));
+  // A source that sends other bytes than it tells.
+  const entry = { packageHash: 'AAAA', packageHashAlgorithm: 'SHA512' };
+  await upstream.offer({ id: 'Wrong', versions: [{ version: '1.0.0', entry }] });
+  const wrong = await bring(`${upstream.url}/index.json`, '--hosted', '--names', await file('names', 'Wrong'));
+  t.regex(wrong.stderr, /^failed: Wrong 1\.0\.0: The source sent content with another hash than it tells$/m);
   const originOf = async (id: string) => ((await (await target.fetch(`/v1/packages/${id}`)).json()) as any).origin;
   t.deepEqual(await Promise.all(['Public', 'Forked', 'Own'].map(originOf)), ['mirrored', 'hosted', 'hosted']);
 });
