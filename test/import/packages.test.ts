@@ -199,11 +199,12 @@ test('what an upstream has with the same content apart from its signature is mir
   const own = await bring(place, '--hosted', '--only', 'Fork*');
   t.regex(own.stdout, /^imported: 1 \(/);
   t.deepEqual(await got('forked'), await readFile(join(place, 'forked.nupkg')));
-  // A source that sends other bytes than it tells.
+  // A source that sends other bytes than it tells, and one without a version.
   const entry = { packageHash: 'AAAA', packageHashAlgorithm: 'SHA512' };
   await upstream.offer({ id: 'Wrong', versions: [{ version: '1.0.0', entry }] });
-  const wrong = await bring(`${upstream.url}/index.json`, '--hosted', '--names', await file('names', 'Wrong'));
+  const wrong = await bring(`${upstream.url}/index.json`, '--hosted', '--names', await file('names', 'Wrong\nMissing'));
   t.regex(wrong.stderr, /^failed: Wrong 1\.0\.0: The source sent content with another hash than it tells$/m);
+  t.regex(wrong.stderr, /^failed: Missing.*: The source lists this package and has no version of it$/m);
   const originOf = async (id: string) => ((await (await target.fetch(`/v1/packages/${id}`)).json()) as any).origin;
   t.deepEqual(await Promise.all(['Public', 'Forked', 'Own'].map(originOf)), ['mirrored', 'hosted', 'hosted']);
 });
