@@ -12,6 +12,7 @@ const idOf = (at: number) => `p${at}`;
 test('only the lowest version of the same major, at the exclusive end of a range, is a fix', async (t) => {
   const cases: [advisories: string[], versions: FeedVersion[], open: string[]][] = [
     [['[1.0.0, 1.0.0]'], [old('1.0.0'), young('1.0.1')], []],
+    [['[1.0.0, 1.0.1]'], [old('1.0.0'), young('1.0.2')], []],
     [['[1.0.0, )'], [old('1.0.0'), young('1.0.1')], []],
     [['[1.0.0, 1.0.1)'], [old('1.0.0'), young('1.0.2'), young('1.0.3')], ['1.0.2']],
     [['[1.0.0, 1.0.1)'], [old('1.0.0'), old('1.0.1'), young('1.0.2')], []],
