@@ -6,6 +6,7 @@ import {
   lowestApplicable,
   parseRange,
   satisfies,
+  versionTest,
   type VersionRange,
 } from '../../../src/nuget/format/range.ts';
 import { normalize, parseVersion, type Version } from '../../../src/nuget/format/version.ts';
@@ -138,6 +139,7 @@ for (const [text, versions, best] of [
   ['1.0.0-*', '1.0.0-a 1.0.0-b 0.9.0', '1.0.0-b'],
   ['1.0.0-*', '1.0.0-a 1.0.0 2.0.0', '1.0.0'],
   ['1.0.0-beta.*', '1.0.0-beta.1 1.0.0-BETA.3 1.0.0-rc', '1.0.0-BETA.3'],
+  ['1.0.0-BETA.*', '1.0.0-beta.1 1.0.0-beta.3 1.0.0-rc', '1.0.0-beta.3'],
   ['*', '1.0.0 3.0.0 4.0.0-a', '3.0.0'],
   ['*', '3.0.0-a', undefined],
   ['*-*', '3.0.0-a 2.0.0', '3.0.0-a'],
@@ -165,4 +167,10 @@ test('formatting is stable, and the parser throws for no text', (t) => {
     { numRuns: 5000 },
   );
   t.pass();
+});
+
+test('the range of a rule has brackets and does not float; what is no version is not in it', (t) => {
+  for (const text of ['1.0.0', '[1.*, 2.0)', '[1.0-*, )', '[2.0, 1.0]']) t.is(versionTest(text), undefined, text);
+  const isIn = versionTest(' [1.0, 2.0)')!;
+  t.deepEqual(['1.0.0', '2.0.0', 'x'].map(isIn), [true, false, false]);
 });
