@@ -119,6 +119,10 @@ test('a unit of a token counts for its account, which has ten times the quota, a
     );
     const take = (client = near) => waits(limits.take(limit, client, asked()));
     t.deepEqual([await take(), await take(), await take()], [0, 0, 30], 'an address');
+    for (let host = 2; host < 14; host += 1) {
+      const other = () => take(addressClient(`192.0.2.${host}`));
+      t.deepEqual([await other(), await other()], [0, 0], 'addresses have nothing in common');
+    }
     for (let id = 0; id < 10; id += 1) t.deepEqual([await take(ofToken(id)), await take(ofToken(id))], [0, 0], limit);
     t.is(await take(ofToken(10)), 3, 'a unit of the account is free in 3 seconds');
     t.is(await take({ ...ofToken(11), accountId: 8 }), 0, 'another account');
@@ -152,6 +156,11 @@ test('a request that waits less than the delay is answered late, and its answer 
   await limits.take('searches', near, late);
   t.deepEqual(late.always, { 'RateLimit-Policy': '"searches";q=3000;w=60', RateLimit: '"searches";r=0;t=61' });
   t.deepEqual([counts()['searches delayed'], counts()['searches refused'], noted.length], [1, 0, 0]);
+  const { limits: others } = await limitsOf({ searchesPerMinute: 600, delay: '60s' });
+  for (let each = 0; each < 6000; each += 1) t.is(others.take('searches', ofToken(each % 10), first), undefined);
+  const ofBoth = asked();
+  await others.take('searches', ofToken(1), ofBoth);
+  t.is(ofBoth.always['RateLimit-Policy'], '"searches";q=6000;w=60', 'then it waits for its account');
   t.like(rateFields('searches', 4, 30_000), { RateLimit: '"searches";r=2;t=30' });
   t.like(rateFields('searches', 4, 15_001), { RateLimit: '"searches";r=2;t=16' });
 });
