@@ -37,12 +37,17 @@ export class Aliases {
   find(method: string, host: string, target: string): Aliased | undefined {
     if (this.#aliases.length === 0) return undefined;
     const names = namesOf(host);
-    for (const alias of this.#aliases) {
+    const isOfRegistry = /^\/v2(?:[/?]|$)/.test(target);
+    let atHost: Aliased | undefined;
+    for (const { account, ...alias } of this.#aliases) {
       if (alias.host !== undefined && !names.includes(alias.host)) continue;
       const found = alias.to === 'feed' ? inFeed(alias, method, target) : inRegistry(alias, target);
-      if (found) return { ...found, account: alias.account };
+      if (found) return { ...found, account };
+      // What is not below its path, or is of no image: unless another alias has it.
+      if (alias.to === 'registry' && alias.host !== undefined && isOfRegistry)
+        atHost ??= { target, account, renamed: undefined };
     }
-    return undefined;
+    return atHost;
   }
 }
 
@@ -68,7 +73,7 @@ function inFeed(
   if (rest === '/index.json') return at('/v3/index.json');
   if (rest.startsWith('/v3/')) return at(rest);
   if (method === 'PUT') {
-    if (symbols.test(path + rest) && (rest === '' || symbols.test(rest))) return at('/v3/symbols');
+    if (symbols.test(path + rest)) return at('/v3/symbols');
     return rest === '' || rest === '/package' || rest === '/api/v2/package' ? at('/v3/push') : undefined;
   }
   const isVersion = /^(?:\/package|\/api\/v2\/package)?(\/[^/]+\/[^/]+)$/.exec(rest);
@@ -76,14 +81,13 @@ function inFeed(
 }
 
 /** A name of images: below the path, or any at the host. */
-function inRegistry({ path = '', host, prefix }: Alias, target: string): Omit<Aliased, 'account'> | undefined {
+function inRegistry({ path = '', prefix }: Alias, target: string): Omit<Aliased, 'account'> | undefined {
   const { path: asked, query } = splitTarget(target);
-  if (asked !== '/v2' && !asked.startsWith('/v2/')) return undefined;
   const old = path.replaceAll(/^\/|\/$/g, '');
   const [before, after] = [`/v2/${old === '' ? '' : `${old}/`}`, `/v2/${prefix === undefined ? '' : `${prefix}/`}`];
   const rest = asked.startsWith(before) ? asked.slice(before.length) : '';
   // Names do not begin with an underscore.
-  if (rest === '' || rest.startsWith('_')) return host === undefined ? undefined : { target, renamed: undefined };
+  if (rest === '' || rest.startsWith('_')) return undefined;
   const parameters = query === '' ? '' : `?${mounted(query, before, after)}`;
   return { target: `${after}${rest}${parameters}`, renamed: before === after ? undefined : [after, before] };
 }

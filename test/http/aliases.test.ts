@@ -3,6 +3,7 @@ import { schema } from '../../src/config/schema.ts';
 import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { packageForm } from '../support/feed.ts';
 import { tokenOf } from '../support/inside.ts';
+import { raw } from '../support/raw.ts';
 import { digestOf, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 
@@ -47,8 +48,11 @@ test('old names of images: push, pull, mount and lists, with addresses at the al
   const aliases = [
     { host: 'localhost', to: 'registry', prefix: 'team' },
     { path: '/docker-hosted', to: 'registry' },
+    // The closest one counts, wherever it stands.
+    { path: '/docker-hosted/old', to: 'registry', prefix: 'kept' },
+    { path: '/docker-hosted/old', host: 'localhost', to: 'registry', prefix: 'there' },
   ];
-  const server = await startTestServer(t, { aliases, server: { baseUrl: 'https://new.example' } });
+  const server = await startTestServer(t, { aliases, server: { baseUrl: 'https://new.example/' } });
   const at = (url: string) => ({
     ...server,
     fetch: (path: string, init: RequestInit = {}) =>
@@ -79,8 +83,23 @@ test('old names of images: push, pull, mount and lists, with addresses at the al
     const mount = await to.fetch(`blobs/uploads/?mount=${digestOf(bytes)}&from=${name}`, { method: 'POST' });
     t.is(mount.status, 201);
   }
-  const repositories = async (path: string) => ((await (await server.fetch(path)).json()) as any).repositories;
-  t.deepEqual(await repositories('/v2/_catalog'), ['deep/app', 'team/app']);
+  const repositories = async (where: typeof old) =>
+    ((await (await where.fetch('/v2/_catalog')).json()) as any).repositories;
+  for (const where of [server, old]) t.deepEqual(await repositories(where), ['deep/app', 'team/app']);
+  for (const [host, here] of [
+    [server.url.replace('http://127.0.0.1', 'LOCALHOST'), 'there/app'],
+    ['localhost', 'there/app'],
+    ['127.0.0.1', 'kept/app'],
+  ] as const) {
+    const headers = { host, authorization: `Bearer ${server.token}` };
+    const missing = await raw(server, '/v2/docker-hosted/old/app/manifests/1', { headers });
+    t.true(missing.body.toString().includes(here), `${host}: ${missing.body.toString()}`);
+    const upload = await raw(server, '/v2/docker-hosted/old/app/blobs/uploads/', { method: 'POST', headers });
+    t.true(upload.headers['location']!.startsWith('/v2/docker-hosted/old/app/'), upload.headers['location']);
+  }
+  // The repository of a mount may be one that is not below the alias.
+  const from = `blobs/uploads/?mount=${digestOf('of app')}&from=team/app`;
+  t.is((await new TestRepository(server, 'docker-hosted/mounted').fetch(from, { method: 'POST' })).status, 201);
   // Only the old host has addresses of its own.
   const addressAt = async (where: typeof old) =>
     ((await (await where.fetch('/v3/index.json')).json()) as any).resources[0]['@id'];
