@@ -12,6 +12,7 @@ test('a target is split into path and query, also in absolute form', (t) => {
   }
   t.is(splitTarget('/v2/').path, '/v2/');
   t.is(originForm('http://registry.example'), '/');
+  t.is(originForm('HTTP://registry.example/v2/'), '/v2/');
   t.is(originForm('http://registry.example?n=1'), '/?n=1');
 });
 

@@ -85,6 +85,8 @@ test('reading, and requests of this server’s pages and of other programs, are 
     { host: 'hub.test:8443', origin: 'https://hub.test' },
     { host: 'hub.test', origin: 'https://evil.hub.test' },
     { host: 'hub.test', 'x-forwarded-host': 'evil.test', origin: 'https://evil.test' },
+    // A URL of a file has no host, also with this one.
+    { host: 'localhost', origin: 'file://' },
   ];
   for (const headers of refused)
     t.is((await send(server, upload, { authorization, ...headers })).status, 403, JSON.stringify(headers));

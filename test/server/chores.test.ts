@@ -1,0 +1,61 @@
+import test from 'ava';
+import { choresOf } from '../../src/server/chores.ts';
+import { openQuota } from '../../src/server/quota.ts';
+import { rowsOf, tokenOf } from '../support/inside.ts';
+import { startTestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { Visitor } from '../support/visitor.ts';
+import { sendJson } from '../identity/support.ts';
+
+const day = 86_400_000;
+
+test('the repeated work of a server writes what is counted in memory, and deletes what is old', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  await up.offer({ id: 'Theirs', versions: [{ version: '1.0.0' }] });
+  const server = await startTestServer(t, { upstreams: [up.as('feed.test')] });
+  server.clock.now = Date.now();
+  const { installation } = server;
+  const chores = choresOf(installation, openQuota(installation), undefined);
+  const run = async () => {
+    for (const each of chores) await each.run();
+  };
+  const has = async (table: string, condition = '1 = 1') =>
+    (await rowsOf(server, `SELECT 1 AS one FROM ${table} WHERE ${condition} LIMIT 1`)).length === 1;
+
+  const theirs = '/v3/package/theirs/1.0.0/theirs.1.0.0.nupkg';
+  const used = async () =>
+    (await rowsOf<{ at: number }>(server, 'SELECT MAX(used_at) AS at FROM mirror_entries'))[0]!.at;
+  t.is((await server.fetch(theirs)).status, 200);
+  server.clock.now += 2 * day;
+  t.is((await server.fetch(theirs)).status, 200);
+  t.is((await server.fetch('/v3/package/nothing/index.json')).status, 404);
+  t.is((await server.fetch('/v2/', { token: 'ent_wrong' })).status, 401);
+  t.is((await sendJson(server, 'POST', '/v1/client-checks', { client: 'dotnet' })).status, 201);
+  const visitor = await Visitor.signedIn(server);
+  await visitor.send('/console/tokens/new', { name: ' ', scope: 'read' });
+  // A request is counted a moment after its client has the answer.
+  await until(async () => {
+    await run();
+    return has('usage_counts') && (await used()) >= server.clock.now! && (await has('failed_requests'));
+  });
+  for (const [table, condition] of [
+    ['tokens', 'last_used_at IS NOT NULL'],
+    ['token_uses', '1 = 1'],
+    ['client_checks', '1 = 1'],
+    ['sessions', '1 = 1'],
+    ['refused_forms', '1 = 1'],
+  ] as const)
+    t.true(await has(table, condition), table);
+
+  await tokenOf(server, ['read']);
+  const gone = `INSERT INTO tokens (id, account_id, name, token_prefix, hash, scopes, created_at, expires_at, publisher_id)
+    SELECT 'given', account_id, 'given', '', 'given', 'read', 1, 2, 'rule' FROM tokens LIMIT 1`;
+  await installation.core.database.transaction((tx) => tx.run(gone));
+  server.clock.now += 91 * day;
+  await run();
+  t.true(await has('events', "type = 'sign_in.failed'"), 'at the end of its period');
+  t.false(await has('tokens', "id = 'given'"), 'an expired token of a rule');
+  for (const table of ['failed_requests', 'token_uses', 'client_checks', 'sessions', 'refused_forms'])
+    t.false(await has(table), table);
+});
