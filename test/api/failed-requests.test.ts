@@ -80,7 +80,7 @@ for (const dialect of dialects) {
 }
 
 test('each account sees its own failed requests, a limited token those of its names, and operate all', async (t) => {
-  const server = await startTestServer(t);
+  const server = await startTestServer(t, { anonymousRead: 'mirrored' });
   const other = await tokenOf(server, ['read', 'write', 'admin'], 'other');
   const limited = (await createToken(server, ['read', 'admin'], 'default', { packages: ['Ours.*'] })).value;
   for (const [id, token] of [
@@ -99,6 +99,11 @@ test('each account sees its own failed requests, a limited token those of its na
   t.is(seen.token_name, null, 'names of tokens are for administrators of all names');
   const reader = await tokenOf(server, ['read']);
   t.is((await server.fetch('/v1/failed-requests', { token: reader })).status, 403);
+  // A reader that asks with HEAD pulls, and does not push. Who has no credential is asked for one, and asks again.
+  const head = { method: 'HEAD', token: reader };
+  t.is((await server.fetch('/v2/ours/app/manifests/v1', head)).status, 404);
+  t.is((await server.fetch('/v3/package/ours.two/index.json', { token: null })).status, 401);
+  t.deepEqual(await names(server.token), ['ours.one', 'ours/app', 'private.one', 'theirs.one']);
 });
 
 test('one client cannot fill the table of failed requests', async (t) => {

@@ -120,7 +120,8 @@ test('a token that was found is traced: who made it, from where it was used, and
   }
   t.is((await server.fetch('/v3/package/none/index.json', { token: value })).status, 404);
   const session = await Visitor.signedIn(server, value);
-  t.is((await session.fetch('/console/')).status, 200);
+  const browser = { 'user-agent': 'a-browser/1' };
+  t.is((await session.fetch('/console/', { headers: browser })).status, 200);
   await Visitor.signedIn(server);
   const opened = async (query: string) => {
     const answer = await server.fetch(`/v1/sessions${query}`);
@@ -165,6 +166,7 @@ test('a token that was found is traced: who made it, from where it was used, and
   t.regex(page, /Who is signed in to the console with it .*127\.0\.0\.1/);
   t.regex(page, /From where, in the last 30 days[^]*127\.0\.0\.1 NuGet\/7/);
   t.regex(page, /127\.0\.0\.1 curl\/8/);
+  t.notRegex(page, /a-browser/, 'sessions are listed by themselves');
   t.regex(page, /traced package 3 1 just now/);
   t.regex(page, /What it changed[^]*A version was published[^]*What happened to it[^]*A token was created/);
   t.notRegex(page, /the token that you use now/);

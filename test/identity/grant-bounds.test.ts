@@ -93,6 +93,7 @@ test('an account hears of what another one does with a grant from its acceptance
 
 test('a grant is for a valid token of the account, and its texts have bounds', async (t) => {
   const server = await startTestServer(t);
+  server.clock.now = Date.now();
   const status = async (subject: Json) =>
     (await sendJson(server, 'POST', '/v1/grants', { subject, verbs: ['read'] })).status;
   const ofToken = (id: string) => status({ kind: 'token', id });
@@ -108,6 +109,19 @@ test('a grant is for a valid token of the account, and its texts have bounds', a
     [256, 400],
   ] as const)
     t.is(await status({ kind: 'person', issuer, id: 'x'.repeat(length) }), expected, `${length} characters`);
+  const address = (length: number) => `https://${'a'.repeat(length - 8)}`;
+  t.is(await status({ kind: 'person', issuer: address(255), id: 'y' }), 201);
+  t.is(await status({ kind: 'person', issuer: address(256), id: 'y' }), 400);
+
+  // All of them were made at one time.
+  const seen: string[] = [];
+  for (let cursor: string | null = ''; cursor !== null && seen.length < 10;) {
+    const page = await server.fetch(`/v1/grants?limit=1${cursor && `&cursor=${cursor}`}`);
+    const { items, next_cursor: next } = (await page.json()) as { items: { id: string }[]; next_cursor: string | null };
+    seen.push(...items.map(({ id }) => id));
+    cursor = next;
+  }
+  t.deepEqual([seen.length, new Set(seen).size], [3, 3], 'each is on one page');
 });
 
 test('a token works again after its grants could not be read once', async (t) => {

@@ -234,13 +234,14 @@ test('it is explained which rule or grant lets somebody do something, and why no
   const place = await emptyPlace(t, 'sqlite');
   const ann = { name: 'Ann', groups: ['g-pay', 'dev'] };
   const shared = { data: place.data, database: { url: place.url } };
-  const { server, issuer } = await startProvider(t, { ann }, rules, shared);
+  const all = [...rules, { claim: 'sub', value: 'reader', account: 'default', scopes: ['read'] }];
+  const { server, issuer } = await startProvider(t, { ann }, all, shared);
   const environment = {
     ...place.environment,
     ENTREPOT_SIGN_IN_OIDC_ISSUER: issuer,
     ENTREPOT_SIGN_IN_OIDC_CLIENT_ID: 'entrepot',
     ENTREPOT_SIGN_IN_OIDC_ALLOW_PRIVATE_NETWORK: 'true',
-    ENTREPOT_SIGN_IN_OIDC_RULES: JSON.stringify(rules),
+    ENTREPOT_SIGN_IN_OIDC_RULES: JSON.stringify(all),
   };
   const names = { packages: ['Contoso.Pay.*'] };
   const toGroup = await grant(server, { subject: group('g-pay'), verbs: ['read', 'write'], ...names });
@@ -285,20 +286,27 @@ test('it is explained which rule or grant lets somebody do something, and why no
       .map(({ who, id }) => `${who as string} ${id as string}`)
       .filter((each) => !each.endsWith(installed.id));
   };
-  const all = (await (await server.fetch('/v1/tokens')).json()) as { items: { id: string; scopes: string[] }[] };
-  const installed = all.items.find(({ scopes }) => scopes.includes('operate'))!;
+  const own = (await (await server.fetch('/v1/tokens')).json()) as { items: { id: string; scopes: string[] }[] };
+  const installed = own.items.find(({ scopes }) => scopes.includes('operate'))!;
   // Somebody of another provider with the same subject is somebody else.
   const elsewhere = { issuer: 'https://other.example.com', subject: 'zed', name: 'Zed', claims: [] };
   const row = { id: personIdOf(elsewhere), person: JSON.stringify(elsewhere), signed_in_at: server.clock.time() };
   await databaseOf(server).transaction((tx) => tx.insert('people', row));
   await grant(server, { subject: person('zed'), verbs: ['write'], ...names });
+  // Who is found by a group, too, is listed once.
+  await grant(server, { subject: person('ann'), verbs: ['write'], ...names });
   const ofGrants = ['rule sub=root', 'group g-pay', 'person ann', 'person zed'];
   t.deepEqual(await entitled('write', pay), [...ofGrants, `token ${ofAnn.id}`, `token ${token.id}`]);
   t.deepEqual(
     await entitled('read', 'Lib'),
-    ['rule sub=root', `token ${token.id}`],
+    ['rule sub=root', 'rule sub=reader', `token ${token.id}`],
     'the account has not accepted its grant',
   );
+  const team = await tokenOf(server, ['admin'], 'team');
+  t.is((await sendJson(server, 'POST', `/v1/grants/${toTeam}/accept`, {}, team)).status, 200);
+  const ofTeam = [true, `the grant ${toTeam} to the account gives that`, [toTeam]];
+  t.deepEqual(await explain('account', 'team', 'read', pay), ofTeam);
+  t.true((await entitled('read', pay)).includes('account team'));
   const limits = await sendJson(server, 'PUT', '/v1/account/personal-tokens', { scopes: ['read'] });
   t.is(limits.status, 200);
   t.deepEqual(await entitled('write', pay), [...ofGrants, `token ${token.id}`]);
@@ -309,6 +317,20 @@ test('it is explained which rule or grant lets somebody do something, and why no
   t.is(disabled.status, 200);
   await refused('person', 'ann', 'write', pay, 'the person is disabled here');
   t.deepEqual(await entitled('write', pay), ['rule sub=root', 'group g-pay', 'person zed', `token ${token.id}`]);
+  const { token: short } = await createToken(server, ['read']);
+  const endsAt = Date.now() + day;
+  await databaseOf(server).transaction((tx) =>
+    tx.run('UPDATE tokens SET expires_at = ? WHERE id = ?', [endsAt, short.id]),
+  );
+  const ofShort = async (time: number) => {
+    server.clock.now = time;
+    const query = `who=token&id=${short.id}&verb=read&kind=package&name=Lib`;
+    return ((await (await server.fetch(`/v1/grants/explain?${query}`)).json()) as Json)['because'];
+  };
+  t.is(await ofShort(endsAt - 1), 'the token was made for that');
+  t.is(await ofShort(endsAt), 'the token has expired');
+  t.is((await server.fetch(`/v1/tokens/${short.id}`, { method: 'DELETE' })).status, 204);
+  t.is(await ofShort(endsAt), 'the token is revoked');
   const path = '/v1/grants/explain?who=token&id=x&verb=read&kind=package&name=Lib';
   t.is((await server.fetch(path)).status, 404);
   t.is((await server.fetch(path, { token: value })).status, 403);

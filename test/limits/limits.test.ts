@@ -6,7 +6,7 @@ import { rateFields } from '../../src/limits/limit-exceeded.ts';
 import { addressClient, Limits, type RateName } from '../../src/limits/limits.ts';
 import { auditOf } from '../support/audit.ts';
 import { TestFeed } from '../support/feed.ts';
-import { createToken, flushEvents, tokenOf } from '../support/inside.ts';
+import { createToken, flushEvents } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
 import { within } from '../support/until.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';

@@ -16,7 +16,7 @@ import { makeNupkg } from '../support/builders/nupkg.ts';
 
 test('the disk, staged bytes, stored bytes and answers with 507 are shown', async (t) => {
   const disk = new TestDisk();
-  const server = await startTestServer(t, {}, { disk });
+  const server = await startTestServer(t, {}, { disk, droppedLines: () => 7 });
   const repository = new TestRepository(server, 'team/app');
   const session = await repository.start();
   t.is((await repository.fetch(session, { method: 'PATCH', body: 'x'.repeat(5000) })).status, 202);
@@ -34,6 +34,8 @@ test('the disk, staged bytes, stored bytes and answers with 507 are shown', asyn
   t.is(metrics.value('entrepot_storage_bytes', { origin: 'mirrored' }), 0);
   t.is(metrics.value('entrepot_http_requests_total', { status: '507', method: 'PUT' }), 1);
   t.is(metrics.value('entrepot_http_requests_total', { status: '507', method: 'PATCH' }), 0, 'begins at 0');
+  t.true(metrics.value('entrepot_http_body_bytes_total', { direction: 'in' })! >= 5000 + nupkg.length);
+  t.is(metrics.value('entrepot_log_lines_dropped_total'), 7);
 });
 
 test('reads, transactions, commands of Redis and its failures are counted', async (t) => {

@@ -37,7 +37,7 @@ test('the repeated work of a server writes what is counted in memory, and delete
   // A request is counted a moment after its client has the answer.
   await until(async () => {
     await run();
-    return has('usage_counts') && (await used()) >= server.clock.now! && (await has('failed_requests'));
+    return (await has('usage_counts')) && (await used()) >= server.clock.now! && (await has('failed_requests'));
   });
   for (const [table, condition] of [
     ['tokens', 'last_used_at IS NOT NULL'],

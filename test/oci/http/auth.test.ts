@@ -184,6 +184,10 @@ test('the token endpoint returns the API token of the client, or an anonymous to
     // The credentials in the form win, and without any in it those in the header count.
     [form({ grant_type: 'refresh_token', refresh_token: server.token }, basic('wrong')), server.token],
     [form({ service: 'x' }, basic(server.token)), server.token],
+    [form({ grant_type: 'password', password: server.token }), server.token],
+    [form({ grant_type: 'password', username: 'api', password: server.token, refresh_token: 'old' }), server.token],
+    [{ headers: { authorization: basic(server.token).replace('Basic', 'bASIC') } }, server.token],
+    [{ headers: { authorization: `bEARER  ${server.token}` } }, server.token],
     [{}, 'anonymous'],
   ] as const) {
     const [status, body] = await ask(init);
