@@ -90,9 +90,10 @@ test('every answer has the request ID of its log line', async (t) => {
     server.lines.length = 0;
     const answer = await raw(server, target, { method });
     t.is(answer.status, status, target);
-    const lines = server.lines.map((each) => JSON.parse(each) as { msg: string; request: string });
+    const lines = server.lines.map((each) => JSON.parse(each) as { msg: string; request: string; seconds: number });
     const line = lines.find(({ msg }) => msg === 'request');
     t.is(answer.headers['x-request-id'], line!.request, target);
+    t.true(line!.seconds > 0, target);
   }
 });
 

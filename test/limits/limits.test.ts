@@ -49,6 +49,7 @@ test('each interface refuses each kind of request above its own limit, and count
       missesPerMinute: 3,
       requestsPerMinute: 12,
       anonymousRequestsPerMinute: 4,
+      failedSignInsPerMinute: 1,
     },
   });
   server.clock.now = Date.UTC(2027, 0, 1);
@@ -84,6 +85,11 @@ test('each interface refuses each kind of request above its own limit, and count
   const anonymous = [];
   for (let each = 0; each < 5; each += 1) anonymous.push(await told(server.fetch('/v3/index.json', { token: null })));
   t.deepEqual(anonymous, [...Array<unknown>(4).fill(below(200)), above('anonymous-requests', 4, 15)]);
+
+  const failed: number[] = [];
+  for (const path of ['/v2/', '/v2/team/app/manifests/1', '/token', '/v3/index.json', '/v1/account', '/metrics'])
+    failed.push((await server.fetch(path, { token: 'ent_wrong' })).status);
+  t.deepEqual(failed, [401, 429, 429, 429, 429, 429]);
 
   server.clock.now += 61_000;
   await flushEvents(server, true);
