@@ -109,13 +109,22 @@ test('old names of images: push, pull, mount and lists, with addresses at the al
 });
 
 test('an alias of an account takes only its credentials', async (t) => {
-  const aliases = [{ path: '/nuget/team', to: 'feed', account: 'team' }];
+  const aliases = [
+    { path: '/nuget/team', to: 'feed', account: 'team' },
+    { host: 'old.test', to: 'feed', account: 'team' },
+  ];
   const server = await startTestServer(t, { aliases, anonymousRead: 'all' });
   const token = await tokenOf(server, ['read'], 'team');
   const statusOf = async (who: string | null) =>
     (await server.fetch('/nuget/team/v3/index.json', { token: who })).status;
   t.deepEqual([await statusOf(token), await statusOf(server.token), await statusOf(null)], [200, 403, 401]);
   t.is((await server.fetch('/v3/index.json')).status, 200);
+  const atHost = async (path: string, who: string) => {
+    const headers = { host: 'old.test', authorization: `Bearer ${who}` };
+    return (await raw(server, path, { headers })).status;
+  };
+  t.deepEqual([await atHost('/v3/index.json', token), await atHost('/v3/index.json', server.token)], [200, 403]);
+  t.is(await atHost('/v2/', server.token), 200, 'an alias of the feed is none of the registry');
 });
 
 test('an alias that cannot be meant is refused', (t) => {
