@@ -44,7 +44,7 @@ export class Aliases {
       const found = alias.to === 'feed' ? inFeed(alias, method, target) : inRegistry(alias, target);
       if (found) return { ...found, account };
       // What is not below its path, or is of no image: unless another alias has it.
-      if (alias.to === 'registry' && alias.host !== undefined && isOfRegistry)
+      if (alias.to !== 'feed' && alias.host !== undefined && isOfRegistry)
         atHost ??= { target, account, renamed: undefined };
     }
     return atHost;
