@@ -75,7 +75,7 @@ function isCut(line: string): boolean {
 
 test('a connection is closed whose headers or whose body arrive too slowly, or whose client reads no answer', async (t) => {
   const server = await startTestServer(t, {
-    limits: { headerTimeout: '300ms', uploadIdle: '400ms', uploadRate: '1000' },
+    limits: { headerTimeout: '1s', uploadIdle: '400ms', uploadRate: '1000' },
   });
   const silent = await dial(t, server);
   const slow = await dial(t, server);
@@ -84,9 +84,9 @@ test('a connection is closed whose headers or whose body arrive too slowly, or w
   const asked = `GET /v1/openapi.json HTTP/1.1\r\nHost: a.test\r\nAuthorization: Bearer ${server.token}\r\n\r\n`;
   deaf.socket.write(asked.repeat(16));
   slow.socket.write('GET /livez HTTP/1.1\r\nHost: a.test\r\n');
-  const sending = openRequest(server, 'POST', '/v2/team/app/blobs/uploads/?digest=sha256:0', {
-    'content-length': 9000,
-  });
+  const upload = `/v2/team/app/blobs/uploads/?digest=sha256:${'0'.repeat(64)}`;
+  const sending = openRequest(server, 'POST', upload, { 'content-length': 9000 });
+  sending.flushHeaders();
   const cut = new Promise((resolve) => sending.once('close', resolve));
   const trickle = setInterval(() => {
     slow.socket.write('X-More: 1\r\n');
