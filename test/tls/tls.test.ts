@@ -27,7 +27,10 @@ async function start(t: ExecutionContext) {
     response.end('here');
   });
   await once(server.listen(0, '127.0.0.1'), 'listening');
-  t.teardown(() => server.close());
+  t.teardown(() => {
+    server.close();
+    server.closeAllConnections();
+  });
   const url = `https://127.0.0.1:${(server.address() as { port: number }).port}`;
   return { pair, lines, clock, certificate, url, answered: () => answered };
 }
@@ -58,6 +61,7 @@ test('changed files are used by new connections with the same bounds, and files 
   await checkStrict(t, url, pair, 'at the start');
   const first = await serial(url, pair);
   const open = await connectTls(url, pair);
+  t.teardown(() => open.destroy());
   await certificate.refresh();
   t.deepEqual(lines, [], 'the files are the same');
 
