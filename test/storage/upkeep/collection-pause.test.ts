@@ -1,9 +1,10 @@
+import { setImmediate as turn } from 'node:timers/promises';
 import test from 'ava';
 import { Collector } from '../../../src/storage/upkeep/collector.ts';
 import { CollectionPause } from '../../../src/storage/upkeep/collection-pause.ts';
 import type { Database } from '../../../src/database/database.ts';
 import type { Digest } from '../../../src/runtime/digest.ts';
-import { dialects } from '../../support/databases.ts';
+import { changedDatabase, dialects } from '../../support/databases.ts';
 import { openStore, references, type Store } from '../../support/store.ts';
 import { until } from '../../support/until.ts';
 
@@ -91,5 +92,54 @@ for (const dialect of dialects) {
     t.truthy(await driver.stat(digest!));
     for (const hold of holds) await hold[Symbol.asyncDispose]();
     t.is(holds.length, 1);
+  });
+
+  test(`${dialect}: a hold leaves other ones, and removes those that have expired`, async (t) => {
+    const { database } = await openStore(t, dialect);
+    await insertIdentity(database);
+    const others = [
+      { id: 'dead', expires_at: 1 },
+      { id: 'live', expires_at: Date.now() * 2 },
+    ];
+    await database.transaction((tx) => tx.insertNew('storage_holds', others));
+    const ids = async () =>
+      (await database.select<{ id: string }>('SELECT id FROM storage_holds')).map(({ id }) => id).toSorted();
+    {
+      await using _ = await CollectionPause.take(database, 60_000);
+      const [own, live, ...more] = await ids();
+      t.deepEqual([own!.length, live, more], [36, 'live', []]);
+    }
+    t.deepEqual(await ids(), ['live']);
+  });
+
+  test.serial(`${dialect}: a hold outlives a short outage of the database, and no longer one`, async (t) => {
+    const { database } = await openStore(t, dialect);
+    await insertIdentity(database);
+    let isDown = false;
+    const failing = changedDatabase(database, {
+      transaction: (work, options) =>
+        isDown ? Promise.reject(new Error('down')) : database.transaction(work, options),
+    });
+    const lease = 600_006;
+    const start = globalThis.setInterval;
+    const renewals: (() => void)[] = [];
+    globalThis.setInterval = ((work: () => void, time: number) => {
+      if (time === lease / 6) renewals.push(work);
+      return start(work, time);
+    }) as typeof setInterval;
+    const long = await CollectionPause.take(failing, lease).finally(() => (globalThis.setInterval = start));
+    t.is(renewals.length, 1);
+    isDown = true;
+    renewals[0]!();
+    await turn();
+    isDown = false;
+    t.false(long.signal.aborted);
+    await long[Symbol.asyncDispose]();
+
+    const short = await CollectionPause.take(failing, 60);
+    isDown = true;
+    await until(() => short.signal.aborted);
+    isDown = false;
+    await short[Symbol.asyncDispose]();
   });
 }
