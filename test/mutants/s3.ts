@@ -3,7 +3,7 @@ import { mutantsOf } from './mutant.ts';
 export const s3 = [
   ...mutantsOf(
     'src/storage/drivers/s3/upload.ts',
-    ['test/storage/drivers/s3/faults.long.test.ts'],
+    ['test/storage/drivers/s3/s3-driver.test.ts', 'test/storage/drivers/s3/faults.long.test.ts'],
     [
       ['the size of a stored object is not checked', 'if (stored?.size === staged.size) return;', 'return;'],
       ['a failed upload in parts is not aborted', 'await abort(bucket, key, UploadId).catch(() => undefined);', ''],
@@ -22,7 +22,7 @@ export const s3 = [
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/ranged-content.ts',
-    ['test/storage/drivers/s3/faults.long.test.ts'],
+    ['test/storage/drivers/s3/s3-driver.test.ts', 'test/storage/drivers/s3/faults.long.test.ts'],
     [['content from S3 is not compared with its digest', 'this.#hashed === this.size &&', 'false &&']],
   ),
   ...mutantsOf(

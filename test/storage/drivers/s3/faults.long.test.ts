@@ -1,41 +1,13 @@
 import { randomBytes } from 'node:crypto';
-import { truncate } from 'node:fs/promises';
-import test, { type ExecutionContext } from 'ava';
+import test from 'ava';
 import { digestOf } from '../../../../src/runtime/digest.ts';
 import { readAll } from '../../../../src/storage/files/content.ts';
-import { S3Driver } from '../../../../src/storage/drivers/s3/s3-driver.ts';
-import { StagedFile } from '../../../../src/storage/files/staged-file.ts';
-import { blobKey, s3Access, startS3, type FakeS3, type S3Fault, type S3Request } from '../../../support/s3.ts';
-import { within } from '../../../support/until.ts';
-import { openDriver, store, type TestedDriver } from '../driver-suite.ts';
+import { blobKey } from '../../../support/s3.ts';
+import { store } from '../driver-suite.ts';
+import { failing, large, openOnS3, slowDown, small } from './faulty.ts';
 import { smallestPart } from './s3-suite.ts';
 
 // In a process of its own: a helper declares tests of it.
-
-/** A driver and its server. `limit` is the time limit of its requests, in milliseconds. Files of more than 5 MiB are sent in parts of 5 MiB. */
-async function setUp(t: ExecutionContext, limit = 5000): Promise<TestedDriver<S3Driver> & { s3: FakeS3 }> {
-  const s3 = await startS3(t);
-  const times = { request: limit, idle: limit, assemble: limit, pause: 1 };
-  const options = { ...s3Access(s3), times };
-  const tested = await openDriver(t, () => S3Driver.open(options, { single: smallestPart, part: smallestPart }));
-  t.teardown(() => tested.driver.close());
-  s3.requests.length = 0;
-  return { ...tested, s3 };
-}
-
-/** Gives the first `count` requests that begin with `start` a fault; all of them without `count`. */
-function failing(s3: FakeS3, start: string, fault: S3Fault, count = Number.POSITIVE_INFINITY): void {
-  let left = count;
-  s3.fault = ({ text }: S3Request) => {
-    if (!text.startsWith(start) || left === 0) return undefined;
-    left -= 1;
-    return fault;
-  };
-}
-
-const slowDown = { code: 'SlowDown', status: 503 };
-const small = Buffer.from('a small blob');
-const large = randomBytes(2 * smallestPart + 1000);
 
 for (const [name, fault] of [
   ['SlowDown', slowDown],
@@ -48,7 +20,7 @@ for (const [name, fault] of [
   const limit = fault === 'silent' ? 5000 : undefined;
 
   test.serial(`a put is repeated after ${name}, from its first byte`, async (t) => {
-    const each = await setUp(t, limit);
+    const each = await openOnS3(t, limit);
     for (const bytes of [small, large]) {
       failing(each.s3, 'PUT blobs/', fault, 3);
       const digest = await store(each, bytes);
@@ -59,7 +31,7 @@ for (const [name, fault] of [
   });
 
   test.serial(`a put fails if ${name} continues, and leaves nothing`, async (t) => {
-    const each = await setUp(t, fault === 'silent' ? 200 : undefined);
+    const each = await openOnS3(t, fault === 'silent' ? 200 : undefined);
     failing(each.s3, 'PUT blobs/', fault);
     await t.throwsAsync(store(each, large), { name: 'StorageUnavailable' });
     each.s3.fault = () => undefined;
@@ -69,71 +41,13 @@ for (const [name, fault] of [
   });
 }
 
-test.serial('a put whose bytes S3 stored in part fails', async (t) => {
-  const each = await setUp(t);
-  failing(each.s3, 'PUT blobs/', 'store half');
-  await t.throwsAsync(store(each, small), { name: 'StorageUnavailable' });
-  each.s3.fault = () => undefined;
-  await store(each, small);
-  t.is((await each.driver.stat(digestOf(small)))?.size, small.length, 'the next put replaces them');
-});
-
-for (const [name, fault] of [
-  ['bytes that changed on their way', 'damage upload'],
-  ['bytes that S3 says to have stored otherwise', 'store wrong bytes'],
-] as const) {
-  test.serial(`a put of ${name} fails and leaves nothing, and the next one stores the bytes`, async (t) => {
-    const each = await setUp(t);
-    failing(each.s3, 'PUT blobs/', fault);
-    // The parts of an upload have no checksum in their answers.
-    const sizes = fault === 'damage upload' ? [small, large] : [small];
-    for (const bytes of sizes) {
-      await t.throwsAsync(store(each, bytes), { name: 'StorageUnavailable' });
-      t.false(each.s3.objects.has(blobKey(digestOf(bytes))));
-    }
-    t.is(each.s3.uploads.size, 0);
-    failing(each.s3, 'PUT blobs/', fault, 0);
-    for (const bytes of sizes) {
-      const digest = await store(each, bytes);
-      t.true(each.s3.objects.get(blobKey(digest))!.bytes.equals(bytes));
-    }
-  });
-}
-
-test.serial('bytes that replaced wrong ones meanwhile stay', async (t) => {
-  const each = await setUp(t);
-  const key = blobKey(digestOf(small));
-  failing(each.s3, 'PUT blobs/', 'store wrong bytes');
-  const { fault } = each.s3;
-  each.s3.fault = (request) => {
-    // Before the look whether the wrong bytes are still there, another server stores the right ones.
-    if (request.method === 'HEAD' && each.s3.objects.has(key))
-      each.s3.objects.set(key, { bytes: small, modified: new Date(), etag: '"right"' });
-    return fault(request);
-  };
-  await t.throwsAsync(store(each, small), { name: 'StorageUnavailable' });
-  t.true(each.s3.objects.get(key)!.bytes.equals(small));
-});
-
-test.serial('a part of which S3 sends no ETag is not assembled', async (t) => {
-  const each = await setUp(t);
-  failing(each.s3, 'PUT blobs/', 'no tag', 1);
-  const error = await t.throwsAsync(store(each, large), { name: 'StorageUnavailable' });
-  t.regex(String(error.cause), /no ETag of a part/);
-  t.is(each.s3.uploads.size, 0);
-  t.deepEqual(
-    each.s3.requests.filter(({ text, query }) => text.startsWith('POST') && query.has('uploadId')),
-    [],
-  );
-});
-
 for (const [name, fault] of [
   ['a lost answer', 'lose answer'],
   ['an error in an answer 200', { code: 'InternalError', status: 200 }],
   ['SlowDown', slowDown],
 ] as const) {
   test.serial(`an object is assembled from its parts although the request for it gets ${name}`, async (t) => {
-    const each = await setUp(t);
+    const each = await openOnS3(t);
     let left = 2;
     each.s3.fault = ({ method, query }) =>
       method === 'POST' && query.has('uploadId') && (left -= 1) >= 0 ? fault : undefined;
@@ -143,28 +57,8 @@ for (const [name, fault] of [
   });
 }
 
-test.serial('a put whose upload in parts another has aborted fails', async (t) => {
-  const each = await setUp(t);
-  each.s3.fault = ({ method, query }) => {
-    if (method === 'POST' && query.has('uploadId')) each.s3.uploads.clear();
-    return undefined;
-  };
-  await t.throwsAsync(store(each, large), { name: 'StorageUnavailable' });
-  t.false(each.s3.objects.has(blobKey(digestOf(large))));
-});
-
-test.serial('a put whose file cannot be read does not wait until the request is too old', async (t) => {
-  const each = await setUp(t, 60_000);
-  const staged = await StagedFile.create(each.paths);
-  await staged.write(small);
-  await truncate(staged.path, small.length - 1);
-  const error = await t.throwsAsync(within(each.driver.put(digestOf(small), staged)), { name: 'StorageUnavailable' });
-  t.regex(String(error.cause), /is shorter than its/);
-  await staged.discard();
-});
-
 test.serial('at most three parts of a file are sent at the same time, and nothing is copied', async (t) => {
-  const each = await setUp(t);
+  const each = await openOnS3(t);
   const bytes = randomBytes(7 * smallestPart + 1);
   const digest = await store(each, bytes);
   t.is(each.s3.requests.filter(({ query }) => query.has('partNumber')).length, 8);
@@ -182,7 +76,7 @@ for (const [name, fault, attempts] of [
   ['another range', 'wrong range', 3],
 ] as const) {
   test.serial(`a read continues after ${name}`, async (t) => {
-    const each = await setUp(t, fault === 'stall body' ? 300 : undefined);
+    const each = await openOnS3(t, fault === 'stall body' ? 300 : undefined);
     const bytes = randomBytes(600_000);
     each.s3.objects.set(blobKey(digestOf(bytes)), { bytes, modified: new Date(), etag: '"x"' });
     const content = await each.driver.open(digestOf(bytes), bytes.length);
@@ -197,7 +91,7 @@ for (const [name, fault, attempts] of [
 
 for (const fault of ['cut body', 'end body', 'stall body', 'wrong range', slowDown, 'silent'] as const) {
   test.serial(`a read never returns a part as the whole: ${JSON.stringify(fault)}`, async (t) => {
-    const each = await setUp(t, fault === 'stall body' || fault === 'silent' ? 200 : undefined);
+    const each = await openOnS3(t, fault === 'stall body' || fault === 'silent' ? 200 : undefined);
     // Smaller content is read when it is opened.
     const bytes = randomBytes(300_000);
     const content = await each.driver.open(await store(each, bytes), bytes.length);
@@ -215,27 +109,8 @@ for (const fault of ['cut body', 'end body', 'stall body', 'wrong range', slowDo
   });
 }
 
-test.serial('content that does not match its digest rejects before its last byte', async (t) => {
-  const each = await setUp(t);
-  const bytes = randomBytes(300_000);
-  const digest = digestOf(bytes);
-  each.s3.objects.set(blobKey(digestOf(bytes)), { bytes, modified: new Date(), etag: '"x"' });
-  failing(each.s3, 'GET blobs/', 'wrong bytes');
-  const content = await each.driver.open(digest, bytes.length);
-  let position = 0;
-  const error = await t.throwsAsync(async () => {
-    for (const target = Buffer.alloc(50_000); position < bytes.length;)
-      position += await content.read(target, position);
-  });
-  t.is(error?.name, 'ContentDamaged');
-  t.true(position < bytes.length);
-  content.close();
-  const forCheck = await each.driver.open(digest, bytes.length, true);
-  t.is((await readAll(forCheck, 1_000_000)).length, bytes.length, 'a scrub compares the bytes itself');
-});
-
 test.serial('a sequential reader costs one request, and a small part its own bytes', async (t) => {
-  const each = await setUp(t);
+  const each = await openOnS3(t);
   const bytes = randomBytes(500_000);
   each.s3.objects.set(blobKey(digestOf(bytes)), { bytes, modified: new Date(), etag: '"x"' });
   const gets = () => each.s3.requests.filter(({ method, key }) => method === 'GET' && key !== '').map((r) => r.range);
@@ -249,51 +124,3 @@ test.serial('a sequential reader costs one request, and a small part its own byt
   t.is(gets()[1], 'bytes=1000-1009');
   content.close();
 });
-
-test.serial('a missing bucket is no missing blob', async (t) => {
-  const each = await setUp(t);
-  const digest = await store(each, small);
-  each.s3.bucket = 'another';
-  for (const work of [
-    () => each.driver.stat(digest),
-    () => each.driver.open(digest, small.length),
-    () => store(each, Buffer.from('new')),
-    () => each.driver.delete(digest),
-    () => each.driver.check(),
-    () => each.driver.readIdentity(),
-    async () => {
-      for await (const page of each.driver.list()) t.fail(`${page.length} listed`);
-    },
-  ]) {
-    await t.throwsAsync(work, { name: 'StorageUnavailable' }, String(work));
-  }
-});
-
-test.serial('the check notices an emptied bucket', async (t) => {
-  const each = await setUp(t);
-  await each.driver.writeIdentity('ours');
-  await each.driver.check();
-  each.s3.objects.clear();
-  await t.throwsAsync(each.driver.check(), { name: 'StorageUnavailable' });
-});
-
-test.serial('uploads in parts that were never finished are aborted after three days', async (t) => {
-  const each = await setUp(t);
-  const { uploads } = each.s3;
-  uploads.set('old', { key: 'blobs/sha256/ab/ab', initiated: begun(73), parts: new Map() });
-  uploads.set('recent', { key: 'blobs/sha256/ab/ab', initiated: begun(71), parts: new Map() });
-  await each.driver.shrinkQuarantine({ before: 0, maxBytes: 0, dryRun: true });
-  t.is(uploads.size, 2);
-  // In pages: two uploads of one key, and others.
-  uploads.set('other', { key: 'blobs/sha256/ab/ab', initiated: begun(74), parts: new Map() });
-  uploads.set('next', { key: 'blobs/sha256/cd/cd', initiated: begun(100), parts: new Map() });
-  uploads.set('foreign', { key: 'backups/full', initiated: begun(100), parts: new Map() });
-  each.s3.pageSize = 1;
-  await each.driver.shrinkQuarantine({ before: 0, maxBytes: 0 });
-  t.deepEqual([...uploads.keys()], ['recent', 'foreign']);
-});
-
-/** The time `hours` ago. */
-function begun(hours: number): Date {
-  return new Date(Date.now() - hours * 3_600_000);
-}
