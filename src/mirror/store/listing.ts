@@ -245,7 +245,7 @@ export function newestEntries(
   return rankedRows(database, ranked, limit, after);
 }
 
-/** The entries of a kind that were used after `since` (milliseconds since 1970 UTC), read page by page. */
+/** The entries of a kind that were used at `since` (milliseconds since 1970 UTC) or later, read page by page. */
 export async function* usedEntries(database: Database, kind: string, since: number): AsyncGenerator<UsedEntry> {
   let [id, usedAt] = ['', since];
   for (;;) {
