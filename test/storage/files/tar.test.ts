@@ -1,0 +1,115 @@
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { pack } from 'tar-stream';
+import test, { type ExecutionContext } from 'ava';
+import { readAll } from '../../../src/storage/files/content.ts';
+import { openTar, TarWriter } from '../../../src/storage/files/tar.ts';
+import { folderUntilEnd } from '../../support/folder.ts';
+
+type Entry = Parameters<ReturnType<typeof pack>['entry']>[0];
+
+/** A tar file with these members, whose content is their name. */
+async function tarOf(...members: Entry[]): Promise<Buffer> {
+  const made = pack();
+  for (const each of members) made.entry(each, each.type === 'directory' ? '' : each.name);
+  made.finalize();
+  return buffer(made as never);
+}
+
+async function fileOf(t: ExecutionContext, bytes: Buffer): Promise<string> {
+  const path = join(await folderUntilEnd(t), 'some.tar');
+  await writeFile(path, bytes);
+  return path;
+}
+
+/** Writes the checksum of a header that was changed. */
+function sum(bytes: Buffer, at: number): Buffer {
+  bytes.fill(' ', at + 148, at + 156);
+  const total = bytes.subarray(at, at + 512).reduce((all, byte) => all + byte, 0);
+  bytes.write(`${total.toString(8).padStart(6, '0')}\0 `, at + 148, 'latin1');
+  return bytes;
+}
+
+test('the members of a tar file are read by position, whatever the form of their names', async (t) => {
+  const long = `${'folder/'.repeat(30)}file`;
+  const other = `${'ü/'.repeat(20)}${'x'.repeat(90)}`;
+  const bytes = await tarOf(
+    { name: './first' },
+    { name: 'folder', type: 'directory' },
+    { name: long },
+    { name: other },
+  );
+  await using tar = await openTar(await fileOf(t, bytes));
+  t.deepEqual([...tar.members.keys()], ['first', long, other]);
+  for (const [name, member] of tar.members) {
+    const content = (await readAll(tar.content(member), 1000)).toString();
+    t.is(content, name === 'first' ? './first' : name);
+  }
+  const content = tar.content(tar.members.get('first')!);
+  const target = Buffer.alloc(100, '.');
+  t.is(await content.read(target, 2), 5, 'nothing of what follows the member');
+  t.is(target.toString('latin1', 0, 6), 'first.');
+  t.is(await content.read(target, 7), 0);
+  t.is(await content.read(target, 600), 0);
+});
+
+test('GNU forms of long names and large sizes are read', async (t) => {
+  const [header, name] = [await tarOf({ name: 'short' }), Buffer.alloc(512)];
+  const [begin, end] = [header.subarray(0, 1024), header.subarray(1024)];
+  name.write('the/long/name');
+  const longLink = Buffer.from(begin.subarray(0, 512));
+  longLink.write('L', 156);
+  longLink.write('00000000016\0', 124);
+  const large = Buffer.from(begin);
+  large.fill(0, 124, 136);
+  large[124] = 0x80;
+  large[135] = 5;
+  await using tar = await openTar(await fileOf(t, Buffer.concat([sum(longLink, 0), name, sum(large, 0), end])));
+  t.deepEqual([...tar.members], [['the/long/name', { position: 1536, size: 5 }]]);
+  large.fill(0xff, 125, 136);
+  await t.throwsAsync(openTar(await fileOf(t, Buffer.concat([sum(large, 0), end]))), { message: /it is truncated/ });
+});
+
+test('a tar file that is damaged, cut or ambiguous is refused', async (t) => {
+  const refusal = async (bytes: Buffer) => {
+    const error = await t.throwsAsync(openTar(await fileOf(t, bytes)), { name: 'Invalid' });
+    return error.message.replace(/^.*this is no complete tar file: /, '');
+  };
+  const whole = await tarOf({ name: 'one' }, { name: 'two' });
+  const changed = (at: number, text: string) => {
+    const bytes = Buffer.from(whole);
+    bytes.write(text, at);
+    return bytes;
+  };
+  t.is(await refusal(Buffer.alloc(0)), 'its end is missing');
+  t.is(await refusal(whole.subarray(0, 2048)), 'its end is missing');
+  t.is(await refusal(whole.subarray(0, 1300)), 'it is truncated');
+  t.is(await refusal(whole.subarray(0, 514)), 'it is truncated');
+  t.is(await refusal(changed(1024, 'x')), 'the header at 1024 is damaged');
+  t.is(await refusal(sum(changed(124, '00000077777'), 0)), 'it is truncated');
+  t.is(await refusal(sum(changed(124, '-0000000001'), 0)), 'it is truncated');
+  t.is(await refusal(await tarOf({ name: 'same' }, { name: './same' })), 'it has two members of the name "same"');
+  const long = await tarOf({ name: 'x'.repeat(66_000) });
+  t.is(await refusal(long), 'the name at 0 is too long');
+});
+
+test('a tar file has its name only when it is complete', async (t) => {
+  const path = join(await folderUntilEnd(t), 'made.tar');
+  const part = () => readFile(`${path}.part`).then(String, () => undefined);
+  {
+    await using tar = await TarWriter.create(path, { mode: 0o600 });
+    await tar.add('one', 3, [Buffer.from('one')]);
+    await t.throwsAsync(TarWriter.create(path, { mode: 0o600 }), { code: 'EEXIST' });
+  }
+  t.deepEqual([await part(), await readFile(path).catch(() => undefined)], [undefined, undefined]);
+  {
+    await using tar = await TarWriter.create(path, { mode: 0o600, time: new Date(0) });
+    await tar.add('two', 6, [Buffer.from('t'), Buffer.alloc(0), Buffer.from('wotwo')]);
+    await tar.finish();
+  }
+  t.is(await part(), undefined);
+  await using tar = await openTar(path);
+  t.deepEqual([...tar.members], [['two', { position: 512, size: 6 }]]);
+  t.is((await readAll(tar.content(tar.members.get('two')!), 10)).toString(), 'twotwo');
+});
