@@ -1,0 +1,108 @@
+import test from 'ava';
+import { RedisWriteSignal, TableVersions } from '../../src/cache/changes.ts';
+import { namespaceOf } from '../../src/cache/namespace.ts';
+import type { RedisStore, TimedValue } from '../../src/cache/redis-store.ts';
+import { sentinelPlace } from '../../src/cache/sentinel.ts';
+
+// What needs no Redis. `changes.long.test.ts` and `sentinel.long.test.ts` have real ones.
+
+test('the address of Sentinels has their ports, the name of the primary and its password', (t) => {
+  const place = { username: undefined, password: undefined, database: 0 };
+  t.deepEqual(sentinelPlace('redis+sentinel://one,two:5000,[::1]:5001/main'), {
+    ...place,
+    sentinels: [
+      { host: 'one', port: 26_379 },
+      { host: 'two', port: 5000 },
+      { host: '::1', port: 5001 },
+    ],
+    name: 'main',
+  });
+  const user = { username: 'me', password: 'p@ss:word', database: 3 };
+  t.like(sentinelPlace('redis+sentinel://me:p%40ss:word@one/ma%2Fin/3'), { ...user, name: 'ma/in' });
+  t.like(sentinelPlace('redis+sentinel://:secret@one/main'), { username: undefined, password: 'secret' });
+  for (const url of ['redis://one:6379/0', 'redis+sentinel://one', 'redis+sentinel://one/main/x'])
+    t.is(sentinelPlace(url), undefined);
+});
+
+test('the keys of an installation stay when the user or the password of its database changes', (t) => {
+  const own = namespaceOf('mysql://me:secret@db.test:3306/entrepot', '/data');
+  t.regex(own, /^entrepot-[0-9a-f]{12}$/);
+  for (const same of ['mysql://db.test:3306/entrepot', 'mariadb://you:other@db.test:3306/entrepot'])
+    t.is(namespaceOf(same, '/elsewhere'), own);
+  const others = ['mysql://db.test:3306/other', 'mysql://other.test:3306/entrepot'];
+  const names = [own, ...others.map((url) => namespaceOf(url, '/data')), namespaceOf(undefined, '/data')];
+  t.is(new Set([...names, namespaceOf(undefined, '/other')]).size, 5);
+});
+
+const versionOf = (text: string, period: number, ...tables: string[]) => new TableVersions(text, period).of(tables);
+
+const wholeOf = (text: string, period = 1) => new TableVersions(text, period).of(undefined);
+
+test('the version of a table changes with its own writes, with those to any table, and with the time', (t) => {
+  const before = versionOf('a;tags:b;blobs:c', 1, 'tags');
+  t.is(versionOf('a;blobs:d;tags:b', 1, 'tags'), before, 'another table was written');
+  t.not(versionOf('a;tags:x;blobs:c', 1, 'tags'), before);
+  t.not(versionOf('x;tags:b;blobs:c', 1, 'tags'), before);
+  t.not(versionOf('a;tags:b;blobs:c', 2, 'tags'), before);
+  t.not(versionOf('a;tags:b;blobs:d', 1, 'tags', 'blobs'), versionOf('a;tags:b;blobs:c', 1, 'tags', 'blobs'));
+  t.is(versionOf('a;tags:b', 1, 'none'), versionOf('a;tags:c', 1, 'none'), 'a table without a version of its own');
+  t.not(versionOf('x', 1, 'none'), versionOf('a', 1, 'none'));
+  t.is(wholeOf('a;tags:b'), wholeOf('a;tags:b'));
+  t.not(wholeOf('a;tags:c'), wholeOf('a;tags:b'));
+  t.not(wholeOf('a;tags:b', 2), wholeOf('a;tags:b'));
+  const versions = new TableVersions('a;tags:b', 1);
+  const tables = ['tags'];
+  t.is(versions.of(tables), versions.of(tables));
+});
+
+/** A Redis that does as told. */
+function fakeRedis({ runsScripts = true, stores = true } = {}) {
+  const calls: string[] = [];
+  let entry: TimedValue | undefined;
+  const redis = {
+    calls,
+    get: () => Promise.resolve(entry),
+    set: (_key: string, value: TimedValue) => {
+      calls.push('all');
+      if (stores) entry = value;
+      return Promise.resolve(stores);
+    },
+    evaluateAt: (_key: string, _script: string, values: readonly string[]) => {
+      calls.push(values.slice(3).join());
+      return Promise.resolve(runsScripts ? 1 : undefined);
+    },
+  };
+  return { calls, signal: new RedisWriteSignal(redis as unknown as RedisStore) };
+}
+
+/** Milliseconds that `work` takes. */
+async function timeOf(work: Promise<unknown>): Promise<number> {
+  const startedAt = performance.now();
+  await work;
+  return performance.now() - startedAt;
+}
+
+test('a write is announced to its tables, else to all, else it waits until every version has expired', async (t) => {
+  const working = fakeRedis();
+  await working.signal.announce(['tags', 'blobs']);
+  await working.signal.announce(undefined);
+  t.deepEqual(working.calls, ['tags,blobs', 'all']);
+  const plain = fakeRedis({ runsScripts: false });
+  await plain.signal.announce(['tags']);
+  t.deepEqual(plain.calls, ['tags', 'all']);
+  const away = fakeRedis({ runsScripts: false, stores: false });
+  t.true((await timeOf(away.signal.announce(['tags']))) >= 200);
+  t.deepEqual(away.calls, ['tags', 'all']);
+});
+
+test('a version that Redis does not have is made anew, and is unknown until then', async (t) => {
+  const { calls, signal } = fakeRedis();
+  t.is(await signal.versions(), undefined);
+  t.deepEqual(calls, ['all']);
+  t.truthy(await signal.versions());
+  t.deepEqual(calls, ['all']);
+  const [one, same] = [signal.versions(), signal.versions()];
+  t.is(one, same);
+  await one;
+  t.not(signal.versions(), one);
+});
