@@ -153,6 +153,18 @@ for (const dialect of dialects) {
     t.is((await readFile(each.driver.pathOf(digest))).toString(), 'wanted again');
   });
 
+  suite('a deletion that fails ends the collection with its error, after all others', async (t, each) => {
+    const digests = [];
+    for (const text of ['one', 'two', 'three']) digests.push(await store(each, text, nothing));
+    const kept = digests.toSorted()[0]!;
+    const remove = each.driver.delete.bind(each.driver);
+    each.driver.delete = (digest) => (digest === kept ? Promise.reject(new Error('busy')) : remove(digest));
+    const collecting = each.collector.collect({ before: each.clock.now + 1 });
+    await t.throwsAsync(collecting, { message: 'busy' });
+    t.deepEqual(await filesOf(each), [kept]);
+    t.deepEqual(await each.database.select('SELECT digest, state FROM blobs'), [{ digest: kept, state: 'deleting' }]);
+  });
+
   suite('a cancelled collection stops and loses nothing', async (t, each) => {
     await store(each, 'free', nothing);
     const digest = await store(each, 'kept', link);
