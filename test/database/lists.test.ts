@@ -47,6 +47,7 @@ for (const dialect of dialects) {
           for (const { item } of page) {
             t.deepEqual(Object.keys(item), ['name']);
             names += item.name;
+            t.true(names.length <= expected.length, names);
           }
           after = page.at(-1)?.rank;
         } while (after);
