@@ -1,0 +1,88 @@
+import test, { type ExecutionContext } from 'ava';
+import { checkPair } from '../../../src/storage/upkeep/identity.ts';
+import { copyStorage } from '../../../src/storage/upkeep/copy.ts';
+import { digestOf } from '../../../src/runtime/digest.ts';
+import { dialects } from '../../support/databases.ts';
+import { MemoryDriver } from '../../support/memory-driver.ts';
+import { openStoreOn } from '../../support/store.ts';
+import type { Dialect } from '../../../src/database/database.ts';
+
+// A copy between storages in memory. `copy.long.test.ts` has whole programs.
+
+async function setUp(t: ExecutionContext, dialect: Dialect) {
+  const { database, driver: source, blobs } = await openStoreOn(t, dialect, () => new MemoryDriver());
+  const target = new MemoryDriver();
+  const commit = async (text: string) => {
+    const arrival = await blobs.stageBytes(Buffer.from(text));
+    await blobs.commit([arrival], () => Promise.resolve());
+    return arrival.digest;
+  };
+  const lines: string[] = [];
+  const parts = { database, source, target, stage: (size: number) => blobs.stageHosted(size, []) };
+  const copy = () => copyStorage(parts, { rate: 2 ** 40, report: (line) => void lines.push(line) });
+  const holds = async () => (await database.select('SELECT id FROM storage_holds')).length;
+  return { database, source, target, commit, copy, lines, holds };
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: a copy has all live content whose bytes are right, and then the identity`, async (t) => {
+    const { database, source, target, commit, copy, lines, holds } = await setUp(t, dialect);
+    const [there, other, damaged, missing] = [
+      await commit('there'),
+      await commit('of another size'),
+      await commit('damaged'),
+      await commit('missing'),
+    ];
+    await checkPair(database, source);
+    const pending = { digest: digestOf('pending'), size: 7, stored_at: 0, state: 'pending' };
+    await database.transaction((tx) => tx.insertNew('blobs', [pending]));
+    target.damage(there, Buffer.from('there'));
+    target.damage(other, Buffer.from('short'));
+    source.damage(damaged, Buffer.from('dam@ged'));
+    await source.delete(missing);
+    let late: Promise<unknown> | undefined;
+    const put: string[] = [];
+    target.faults.before = async (operation, digest) => {
+      if (operation !== 'put') return;
+      t.is(await holds(), 1, 'nothing is collected meanwhile');
+      t.is(await target.readIdentity(), undefined, 'no server starts on a part');
+      put.push(digest!);
+      await (late ??= commit('pushed meanwhile'));
+    };
+    const { problems, ...copied } = await copy();
+    // All passes report the last number of blobs. A pass that copies nothing is the last one.
+    t.like(copied, { blobs: 5, bytes: 50, copied: 2, copiedBytes: 31, isSettled: true });
+    t.deepEqual([...problems].toSorted(), [damaged, missing].toSorted());
+    t.deepEqual(
+      lines.toSorted(),
+      [`damaged ${damaged}: 7 bytes; not copied`, `missing ${missing}: 7 bytes; not copied`].toSorted(),
+    );
+    t.deepEqual(put.toSorted(), [other, digestOf('pushed meanwhile')].toSorted());
+    t.deepEqual([...target.contents.values()].map(String).toSorted(), ['of another size', 'pushed meanwhile', 'there']);
+    t.is(await target.readIdentity(), await source.readIdentity());
+    t.is(await holds(), 0);
+    target.faults = {};
+    await commit('later');
+    t.like(await copy(), { blobs: 6, copied: 1, passes: 2 }, 'a later copy continues');
+  });
+
+  test(`${dialect}: nothing is copied to the storage of another installation, or from one that is away`, async (t) => {
+    const { database, source, target, commit, copy } = await setUp(t, dialect);
+    await commit('content');
+    await checkPair(database, source);
+    await target.writeIdentity('other');
+    await t.throwsAsync(copy(), { message: /^the target of the copy belongs to another installation/ });
+    await target.writeIdentity((await source.readIdentity())!, true);
+    source.faults.before = (operation) => {
+      if (operation === 'check') throw new Error('away');
+    };
+    await t.throwsAsync(copy(), { message: 'away' });
+    source.faults.before = (operation) => {
+      if (operation === 'open') throw new Error('reset');
+    };
+    await t.throwsAsync(copy(), { message: 'reset' });
+    t.is(target.contents.size, 0);
+    source.faults = {};
+    t.like(await copy(), { blobs: 1, copied: 1, passes: 2, isSettled: true });
+  });
+}
