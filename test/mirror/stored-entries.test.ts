@@ -173,9 +173,9 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: a search finds stored names by their words`, async (t) => {
-    const names = ['Acme.Redis-Client', 'redis/cache.client', 'a/b/c/d/e/deep', 'gone/redis'];
+    const names = ['Acme.Redis-Client', 'redis/cache.client', 'a/b/c/d/e/deep', 'twice/twice-more', 'gone/redis'];
     const database = await databaseWith(t, dialect, [
-      ...names.slice(0, 3).map((name) => ({ name, reference: 'v1' })),
+      ...names.slice(0, 4).map((name) => ({ name, reference: 'v1' })),
       { name: 'redis', reference: 'v1', upstream: 'second' },
       { name: 'gone/redis', reference: 'v1', kind: 'blob' },
     ]);
@@ -195,6 +195,7 @@ for (const dialect of dialects) {
     t.deepEqual(await search('client redis acme cache'), [], 'all words');
     t.deepEqual(await search('edis'), [], 'not in the middle of a word');
     t.deepEqual(await search('deep'), ['a/b/c/d/e/deep']);
+    t.deepEqual(await search('twice'), ['twice/twice-more'], 'once');
     t.is(nameQuery('  \t'), undefined);
     t.deepEqual(nameQuery('Ab a-b/c x'), { start: 'a.b.c', others: ['ab', 'x'] });
   });

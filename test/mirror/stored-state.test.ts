@@ -256,7 +256,7 @@ for (const dialect of dialects) {
     await put('', { digest: digestOf('layer') }, { kind: 'tags' });
     const found = async (names: string[]) =>
       (await used.named(names, 1000)).map((each) => `${each.kind} ${each.name} ${each.reference} ${each.usedAt}`);
-    t.deepEqual((await found(['up.test/app', 'app'])).toSorted(), [
+    t.deepEqual((await found(['up.test/app', 'up.test/none'])).toSorted(), [
       `container up.test/app ${digestOf('layer')} 2000`,
       'container up.test/app v1 1000',
     ]);

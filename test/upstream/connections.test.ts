@@ -1,5 +1,6 @@
 import test from 'ava';
 import { HostConnections } from '../../src/upstream/connections.ts';
+import { within } from '../support/until.ts';
 
 const hour = 3_600_000;
 
@@ -10,20 +11,20 @@ test('a group gets a quarter of the connections to a host, and another host has 
   const ended: string[] = [];
   void third.then(() => ended.push('third'));
   for (const group of ['two', 'two', 'three', 'three', 'four', 'four'])
-    taken.push(await connections.take('http://a.test', group));
+    taken.push(await within(connections.take('http://a.test', group)));
   const fifth = connections.take('http://a.test', 'five');
   void fifth.then(() => ended.push('fifth'));
-  taken.push(await connections.take('http://b.test', 'one'));
+  taken.push(await within(connections.take('http://b.test', 'one')));
   t.deepEqual(ended, []);
   taken[2]!();
-  await fifth;
+  await within(fifth);
   t.deepEqual(ended, ['fifth'], 'the group one has its share already');
   taken[0]!();
-  await third;
+  await within(third);
 
   const small = new HostConnections({ max: 2, waitLimit: hour });
-  await small.take('http://a.test', 'one');
-  await small.take('http://a.test', 'two');
+  await within(small.take('http://a.test', 'one'));
+  await within(small.take('http://a.test', 'two'));
 });
 
 test('a request that gets no connection in time is told so, and one that is cancelled or closed does not wait', async (t) => {
@@ -38,10 +39,10 @@ test('a request that gets no connection in time is told so, and one that is canc
   const waiting = connections.take('http://a.test', 'one', cancel.signal);
   const other = connections.take('http://a.test', 'one');
   cancel.abort(new Error('cancelled'));
-  await t.throwsAsync(waiting, { message: 'cancelled' });
+  await t.throwsAsync(within(waiting), { message: 'cancelled' });
   await t.throwsAsync(connections.take('http://b.test', 'one', cancel.signal), { message: 'cancelled' });
   connections.close();
   const closed = { message: 'got no request: this server is stopping' };
-  await t.throwsAsync(other, closed);
+  await t.throwsAsync(within(other), closed);
   await t.throwsAsync(connections.take('http://b.test', 'one'), closed);
 });
