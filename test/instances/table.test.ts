@@ -158,10 +158,22 @@ for (const dialect of dialects) {
     t.is(one.processes.id, one.id);
     const gone = async (silentFor: number) => [...(await one.processes.gone([one.id, two.id, 'unlisted'], silentFor))];
     t.deepEqual(await gone(0), ['unlisted']);
+    await t.throwsAsync(two.refuseLive(), { message: /^the server one uses this database\. Stop all servers first/ });
+    const inFolder = async (folder: string) => (await one.withFolder(folder)).map(({ name }) => name);
+    for (const [older, order] of [
+      [two.id, ['one', 'two']],
+      [one.id, ['two', 'one']],
+    ] as const) {
+      await database.transaction((tx) => tx.run('UPDATE instances SET seen_at = seen_at - 100 WHERE id = ?', [older]));
+      await database.transaction((tx) => tx.run('UPDATE instances SET seen_at = seen_at + 100 WHERE id <> ?', [older]));
+      t.deepEqual(await inFolder('f'), order, 'the one that was seen last comes first');
+    }
+    t.deepEqual(await inFolder('other'), []);
     await database.transaction((tx) =>
       tx.run('UPDATE instances SET seen_at = seen_at - 2 * lease WHERE id <> ?', ['unlisted']),
     );
     t.deepEqual(await gone(0), [two.id, 'unlisted'], 'never itself');
+    await one.refuseLive();
     t.deepEqual(await gone(3_600_000), ['unlisted'], 'it was heard of in this time');
     const leaving = one.leave(5000);
     t.is(one.processes.id, null, 'it signs nothing that others would take over at once');

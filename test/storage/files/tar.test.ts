@@ -39,9 +39,10 @@ test('the members of a tar file are read by position, whatever the form of their
     { name: 'folder', type: 'directory' },
     { name: long },
     { name: other },
+    { name: 'last' },
   );
   await using tar = await openTar(await fileOf(t, bytes));
-  t.deepEqual([...tar.members.keys()], ['first', long, other]);
+  t.deepEqual([...tar.members.keys()], ['first', long, other, 'last']);
   for (const [name, member] of tar.members) {
     const content = (await readAll(tar.content(member), 1000)).toString();
     t.is(content, name === 'first' ? './first' : name);
