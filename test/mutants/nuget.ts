@@ -82,7 +82,7 @@ export const nuget = [
         'if (deleted.digest !== files.digests.nupkg)',
         "if (deleted.digest === '')",
       ],
-      ['a kept version is deleted', 'if (guard.keepsVersion(', 'if (!guard && (', 'test/permanence/rules.long.test.ts'],
+      ['a kept version is deleted', 'if (guard.keepsVersion(', 'if (!guard && (', 'test/permanence/rules.test.ts'],
     ],
   ),
   ...mutantsOf(

@@ -201,7 +201,7 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/hosted/kept-images.ts',
-    ['test/permanence/rules.long.test.ts'],
+    ['test/permanence/rules.test.ts'],
     [['a part of a kept image is deleted', 'for (const parent of parents) seen.add(parent.digest);', '']],
   ),
   ...mutantsOf(

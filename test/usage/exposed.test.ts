@@ -1,0 +1,160 @@
+import test from 'ava';
+import { createRule, exchange, fromRepository, sendJson, startPair, type Json } from '../identity/support.ts';
+import { auditOf } from '../support/audit.ts';
+import { TestFeed } from '../support/feed.ts';
+import { createToken, flushUsage, makeBills, rowsOf, runJob, tokenOf } from '../support/inside.ts';
+import { TestRepository, type Descriptor, type Manifest } from '../support/registry.ts';
+
+// exposed.long.test.ts and observed-bills.long.test.ts have the rest, also on MySQL.
+
+const day = 86_400_000;
+const settled = 31_000;
+const nupkg = (id: string, version: string) => `/v3/package/${id}/${version}/${id}.${version}.nupkg`;
+const bills = '/v1/account/observed-bills';
+const bundleType = 'application/vnd.dev.sigstore.bundle.v0.3+json';
+
+interface Answer {
+  items: (Json & { user: Json; reference: string; count: number; pushed: Json[] })[];
+  contents: number;
+  next_cursor: string | null;
+}
+
+/** An image, which its tag makes different from others. */
+async function push(to: TestRepository, tag: string): Promise<Descriptor> {
+  const config = await to.blob('{}', 'application/vnd.oci.image.config.v1+json');
+  return to.image(tag, { config, annotations: { note: tag } });
+}
+
+test('who pulled and pushed what on which day is told to administrators, billed for jobs, and deleted in time', async (t) => {
+  const { server, issuer } = await startPair(t, { usage: { keepPulls: '30d' }, anonymousRead: true });
+  const start = Date.UTC(2026, 10, 25, 12);
+  server.clock.now = start;
+  const pass = (milliseconds: number) => (server.clock.now! += milliseconds);
+  await createRule(server);
+  const giveToken = async (run: string) => {
+    const { body } = await exchange(server, await issuer.sign({ ...fromRepository, run_id: run }));
+    return body['access_token'] as string;
+  };
+  const get = async (path: string, token: string | null) => {
+    const response = await server.fetch(path, { token });
+    t.is(response.status, 200, path);
+    await response.arrayBuffer();
+  };
+  const statusOf = async (path: string, init: RequestInit & { token?: string }) =>
+    (await server.fetch(path, init)).status;
+  await new TestFeed(server).publish({ id: 'Lib', version: '1.0.0' }, { id: 'Lib', version: '2.0.0' });
+  const { value, token: known } = await createToken(server, ['read']);
+  const second = await createToken(server, ['read']);
+  const other = await tokenOf(server, ['read', 'write', 'admin'], 'other');
+  await new TestFeed(server, other).publish({ id: 'Lib', version: '1.0.0', description: 'theirs' });
+  await get(nupkg('lib', '1.0.0'), other);
+
+  await get(nupkg('lib', '1.0.0'), value);
+  pass(1000);
+  await get(nupkg('lib', '1.0.0'), value);
+  await get(nupkg('lib', '1.0.0'), null);
+  await flushUsage(server);
+  await get(nupkg('lib', '1.0.0'), value);
+  await get(nupkg('lib', '2.0.0'), second.value);
+  await flushUsage(server);
+  pass(day);
+  await get(nupkg('lib', '1.0.0'), value);
+  t.is(await statusOf(nupkg('lib', '1.0.0'), { method: 'HEAD', token: second.value }), 200);
+  await flushUsage(server);
+
+  const ask = async (what: string, query = '', token = server.token) => {
+    const response = await server.fetch(`/v1/exposed?what=${encodeURIComponent(what)}${query}`, { token });
+    t.is(response.status, 200, what);
+    return (await response.json()) as Answer;
+  };
+  const shown = ({ items }: Answer) =>
+    items.map(({ reference, user, count }) => `${reference} ${String(user['kind'])} ${count}`).toSorted();
+  const ofAll = await ask('Lib@1.0.0');
+  t.deepEqual(shown(ofAll), ['1.0.0 anonymous 1', '1.0.0 token 1', '1.0.0 token 4'], 'operators see all accounts');
+  const by = ofAll.items.find(({ user }) => user['id'] === known.id)!;
+  t.like(by, { first_at: '2026-11-25T12:00:00.000Z', last_at: '2026-11-26T12:00:01.000Z', account: 'default' });
+  const mine = await tokenOf(server, ['read', 'admin']);
+  t.deepEqual(shown(await ask('LIB@*', '', mine)), ['1.0.0 anonymous 1', '1.0.0 token 4', '2.0.0 token 1']);
+  t.is((await ask('LIB@*', '', mine)).contents, 2);
+  t.deepEqual(shown(await ask('Lib@*', '&account=other')), ['1.0.0 token 1']);
+  t.deepEqual(shown(await ask('Lib@*', '', other)), ['1.0.0 token 1'], 'its own account alone');
+  t.deepEqual(shown(await ask('Lib@*', '&since=2026-11-26T18:00:00Z', mine)), ['1.0.0 token 1']);
+  const pages: Answer[] = [];
+  for (let cursor = ''; ; cursor = `&cursor=${pages.at(-1)!.next_cursor!}`) {
+    pages.push(await ask('Lib@*', `&limit=1${cursor}`, mine));
+    if (pages.at(-1)!.next_cursor === null) break;
+  }
+  t.deepEqual(pages.flatMap(shown).toSorted(), ['1.0.0 anonymous 1', '1.0.0 token 4', '2.0.0 token 1']);
+  const limited = await createToken(server, ['read', 'admin'], 'default', { packages: ['Lib'] });
+  for (const [token, query] of [
+    [value, ''],
+    [limited.value, ''],
+    [other, '&account=default'],
+  ] as const)
+    t.is(await statusOf(`/v1/exposed?what=Lib@*${query}`, { token }), 403);
+
+  // A job pulls before its account wants bills, and after it.
+  t.is((await sendJson(server, 'PUT', bills, { enabled: true }, value)).status, 403);
+  const before = new TestRepository(server, 'team/app', await giveToken('6'));
+  const unbilled = await push(before, 'v0');
+  await flushUsage(server);
+  t.is((await sendJson(server, 'PUT', bills, { enabled: true }, mine)).status, 200);
+  t.like(await auditOf(server, 'type=account.bills_changed'), [{ details: { enabled: true } }]);
+  const job = await giveToken('7');
+  await get(nupkg('lib', '1.0.0'), job);
+  pass(1000);
+  const app = new TestRepository(server, 'team/app', job);
+  const image = await push(app, 'v1');
+  await push(new TestRepository(server, 'team/app'), 'by-token');
+  pass(1000);
+  await get(nupkg('lib', '2.0.0'), job);
+  const reader = new TestRepository(server, 'team/app', value);
+  const billsOf = async ({ digest }: Descriptor) => {
+    const list = await reader.fetch(`referrers/${digest}?artifactType=${encodeURIComponent(bundleType)}`);
+    return ((await list.json()) as { manifests: Descriptor[] }).manifests;
+  };
+  await flushUsage(server);
+  await makeBills(server);
+  t.is((await billsOf(image)).length, 0, 'other instances may not have written all pulls');
+  pass(settled);
+  // As two instances do.
+  await Promise.all([makeBills(server), makeBills(server)]);
+  const [bill, ...more] = await billsOf(image);
+  t.is(more.length, 0);
+  const { layers } = (await (await reader.fetch(`manifests/${bill!.digest}`)).json()) as Manifest & {
+    layers: Descriptor[];
+  };
+  const bundle = (await (await reader.fetch(`blobs/${layers[0]!.digest}`)).json()) as {
+    dsseEnvelope: { payload: string };
+  };
+  const statement = JSON.parse(Buffer.from(bundle.dsseEnvelope.payload, 'base64').toString()) as {
+    subject: { digest: { sha256: string } }[];
+    predicate: { components: { purl: string }[] };
+  };
+  t.is(`sha256:${statement.subject[0]!.digest.sha256}`, image.digest);
+  t.deepEqual(
+    statement.predicate.components.map(({ purl }) => purl),
+    ['pkg:nuget/lib@1.0.0'],
+    'what came before the push',
+  );
+  t.is((await billsOf(unbilled)).length, 0);
+  t.deepEqual(await rowsOf(server, 'SELECT is_due FROM observed_pushes'), [{ is_due: 0 }], 'one push, one bill');
+  const [byJob] = (await ask('Lib@1.0.0', '&account=default')).items.filter(({ user }) => user['kind'] === 'job');
+  t.like(byJob, { job: { issuer: 'github', repository: 'team/app', run: '7' }, user: { name: 'main of app' } });
+  t.deepEqual(
+    byJob!.pushed.map(({ kind, name, reference }) => [kind, name, reference]),
+    [['image', 'team/app', image.digest]],
+  );
+
+  // Pulls go 30 days after their day. What was used later stays.
+  const count = async (table: string) => (await rowsOf(server, `SELECT * FROM ${table}`)).length;
+  server.clock.now = start + 30 * day;
+  t.is((await runJob(server, 'exposure'))['deleted'], 0);
+  server.clock.now = start + 31 * day;
+  t.true((await runJob(server, 'exposure'))['deleted']! > 0);
+  t.deepEqual(shown(await ask('Lib@1.0.0', '', mine)), ['1.0.0 job 1', '1.0.0 token 1']);
+  t.true((await count('pull_contents')) > 0);
+  server.clock.now = start + 40 * day;
+  await runJob(server, 'exposure');
+  for (const table of ['pulls', 'pull_contents', 'pull_users', 'observed_pushes']) t.is(await count(table), 0, table);
+});
