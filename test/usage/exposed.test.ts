@@ -20,9 +20,9 @@ interface Answer {
 }
 
 /** An image, which its tag makes different from others. */
-async function push(to: TestRepository, tag: string): Promise<Descriptor> {
+async function push(to: TestRepository, tag: string, more: Json = {}): Promise<Descriptor> {
   const config = await to.blob('{}', 'application/vnd.oci.image.config.v1+json');
-  return to.image(tag, { config, annotations: { note: tag } });
+  return to.image(tag, { config, annotations: { note: tag }, ...more });
 }
 
 test('who pulled and pushed what on which day is told to administrators, billed for jobs, and deleted in time', async (t) => {
@@ -101,11 +101,21 @@ test('who pulled and pushed what on which day is told to administrators, billed 
   t.is((await sendJson(server, 'PUT', bills, { enabled: true }, mine)).status, 200);
   t.like(await auditOf(server, 'type=account.bills_changed'), [{ details: { enabled: true } }]);
   const job = await giveToken('7');
+  const app = new TestRepository(server, 'team/app', job);
+  const early = await push(app, 'early');
+  pass(1000);
   await get(nupkg('lib', '1.0.0'), job);
   pass(1000);
-  const app = new TestRepository(server, 'team/app', job);
   const image = await push(app, 'v1');
-  await push(new TestRepository(server, 'team/app'), 'by-token');
+  const { mediaType, digest, size } = image;
+  const others = [
+    unbilled,
+    await push(new TestRepository(server, 'team/app'), 'by-token'),
+    await push(app, 'sha256-0.sig'),
+    await push(app, 'attestation', { layers: [await app.blob('{}', 'application/vnd.in-toto+json')] }),
+    await push(app, 'artifact', { artifactType: 'application/x.artifact' }),
+    await push(app, 'about', { subject: { mediaType, digest, size } }),
+  ];
   pass(1000);
   await get(nupkg('lib', '2.0.0'), job);
   const reader = new TestRepository(server, 'team/app', value);
@@ -137,14 +147,23 @@ test('who pulled and pushed what on which day is told to administrators, billed 
     ['pkg:nuget/lib@1.0.0'],
     'what came before the push',
   );
-  t.is((await billsOf(unbilled)).length, 0);
-  t.deepEqual(await rowsOf(server, 'SELECT is_due FROM observed_pushes'), [{ is_due: 0 }], 'one push, one bill');
+  for (const each of others) t.is((await billsOf(each)).length, 0, JSON.stringify(each));
+  t.is((await billsOf(early)).length, 1, 'also where it pulled nothing before');
+  const pushes = await rowsOf(server, 'SELECT is_due, COUNT(*) AS number FROM observed_pushes GROUP BY is_due');
+  t.deepEqual(pushes, [{ is_due: 0, number: 6 }], 'those of the job alone');
   const [byJob] = (await ask('Lib@1.0.0', '&account=default')).items.filter(({ user }) => user['kind'] === 'job');
   t.like(byJob, { job: { issuer: 'github', repository: 'team/app', run: '7' }, user: { name: 'main of app' } });
   t.deepEqual(
-    byJob!.pushed.map(({ kind, name, reference }) => [kind, name, reference]),
-    [['image', 'team/app', image.digest]],
+    byJob!.pushed.map(({ kind, name, reference }) => [kind, name, reference]).toSorted(),
+    [image, ...others.slice(2)].map((each) => ['image', 'team/app', each.digest]).toSorted(),
+    'after its pull',
   );
+  await get('/v2/team/app/manifests/v1', value);
+  await flushUsage(server);
+  for (const what of [image.digest, 'team/app:v1']) {
+    t.deepEqual(shown(await ask(what, '', mine)), [`${image.digest} token 1`], 'a push is no pull');
+    t.deepEqual(shown(await ask(what, '', other)), []);
+  }
 
   // Pulls go 30 days after their day. What was used later stays.
   const count = async (table: string) => (await rowsOf(server, `SELECT * FROM ${table}`)).length;
@@ -153,7 +172,7 @@ test('who pulled and pushed what on which day is told to administrators, billed 
   server.clock.now = start + 31 * day;
   t.true((await runJob(server, 'exposure'))['deleted']! > 0);
   t.deepEqual(shown(await ask('Lib@1.0.0', '', mine)), ['1.0.0 job 1', '1.0.0 token 1']);
-  t.true((await count('pull_contents')) > 0);
+  t.is(await count('pull_users'), 4, 'the token, the job of each run and the administrator');
   server.clock.now = start + 40 * day;
   await runJob(server, 'exposure');
   for (const table of ['pulls', 'pull_contents', 'pull_users', 'observed_pushes']) t.is(await count(table), 0, table);
