@@ -3,16 +3,13 @@ import { join } from 'node:path';
 import test from 'ava';
 import { startAirGap, trustedKey } from '../support/bundles.ts';
 import { bundleForm, called, ended, madeBundle, ranImport, refusal, sentImport } from '../support/bundle-runs.ts';
-import { applyPolicy, createToken, runJob, tokenOf } from '../support/inside.ts';
+import { applyPolicy, runJob } from '../support/inside.ts';
 import { linesOf, osv } from '../support/known-bad.ts';
 import { OpenDocument } from '../support/open-document.ts';
-import { startTestServer } from '../support/server.ts';
 import { eventually } from '../support/until.ts';
 import { Visitor } from '../support/visitor.ts';
 
 // Bundles by `/v1/bundles`: making, segments, imports, keys.
-
-const noRun = '00000000-0000-4000-8000-000000000000';
 
 test('a bundle is made by one server and imported by another, with its key and its counts', async (t) => {
   const gap = await startAirGap(t);
@@ -300,44 +297,6 @@ test('one import and one making run at a time, and each can be stopped', async (
   t.is((await ranImport(server, late))['state'], 'done', 'then the other runs');
 });
 
-test('a segment has a number and a size, and an import exists', async (t) => {
-  const server = await startTestServer(t, { bundles: { segment: '100kB' } });
-  const at = await sentImport(server, {});
-  const put = (number: string, body: Uint8Array<ArrayBuffer> | ReadableStream, more: object = {}) =>
-    refusal(server, 'PUT', `${at}/segments/${number}`, { body, ...more });
-  const small = new Uint8Array(1000).fill(1);
-  for (const number of ['0', '10000', '-1', '1.5', '0x1', 'a', '..%2f1', '00001'])
-    t.is((await put(number, small)).status, 400, number);
-  const announced = await put('1', new Uint8Array(100_001));
-  t.is(announced.status, 413);
-  t.regex(announced.detail, /at most 100000 bytes \(bundles\.segment\)/);
-  const endless = ReadableStream.from(
-    (async function* () {
-      for (;;) yield new Uint8Array(50_000);
-    })(),
-  );
-  t.is((await put('1', endless, { duplex: 'half' })).status, 413, 'a body that does not announce its length');
-  t.is((await put('1', new Uint8Array(0))).status, 400, 'no bytes');
-  t.deepEqual((await called(server, 'GET', at))['segments'], []);
-  t.deepEqual(await readdir(join(server.data, 'staging')), [], 'nothing of them stays');
-  await called(server, 'PUT', `${at}/segments/9999`, small);
-  t.deepEqual((await called(server, 'GET', at))['segments'], [{ number: 9999, size_bytes: 1000 }]);
-  for (const path of [`/imports/${noRun}/segments/1`, '/imports/..%2f..%2fx/segments/1'])
-    t.is((await refusal(server, 'PUT', path, { body: small })).status, 404, path);
-  const form = new FormData();
-  form.append('segment', new Blob([small]), 'C:\\bundle\\0002.tar');
-  form.append('segment', new Blob([small]), '0003.tar');
-  t.is((await called(server, 'POST', `${at}/segments`, form))['segments'].length, 3);
-  for (const name of ['../../0001.tar.exe', 'bundle.tar', '0000.tar', '']) {
-    const wrong = new FormData();
-    wrong.append('segment', new Blob([name === '' ? '' : small]), name);
-    t.is((await refusal(server, 'POST', `${at}/segments`, { body: wrong })).status, 400, name);
-  }
-  const large = new FormData();
-  large.append('segment', new Blob([new Uint8Array(100_001)]), '0001.tar');
-  t.is((await refusal(server, 'POST', `${at}/segments`, { body: large })).status, 413);
-});
-
 test('a new key is trusted by its statement and a revoked one never again, by /v1', async (t) => {
   const gap = await startAirGap(t);
   const { near, far, path } = gap;
@@ -502,26 +461,6 @@ test('segments that were sent can be checked without an import', async (t) => {
   t.is((await ranImport(server, at, { check: true }))['state'], 'checked');
   t.like(await ranImport(server, at), { state: 'done', check: false });
   t.is((await server.fetch('/v2/redis/manifests/7')).status, 200);
-});
-
-test('bundles need operate and a token without name patterns', async (t) => {
-  const server = await startTestServer(t);
-  const { value: limited } = await createToken(server, ['operate'], 'default', { containers: ['up.test/*'] });
-  const document = await OpenDocument.of(server);
-  const operations = document.operations.filter((each) => / \/bundles\b/.test(each));
-  t.true(operations.length >= 15);
-  for (const token of [await tokenOf(server, ['read', 'write', 'delete', 'admin']), limited])
-    for (const each of operations) {
-      const [method = '', path = ''] = each.split(' ');
-      const answer = await server.fetch(`/v1${path.replace('{id}', noRun).replace('{number}', '1')}`, {
-        method,
-        token,
-      });
-      t.is(answer.status, 403, each);
-    }
-  t.is((await server.fetch('/v1/bundles', { method: 'POST', ...json({}) })).status, 415);
-  for (const path of [`/${noRun}`, `/imports/${noRun}`, `/${noRun}/segments/1`, '/nothing'])
-    t.is((await refusal(server, 'GET', path)).status, 404, path);
 });
 
 function json(body: object): { body: string; headers: Record<string, string> } {

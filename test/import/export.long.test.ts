@@ -7,47 +7,13 @@ import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { CommandLine } from '../support/processes/command.ts';
-import { digestOf, signedIndex, TestRepository } from '../support/registry.ts';
+import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { until } from '../support/until.ts';
 import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 
 const exporting = (from: TestServer, ...words: string[]) =>
   entrepot({ ENTREPOT_DATA: from.data, ENTREPOT_UPSTREAMS: '[]' }, 'export', ...words);
-
-async function imageOf(server: TestServer, name: string, reference: string) {
-  const response = await server.fetch(`/v2/${name}/manifests/${reference}`);
-  return response.status === 200 ? response.text() : response.status;
-}
-
-test('images go with platforms and referrers, renamed; a tag that points elsewhere is a conflict', async (t) => {
-  const [old, here] = [await startTestServer(t), await startTestServer(t)];
-  const { index, sbom } = await signedIndex(new TestRepository(here, 'team/app'), '1.0');
-  const folder = await folderUntilEnd(t);
-  await writeFile(join(folder, 'token'), old.token);
-  const words = ['registry', old.url, '--token-file', join(folder, 'token'), '--rename', 'team/*=old/*'];
-  t.regex((await exporting(here, ...words, '--dry-run')).stdout, /^to export: 3 \(/m);
-  t.is(await imageOf(old, 'old/app', '1.0'), 404);
-  const done = await exporting(here, ...words);
-  t.deepEqual([done.code, done.stderr], [0, '']);
-  t.regex(done.stdout, /^exported: 3 \(/);
-  t.is(await imageOf(old, 'old/app', '1.0'), index);
-  const { manifests } = (await (await old.fetch(`/v2/old/app/referrers/${digestOf(index)}`)).json()) as any;
-  t.deepEqual(
-    manifests.map((each: { digest: string }) => each.digest),
-    [digestOf(sbom)],
-  );
-  t.regex((await exporting(here, ...words)).stdout, /^exported: 0\nthere already: 3\n/);
-  const moved = await new TestRepository(old, 'old/app').image('amd64');
-  const conflict = await exporting(here, ...words);
-  t.is(conflict.code, 1);
-  t.regex(conflict.stderr, /^conflict: old\/app amd64: the tag there points to another image; --move-tags moves it$/m);
-  t.is(await imageOf(old, 'old/app', 'amd64'), moved.bytes);
-  t.is((await exporting(here, ...words, '--move-tags')).code, 0);
-  t.is(await imageOf(old, 'old/app', 'amd64'), await imageOf(here, 'team/app', 'amd64'));
-});
-
-const begin = (location: string) => answer(202, { location });
 
 test('a hostile target: uploads and pushes go to no other address, and the secret stays', async (t) => {
   const elsewhere = await startFaultyUpstream(t);

@@ -7,7 +7,9 @@ import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { startImporting } from '../support/imports.ts';
 import { entrepot } from '../support/in-process.ts';
+import { digestOf, signedIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 
 const exporting = (from: TestServer, ...words: string[]) =>
   entrepot({ ENTREPOT_DATA: from.data, ENTREPOT_UPSTREAMS: '[]' }, 'export', ...words);
@@ -115,3 +117,48 @@ async function serving(
   t.teardown(() => server.close());
   return `http://127.0.0.1:${(server.address() as { port: number }).port}`;
 }
+
+async function imageOf(server: TestServer, name: string, reference: string) {
+  const response = await server.fetch(`/v2/${name}/manifests/${reference}`);
+  return response.status === 200 ? response.text() : response.status;
+}
+
+test('images go with platforms and referrers, renamed, to no other address; a tag that points elsewhere is a conflict', async (t) => {
+  const [old, here] = [await startTestServer(t), await startTestServer(t)];
+  const { index, sbom } = await signedIndex(new TestRepository(here, 'team/app'), '1.0');
+  const folder = await folderUntilEnd(t);
+  await writeFile(join(folder, 'token'), old.token);
+  const words = ['registry', old.url, '--token-file', join(folder, 'token'), '--rename', 'team/*=old/*'];
+  t.regex((await exporting(here, ...words, '--dry-run')).stdout, /^to export: 3 \(/m);
+  t.is(await imageOf(old, 'old/app', '1.0'), 404);
+  const done = await exporting(here, ...words);
+  t.deepEqual([done.code, done.stderr], [0, '']);
+  t.regex(done.stdout, /^exported: 3 \(/);
+  t.is(await imageOf(old, 'old/app', '1.0'), index);
+  const { manifests } = (await (await old.fetch(`/v2/old/app/referrers/${digestOf(index)}`)).json()) as any;
+  t.deepEqual(
+    manifests.map((each: { digest: string }) => each.digest),
+    [digestOf(sbom)],
+  );
+  t.regex((await exporting(here, ...words)).stdout, /^exported: 0\nthere already: 3\n/);
+  const moved = await new TestRepository(old, 'old/app').image('amd64');
+  const conflict = await exporting(here, ...words);
+  t.is(conflict.code, 1);
+  t.regex(conflict.stderr, /^conflict: old\/app amd64: the tag there points to another image; --move-tags moves it$/m);
+  t.is(await imageOf(old, 'old/app', 'amd64'), moved.bytes);
+  t.is((await exporting(here, ...words, '--move-tags')).code, 0);
+  t.is(await imageOf(old, 'old/app', 'amd64'), await imageOf(here, 'team/app', 'amd64'));
+
+  // An upload that a target leads elsewhere.
+  const elsewhere = await startFaultyUpstream(t);
+  const hostile = await startFaultyUpstream(t);
+  hostile.on('/v2/old/app/blobs/uploads/', answer(202, { location: new URL('/upload', elsewhere.url).href }));
+  const refused = await exporting(here, 'registry', hostile.url.origin, '--user', 'me', ...words.slice(2));
+  t.is(refused.code, 1);
+  t.regex(
+    refused.stderr,
+    /^failed: old\/app 1\.0: The target leads an upload to http:\/\/127\.0\.0\.1:\d+, which is not/m,
+  );
+  t.is(elsewhere.asked.length, 0);
+  t.false(hostile.asked.some(({ method }) => method === 'PUT'));
+});
