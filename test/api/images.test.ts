@@ -89,6 +89,48 @@ for (const dialect of dialects) {
     t.like(row('multi'), { platforms: ['linux/amd64', 'linux/arm64/v8'], pull_count: 2 });
     t.like(await get(server, 'team/app'), { name: 'team/app', origin: 'hosted', tag_count: 9, pull_count: 2 });
     await document.read('GET /containers/{name}', await server.fetch('/v1/containers/team/app'));
+
+    // By their numbers.
+    for (const size of [4, 200]) {
+      const byPulls = await walk(server, 'team/app/tags', `limit=${size}&order=pulls`);
+      t.deepEqual(
+        byPulls.map(({ pull_count: count }) => count),
+        [2, ...Array<number>(8).fill(1)],
+      );
+      t.is(byPulls[0].name, 'multi', 'an index has the pulls of its images');
+      const bySize = await walk(server, 'team/app/tags', `limit=${size}&order=size`);
+      t.is(bySize[0].name, 'multi');
+      const sizes = bySize.map(({ size_bytes: bytes }) => bytes);
+      t.deepEqual(
+        sizes,
+        sizes.toSorted((one, another) => another - one),
+      );
+      t.deepEqual(
+        [byPulls, bySize].map((each) => new Set(names(each)).size),
+        [9, 9],
+      );
+    }
+    const large = new TestRepository(server, 'zeta/large');
+    await large.image('v1', { layers: [await large.blob('x'.repeat(50_000))] });
+    await new TestRepository(server, 'zeta/empty').blob('no manifest');
+    const theirs = new TestRepository(server, 'zeta/theirs', await tokenOf(server, ['read', 'write'], 'other'));
+    await theirs.image('v1');
+    const listed = async (query: string): Promise<string[]> => {
+      const { items, next_cursor: next } = await get(server, `?${query}`);
+      return next === null ? names(items) : [...names(items), ...(await listed(`${query}&cursor=${next}`))];
+    };
+    for (const [query, expected] of [
+      ['sort=tags', ['team/app', 'zeta/large']],
+      ['sort=size', ['zeta/large', 'team/app']],
+      ['sort=pulls', ['team/app', 'zeta/large']],
+      ['sort=used', ['team/app', 'zeta/large']],
+      ['q=ZETA', ['zeta/large']],
+      ['q=p&sort=size', ['team/app']],
+    ] as const)
+      for (const limit of [1, 50]) t.deepEqual(await listed(`limit=${limit}&${query}`), expected, query);
+    const whole = await get(server, '?total=1');
+    const bytes = whole.items.reduce((sum: number, each: any) => sum + each.size_bytes, 0);
+    t.deepEqual(whole.total, { count: 2, size_bytes: bytes });
     for (const bad of ['order=x', 'cursor=x', `q=${'a'.repeat(129)}`]) {
       t.is((await server.fetch(`/v1/containers/team/app/tags?${bad}`)).status, 400, bad);
     }

@@ -1,6 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import test from 'ava';
+import { parsePeriod } from '../../src/usage/period.ts';
+import { reconcile } from '../../src/usage/reconcile.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { held } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
@@ -121,6 +125,25 @@ for (const dialect of dialects) {
     const containers = await report(server, '?group_by=container');
     t.like(containers.items, [{ key: 'team/app', downloads: 1, uploads: 1, version_checks: 2, date: null }]);
 
+    // By a number, with a text, and in all.
+    const list = async (query: string, by = server.token): Promise<Json> =>
+      (await server.fetch(`/v1/account/usage?${query}`, { token: by })).json();
+    const keysOf = ({ items }: Json): string[] => items.map(({ key }: Json) => key);
+    const byDownloads = await list('group_by=token&sort=downloads&limit=1');
+    t.deepEqual(keysOf(byDownloads), [token.id]);
+    const next = await list(`group_by=token&sort=downloads&limit=1&cursor=${byDownloads.next_cursor}`);
+    t.deepEqual(keysOf(await list('group_by=token&sort=uploads')), [...keysOf(next), token.id]);
+    t.deepEqual(keysOf(await list('group_by=token&q=A%20Test')), [token.id]);
+    t.deepEqual(keysOf(await list('group_by=token&q=A%20Test', value)), [], 'names of tokens need the scope admin');
+    t.deepEqual(keysOf(await list(`group_by=token&q=${token.id}`, value)), [token.id]);
+    t.like((await list('group_by=token&q=A%20Test&total=1')).total, { count: 1, requests: 12, egress_bytes: sent });
+    t.deepEqual(keysOf(await list('group_by=package&q=MADE&sort=requests')), ['made.package']);
+    t.like((await list('group_by=package&total=1')).total, { count: 1, requests: 9, downloads: 2 });
+    const limited = (await createToken(server, ['read'], 'default', { packages: ['other'] })).value;
+    t.like((await list('group_by=package&total=1', limited)).total, { count: 0, downloads: 0 });
+    for (const query of ['sort=downloads', 'granularity=day&group_by=package&q=made', 'total=1'])
+      t.is((await server.fetch(`/v1/account/usage?${query}`)).status, 400, query);
+
     server.clock.now = Date.UTC(2027, 5, 1);
     await take(reader.fetch('/index.json'));
     t.like(await report(server, '?period=2027-05&granularity=day'), {
@@ -140,6 +163,29 @@ for (const dialect of dialects) {
     t.like(listed, { pull_count: 1, last_pulled_at: '2027-05-31T12:00:00.000Z' });
     const { usage } = (await (await server.fetch('/v1/account')).json()) as Json;
     t.true(usage.requests > 0 && usage.egress_bytes > 0);
+
+    // The access log says the same, to the byte.
+    const file = join(server.data, 'access.log');
+    const compare = async (...lines: string[]) => {
+      await writeFile(file, lines.join('\n'));
+      return reconcile(databaseOf(server), [file], parsePeriod('2027-05')!);
+    };
+    const { compared } = await eventually(
+      () => compare(...server.lines),
+      (found) => found.compared.every(({ logged, recorded }) => logged === recorded),
+    );
+    t.like(
+      compared.find(({ counter }) => counter === 'downloads'),
+      { account: 'default', logged: 3 },
+    );
+    const less = await compare('the first token', ...server.lines.filter((line) => !line.includes('.nuspec')));
+    t.is(less.skipped, 1);
+    t.deepEqual(
+      less.compared.filter(({ logged, recorded }) => logged !== recorded).map(({ counter }) => counter),
+      ['requests', 'egress_bytes'],
+    );
+    await t.throwsAsync(compare('{"msg":"ready"}', '', '{"msg":"req'), { message: /access\.log:3: / });
+    await t.throwsAsync(compare('no log'), { message: /has no line of a JSON log/ });
   });
 }
 
@@ -287,7 +333,13 @@ for (const dialect of dialects) {
     const database = { url: await temporaryDatabase(t, dialect) };
     const server = await startMirrorOf(t, [up.as('up.test')], { database });
     const feed = new TestFeed(server);
-    for (const version of ['1.0.0', '2.0.0', '2.0.0']) {
+    const today = Date.UTC(2027, 2, 15, 12);
+    for (const [version, ago] of [
+      ['1.0.0', 30],
+      ['2.0.0', 29],
+      ['2.0.0', 0],
+    ] as const) {
+      server.clock.now = today - ago * 86_400_000;
       await take(feed.fetch(`/package/Public.Tool/${version}/public.tool.${version}.nupkg`));
       await flushUsage(server);
     }
@@ -300,10 +352,17 @@ for (const dialect of dialects) {
         ['1.0.0', 1],
       ],
     );
-    const { items, requests } = await report(server, '?group_by=package');
-    t.like(items, [{ key: 'public.tool', downloads: 3 }]);
-    t.like(requests, { downloads: 3, cache_hits: 1, cache_misses: 2 });
+    const before = await report(server, '?group_by=package&period=2027-02');
+    t.like(before.items, [{ key: 'public.tool', downloads: 2 }]);
+    t.like(before.requests, { downloads: 2, cache_hits: 0, cache_misses: 2 });
+    t.like((await report(server)).requests, { downloads: 1, cache_hits: 1, cache_misses: 0 });
     const value = await tokenOf(server, ['read'], 'other');
+    const daily = async (token: string): Promise<number[]> => {
+      const { items } = (await (await server.fetch('/v1/packages?daily=1', { token })).json()) as Json;
+      return items[0].daily_downloads;
+    };
+    t.deepEqual(await daily(server.token), [1, ...Array<number>(28).fill(0), 1], 'the last 30 days, of two months');
+    t.deepEqual(await daily(value), Array<number>(30).fill(0));
     const theirs = (await (await server.fetch('/v1/packages/public.tool', { token: value })).json()) as Json;
     t.is(theirs.download_count, 0);
   });

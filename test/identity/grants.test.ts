@@ -438,6 +438,12 @@ for (const dialect of dialects) {
     const first = await readList(server, '/v1/packages?limit=1', b);
     const second = await readList(server, `/v1/packages?limit=1&cursor=${first.next_cursor}`, b);
     t.deepEqual([first.items[0].id, second.items[0].id, second.next_cursor], ['Lib.Core', 'Lib.Own', null]);
+    t.is((await put('other', b)).status, 400, 'a blob of another account');
+    await new TestRepository(server, 'other', b).blob('{}');
+    t.is((await put('other', b)).status, 201);
+    const catalog = await server.fetch('/v2/_catalog?n=1', { token: b });
+    t.deepEqual(await catalog.json(), { repositories: ['lib/base'] });
+    t.regex(catalog.headers.get('link')!, /last=lib%2Fbase/, 'an own name is on the next page');
     const some = (await createToken(server, ['read'], 'b', { packages: ['*.Core'] })).value;
     t.like(await lists(server, some), { search: ['Lib.Core 1.0.0', 1], catalog: [], packages: ['Lib.Core 1.0.0'] });
     t.like(await lists(server, c), { search: [0], ids: [0], versions: [], catalog: [], packages: [], found: [] });
