@@ -9,6 +9,9 @@ import { eventually } from '../support/until.ts';
 
 type Json = Record<string, any>;
 
+/** The name that the line of a check asks for. */
+const nameIn = ({ line }: Json) => /entrepot-check[./][0-9a-f]{32}/.exec(line)![0];
+
 test('configurations for clients, and checks of whether they use this server', async (t) => {
   const server = await startTestServer(t, {
     upstreams: [
@@ -32,7 +35,6 @@ test('configurations for clients, and checks of whether they use this server', a
     t.is(response.status, 201);
     return (await response.json()) as Json;
   };
-  const nameIn = ({ line }: Json) => /entrepot-check[./][0-9a-f]{32}/.exec(line)![0];
   const when = (check: Json, isSo: (found: Json) => boolean) =>
     eventually(() => ask(`/client-checks/${check['id']}`), isSo);
 
@@ -46,6 +48,7 @@ test('configurations for clients, and checks of whether they use this server', a
   }
   t.regex(JSON.stringify(await ask('/clients/containerd', team)), /certs\.d\/ghcr\.io\/hosts\.toml/);
   t.notRegex(JSON.stringify(await ask('/clients/containerd')), /"secret":false[^}]*TOKEN/);
+  t.notDeepEqual(await ask('/clients/podman?ca=1'), await ask('/clients/podman'));
   for (const [path, status] of [
     ['nothing', 404],
     ['podman?form=else', 400],
@@ -103,12 +106,17 @@ test('configurations for clients, and checks of whether they use this server', a
     });
   const { requests } = await when(many, (found) => found['requests'].length >= 20);
   t.is(requests[0]['user_agent'].length, 255);
+  // A further one, and the first one again.
+  for (const agent of ['further', requests[0]['user_agent']])
+    await server.fetch(`/v3/package/${nameIn(many)}/index.json`, { headers: { 'user-agent': agent } });
+  const again = await when(many, (found) => found['requests'][0].count >= 2);
+  t.is(again['requests'].length, 20);
   // A name with which no check was started leaves nothing.
   await server.fetch(`/v3/package/entrepot-check.${'0'.repeat(32)}/index.json`);
+  t.is((await send({ client: 'dotnet' }, team)).status, 201, 'of each account');
   for (let index = 2; index < 20; index += 1) await start('dotnet');
   const last = await send({ client: 'dotnet' });
   t.deepEqual([last.status, last.headers.get('retry-after')], [429, '900']);
-  t.is((await send({ client: 'dotnet' }, team)).status, 201, 'of each account');
   t.is((await ask(`/client-checks/${many['id']}`))['requests'].length, 20);
   server.clock.now += 15 * 60_000;
   t.is((await ask(`/client-checks/${check['id']}`))['state'], 'used');
@@ -127,24 +135,25 @@ test('configurations for clients, and checks of whether they use this server', a
   t.deepEqual([await rows('client_checks'), await rows('client_check_requests')], [0, 0]);
 });
 
+const checkOf = (denied: string[] | null) =>
+  ({ accountId: 1, reference: 'V1', denied, expiresAt: 100 }) as Partial<ClientCheck> as ClientCheck;
+const requestWith = (status: number, path = '/v2/app/manifests/v1', accountId: number | null = 1) => {
+  const rest = { reason: null, hasCredential: true, agent: '', address: '', host: '', tokenId: null };
+  return { ...rest, status, path, accountId };
+};
+
 test('a check of a name that a policy refuses is used by any answer, and served by its content alone', (t) => {
-  const check = (denied: string[] | null) =>
-    ({ accountId: 1, reference: 'V1', denied, expiresAt: 100 }) as Partial<ClientCheck> as ClientCheck;
-  const request = (status: number, path = '/v2/app/manifests/v1', accountId: number | null = 1) => {
-    const rest = { reason: null, hasCredential: true, agent: '', address: '', host: '', tokenId: null };
-    return { ...rest, status, path, accountId };
-  };
-  const state = (denied: string[] | null, at: number, ...requests: ReturnType<typeof request>[]) =>
-    checkState(check(denied), requests, at);
-  t.is(state(['app'], 0, request(403)), 'used');
-  t.is(state(['app'], 0, request(403, undefined, 2)), 'refused');
-  t.is(state(['app'], 0, request(401)), 'refused');
-  t.is(state(['app'], 0, request(200)), 'served');
-  t.is(state(['app'], 0, request(200, '/v3/package/app/index.json')), 'used', 'a list');
-  t.is(state(null, 0, request(200)), 'refused', 'not a name that nobody has');
-  t.is(state(null, 0, request(404)), 'used');
-  t.is(state(null, 99, { ...request(401, undefined, null), hasCredential: false }), 'waiting');
-  t.is(state(null, 100, { ...request(401, undefined, null), hasCredential: false }), 'refused', 'at its end');
+  const state = (denied: string[] | null, at: number, ...requests: ReturnType<typeof requestWith>[]) =>
+    checkState(checkOf(denied), requests, at);
+  t.is(state(['app'], 0, requestWith(403)), 'used');
+  t.is(state(['app'], 0, requestWith(403, undefined, 2)), 'refused');
+  t.is(state(['app'], 0, requestWith(401)), 'refused');
+  t.is(state(['app'], 0, requestWith(200)), 'served');
+  t.is(state(['app'], 0, requestWith(200, '/v3/package/app/index.json')), 'used', 'a list');
+  t.is(state(null, 0, requestWith(200)), 'refused', 'not a name that nobody has');
+  t.is(state(null, 0, requestWith(404)), 'used');
+  t.is(state(null, 99, { ...requestWith(401, undefined, null), hasCredential: false }), 'waiting');
+  t.is(state(null, 100, { ...requestWith(401, undefined, null), hasCredential: false }), 'refused', 'at its end');
   t.is(state(null, 99), 'waiting');
   t.is(state(null, 100), 'unused');
 });

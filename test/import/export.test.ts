@@ -7,6 +7,7 @@ import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { startImporting } from '../support/imports.ts';
 import { entrepot } from '../support/in-process.ts';
+import { rowsOf } from '../support/inside.ts';
 import { digestOf, signedIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
@@ -131,6 +132,7 @@ test('images go with platforms and referrers, renamed, to no other address; a ta
   const words = ['registry', old.url, '--token-file', join(folder, 'token'), '--rename', 'team/*=old/*'];
   t.regex((await exporting(here, ...words, '--dry-run')).stdout, /^to export: 3 \(/m);
   t.is(await imageOf(old, 'old/app', '1.0'), 404);
+  t.deepEqual(await rowsOf(old, 'SELECT digest FROM blobs'), [], 'an assessment sends nothing');
   const done = await exporting(here, ...words);
   t.deepEqual([done.code, done.stderr], [0, '']);
   t.regex(done.stdout, /^exported: 3 \(/);

@@ -70,6 +70,8 @@ for (const dialect of dialects) {
     const untagged = await whole.manifest();
     t.is((await whole.put((await whole.image('x')).digest, untagged)).status, 400, 'a digest that is wrong');
     t.deepEqual(await errorOf(await whole.fetch('manifests/x', remove)), [409, 'DENIED']);
+    const past = await whole.image('x');
+    await whole.image('x');
     await new TestRepository(server, 'team/base').image('always');
     await new TestRepository(server, 'team/base').image('sometimes');
 
@@ -92,7 +94,9 @@ for (const dialect of dialects) {
     t.is((await server.fetch('/v1/packages/Contoso.Core/2.0.0/unlist', { method: 'POST' })).status, 204);
     t.is((await server.fetch('/v1/packages/Contoso.Core/2.0.0/relist', { method: 'POST' })).status, 204);
 
-    const would = await runJob(server, 'retention', { dryRun: true });
+    const said: string[] = [];
+    const would = await runJob(server, 'retention', { dryRun: true, say: (line) => said.push(line) });
+    t.true(said.length > 0 && !said.some((line) => line.includes(past.digest)));
     server.clock.now = server.clock.time() + 1000;
     const did = await runJob(server, 'retention');
     t.deepEqual(did, { versions: 2, version_bytes: did['version_bytes'], tags: 3, manifests: did['manifests'] });
@@ -111,6 +115,7 @@ for (const dialect of dialects) {
       t.deepEqual(list.tags, [...tags], name);
     }
     t.is((await api.fetch(`manifests/${child.digest}`)).status, 200);
+    t.is((await whole.fetch(`manifests/${past.digest}`)).status, 200, 'it has no tag any more');
     t.is((await api.fetch(`blobs/${layer}`)).status, 200);
 
     // What the settings protect of the rules about age can be deleted by hand.
@@ -134,6 +139,8 @@ for (const dialect of dialects) {
         },
       ],
     );
+    t.is((await put(server, { freeze: rules.freeze })).status, 200);
+    t.deepEqual(await errorOf(await api.fetch(`manifests/${first.digest}`, remove)), [409, 'DENIED']);
     t.is((await put(server, {})).status, 200);
     t.is((await api.fetch('manifests/v1', remove)).status, 202);
   });

@@ -1,4 +1,6 @@
 import test from 'ava';
+import type { Principal } from '../../src/accounts/principal.ts';
+import { noteContent, type UsedContents } from '../../src/usage/pulls.ts';
 import { createRule, exchange, fromRepository, sendJson, startPair, type Json } from '../identity/support.ts';
 import { auditOf } from '../support/audit.ts';
 import { TestFeed } from '../support/feed.ts';
@@ -42,6 +44,11 @@ test('who pulled and pushed what on which day is told to administrators, billed 
   };
   const statusOf = async (path: string, init: RequestInit & { token?: string }) =>
     (await server.fetch(path, init)).status;
+  const ask = async (what: string, query = '', token = server.token) => {
+    const response = await server.fetch(`/v1/exposed?what=${encodeURIComponent(what)}${query}`, { token });
+    t.is(response.status, 200, what);
+    return (await response.json()) as Answer;
+  };
   await new TestFeed(server).publish({ id: 'Lib', version: '1.0.0' }, { id: 'Lib', version: '2.0.0' });
   const { value, token: known } = await createToken(server, ['read']);
   const second = await createToken(server, ['read']);
@@ -54,27 +61,36 @@ test('who pulled and pushed what on which day is told to administrators, billed 
   await get(nupkg('lib', '1.0.0'), value);
   await get(nupkg('lib', '1.0.0'), null);
   await flushUsage(server);
+  pass(1000);
   await get(nupkg('lib', '1.0.0'), value);
   await get(nupkg('lib', '2.0.0'), second.value);
+  pass(1000);
+  await get(nupkg('lib', '2.0.0'), second.value);
   await flushUsage(server);
+  pass(1000);
+  await get(nupkg('lib', '2.0.0'), second.value);
+  const part = { headers: { range: 'bytes=0-9' }, token: second.value };
+  t.is(await statusOf(nupkg('lib', '1.0.0'), part), 206);
+  await flushUsage(server);
+  const times = async () => {
+    const { items } = await ask('Lib@2.0.0');
+    const found = items.find(({ user }) => user['id'] === second.token.id)!;
+    return [found['first_at'], found['last_at']];
+  };
+  t.deepEqual(await times(), ['2026-11-25T12:00:02.000Z', '2026-11-25T12:00:04.000Z']);
   pass(day);
   await get(nupkg('lib', '1.0.0'), value);
-  t.is(await statusOf(nupkg('lib', '1.0.0'), { method: 'HEAD', token: second.value }), 200);
   await flushUsage(server);
 
-  const ask = async (what: string, query = '', token = server.token) => {
-    const response = await server.fetch(`/v1/exposed?what=${encodeURIComponent(what)}${query}`, { token });
-    t.is(response.status, 200, what);
-    return (await response.json()) as Answer;
-  };
   const shown = ({ items }: Answer) =>
     items.map(({ reference, user, count }) => `${reference} ${String(user['kind'])} ${count}`).toSorted();
   const ofAll = await ask('Lib@1.0.0');
   t.deepEqual(shown(ofAll), ['1.0.0 anonymous 1', '1.0.0 token 1', '1.0.0 token 4'], 'operators see all accounts');
   const by = ofAll.items.find(({ user }) => user['id'] === known.id)!;
-  t.like(by, { first_at: '2026-11-25T12:00:00.000Z', last_at: '2026-11-26T12:00:01.000Z', account: 'default' });
+  t.like(by, { first_at: '2026-11-25T12:00:00.000Z', last_at: '2026-11-26T12:00:04.000Z', account: 'default' });
   const mine = await tokenOf(server, ['read', 'admin']);
-  t.deepEqual(shown(await ask('LIB@*', '', mine)), ['1.0.0 anonymous 1', '1.0.0 token 4', '2.0.0 token 1']);
+  const all = ['1.0.0 anonymous 1', '1.0.0 token 4', '2.0.0 token 3'];
+  t.deepEqual(shown(await ask('LIB@*', '', mine)), all);
   t.is((await ask('LIB@*', '', mine)).contents, 2);
   t.deepEqual(shown(await ask('Lib@*', '&account=other')), ['1.0.0 token 1']);
   t.deepEqual(shown(await ask('Lib@*', '', other)), ['1.0.0 token 1'], 'its own account alone');
@@ -84,7 +100,7 @@ test('who pulled and pushed what on which day is told to administrators, billed 
     pages.push(await ask('Lib@*', `&limit=1${cursor}`, mine));
     if (pages.at(-1)!.next_cursor === null) break;
   }
-  t.deepEqual(pages.flatMap(shown).toSorted(), ['1.0.0 anonymous 1', '1.0.0 token 4', '2.0.0 token 1']);
+  t.deepEqual(pages.flatMap(shown).toSorted(), all);
   const limited = await createToken(server, ['read', 'admin'], 'default', { packages: ['Lib'] });
   for (const [token, query] of [
     [value, ''],
@@ -101,7 +117,7 @@ test('who pulled and pushed what on which day is told to administrators, billed 
   t.is((await sendJson(server, 'PUT', bills, { enabled: true }, mine)).status, 200);
   t.like(await auditOf(server, 'type=account.bills_changed'), [{ details: { enabled: true } }]);
   const job = await giveToken('7');
-  const app = new TestRepository(server, 'team/app', job);
+  const app = new TestRepository(server, 'team/app', await giveToken('7'));
   const early = await push(app, 'early');
   pass(1000);
   await get(nupkg('lib', '1.0.0'), job);
@@ -151,11 +167,11 @@ test('who pulled and pushed what on which day is told to administrators, billed 
   t.is((await billsOf(early)).length, 1, 'also where it pulled nothing before');
   const pushes = await rowsOf(server, 'SELECT is_due, COUNT(*) AS number FROM observed_pushes GROUP BY is_due');
   t.deepEqual(pushes, [{ is_due: 0, number: 6 }], 'those of the job alone');
-  const [byJob] = (await ask('Lib@1.0.0', '&account=default')).items.filter(({ user }) => user['kind'] === 'job');
+  const byJob = (await ask('Lib@1.0.0', '&account=default')).items.find(({ user }) => user['kind'] === 'job');
   t.like(byJob, { job: { issuer: 'github', repository: 'team/app', run: '7' }, user: { name: 'main of app' } });
   t.deepEqual(
-    byJob!.pushed.map(({ kind, name, reference }) => [kind, name, reference]).toSorted(),
-    [image, ...others.slice(2)].map((each) => ['image', 'team/app', each.digest]).toSorted(),
+    byJob!.pushed.map((each) => JSON.stringify([each['kind'], each['name'], each['reference']])).toSorted(),
+    [image, ...others.slice(2)].map((each) => JSON.stringify(['image', 'team/app', each.digest])).toSorted(),
     'after its pull',
   );
   await get('/v2/team/app/manifests/v1', value);
@@ -176,4 +192,22 @@ test('who pulled and pushed what on which day is told to administrators, billed 
   server.clock.now = start + 40 * day;
   await runJob(server, 'exposure');
   for (const table of ['pulls', 'pull_contents', 'pull_users', 'observed_pushes']) t.is(await count(table), 0, table);
+});
+
+test('clients without a credential are one user of an account, and people in the console another one', (t) => {
+  const contents: UsedContents[] = [];
+  const use = { at: 1, act: 'download', status: 200, complete: true } as const;
+  for (const [kind, reference] of [
+    ['anonymous', '1.0.0'],
+    ['person', '2.0.0'],
+    ['anonymous', '3.0.0'],
+  ] as const)
+    noteContent(contents, { kind, accountId: 7 } as Principal, use, reference);
+  t.deepEqual(
+    contents.map(({ user, pulled }) => [user.id, user.kind, [...pulled.keys()]]),
+    [
+      ['anonymous-7', 'anonymous', ['1.0.0', '3.0.0']],
+      ['console-7', 'console', ['2.0.0']],
+    ],
+  );
 });
