@@ -129,6 +129,7 @@ for (const dialect of dialects) {
     );
     const containers = await report(server, '?group_by=container');
     t.like(containers.items, [{ key: 'team/app', downloads: 1, uploads: 1, version_checks: 2, date: null }]);
+    t.is(containers.items[0].ingress_bytes, image.size + 102, 'its manifest, layer and config');
 
     // By a number, with a text, and in all.
     const list = async (query: string, by = server.token): Promise<Json> =>

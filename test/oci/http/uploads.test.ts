@@ -5,7 +5,7 @@ import test from 'ava';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
-import { eventually, until } from '../../support/until.ts';
+import { eventually, until, within } from '../../support/until.ts';
 import { databaseOf, runJob, tokenOf } from '../../support/inside.ts';
 
 const bytes = randomBytes(100_000);
@@ -162,6 +162,19 @@ test('a session is cancelled once and is then unknown', async (t) => {
       t.is(response.status, 404, `${method} ${path}`);
     }
   }
+
+  // A request that is writing it is cut, and does not wait until it has been silent for long.
+  const other = await repository.start();
+  const writing = openRequest(server, 'PATCH', other, { 'content-length': bytes.length });
+  const closed = new Promise((resolve) => writing.once('close', resolve));
+  writing.write(bytes.subarray(0, 5000));
+  await eventually(
+    () => repository.fetch(other),
+    (answer) => rangeOf(answer)[1] === '0-4999',
+  );
+  t.is((await repository.fetch(other, { method: 'DELETE' })).status, 204);
+  await within(closed, 30_000);
+  t.deepEqual(await staged(server.data), []);
 });
 
 test('a session belongs to one repository of one account', async (t) => {
