@@ -209,6 +209,7 @@ test('a request that finds nothing makes no usage row with its name', async (t) 
     t.is((await repository.fetch(`referrers/${digestOf('x')}`)).status, 200);
     t.is((await repository.fetch('manifests/v1')).status, 404);
     t.is((await repository.fetch('tags/list')).status, 404);
+    t.is((await repository.fetch('_oci/tag-history/v1')).status, 200);
     const location = await repository.start();
     t.is((await repository.fetch(location)).status, 204);
     t.is((await repository.fetch(location, { method: 'DELETE' })).status, 204);
