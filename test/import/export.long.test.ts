@@ -15,6 +15,8 @@ import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstrea
 const exporting = (from: TestServer, ...words: string[]) =>
   entrepot({ ENTREPOT_DATA: from.data, ENTREPOT_UPSTREAMS: '[]' }, 'export', ...words);
 
+const begin = (location: string) => answer(202, { location });
+
 test('a hostile target: uploads and pushes go to no other address, and the secret stays', async (t) => {
   const elsewhere = await startFaultyUpstream(t);
   const registry = await startFaultyUpstream(t);
