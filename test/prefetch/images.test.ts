@@ -336,7 +336,7 @@ test('a fetch that a client comes to wait for is not slowed any more', async (t)
   const prefetching = prefetchInto(mirror, wishesOf('team/a:1'), options);
   await until(() => registry.count(path) === 1);
   const response = await within(mirror.fetch(path));
-  t.is(digestOf(Buffer.from(await within(response.arrayBuffer()))) as string, layer.digest);
+  t.is<string, string>(digestOf(Buffer.from(await within(response.arrayBuffer()))), layer.digest);
   t.is(registry.count(path), 1);
   stop.abort();
   t.true((await within(prefetching)).interrupted);
@@ -359,7 +359,7 @@ test('a cancelled prefetch ends at once, and a client that waits for one of its 
   t.true((await within(prefetching)).interrupted);
   release();
   const response = await within(getting);
-  t.is(digestOf(Buffer.from(await response.arrayBuffer())) as string, layer.digest);
+  t.is<string, string>(digestOf(Buffer.from(await response.arrayBuffer())), layer.digest);
   t.is(registry.count(path), 1);
 });
 
