@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream';
 import { BackgroundTask } from '../../runtime/background-task.ts';
 import { currentCaller, runFor, untilCallerLeaves, type Caller } from '../../runtime/caller.ts';
 import { algorithmOf, type Digest, type DigestAlgorithm } from '../../runtime/digest.ts';
-import { isDomainError } from '../../runtime/errors.ts';
+import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import type { Content } from '../../storage/files/content.ts';
 import { storageFull } from '../../storage/files/disk.ts';
@@ -129,7 +129,7 @@ export class Flight {
     clearTimeout(this.#unread);
     const task = BackgroundTask.current;
     if (!task) this.#part?.release();
-    const wait = <T>(work: Promise<T>) => orAbort(untilCallerLeaves(work), task?.signal);
+    const wait = <T>(work: Promise<T>) => untilCancelled(task, untilCallerLeaves(work));
     let following = false;
     try {
       const head = await wait(this.#head);
@@ -145,7 +145,7 @@ export class Flight {
           size: head.size,
           content: task ? cancelledWith(task, content) : content,
           isStored,
-          done: orAbort(this.#result as Promise<FlightResult>, task?.signal),
+          done: untilCancelled(task, this.#result as Promise<FlightResult>),
         };
       }
       const result = await wait(this.#result);
@@ -346,8 +346,18 @@ export class Flight {
 }
 
 /** Content for a reader in the background, which leaves when its task is cancelled, also if the fetch goes on for clients. */
-function cancelledWith({ signal }: BackgroundTask, content: Content): Content {
-  return { ...content, read: (target, position) => orAbort(content.read(target, position), signal) };
+function cancelledWith(task: BackgroundTask, content: Content): Content {
+  return { ...content, read: (target, position) => untilCancelled(task, content.read(target, position)) };
+}
+
+/** Waits for `work`. Rejects with `Aborted` as soon as the task is cancelled. */
+async function untilCancelled<T>(task: BackgroundTask | undefined, work: Promise<T>): Promise<T> {
+  try {
+    return await orAbort(work, task?.signal);
+  } catch (error) {
+    if (!task || error !== task.signal.reason) throw error;
+    throw new DomainError('Aborted', 'The fetch was cancelled.', { cause: error });
+  }
 }
 
 /** The caller that a fetch works for: no account's limits count a second time, and it has left when the fetch is stopped. */
