@@ -61,6 +61,9 @@ for (const dialect of dialects) {
     await checkTarget(database, unmounted);
     await pairTarget(database, unmounted);
     await checkPair(database, unmounted);
+    await adopt(database, other, () => undefined);
+    await checkPair(database, other);
+    t.not(await other.readIdentity(), 'other', 'neither fits its former partner');
   });
 
   test(`${dialect}: a database without content is refused beside files, until it is adopted`, async (t) => {
