@@ -8,7 +8,7 @@ import { TestFeed } from '../../support/feed.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../../support/registry.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
 import { eventually, until } from '../../support/until.ts';
-import { tokenOf } from '../../support/inside.ts';
+import { rowsOf, tokenOf } from '../../support/inside.ts';
 
 const MiB = 2 ** 20;
 const piece = randomBytes(300_000);
@@ -88,6 +88,7 @@ for (const dialect of dialects) {
     t.is(await sendChunked(server, 'POST', `/v2/app/blobs/uploads/${query}`, 20 * MiB), 403);
     t.is(await sendChunked(server, 'PUT', `${await repository.start()}${query}`, 20 * MiB), 403);
     t.is(await stagedBytes(server), 300_000, 'nothing of a refused body is kept');
+    t.is((await rowsOf(server, 'SELECT id FROM uploads')).length, 2, 'a POST of a whole blob leaves no session');
     t.is((await repository.fetch(location)).headers.get('range'), '0-299999');
     t.is((await repository.fetch(location, { method: 'DELETE' })).status, 204);
 
