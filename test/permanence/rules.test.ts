@@ -1,4 +1,5 @@
 import test from 'ava';
+import { auditOf, said } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { runJob, tokenOf } from '../support/inside.ts';
@@ -43,6 +44,8 @@ for (const dialect of dialects) {
     t.is(errors[0]!.code, 'DENIED');
     t.regex(errors[0]!.message, /'v1' already exists in the 'team\/api' repository and cannot be overwritten/);
     t.is((await api.put('v1', first.bytes, first.mediaType)).status, 201, 'the same digest again');
+    const pushes = (await auditOf(server, 'type=image.pushed&subject=team/api')).map(said);
+    t.deepEqual(pushes, ['image.pushed team/api v1'], 'a push that changes nothing is no event');
     await api.image('dev');
     const dev = await api.image('dev');
     t.deepEqual(await errorOf(await api.fetch('manifests/v1', remove)), [409, 'DENIED']);
@@ -94,9 +97,9 @@ for (const dialect of dialects) {
     t.is((await server.fetch('/v1/packages/Contoso.Core/2.0.0/unlist', { method: 'POST' })).status, 204);
     t.is((await server.fetch('/v1/packages/Contoso.Core/2.0.0/relist', { method: 'POST' })).status, 204);
 
-    const said: string[] = [];
-    const would = await runJob(server, 'retention', { dryRun: true, say: (line) => said.push(line) });
-    t.true(said.length > 0 && !said.some((line) => line.includes(past.digest)));
+    const lines: string[] = [];
+    const would = await runJob(server, 'retention', { dryRun: true, say: (line) => lines.push(line) });
+    t.true(lines.length > 0 && !lines.some((line) => line.includes(past.digest)));
     server.clock.now = server.clock.time() + 1000;
     const did = await runJob(server, 'retention');
     t.deepEqual(did, { versions: 2, version_bytes: did['version_bytes'], tags: 3, manifests: did['manifests'] });

@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { readdir, writeFile } from 'node:fs/promises';
+import { readdir, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
@@ -314,6 +314,11 @@ for (const dialect of dialects) {
     await writeFile(join(server.data, 'staging', 'orphan'), 'left by a crash');
     server.clock.now = Date.now() + 25 * 3_600_000;
     const young = await repository.start();
+    server.clock.now += 23 * 3_600_000;
+    const recent = join(server.data, 'staging', 'recent');
+    await writeFile(recent, 'of a push that goes on');
+    const hourAgo = new Date(server.clock.now - 3_600_000);
+    await utimes(recent, hourAgo, hourAgo);
     t.deepEqual(await runJob(server, 'uploads'), {
       sessions: 1,
       files: 1,
@@ -322,7 +327,7 @@ for (const dialect of dialects) {
     t.deepEqual(await runJob(server, 'uploads'), { sessions: 0, files: 0, bytes: 0 });
     t.is((await repository.fetch(old)).status, 404);
     t.is((await repository.fetch(young)).status, 204);
-    t.deepEqual(await staged(server.data), [young.split('/').at(-1)!]);
+    t.deepEqual((await staged(server.data)).toSorted(), [young.split('/').at(-1)!, 'recent'].toSorted());
   });
 }
 
