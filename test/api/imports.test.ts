@@ -100,6 +100,8 @@ test('an import of an account: its bounds, its results, its failures in pages, a
   ] as const)
     t.is((await call(method, `/${id}${path}`, method === 'POST' ? { secret } : undefined, other)).status, 404);
 
+  t.is((await call('GET', `/${theirs['id']}`)).status, 404, 'of an account that was made later');
+
   source.upstream.on('/flat/c/1.0.0/c.1.0.0.nupkg', serve(await makeNupkg({ id: 'C', version: '1.0.0' })));
   const without = await call('POST', `/${id}/resume`, {});
   t.is(without.status, 400);

@@ -134,7 +134,7 @@ test('who pulled and pushed what on which day is told to administrators, billed 
     await push(app, 'about', { subject: { mediaType, digest, size } }),
   ];
   pass(1000);
-  await get(nupkg('lib', '2.0.0'), job);
+  for (const version of ['1.0.0', '2.0.0']) await get(nupkg('lib', version), job);
   const reader = new TestRepository(server, 'team/app', value);
   const billsOf = async ({ digest }: Descriptor) => {
     const list = await reader.fetch(`referrers/${digest}?artifactType=${encodeURIComponent(bundleType)}`);
@@ -188,7 +188,7 @@ test('who pulled and pushed what on which day is told to administrators, billed 
   t.is((await runJob(server, 'exposure'))['deleted'], 0);
   server.clock.now = start + 31 * day;
   t.true((await runJob(server, 'exposure'))['deleted']! > 0);
-  t.deepEqual(shown(await ask('Lib@1.0.0', '', mine)), ['1.0.0 job 1', '1.0.0 token 1']);
+  t.deepEqual(shown(await ask('Lib@1.0.0', '', mine)), ['1.0.0 job 2', '1.0.0 token 1']);
   t.is(await count('pull_users'), 4, 'the token, the job of each run and the administrator');
   server.clock.now = start + 40 * day;
   await runJob(server, 'exposure');
