@@ -16,7 +16,6 @@ test('an import of an account: its bounds, its results, its failures in pages, a
   for (const id of ['A', 'B', 'C', 'D']) await source.offer({ id, versions: [{ version: '1.0.0' }] });
   for (const id of ['c', 'd']) source.upstream.on(`/flat/${id}/1.0.0/${id}.1.0.0.nupkg`, answer(404));
   const file = held(serve(await makeNupkg({ id: 'B', version: '1.0.0' })));
-  source.upstream.on('/flat/b/1.0.0/b.1.0.0.nupkg', file.behaviour);
   const server = await startTestServer(t, { imports: { allow: ['127.0.0.1'] } });
   server.clock.now = Date.now();
   const other = await tokenOf(server, ['read', 'admin'], 'other');
@@ -59,6 +58,7 @@ test('an import of an account: its bounds, its results, its failures in pages, a
   t.like(planned, { status: 201, dry_run: true, needs_secret: true, user: 'me', state: 'running' });
   t.like(await ended(planned['id']), { state: 'done', ended: 4 });
   t.is((await new TestFeed(server).fetch('/package/a/index.json')).status, 404, 'nothing came');
+  source.upstream.on('/flat/b/1.0.0/b.1.0.0.nupkg', file.behaviour);
   server.clock.now += 1000;
   const { id } = await call('POST', '', body);
   t.is((await call('POST', '', body)).status, 429, 'one at a time');
