@@ -339,7 +339,7 @@ test('a fetch that a client comes to wait for is not slowed any more', async (t)
   t.is<string, string>(digestOf(Buffer.from(await within(response.arrayBuffer()))), layer.digest);
   t.is(registry.count(path), 1);
   stop.abort();
-  t.true((await within(prefetching)).interrupted);
+  await within(prefetching);
 });
 
 test('a cancelled prefetch ends at once, and a client that waits for one of its fetches gets the content', async (t) => {
