@@ -27,9 +27,10 @@ const read = async (from: TestServer, { digest }: { digest: string }) => {
 };
 
 for (const dialect of dialects) {
-  for (const [title, again] of [
-    ['tagged', []],
-    ['tagged and untagged', ['DELETE']],
+  for (const [title, reference, again] of [
+    ['tagged', 'v2', []],
+    ['tagged and untagged', 'v2', ['DELETE']],
+    ['pushed again without a tag', undefined, []],
   ] as const) {
     test(`${dialect}: a manifest that is ${title} while retention runs stays`, async (t) => {
       const server = await start(t, dialect, { retention: { containers: { untaggedAfter: '10d' } } });
@@ -38,13 +39,13 @@ for (const dialect of dialects) {
       await app.fetch('manifests/v1', { method: 'DELETE' });
       pass(server, 11 * day);
       afterRead(server, 'FROM manifests m JOIN repositories', async () => {
-        t.is((await app.put('v2', bytes)).status, 201);
+        t.is((await app.put(reference ?? digest, bytes)).status, 201);
         for (const method of again) t.is((await app.fetch('manifests/v2', { method })).status, 202);
       });
       t.like(await runJob(server, 'retention'), { manifests: 0 });
       t.true(await isThere(app, `manifests/${digest}`));
       pass(server, 11 * day);
-      const rest = again.length === 0 ? 0 : 1;
+      const rest = title === 'tagged' ? 0 : 1;
       t.like(await runJob(server, 'retention'), { manifests: rest }, 'the time counts from the last use');
     });
   }

@@ -275,7 +275,9 @@ export class Manifests {
       'SELECT image_bytes FROM manifests WHERE repository_id = ? AND digest = ?',
       key,
     );
-    const update = 'media_type = new.media_type, artifact_type = new.artifact_type, image_bytes = new.image_bytes';
+    // The index that names a manifest comes after it: until then, a rule about untagged images must not see its old time.
+    const update = `media_type = new.media_type, artifact_type = new.artifact_type, image_bytes = new.image_bytes,
+      untagged_at = new.pushed_at`;
     await tx.upsert('manifests', ['repository_id', 'digest'], [row], update);
     await resizeParents(tx, repositoryId, digest, row.image_bytes - (before?.image_bytes ?? 0));
     if (!before) {
