@@ -110,7 +110,7 @@ function validatorOf({ headers: { etag, 'last-modified': lastModified } }: Upstr
   return etag === undefined || etag.startsWith('W/') ? lastModified : etag;
 }
 
-/** The whole body of an answer of at most `limit` bytes, with its headers; undefined if the status is not 200. */
+/** The whole body of an answer of at most `limit` bytes, with its headers; undefined for an answer that is "not found". */
 export async function fetchBytes(
   upstream: Upstream,
   request: UpstreamRequest,
@@ -119,6 +119,7 @@ export async function fetchBytes(
   const { status, body, headers } = await upstream.send(request);
   if (status !== 200) {
     discard(body);
+    if (status < 400) throw unusable(upstream, `answered ${status}`);
     return undefined;
   }
   const bytes = await readUpstreamBody(body, limit, upstream.config.timeout).catch((error: unknown) => {

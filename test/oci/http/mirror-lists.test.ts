@@ -61,10 +61,13 @@ test('the pages of a list are followed within their upstream only, and at most 2
   t.is(upstream.requests().length - before, 200);
 });
 
-test('a list without a page that it names is 502, or the list that is stored', async (t) => {
+test('a list without a page that it names, or with another status than 200, is 502, or the list that is stored', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { freshFor: '1m' })] });
   server.clock.now = Date.now();
+  // Firewalls answer so to programs, before the registry gets the request.
+  upstream.on('/v2/team/guarded/tags/list', answer(202));
+  t.deepEqual(await errorOf(await server.fetch('/v2/up.test/team/guarded/tags/list')), [502, 'UNAVAILABLE']);
   const lacking = (name: string) => {
     const list = `/v2/team/${name}/tags/list`;
     upstream.on(list, answer(200, { link: `<${list}?page=2>; rel="next"` }, '{"tags":["v1"]}'));
