@@ -32,10 +32,15 @@ export interface UpstreamRequest {
   isDocument?: boolean;
   /** The optional service that the request is for; undefined for everything else. */
   service?: OptionalService;
+  /** Further statuses that are answers for the caller. */
+  answers?: readonly number[];
 }
 
 export interface UpstreamAnswer {
-  /** 2xx, 304, 404 or 410; of a change also another 4xx, except 401, 403 and 429. Every other status becomes an error. */
+  /**
+   * 2xx, 304, 404, 410 or one of the request's `answers`; of a change also another 4xx, except 401, 403 and 429. Every other status
+   * becomes an error.
+   */
   status: number;
   headers: IncomingHttpHeaders;
   /** The body without content coding. A reader that stops early destroys it. A body that is cut ends with an error. */
@@ -53,5 +58,6 @@ export function isChange({ method = 'GET' }: UpstreamRequest): boolean {
 /** Whether an answer with this status is one for the caller. */
 export function isAnswer(status: number, request: UpstreamRequest): boolean {
   if ((status >= 200 && status < 300) || status === 304 || status === 404 || status === 410) return true;
+  if (request.answers?.includes(status)) return true;
   return isChange(request) && status >= 400 && status < 500 && ![401, 403, 429].includes(status);
 }

@@ -333,7 +333,7 @@ export class ImageMirror {
       for (const tag of some) tags.add(tag);
       return some;
     };
-    const fetched = await collect(place, firstTags(place), 'tags', read, signal);
+    const fetched = await collect(place, { url: firstTags(place) }, 'tags', read, signal);
     await this.#manifests.withdrawn.compare(place, fetched.kind === 'absent' ? undefined : tags, signal);
     return fetched;
   }

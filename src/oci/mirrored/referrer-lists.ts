@@ -9,6 +9,9 @@ import type { StoredManifests } from './stored-manifests.ts';
 import { collect, readDescriptors } from './upstream-lists.ts';
 import { urlOf, type UpstreamRepository } from './upstream-repository.ts';
 
+/** What registries without the referrers API answer to a path that they do not know, besides 404. Clients read the fallback tag then, too. */
+const withoutApi = [400, 405, 406];
+
 /** Lists of what refers to the manifests of upstreams: signatures, bills of materials and the like. */
 export class ReferrerLists {
   readonly #mirror: MirrorReader;
@@ -40,9 +43,10 @@ export class ReferrerLists {
         return descriptors;
       };
       const further = () => this.#manifests.withdrawn.referrers(place, digest, seen);
-      const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests', read, signal, further);
+      const api = { url: urlOf(place, 'referrers', digest), answers: withoutApi };
+      const fetched = await collect(place, api, 'manifests', read, signal, further);
       if (fetched.kind !== 'absent') return fetched;
-      const fallback = urlOf(place, 'manifests', fallbackTag(digest));
+      const fallback = { url: urlOf(place, 'manifests', fallbackTag(digest)) };
       return collect(place, fallback, 'manifests', read, signal, further);
     });
     if (!list) return { served: isAsked ? 'passed' : 'hit', items: [] };

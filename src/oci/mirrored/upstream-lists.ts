@@ -7,6 +7,7 @@ import type { MirrorEntry } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { itemsIn } from '../../runtime/json-items.ts';
 import { nextPage } from '../../upstream/next-page.ts';
+import type { UpstreamRequest } from '../../upstream/upstream.ts';
 import { mediaTypes, type Descriptor } from '../format/manifest.ts';
 import { pullScope, urlOf, type UpstreamRepository } from './upstream-repository.ts';
 import { isTag } from '../format/reference.ts';
@@ -58,12 +59,12 @@ export function firstTags(place: UpstreamRepository): URL {
 
 /**
  * Follows the pages of a list (`Link`, RFC 8288) from `first`, and joins their arrays in `field` to one document, with what
- * `read` takes of each part of them, and with the items of `further`. Throws `UpstreamUnavailable` for a list above the limits, or
- * without a page that it names.
+ * `read` takes of each part of them, and with the items of `further`. "Not found" and the `answers` of `first` mean that there is
+ * no list. Throws `UpstreamUnavailable` for a list above the limits, or without a page that it names.
  */
 export async function collect(
   place: UpstreamRepository,
-  first: URL,
+  first: Pick<UpstreamRequest, 'url' | 'answers'>,
   field: keyof typeof itemsLimit,
   read: (items: readonly unknown[]) => readonly unknown[],
   signal: AbortSignal,
@@ -72,7 +73,7 @@ export async function collect(
   const parts: Buffer[] = [];
   let items = 0;
   let bytes = 0;
-  let url: URL | undefined = first;
+  let url: URL | undefined = first.url;
   const add = (some: readonly unknown[]) => {
     const text = JSON.stringify(some).slice(1, -1);
     if (text !== '') parts.push(Buffer.from(`${parts.length === 0 ? '' : ','}${text}`));
@@ -85,7 +86,7 @@ export async function collect(
     const time = Math.max(listTimeouts * place.upstream.config.timeout, pages * pageTime);
     if (performance.now() - startedAt > time) throw unusable(place.upstream, 'sends the pages of a list too slowly');
     const accept = `application/json, ${mediaTypes.index}`;
-    const request = { url, headers: { accept }, subject: place.name, scope: pullScope(place), signal };
+    const request = { ...first, url, headers: { accept }, subject: place.name, scope: pullScope(place), signal };
     const page = await fetchBytes(place.upstream, request, listLimit);
     if (!page) {
       // The page before names this one, so "not found" is a failure of the upstream: the list exists.

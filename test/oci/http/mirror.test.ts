@@ -317,9 +317,14 @@ test('referrers come from the upstream’s list or its fallback tag, filtered an
     manifests: [...referrers, { digest: 'bad' }, null],
   });
   upstream.on(`/v2/team/app/referrers/${manifest.digest}`, answer(200, { 'content-type': ociIndex }, body));
-  upstream.on(`/v2/team/old/manifests/${manifest.digest.replace(':', '-')}`, answer(200, {}, body));
+  // Registries without the API answer in these ways, and clients use the fallback tag then.
+  const old = [404, 400, 405, 406].map((status) => {
+    upstream.on(`/v2/team/old${status}/referrers/${manifest.digest}`, answer(status));
+    upstream.on(`/v2/team/old${status}/manifests/${manifest.digest.replace(':', '-')}`, answer(200, {}, body));
+    return `up.test/team/old${status}`;
+  });
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
-  for (const name of ['up.test/team/app', 'up.test/team/old']) {
+  for (const name of ['up.test/team/app', ...old]) {
     const repository = new TestRepository(server, name);
     const all = await repository.fetch(`referrers/${manifest.digest}`);
     t.is(all.headers.get('content-type'), ociIndex);
