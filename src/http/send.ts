@@ -146,7 +146,7 @@ function matches(header: string | undefined, etag: string): boolean {
 function sendWhole(response: ServerResponse, status: number, headers: OutgoingHttpHeaders, bytes: Buffer): void {
   contextOf(response).sent += bytes.length;
   finish(response.writeHead(status, headers), bytes);
-  countUnread(response, bytes.buffer, bytes.length);
+  countUnread(response, bytes.buffer, bytes.buffer.byteLength);
 }
 
 function countUnread(response: ServerResponse, memory: object, size: number): void {

@@ -3,14 +3,20 @@ import type { AppResponse } from './request-context.ts';
 
 /** Most bytes of answers in memory that their clients have not read. */
 const maxBytes = 128 * 2 ** 20;
-/** Smaller answers do not count: the operating system takes them at once. */
+/** Smaller memory does not count: the operating system usually takes it at once. */
 const minBytes = 64 * 1024;
 
 /** An answer in memory until its client has read it. */
 interface Unread {
   address: string;
   memory: object;
+}
+
+/** Memory that answers send. */
+interface Held {
   size: number;
+  /** The number of the answers, such as of those that send the same kept document or parts of it. */
+  users: number;
 }
 
 /**
@@ -20,21 +26,23 @@ interface Unread {
 export class UnreadAnswers {
   readonly #max: number;
   readonly #answers = new Map<AppResponse, Unread>();
-  /** The number of answers that send the same memory, such as a kept document. */
-  readonly #users = new Map<object, number>();
+  readonly #held = new Map<object, Held>();
   #size = 0;
 
   constructor(max = maxBytes) {
     this.#max = max;
   }
 
-  /** Counts the `size` bytes of `memory` until `response` is sent or closed; those of several answers once. */
+  /** Counts `memory`, which has `size` bytes, until `response` is sent or closed; once for all answers that send it. */
   add(response: AppResponse, memory: object, size: number): void {
     if (size < minBytes || response.destroyed) return;
-    this.#answers.set(response, { address: addressKey(response.context.remote), memory, size });
-    const users = this.#users.get(memory) ?? 0;
-    this.#users.set(memory, users + 1);
-    if (users === 0) this.#size += size;
+    this.#answers.set(response, { address: addressKey(response.context.remote), memory });
+    const held = this.#held.get(memory);
+    if (held) held.users += 1;
+    else {
+      this.#held.set(memory, { size, users: 1 });
+      this.#size += size;
+    }
     response.once('close', () => this.#remove(response));
     while (this.#size > this.#max) this.#endOldest();
   }
@@ -43,18 +51,19 @@ export class UnreadAnswers {
     const answer = this.#answers.get(response);
     if (!answer) return;
     this.#answers.delete(response);
-    const users = this.#users.get(answer.memory)! - 1;
-    if (users > 0) {
-      this.#users.set(answer.memory, users);
-      return;
-    }
-    this.#users.delete(answer.memory);
-    this.#size -= answer.size;
+    const held = this.#held.get(answer.memory)!;
+    held.users -= 1;
+    if (held.users > 0) return;
+    this.#held.delete(answer.memory);
+    this.#size -= held.size;
   }
 
   #endOldest(): void {
     const sizes = new Map<string, number>();
-    for (const { address, size } of this.#answers.values()) sizes.set(address, (sizes.get(address) ?? 0) + size);
+    for (const { address, memory } of this.#answers.values()) {
+      const { size, users } = this.#held.get(memory)!;
+      sizes.set(address, (sizes.get(address) ?? 0) + size / users);
+    }
     const most = Math.max(...sizes.values());
     for (const [response, { address }] of this.#answers) {
       if (sizes.get(address) !== most) continue;

@@ -10,7 +10,7 @@ const maxPiece = 65_536;
 /** A part of a task, such as the fetch of one body. */
 interface TaskPart {
   task: BackgroundTask;
-  /** Called when a client waits for it, too: from then on it is neither slowed nor cancelled with the task. */
+  /** Called when somebody else waits for it, too: from then on it is neither slowed nor cancelled with the task. */
   release: () => void;
   end: () => void;
 }
@@ -48,6 +48,11 @@ export class BackgroundTask {
   /** Bytes of bodies that upstreams have sent. */
   get received(): number {
     return this.#received;
+  }
+
+  /** The task of which this is a part, at any depth; itself if it is none. */
+  get root(): BackgroundTask {
+    return this.#whole?.root ?? this;
   }
 
   /** A part of this task for work that clients can come to wait for. It must be ended. */
@@ -94,7 +99,7 @@ export class BackgroundTask {
     this.#received += bytes;
     if (!this.#whole) return this.#throttle?.spend(bytes);
     if (this.#isReleased) {
-      this.#whole.#received += bytes;
+      for (let each: BackgroundTask | undefined = this.#whole; each; each = each.#whole) each.#received += bytes;
       return;
     }
     try {

@@ -39,19 +39,19 @@ async function start(t: ExecutionContext, max: number, answer: Answer) {
   t.teardown(() => server.close());
   t.teardown(() => server.closeAllConnections());
   const { port } = server.address() as AddressInfo;
-  const ask = (localAddress: string) =>
+  const ask = (localAddress: string, path: string) =>
     new Promise<IncomingMessage>((resolve, reject) => {
-      const request = get({ host: '127.0.0.1', port, localAddress, agent: false }, resolve);
+      const request = get({ host: '127.0.0.1', port, path, localAddress, agent: false }, resolve);
       request.once('error', reject);
     });
   return {
     answers,
     /** Asks, and reads nothing of the answer. */
-    stall: async (address = '127.0.0.1') => (await ask(address)).on('error', () => undefined),
+    stall: async (address = '127.0.0.1', path = '/') => (await ask(address, path)).on('error', () => undefined),
     /** The bytes of an answer that is read at once. */
-    read: async (address = '127.0.0.1') => {
+    read: async (address = '127.0.0.1', path = '/') => {
       let bytes = 0;
-      for await (const piece of await ask(address)) bytes += (piece as Buffer).length;
+      for await (const piece of await ask(address, path)) bytes += (piece as Buffer).length;
       return bytes;
     },
     /** Which answers have been ended without their client. */
@@ -100,6 +100,41 @@ test('an answer larger than the bound is ended, and the server goes on', async (
   await t.throwsAsync(read());
   t.deepEqual(ended(), [0]);
   t.is(await read(), 100_000);
+});
+
+test('answers with parts of the same memory count it once, in whatever order they end', async (t) => {
+  let part = 0;
+  const { stall, read, answers, ended } = await start(t, 2 * size, (request, response) =>
+    request.url === '/own'
+      ? whole(request, response)
+      : sendBytes(request, response, 200, part++ % 2 === 0 ? kept : kept.subarray(0, size / 2), {}),
+  );
+  for (const order of [
+    [0, 1],
+    [1, 0],
+  ]) {
+    const from = answers.length;
+    for (let client = 0; client < 2; client += 1) await stall();
+    for (const each of order) {
+      answers[from + each]!.destroy();
+      await until(() => answers[from + each]!.closed);
+    }
+  }
+  const from = answers.length;
+  for (let client = 0; client < 2; client += 1) await stall('127.0.0.1', '/own');
+  t.deepEqual(ended(), [], 'nothing is counted that is gone');
+  await stall('127.0.0.1', '/own');
+  t.deepEqual(ended(), [from], 'and everything that is there');
+  t.is(await read('127.0.0.1', '/own'), size);
+});
+
+test('many readers of one kept document are not ended for the memory of another address', async (t) => {
+  const { stall, ended } = await start(t, 3 * size, (request, response) =>
+    request.url === '/own' ? whole(request, response) : sendBytes(request, response, 200, kept, {}),
+  );
+  for (let client = 0; client < 6; client += 1) await stall();
+  for (let client = 0; client < 3; client += 1) await stall('127.0.0.2', '/own');
+  t.deepEqual(ended(), [6]);
 });
 
 test('the memory that several answers send counts once', async (t) => {

@@ -342,6 +342,19 @@ test('a fetch that a client comes to wait for is not slowed any more', async (t)
   await within(prefetching);
 });
 
+test('a fetch that another prefetch waits for has neither the rate of the first one nor its end', async (t) => {
+  const { registry, mirror } = await setUp(t);
+  const { layer } = registry.image('team/a', '1');
+  const stop = new AbortController();
+  const slowly = prefetchInto(mirror, wishesOf('team/a:1'), { rate: 20, signal: stop.signal });
+  await until(() => registry.count(`/v2/team/a/blobs/${layer.digest}`) === 1);
+  const report = await within(prefetchInto(mirror, wishesOf('team/a:1')));
+  t.deepEqual(missingIn(report), []);
+  t.is(registry.count(`/v2/team/a/blobs/${layer.digest}`), 1);
+  stop.abort();
+  await within(slowly);
+});
+
 test('a cancelled prefetch ends at once, and a client that waits for one of its fetches gets the content', async (t) => {
   const { registry, mirror } = await setUp(t);
   const { layer } = registry.image('team/a', '1');

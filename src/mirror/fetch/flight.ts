@@ -119,7 +119,8 @@ export class Flight {
 
   /** Whether a further reader could still get the whole body here. */
   get joinable(): boolean {
-    return !this.#over && !this.#stop.signal.aborted && !this.#intake?.tail.isPassThrough;
+    const isStopped = this.#stop.signal.aborted || this.#part?.task.signal.aborted === true;
+    return !this.#over && !isStopped && !this.#intake?.tail.isPassThrough;
   }
 
   /** Adds a reader; resolves when the upstream has begun to answer. Rejects if it does not, or if the reader leaves. */
@@ -128,7 +129,7 @@ export class Flight {
     this.#readers += 1;
     clearTimeout(this.#unread);
     const task = BackgroundTask.current;
-    if (!task) this.#part?.release();
+    if (task?.root !== this.#part?.task.root) this.#part?.release();
     const wait = <T>(work: Promise<T>) => untilCancelled(task, untilCallerLeaves(work));
     let following = false;
     try {
@@ -345,7 +346,7 @@ export class Flight {
   }
 }
 
-/** Content for a reader in the background, which leaves when its task is cancelled, also if the fetch goes on for clients. */
+/** Content for a reader in the background. Its reads fail as soon as its task is cancelled, also if the fetch goes on for clients. */
 function cancelledWith(task: BackgroundTask, content: Content): Content {
   return { ...content, read: (target, position) => untilCancelled(task, content.read(target, position)) };
 }

@@ -15,7 +15,7 @@ import { limitHits } from '../format/search-hit.ts';
 import { searchResult } from './search-result.ts';
 
 const defaultTake = 20;
-/** Limits of the public gallery. Behind the second one there is nothing, so that a client that reads all pages ends. */
+/** Limits of the public gallery. With a larger `skip` there are no hits, so that a client that reads page after page ends. */
 const maxTake = 1000;
 const maxSkip = 3000;
 

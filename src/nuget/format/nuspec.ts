@@ -99,21 +99,22 @@ export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nus
   const metadata = children(root, 'metadata')[0];
   if (!metadata) throw invalid('The nuspec has no <metadata>. Create the package with dotnet pack or nuget pack.');
   refusePrefixed(root, 'metadata');
-  const [outer, inner] = [attribute(root, 'xmlns'), attribute(metadata, 'xmlns')];
+  const outer = namespaceOf(root, '');
+  const inner = namespaceOf(metadata, outer);
   for (const namespace of [outer, inner]) {
-    if (namespace !== undefined && !options.isPublished && !namespaces.test(namespace)) {
+    if (namespace !== '' && !options.isPublished && !namespaces.test(namespace)) {
       throw invalid(`The nuspec's namespace ${show(namespace)} is not known to NuGet. Pack again with a current SDK.`);
     }
   }
 
-  const id = identity(metadata, 'id', inner ?? outer);
+  const id = identity(metadata, 'id', inner);
   if (!isPackageId(id, options)) {
     const letters = options.asciiOnly ? 'ASCII letters' : 'letters';
     throw invalid(
       `The package id ${show(id)} is not valid. Use at most ${maxIdLength} ${letters}, digits and underscores, with single dots or hyphens between them.`,
     );
   }
-  const version = identity(metadata, 'version', inner ?? outer);
+  const version = identity(metadata, 'version', inner);
   const parsed = parseVersion(version);
   if (!parsed)
     throw invalid(
@@ -154,16 +155,21 @@ export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nus
 }
 
 /** The text of an element that must occur exactly once, with only text in it; otherwise two readers could see different values. */
-function identity(metadata: XmlElement, name: string, namespace: string | undefined): string {
+function identity(metadata: XmlElement, name: string, namespace: string): string {
   const text = childText(metadata, name);
   if (text === undefined) throw invalid(`The nuspec has no <${name}>. Add one.`);
   const [element, ...others] = children(metadata, name);
   if (others.length > 0) throw invalid(`The nuspec has more than one <${name}>. Keep only one.`);
   refusePrefixed(metadata, name);
-  const isOther = (attribute(element, 'xmlns') ?? namespace) !== namespace;
-  if (isOther || Object.keys(element!).some((key) => !/^[#@]/.test(key)))
+  if (namespaceOf(element!, namespace) !== namespace || Object.keys(element!).some((key) => !/^[#@]/.test(key)))
     throw invalid(`The <${name}> of the nuspec has elements or a namespace of its own. Keep only the text.`);
   return text;
+}
+
+/** The default namespace in an element: its own, or the one around it. An empty one is none. */
+function namespaceOf(element: XmlElement, around: string): string {
+  const own = element['@xmlns'];
+  return typeof own === 'string' ? own.trim() : around;
 }
 
 /** The client reads an element with a prefix, too, if its namespace or its local name fits. */

@@ -44,7 +44,8 @@ const parser = new XMLParser({
  */
 export function parseXml(bytes: Uint8Array, name: string): XmlElement {
   const text = decodeText(bytes);
-  if (declaration.test(text) && declaration.test(text.replaceAll(undeclaring, ' '))) {
+  const isLong = markupIn(text) > maxMarkup;
+  if (!isLong && declaration.test(text) && declaration.test(text.replaceAll(undeclaring, ' '))) {
     throw new DomainError(
       'PackageInvalid',
       'The nuspec declares a document type or entities. Remove the declaration: XML with one is refused.',
@@ -53,7 +54,7 @@ export function parseXml(bytes: Uint8Array, name: string): XmlElement {
   let root: unknown;
   try {
     if (forbidden.test(text)) throw new Error('it contains a control character');
-    if (markupIn(text) > maxMarkup) throw new Error(`it has more than ${maxMarkup} elements and attributes`);
+    if (isLong) throw new Error(`it has more than ${maxMarkup} elements and attributes`);
     const valid = XMLValidator.validate(text);
     if (valid !== true) throw new Error(`line ${valid.err.line}: ${valid.err.msg}`);
     root = (parser.parse(text) as Record<string, XmlElement[]>)[name]?.[0];

@@ -162,6 +162,7 @@ for (const [reason, text, message] of [
   ['no version', makeNuspec({ version: ' ' }), /no <version>/],
   ['two versions', holding('<version>2.0</version>'), /more than one <version>/],
   ['an id with an element', makeNuspec().replace('</id>', '<b>More</b></id>'), /<id> of the nuspec has elements/],
+  ['an id of no namespace', makeNuspec().replace('<id>', '<id xmlns="">'), /namespace of its own/],
   ['an id of another namespace', makeNuspec().replace('<id>', '<id xmlns="urn:other">'), /namespace of its own/],
   [
     'a version with an element',
