@@ -373,3 +373,18 @@ test.serial('a short outage of the database loses no bytes of a body', async (t)
   t.is(server.asked.length, 2);
   t.regex(server.asked[1]!.range ?? '', /^bytes=\d+-$/);
 });
+
+test.serial('a body that was left is fetched anew if the upstream refuses to send its rest', async (t) => {
+  const { server, mirror, resource } = await setUp(t, { mirror: { unreadRest: 0 } });
+  server.on('/thing', inHalves(large).behaviour, answer(416), serve(large));
+  const open = () => mirror.open(resource('/thing', { digest: largeDigest, idle: 5000 }));
+  const left = await open();
+  await left!.content.read(Buffer.alloc(1000), 0);
+  left!.content.close();
+  await t.throwsAsync(left!.complete, { name: 'Aborted' });
+  t.is(await digestEntry(await open()), largeDigest);
+  t.deepEqual(
+    server.asked.map(({ range }) => range !== undefined),
+    [false, true, false],
+  );
+});

@@ -20,6 +20,9 @@ export interface FetchOptions extends UpstreamRequest {
   plain?: boolean;
 }
 
+/** What upstreams answer to a range that they do not send. The whole body may still be had. */
+const refusedRange = [400, 416];
+
 /** Fetches one URL of an upstream for the mirror: conditional, resumable by Range; "absent" only for 404 and 410. */
 export async function fetchFrom(upstream: Upstream, options: FetchOptions): Promise<Fetched> {
   const { known, document, plain, ...asked } = options;
@@ -75,7 +78,7 @@ async function resume(
   const headers: Record<string, string> = { ...request.headers };
   if (validator !== undefined || digest === undefined) headers['range'] = `bytes=${bytes}-`;
   if (validator !== undefined) headers['if-range'] = validator;
-  const answer = await upstream.send({ ...request, headers });
+  const answer = await upstream.send({ ...request, headers, answers: refusedRange });
   const starts = answer.headers['content-range']?.startsWith(`bytes ${bytes}-`) ?? false;
   if (answer.status === 206 && starts && !answer.decoded && (validatorOf(answer) ?? validator) === validator)
     return answer.body;
