@@ -309,7 +309,7 @@ test('a cancelled prefetch stops at once, and the next one continues there', asy
   const isAsked = (name: string, digest: string) => registry.count(`/v2/team/${name}/blobs/${digest}`) > 0;
   await until(() => isAsked('b', other.layer.digest) && isAsked('a', layer.digest));
   await until(async () =>
-    (await rowsOf(mirror, 'SELECT digest FROM blobs')).some(({ digest }) => digest === layer.digest),
+    (await rowsOf(mirror, 'SELECT digest FROM mirror_entries')).some(({ digest }) => digest === layer.digest),
   );
   calling.abort();
   const report = await within(running);
