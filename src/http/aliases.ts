@@ -43,7 +43,7 @@ export class Aliases {
       if (alias.host !== undefined && !names.includes(alias.host)) continue;
       const found = alias.to === 'feed' ? inFeed(alias, method, target) : inRegistry(alias, target);
       if (found) return { ...found, account };
-      // What is not below its path, or is of no image: unless another alias has it.
+      // A request to this host that no alias changes keeps its address, and has the account of the first alias.
       if (alias.to !== 'feed' && alias.host !== undefined && isOfRegistry)
         atHost ??= { target, account, renamed: undefined };
     }

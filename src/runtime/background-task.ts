@@ -10,7 +10,7 @@ const maxPiece = 65_536;
 /** A part of a task, such as the fetch of one body. */
 interface TaskPart {
   task: BackgroundTask;
-  /** Called when somebody else waits for it, too: from then on it is neither slowed nor cancelled with the task. */
+  /** A client or another task waits for the part, too. Then the rate and the end of its own task do not apply to it any more. */
   release: () => void;
   end: () => void;
 }
@@ -94,6 +94,7 @@ export class BackgroundTask {
     paced.on('error', () => undefined);
     return paced;
   }
+
   /** Counts received bytes, and waits as long as their rate demands. */
   async #take(bytes: number): Promise<void> {
     this.#received += bytes;

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { run } from '../../src/cli/commands.ts';
+import { entrepot } from '../support/in-process.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestRepository } from '../support/registry.ts';
@@ -19,21 +19,8 @@ for (const dialect of dialects) {
       database: { url },
       upstreams: [upstream.settings('up.test', { default: true })],
     });
-    const claim = async (...words: string[]) => {
-      const output = { stdout: '', stderr: '' };
-      const code = await run(
-        ['claim', ...words],
-        { ENTREPOT_DATA: data, ENTREPOT_DATABASE_URL: url },
-        {
-          stdout: { write: (text: string) => (output.stdout += text) },
-          stderr: { write: (text: string) => (output.stderr += text) },
-          once: () => {},
-          on: () => {},
-          exit: () => {},
-        },
-      );
-      return { code, ...output };
-    };
+    const claim = (...words: string[]) =>
+      entrepot({ ENTREPOT_DATA: data, ENTREPOT_DATABASE_URL: url }, 'claim', ...words);
     const refused = async (message: RegExp, ...words: string[]) => {
       const { code, stdout, stderr } = await claim('release', ...words);
       t.deepEqual([code, stdout], [1, '']);
@@ -87,19 +74,8 @@ test('a claim is released by kind and name', async (t) => {
     [['release', 'x', '--kind', 'image'], /Allowed choices are package, container/],
     [['release', '--kind', 'package'], /missing required argument/],
   ] as const) {
-    let said = '';
-    const code = await run(
-      ['claim', ...words],
-      {},
-      {
-        stdout: { write: () => {} },
-        stderr: { write: (text: string) => (said += text) },
-        once: () => {},
-        on: () => {},
-        exit: () => {},
-      },
-    );
+    const { code, stderr } = await entrepot({}, 'claim', ...words);
     t.is(code, 1);
-    t.regex(said, message);
+    t.regex(stderr, message);
   }
 });

@@ -1,10 +1,10 @@
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { type ExecutionContext } from 'ava';
+import test from 'ava';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
+import { serving } from '../support/imports.ts';
 import { entrepot } from '../support/in-process.ts';
 import { CommandLine } from '../support/processes/command.ts';
 import { TestRepository } from '../support/registry.ts';
@@ -65,16 +65,6 @@ test('a hostile target: uploads and pushes go to no other address, and the secre
   t.is(registry.asked.find(({ path }) => path === '/push')!.headers['x-nuget-apikey'], 'secret-of-the-target');
   t.false(`${images.stdout}${images.stderr}${packages.stdout}${packages.stderr}`.includes('secret-of-the-target'));
 });
-
-async function serving(
-  t: ExecutionContext,
-  handle: (request: IncomingMessage, response: ServerResponse) => Promise<void>,
-): Promise<string> {
-  const server = createServer((request, response) => void handle(request, response));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => server.close());
-  return `http://127.0.0.1:${(server.address() as { port: number }).port}`;
-}
 
 test('killed in the middle, it goes on when it is repeated', async (t) => {
   const old = await startTestServer(t);

@@ -1,11 +1,10 @@
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { type ExecutionContext } from 'ava';
+import test from 'ava';
 import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-import { startImporting } from '../support/imports.ts';
+import { serving, startImporting } from '../support/imports.ts';
 import { entrepot } from '../support/in-process.ts';
 import { rowsOf } from '../support/inside.ts';
 import { digestOf, signedIndex, TestRepository } from '../support/registry.ts';
@@ -108,16 +107,6 @@ test('a target that deletes what it is asked to unlist gets the package again, a
   t.deepEqual([...files.keys()].sort(), ['a', 'b']);
   t.is(asked.filter((each) => each.startsWith('DELETE')).length, 1);
 });
-
-async function serving(
-  t: ExecutionContext,
-  handle: (request: IncomingMessage, response: ServerResponse) => Promise<void>,
-): Promise<string> {
-  const server = createServer((request, response) => void handle(request, response));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => server.close());
-  return `http://127.0.0.1:${(server.address() as { port: number }).port}`;
-}
 
 async function imageOf(server: TestServer, name: string, reference: string) {
   const response = await server.fetch(`/v2/${name}/manifests/${reference}`);
