@@ -68,6 +68,8 @@ export interface Regime {
   /** The age of each kind; milliseconds. */
   packages: number;
   images: number;
+  /** As `unknownDate` of the layer; undefined in those of earlier versions, and while all was open. */
+  unknownDate?: Layer['unknownDate'] | undefined;
   /** When it ended. */
   until: number;
 }
@@ -251,13 +253,15 @@ function decideAge(kind: PolicySubject['kind'], facts: KnownFacts, layer: Layer,
   const stated =
     facts.publishedAt !== undefined && facts.publishedAt <= now + clockSkew ? facts.publishedAt : undefined;
   const known = Math.min(stated ?? facts.listedAt ?? Infinity, firstSeenAt ?? Infinity);
-  const since = stated === undefined && layer.unknownDate === 'hold' ? Infinity : known;
+  const sinceWith = (unknownDate: Regime['unknownDate']) =>
+    stated === undefined && unknownDate === 'hold' ? Infinity : known;
+  const since = sinceWith(layer.unknownDate);
   const evidence: Evidence[] = [];
   if (stated !== undefined) evidence.push({ what: 'published', at: stated });
   else if (facts.listedAt !== undefined) evidence.push({ what: 'first offered', at: facts.listedAt });
   if (firstSeenAt !== undefined) evidence.push({ what: 'first stored here', at: firstSeenAt });
   if (since + age <= now) return { verdict: 'allow', evidence };
-  if (firstSeenAt !== undefined && layer.regimes.some((each) => wasOpen(each[`${kind}s`], each.until))) {
+  if (firstSeenAt !== undefined && layer.regimes.some(wasOpen)) {
     return { verdict: 'allow', layer, rule: 'age', evidence: [...evidence, 'was open before the age was made longer'] };
   }
   const until = Number.isFinite(since) ? since + age : undefined;
@@ -268,8 +272,8 @@ function decideAge(kind: PolicySubject['kind'], facts: KnownFacts, layer: Layer,
   return { verdict: 'hold', layer, rule: 'age', reason, until, evidence };
 
   /** Whether content that is stored here was open when a regime ended. */
-  function wasOpen(earlier: number, end: number): boolean {
-    return Math.max(firstSeenAt!, earlier === 0 ? 0 : known + earlier) < end;
+  function wasOpen({ [`${kind}s` as const]: earlier, unknownDate, until: end }: Regime): boolean {
+    return Math.max(firstSeenAt!, earlier === 0 ? 0 : sinceWith(unknownDate) + earlier) < end;
   }
 }
 

@@ -253,8 +253,9 @@ function regimesAfter(before: StoredPolicy | undefined, after: PolicyDocument | 
   const earlier = [...(before?.regimes ?? [])];
   if (!after) return earlier;
   const isOpen = !before?.document || before.document.mode === 'audit' || before.suspendedUntil > now;
-  const { packages, images } = isOpen ? { packages: 0, images: 0 } : before.document!.minimumAge;
-  const ended: Regime = { packages, images, until: now };
-  const kept = earlier.filter((each) => each.packages < ended.packages || each.images < ended.images);
-  return [...kept, ended].slice(-maxRegimes);
+  const ages: Omit<Regime, 'until'> = isOpen ? { packages: 0, images: 0 } : before.document!.minimumAge;
+  const { packages, images, unknownDate } = ages;
+  const opensMore = (each: Regime) =>
+    each.packages < packages || each.images < images || (unknownDate === 'hold' && each.unknownDate !== 'hold');
+  return [...earlier.filter(opensMore), { packages, images, unknownDate, until: now }].slice(-maxRegimes);
 }

@@ -313,6 +313,39 @@ test('an upstream that does not say dates: a version is held from its first sigh
   t.deepEqual(await versionsOf(server, 'lib'), []);
 });
 
+test('what is held because its date is not known stays held when its policy is changed', async (t) => {
+  const { feed, registry, server } = await startMirrors(t);
+  await feed.offer({ id: 'Lib', versions: [undated('1.0.0')] });
+  registry.image('team/app', 'v1');
+  const team = (await createToken(server, ['read', 'admin'], 'team')).value;
+  const minimumAge = { packages: '3d', images: '3d', unknownDate: 'hold' };
+  const put = async (policy: object) =>
+    t.is((await putPolicy(server, policy, { layer: 'account', token: team })).status, 200);
+  const statuses = async () => {
+    const found: number[] = [];
+    for (const path of [download('lib', '1.0.0'), manifestPath('v1')])
+      found.push((await server.fetch(path, { token: team })).status);
+    return found;
+  };
+  await put({ minimumAge });
+  for (const path of [download('lib', '1.0.0'), manifestPath('v1')])
+    t.is((await server.fetch(path)).status, 200, 'another account, without the policy');
+  t.deepEqual(await statuses(), [404, 403]);
+  for (const age of [minimumAge, { ...minimumAge, packages: '9d' }, minimumAge]) {
+    server.clock.now! += 30 * day;
+    await put({ minimumAge: age });
+    t.deepEqual(await statuses(), [404, 403]);
+  }
+  // What was open while the first sighting counted stays open under later policies.
+  await put({ minimumAge: { ...minimumAge, unknownDate: 'firstSeen' } });
+  t.deepEqual(await statuses(), [200, 200]);
+  for (let time = 0; time < 2; time += 1) {
+    server.clock.now! += 1000;
+    await put({ minimumAge });
+    t.deepEqual(await statuses(), [200, 200]);
+  }
+});
+
 for (const asked of ['under a policy', 'as of a date without a policy'])
   test(`${asked}: a version is first offered when its upstream offers it, not when somebody asks for it`, async (t) => {
     const { feed, server } = await startMirrors(t);
