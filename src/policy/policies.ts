@@ -1,4 +1,4 @@
-import type { Database } from '../database/database.ts';
+import { forUpdate, type Database, type Transaction } from '../database/database.ts';
 import { recordEvent } from '../events/record.ts';
 import type { ListSettings } from '../known-bad/list-settings.ts';
 import { compileLayer, type RangeReader } from './compile.ts';
@@ -134,17 +134,16 @@ export class Policies {
     this.check(written);
     if (accountId !== allAccounts && document && document.knownBad.lists.length > 0)
       throw new DomainError('Invalid', 'knownBad.lists: only the policy of all accounts can name lists');
-    const changedAt = this.#parts.now();
     const name = accountId === allAccounts ? null : ((await this.#parts.accountName(accountId)) ?? null);
     return this.#parts.database.transaction(async (tx) => {
-      const row = await tx.get<PolicyRow>('SELECT * FROM policies WHERE account_id = ?', [accountId]);
-      const before = row && storedOf(row);
-      if (document && by === 'client') refuseNewReach(document, before?.document);
+      const before = await lockedIn(tx, accountId);
+      const changedAt = this.#parts.now();
+      if (document && by === 'client') refuseNewReach(document, before.document);
       const stored: StoredPolicy = {
         accountId,
         written: document && written,
         document,
-        revision: (before?.revision ?? 0) + 1,
+        revision: before.revision + 1,
         regimes: regimesAfter(before, document, changedAt),
         changedAt,
         suspendedUntil: 0,
@@ -176,11 +175,10 @@ export class Policies {
     const until = now + duration;
     const name = accountId === allAccounts ? null : ((await this.#parts.accountName(accountId)) ?? null);
     await this.#parts.database.transaction(async (tx) => {
-      const row = await tx.get<PolicyRow>('SELECT * FROM policies WHERE account_id = ?', [accountId]);
-      const stored = row && storedOf(row);
-      if (duration > 0 && stored?.document?.mode !== 'enforce')
+      const stored = await lockedIn(tx, accountId);
+      if (duration > 0 && stored.document?.mode !== 'enforce')
         throw new DomainError('Invalid', 'There is no policy that is enforced, so there is nothing to suspend.');
-      if (duration === 0 && !(stored && stored.suspendedUntil > now))
+      if (duration === 0 && stored.suspendedUntil <= now)
         throw new DomainError('Invalid', 'The policy is not suspended.');
       // What clients get until then stays open, as after a policy in audit mode.
       const regime: Regime = { packages: 0, images: 0, until };
@@ -226,13 +224,24 @@ function reachOf({ url, file, allowPrivateNetwork }: ListSettings): string {
 }
 
 /** Throws `Invalid` for a list that makes this server read a file or a private address, unless `before` has the same one. */
-function refuseNewReach({ knownBad: { lists } }: PolicyDocument, before: PolicyDocument | null | undefined): void {
+function refuseNewReach({ knownBad: { lists } }: PolicyDocument, before: PolicyDocument | null): void {
   const known = before?.knownBad.lists ?? [];
   const isNew = (list: ListSettings) => !known.some((each) => reachOf(each) === reachOf(list));
   const at = lists.findIndex((list) => (list.file !== undefined || list.allowPrivateNetwork) && isNew(list));
   if (at < 0) return;
   const key = lists[at]!.file === undefined ? 'allowPrivateNetwork' : 'file';
   throw new DomainError('Invalid', `knownBad.lists.${at}.${key}: only "${typed('policy apply')}" can set this`);
+}
+
+/** The policy of one layer, which nobody else changes until the transaction ends. */
+async function lockedIn(tx: Transaction, accountId: number): Promise<StoredPolicy> {
+  // Only a row that exists can be locked.
+  const none = { document: 'null', revision: 0, regimes: '[]', changed_at: 0, suspended_until: 0 };
+  await tx.insertNew('policies', [{ account_id: accountId, ...none }]);
+  const row = await tx.get<PolicyRow>(`SELECT ${columns} FROM policies WHERE account_id = ?${forUpdate(tx)}`, [
+    accountId,
+  ]);
+  return storedOf(row!);
 }
 
 function storedOf(row: PolicyRow): StoredPolicy {
@@ -249,10 +258,10 @@ function storedOf(row: PolicyRow): StoredPolicy {
 }
 
 /** The earlier times of a layer after a change: what was open in one of them stays open. */
-function regimesAfter(before: StoredPolicy | undefined, after: PolicyDocument | null, now: number): Regime[] {
-  const earlier = [...(before?.regimes ?? [])];
+function regimesAfter(before: StoredPolicy, after: PolicyDocument | null, now: number): Regime[] {
+  const earlier = [...before.regimes];
   if (!after) return earlier;
-  const isOpen = !before?.document || before.document.mode === 'audit' || before.suspendedUntil > now;
+  const isOpen = !before.document || before.document.mode === 'audit' || before.suspendedUntil > now;
   const ages: Omit<Regime, 'until'> = isOpen ? { packages: 0, images: 0 } : before.document!.minimumAge;
   const { packages, images, unknownDate } = ages;
   const opensMore = (each: Regime) =>

@@ -135,6 +135,27 @@ for (const dialect of dialects) {
     t.is((await server.fetch(download('lib', '1.1.0'))).status, 200);
   });
 
+  test(`${dialect}: of changes of one policy at the same time, each has its own revision, and the last one is enforced`, async (t) => {
+    const { feed, server } = await startMirrors(t, dialect);
+    const ids = Array.from({ length: 8 }, (_, at) => `lib${at}`);
+    for (const id of ids) await feed.offer({ id, versions: [{ version: '1.0.0' }] });
+    const change = async (id: string) => {
+      const response = await putPolicy(server, { rules: [{ name: id, packages: [id], verdict: 'deny' }] });
+      return ((await response.json()) as { revision: number }).revision;
+    };
+    // The first ones make the policy.
+    for (const before of [0, ids.length]) {
+      const revisions = await Promise.all(ids.map(change));
+      t.deepEqual(
+        revisions.toSorted((one, other) => one - other),
+        ids.map((_, at) => before + at + 1),
+      );
+      const denied: string[] = [];
+      for (const id of ids) if ((await server.fetch(download(id, '1.0.0'))).status === 403) denied.push(id);
+      t.deepEqual(denied, [ids[revisions.indexOf(before + ids.length)]!]);
+    }
+  });
+
   test(`${dialect}: a moved tag answers its last digest that is old enough`, (t) =>
     movedTag(t, dialect, { images: '2d' }));
   test(`${dialect}: a moved tag answers its last digest that is old enough, also while lists show held packages`, (t) =>
