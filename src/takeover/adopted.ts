@@ -17,7 +17,7 @@ import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { AdoptedRight } from './adopted-rights.ts';
 import type { Inventory } from './inventory.ts';
 import type { Predecessor } from './predecessor.ts';
-import { Tries } from './tries.ts';
+import { directoryName, Tries } from './tries.ts';
 
 interface AdoptedParts {
   database: Database;
@@ -184,7 +184,7 @@ export class AdoptedCredentials implements ForeignVerifier {
         retryAfter: 10,
       });
     return limitIdentity(this.#parts.limits, `predecessor ${predecessor.name}`, async () => {
-      const release = await this.#asking.take(predecessor.name, { group: user });
+      const release = await this.#asking.take(predecessor.name, { group: directoryName(user) });
       if (!release)
         throw new DomainError('TooManyRequests', 'Too many sign-ins are being checked.', { retryAfter: 10 });
       try {

@@ -14,6 +14,11 @@ const lookEvery = 100;
 const fleeting = { fleeting: true };
 const ofUser = 'WHERE predecessor = ? AND user_hash = ?';
 
+/** A name of a user as directories compare them: most take names that differ in letter case only as one user. */
+export function directoryName(user: string): string {
+  return user.normalize('NFKC').trim().toLowerCase();
+}
+
 /** Counts the wrong passwords of each user that predecessors get from all processes together. */
 export class Tries {
   readonly #database: Database;
@@ -29,7 +34,7 @@ export class Tries {
    * not answered, it waits, because each of them may have the right one. Throws `TooManyRequests` after too many wrong ones.
    */
   async run(predecessor: string, user: string, ask: () => Promise<boolean>): Promise<boolean> {
-    const key = [predecessor, hash('sha256', user)] as const;
+    const key = [predecessor, hash('sha256', directoryName(user))] as const;
     while (!(await this.#begin(key))) await untilCallerLeaves(sleep(lookEvery));
     let isRight = false;
     try {

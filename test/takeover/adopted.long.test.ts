@@ -112,9 +112,10 @@ for (const dialect of dialects) {
 test('wrong passwords of one user reach the predecessor three times, and a server that everybody reads proves nothing', async (t) => {
   const { door, as } = await startAdopting(t);
   const statuses: number[] = [];
-  for (let at = 0; at < 6; at += 1) statuses.push((await as(basic('alice', `guess-${at}`))).status);
+  for (const [at, user] of ['alice', 'Alice', 'ALICE', 'aLICE', 'Alice', 'alice'].entries())
+    statuses.push((await as(basic(user, `guess-${at}`))).status);
   t.deepEqual(statuses, [401, 401, 401, 429, 429, 429]);
-  t.is(door.tried.filter((each) => each.startsWith('alice:guess-')).length, 3);
+  t.is(door.tried.filter((each) => each.includes(':guess-')).length, 3);
   const open = await startAdopting(t);
   open.door.state.isOpen = true;
   t.is((await open.as(basic('alice', 'guessable'))).status, 401);

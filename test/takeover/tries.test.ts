@@ -39,6 +39,20 @@ for (const dialect of dialects) {
     t.true(await within(later));
   });
 
+  test(`${dialect}: names that a directory takes as one user are one user`, async (t) => {
+    const tries = new Tries(await openUntilEnd(t, await temporaryDatabase(t, dialect)), Date.now);
+    const asked: string[] = [];
+    const run = (user: string) =>
+      tries.run('old', user, () => {
+        asked.push(user);
+        return Promise.resolve(false);
+      });
+    for (const user of ['alice', 'Alice', ' ALICE ']) t.false(await run(user));
+    for (const user of ['aLICE', 'alice', '\uff21lice']) await t.throwsAsync(run(user), refused, user);
+    t.false(await run('alicia'));
+    t.deepEqual(asked, ['alice', 'Alice', ' ALICE ', 'alicia']);
+  });
+
   test(`${dialect}: many processes with the right password of one user all get it accepted`, async (t) => {
     const url = await temporaryDatabase(t, dialect);
     const processes: Tries[] = [];
