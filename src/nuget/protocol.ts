@@ -298,7 +298,8 @@ export class PackageFeed implements OpenProtocol {
   }
 
   importFrom(...[source, options]: Parameters<NonNullable<OpenProtocol['importFrom']>>) {
-    return importPackages({ feed: this.#context, views: this.views }, source, options);
+    // What a policy holds or denies is compared, too.
+    return importPackages({ feed: this.#context, views: this.#viewsOver(this.#core.mirror) }, source, options);
   }
 
   exportTo(...asked: Parameters<NonNullable<OpenProtocol['exportTo']>>) {

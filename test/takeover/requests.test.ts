@@ -1,7 +1,7 @@
 import test from 'ava';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
-import { createToken, rowsOf, runJob, tokenOf } from '../support/inside.ts';
+import { applyPolicy, createToken, rowsOf, runJob, tokenOf } from '../support/inside.ts';
 import { TestRepository } from '../support/registry.ts';
 import { readNames, startMoving } from '../support/takeover.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
@@ -10,8 +10,8 @@ import { startTestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { nupkg, requestsOn } from './requests-suite.ts';
 
-const content = (id: string, byte: number) =>
-  makeNupkg({ id, version: '1.0.0', payloadBytes: 0, files: { 'lib/a.dll': Buffer.alloc(5000, byte) } });
+const content = (id: string, byte: number, version = '1.0.0') =>
+  makeNupkg({ id, version, payloadBytes: 0, files: { 'lib/a.dll': Buffer.alloc(5000, byte) } });
 
 requestsOn('sqlite');
 
@@ -87,6 +87,42 @@ test('what an upstream has, too, stays mirrored, and other content waits for a p
   t.is((await here.fetch(nupkg('forked', '1.0.0'))).status, 200, 'that of the upstream');
   const events = "SELECT subject_name, details FROM events WHERE type = 'takeover.left'";
   t.deepEqual(await rowsOf(here, events), [{ subject_name: 'old-feed', details: '{"name":"forked"}' }]);
+});
+
+test('what a policy holds or denies stays mirrored, too, and other content of it waits for a person', async (t) => {
+  const upstream = await UpstreamFeed.start(t);
+  const published = new Date().toISOString();
+  const young = async (id: string, byte: number) => ({
+    version: '1.1.0',
+    published,
+    nupkg: await content(id, byte, '1.1.0'),
+  });
+  for (const [id, byte] of [
+    ['Public', 1],
+    ['Forked', 2],
+    ['Denied', 1],
+  ] as const)
+    await upstream.offer({
+      id,
+      versions: [{ version: '1.0.0', nupkg: await content(id, 1) }, await young(id, byte)],
+    });
+  const { old, here } = await startMoving(t, { upstreams: [upstream.as('feed.test')] });
+  await applyPolicy(here, {
+    mode: 'enforce',
+    minimumAge: { packages: '3d' },
+    rules: [{ name: 'no-denied', packages: ['denied'], verdict: 'deny' }],
+  });
+  const from = new TestFeed(old);
+  for (const id of ['Public', 'Forked', 'Denied'])
+    for (const version of ['1.0.0', '1.1.0']) await from.push(await content(id, 1, version));
+  t.like(await runJob(here, 'takeover'), { imported: 0, mirrored: 5, conflicts: 1, failed: 0 });
+  const list = (await (await here.fetch('/v3/package/public/index.json')).json()) as any;
+  t.deepEqual(list.versions, ['1.0.0']);
+  const status = async (path: string) => (await here.fetch(path)).status;
+  t.is(await status(nupkg('public', '1.0.0')), 200);
+  t.is(await status(nupkg('public', '1.1.0')), 404, 'it is held');
+  t.is(await status(nupkg('denied', '1.0.0')), 403);
+  t.is(await status(nupkg('forked', '1.0.0')), 502);
 });
 
 test('a predecessor that leads to a private address of another host is not followed', async (t) => {
