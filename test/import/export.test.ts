@@ -7,7 +7,7 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { serving, startImporting } from '../support/imports.ts';
 import { entrepot } from '../support/in-process.ts';
 import { rowsOf } from '../support/inside.ts';
-import { digestOf, signedIndex, TestRepository } from '../support/registry.ts';
+import { digestOf, platformImage, signedIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 
@@ -152,4 +152,20 @@ test('images go with platforms and referrers, renamed, to no other address; a ta
   );
   t.is(elsewhere.asked.length, 0);
   t.false(hostile.asked.some(({ method }) => method === 'PUT'));
+});
+
+test('what refers to the image of one platform goes with the index, also when that is there already', async (t) => {
+  const [old, here] = [await startTestServer(t), await startTestServer(t)];
+  const app = new TestRepository(here, 'app');
+  const platform = await platformImage(app, '1.0');
+  const signature = await app.attach(platform);
+  const folder = await folderUntilEnd(t);
+  await writeFile(join(folder, 'token'), old.token);
+  const send = async () => (await exporting(here, 'registry', old.url, '--token-file', join(folder, 'token'))).stdout;
+  t.regex(await send(), /^exported: 1 \(/);
+  t.is(await imageOf(old, 'app', signature.digest), await imageOf(here, 'app', signature.digest));
+  t.regex(await send(), /^exported: 0\nthere already: 1\n/);
+  const later = await app.attach(platform);
+  t.regex(await send(), /^exported: 1 \(/);
+  t.is(await imageOf(old, 'app', later.digest), await imageOf(here, 'app', later.digest));
 });

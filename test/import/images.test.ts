@@ -2,7 +2,7 @@ import { mkdir, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { startImporting, type Importing } from '../support/imports.ts';
-import { digestOf, ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
+import { digestOf, ociIndex, ociManifest, platformImage, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { answer, endless } from '../support/upstreams/faulty-upstream.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
@@ -70,6 +70,24 @@ test('a whole registry comes, with platforms, signatures and other referrers, re
   const kept = await bring(...words, '--move-tags');
   t.regex(kept.stderr, /^conflict: team\/app amd64: the tag here points to an image that the source does not have$/m);
   t.is((await imageAt(importing, 'team/app', 'amd64')).text, here.bytes);
+});
+
+test('what refers to the image of one platform, or to such a referrer, comes with the index, also when that is here already', async (t) => {
+  const old = await startTestServer(t);
+  const app = new TestRepository(old, 'app');
+  const platform = await platformImage(app, '1.0');
+  const signature = await app.attach(platform);
+  const importing = await startImporting(t);
+  const words = [old.url, '--token-file', await importing.file('token', old.token)];
+  const bring = async () => (await importing.bring(...words)).stdout;
+  const statusOf = async ({ digest }: { digest: string }) => (await imageAt(importing, 'app', digest)).status;
+  t.regex(await bring(), /^imported: 1 \(/);
+  t.is(await statusOf(signature), 200);
+  t.regex(await bring(), /^imported: 0\nhere already: 1\n/);
+  const later = [await app.attach(platform), await app.attach(signature)];
+  t.regex(await bring(), /^imported: 1 \(/);
+  for (const each of later) t.is(await statusOf(each), 200);
+  t.regex(await bring(), /^imported: 0\nhere already: 1\n/);
 });
 
 test('a hostile registry: nothing wrong comes in, and each refusal has its reason', async (t) => {

@@ -80,6 +80,16 @@ export class TestRepository {
     return { mediaType: manifest.mediaType!, digest: digestOf(bytes), size: Buffer.byteLength(bytes), bytes };
   }
 
+  /** Pushes a small manifest that refers to another one, as a signature does. */
+  async attach({ mediaType, digest, size }: Descriptor): Promise<Descriptor> {
+    const manifest = await this.manifest({ artifactType: 'application/test', subject: { mediaType, digest, size } });
+    const bytes = JSON.stringify(manifest);
+    const attached = { mediaType: manifest.mediaType!, digest: digestOf(bytes), size: Buffer.byteLength(bytes) };
+    const response = await this.put(attached.digest, bytes, attached.mediaType);
+    if (response.status !== 201) throw new Error(`${response.status} ${await response.text()}`);
+    return attached;
+  }
+
   /** The manifest of a small image whose blobs have been pushed. */
   async manifest(more: Record<string, unknown> = {}): Promise<Manifest> {
     const config = await this.blob('{}', 'application/vnd.oci.empty.v1+json');
@@ -103,6 +113,16 @@ export async function signedIndex(repository: TestRepository, tag: string): Prom
     if (response.status !== 201) throw new Error(`${response.status} ${await response.text()}`);
   }
   return { index, sbom };
+}
+
+/** Pushes an index of one image, which has no tag itself; resolves to that image. */
+export async function platformImage(repository: TestRepository, tag: string): Promise<Descriptor> {
+  const { mediaType, digest, size } = await repository.image('platform');
+  const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [{ mediaType, digest, size }] };
+  const pushed = await repository.put(tag, index);
+  const untagged = await repository.fetch('manifests/platform', { method: 'DELETE' });
+  if (pushed.status !== 201 || untagged.status !== 202) throw new Error(`${pushed.status} ${untagged.status}`);
+  return { mediaType, digest, size };
 }
 
 /** The status and the codes of an error answer. */

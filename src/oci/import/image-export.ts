@@ -234,12 +234,15 @@ class ImageWay {
     if (!this.#to.options.dryRun) await this.#to.put(this.#there, digest, bytes, mediaType);
   }
 
-  /** Sends what refers to a manifest, and keeps the list of it where the target does not. */
+  /** Sends what refers to a manifest, or to one that it names, and keeps the list of it where the target does not. */
   async #referrers(subject: Digest): Promise<void> {
     const { registry, options } = this.#to;
     if (this.#subjects.has(subject)) return;
     if (this.#subjects.size >= maxManifests) throw tooMany();
     this.#subjects.add(subject);
+    const { bytes } = await this.#to.manifest(this.#here, subject);
+    for (const { digest } of contentsOf(parseDocument(bytes) ?? {}).manifests)
+      if (await this.#to.has(this.#here, digest)) await this.#referrers(digest);
     const ours = await this.#to.referrers(this.#here, subject);
     if (ours.length === 0) return;
     const theirs = new Set(await registry.referrers(this.#there, subject));

@@ -11,14 +11,15 @@ import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import { algorithmOf, isDigest, type Digest } from '../../runtime/digest.ts';
 import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { parseDocument } from '../../mirror/document.ts';
+import { readAll } from '../../storage/files/content.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import type { ImageSource } from '../catalog/image-source.ts';
 import type { Images } from '../catalog/images.ts';
 import type { Pushes } from '../catalog/pushes.ts';
 import { hasMoreValues } from '../../runtime/json-values.ts';
-import { manifestTypeIn, maxValues, parseManifest } from '../format/manifest.ts';
-import { isRepositoryName } from '../format/reference.ts';
+import { isIndex, manifestTypeIn, maxValues, parseManifest } from '../format/manifest.ts';
+import { isRepositoryName, type Reference } from '../format/reference.ts';
 import type { SentManifest } from '../hosted/manifests.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import type { UpstreamRepository } from '../mirrored/upstream-repository.ts';
@@ -46,8 +47,10 @@ interface Way {
   /** The name of the repository at the source, and here. */
   name: string;
   here: string;
-  /** Manifests that were looked at. */
-  seen: Set<Digest>;
+  /** Manifests that were looked at, with those that they name. */
+  seen: Map<Digest, readonly Digest[]>;
+  /** Manifests whose referrers were looked for. */
+  subjects: Set<Digest>;
   bytes: number;
   notes: string[];
 }
@@ -158,7 +161,7 @@ export class ImageImport {
     const { accountId, dryRun, moveTags } = this.#options;
     const told = await this.#origin.digestOf(name, tag);
     const before = await this.#digestHere(here, tag);
-    const way: Way = { name, here, seen: new Set(), bytes: 0, notes: [] };
+    const way = beginWay(name, here);
     if (told !== undefined && told === before) return this.#repeated(way, told);
     const manifest = await this.#origin.manifest(name, tag);
     if (!manifest) throw new DomainError('NotFound', 'The source lists this tag and does not have its image.');
@@ -188,7 +191,7 @@ export class ImageImport {
     mirrored: string | undefined,
   ): Promise<ImportResult> {
     if (mirrored !== undefined) return { outcome: 'mirrored', bytes: 0, alsoAt: mirrored };
-    const way: Way = { name, here, seen: new Set(), bytes: 0, notes: [] };
+    const way = beginWay(name, here);
     await this.#bring(way, manifest, { tags: [] });
     await this.#referrers(way, manifest.digest);
     return { outcome: 'imported', bytes: way.bytes };
@@ -203,15 +206,17 @@ export class ImageImport {
   }
 
   async #digestHere(here: string, reference: string): Promise<Digest | undefined> {
-    const { accountId } = this.#options;
-    const found = await this.#parts.images.manifests
-      .open(accountId, here, { tag: reference })
-      .catch((error: unknown) => {
-        if (isDomainError(error, 'NameUnknown') || isDomainError(error, 'ManifestUnknown')) return undefined;
-        throw error;
-      });
+    const found = await this.#openHere(here, { tag: reference });
     found?.content.close();
     return found?.digest;
+  }
+
+  #openHere(here: string, reference: Reference) {
+    const { accountId } = this.#options;
+    return this.#parts.images.manifests.open(accountId, here, reference).catch((error: unknown) => {
+      if (isDomainError(error, 'NameUnknown') || isDomainError(error, 'ManifestUnknown')) return undefined;
+      throw error;
+    });
   }
 
   /** Brings a manifest in, after all that it needs. */
@@ -221,9 +226,7 @@ export class ImageImport {
     tagged: Pick<SentManifest, 'tags' | 'pushedAt' | 'past'> = { tags: [] },
   ): Promise<void> {
     const { accountId, dryRun } = this.#options;
-    if (way.seen.size >= maxManifests)
-      throw new DomainError('TooLarge', `The image has more than ${maxManifests} manifests.`);
-    way.seen.add(digest);
+    if (way.seen.size >= maxManifests) throw tooMany();
     if (hasMoreValues(bytes, maxValues)) throw new DomainError('ManifestInvalid', 'Its manifest has too many values.');
     const document = parseDocument(bytes);
     const type = document && manifestTypeIn(document);
@@ -233,8 +236,12 @@ export class ImageImport {
         `Its manifest is of the type ${(mediaType ?? 'unknown').slice(0, 100)}, which is not stored here.`,
       );
     const manifest = parseManifest(bytes, type);
-    const lacking = new Set(await this.#parts.images.manifests.missing(accountId, way.here, manifest));
     const { manifests, blobs } = contentsOf(document);
+    way.seen.set(
+      digest,
+      manifests.map((each) => each.digest),
+    );
+    const lacking = new Set(await this.#parts.images.manifests.missing(accountId, way.here, manifest));
     for (const child of manifests) {
       if (!lacking.has(child.digest) || way.seen.has(child.digest)) continue;
       const found = await this.#origin.manifest(way.name, child.digest);
@@ -253,25 +260,42 @@ export class ImageImport {
     if (pushed.warning !== undefined) way.notes.push(pushed.warning);
   }
 
-  /** Brings the signatures and other manifests in that refer to a manifest; those under fallback tags come as tags. */
+  /**
+   * Brings the signatures and other manifests in that refer to a manifest, or to one that it names; those under fallback tags come
+   * as tags.
+   */
   async #referrers(way: Way, subject: Digest): Promise<void> {
+    if (way.subjects.has(subject)) return;
+    if (way.subjects.size >= maxManifests) throw tooMany();
+    way.subjects.add(subject);
     for (const digest of await this.#origin.referrers(way.name, subject)) {
-      if (way.seen.has(digest) || (await this.#hasManifest(way.here, digest))) continue;
-      const found = await this.#origin.manifest(way.name, digest);
-      if (!found) continue;
-      await this.#bring(way, found);
+      if (!(await this.#isKnown(way, digest))) {
+        const found = await this.#origin.manifest(way.name, digest);
+        if (!found) continue;
+        await this.#bring(way, found);
+      }
       await this.#referrers(way, digest);
     }
+    for (const child of await this.#childrenOf(way, subject))
+      if (await this.#isKnown(way, child)) await this.#referrers(way, child);
   }
 
-  async #hasManifest(here: string, digest: Digest): Promise<boolean> {
-    const { accountId } = this.#options;
-    const found = await this.#parts.images.manifests.open(accountId, here, { digest }).catch((error: unknown) => {
-      if (isDomainError(error, 'NameUnknown') || isDomainError(error, 'ManifestUnknown')) return undefined;
-      throw error;
-    });
-    found?.content.close();
-    return found !== undefined;
+  /** Whether a manifest is here, or was looked at. */
+  async #isKnown({ seen, here }: Way, digest: Digest): Promise<boolean> {
+    return seen.has(digest) || this.#parts.images.manifests.has(this.#options.accountId, here, { digest });
+  }
+
+  /** The manifests that a manifest names. */
+  async #childrenOf({ seen, here }: Way, digest: Digest): Promise<readonly Digest[]> {
+    const known = seen.get(digest);
+    if (known) return known;
+    const found = await this.#openHere(here, { digest });
+    if (!found || !isIndex(found.mediaType)) {
+      found?.content.close();
+      return [];
+    }
+    const document = parseDocument(await readAll(found.content, found.content.size!));
+    return contentsOf(document ?? {}).manifests.map((each) => each.digest);
   }
 
   /** Adds a blob to the repository: from another one of the account, else from the source. */
@@ -328,6 +352,14 @@ async function isAtUpstream(mirror: ImageMirror, place: UpstreamRepository, dige
       { cause: error },
     );
   }
+}
+
+function beginWay(name: string, here: string): Way {
+  return { name, here, seen: new Map(), subjects: new Set(), bytes: 0, notes: [] };
+}
+
+function tooMany(): DomainError {
+  return new DomainError('TooLarge', `The image has more than ${maxManifests} manifests.`);
 }
 
 function noPage(error: unknown): { items: string[]; more: boolean } {
