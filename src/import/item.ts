@@ -27,6 +27,8 @@ export interface ImportItem {
   reference: string;
   /** Brings it in, or says what would become of it. May run again after a failure. */
   run: () => Promise<ImportResult>;
+  /** For one that came before and does not come again: `conflict` if the source has other content since then. */
+  again?: () => Promise<ImportResult>;
 }
 
 /** A name of a source, whose items are read when their turn comes. */
@@ -101,12 +103,20 @@ export interface ComparedName {
   references: () => AsyncIterable<ComparedReference>;
 }
 
+/** How the versions or tags of two servers are compared. */
+export interface ComparingOptions {
+  /** Read the content of the source, whatever hash it tells. */
+  reading: boolean;
+  /** Whether this server also has what an upstream has with the same content. */
+  withUpstreams: boolean;
+}
+
 /** The part of an import that a protocol implements. */
 export interface Importable {
   /** The content of a source that this protocol has, in phases: a phase begins when the one before has ended. */
   importFrom(source: ImportSource, options: ImportOptions): readonly AsyncIterable<ImportGroup>[];
-  /** What the source and the account have. With `reading`, the content of the source is read whatever hash it tells. */
-  compare(source: ImportSource, options: ImportOptions, reading: boolean): readonly AsyncIterable<ComparedName>[];
+  /** What the source and the account have. */
+  compare(source: ImportSource, options: ImportOptions, how: ComparingOptions): readonly AsyncIterable<ComparedName>[];
   /** Whether an account hosts something under a name, or this version, tag or digest of it. */
   holds(accountId: number, name: string, reference?: string): Promise<boolean>;
 }

@@ -307,7 +307,7 @@ export class PackageFeed implements OpenProtocol {
   }
 
   compare(...asked: Parameters<NonNullable<OpenProtocol['compare']>>) {
-    return comparePackages({ feed: this.#context, views: this.views }, ...asked);
+    return comparePackages({ feed: this.#context, views: this.#viewsOver(this.#core.mirror) }, ...asked);
   }
 
   async holds(accountId: number, id: string, version?: string): Promise<boolean> {

@@ -285,18 +285,18 @@ export class ContainerRegistry implements OpenProtocol {
     return exportImages({ ...this.#importing, database: this.#core.database }, ...asked);
   }
 
-  compare(...[source, options]: Parameters<NonNullable<OpenProtocol['compare']>>) {
-    return compareImages(this.#importing, source, options);
+  compare(...asked: Parameters<NonNullable<OpenProtocol['compare']>>) {
+    return compareImages(this.#importing, ...asked);
   }
 
   get #importing(): Parameters<typeof importImages>[0] {
     const { config, blobs } = this.#core;
     const { blob: blobLimit = Number.MAX_SAFE_INTEGER, manifest: manifestLimit } = config.limits;
-    const { images, source: here } = this;
     return {
-      images,
-      source: here,
+      images: this.images,
+      source: this.source,
       mirrors: this.#mirrors,
+      digestsOfTag: (...asked) => this.digestsOfTag(...asked),
       pushes: this.#pushes,
       blobs,
       blobLimit,

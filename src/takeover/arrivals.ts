@@ -1,9 +1,17 @@
 import type { Accounts } from '../accounts/accounts.ts';
 import { runImport } from '../import/import.ts';
-import type { ComparedName, Importable, ImportGroup, ImportItem, ImportOptions, ImportResult } from '../import/item.ts';
+import type {
+  ComparedName,
+  ComparingOptions,
+  Importable,
+  ImportGroup,
+  ImportItem,
+  ImportOptions,
+  ImportResult,
+} from '../import/item.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Quota } from '../usage/quota.ts';
-import type { Inventory, InventoryName, NameState } from './inventory.ts';
+import { isMirroredName, type Inventory, type InventoryName, type NameState } from './inventory.ts';
 import type { Predecessor } from './predecessor.ts';
 
 /** The part of a protocol that brings content in. */
@@ -69,9 +77,9 @@ export class Arrivals {
   comparedOf(
     predecessor: Predecessor,
     options: ImportOptions,
-    reading: boolean,
+    how: ComparingOptions,
   ): readonly AsyncIterable<ComparedName>[] {
-    return this.protocolOf(predecessor)?.compare?.(predecessor.source, options, reading) ?? [];
+    return this.protocolOf(predecessor)?.compare?.(predecessor.source, options, how) ?? [];
   }
 
   /** Throws `NotFound` if its account does not exist. */
@@ -137,7 +145,7 @@ export class Arrivals {
     }
   }
 
-  /** The versions or tags that have not come before. */
+  /** The versions or tags that have not come before, and those that came and may have changed there. */
   async *#items(group: ImportGroup, progress: Progress): AsyncGenerator<ImportItem> {
     const { row, problems } = progress;
     const note = (reference: string, result: ImportResult) => {
@@ -146,20 +154,25 @@ export class Arrivals {
     try {
       const came = await this.#parts.inventory.came(row);
       for await (const item of group.items()) {
-        if (came.has(item.reference)) {
-          progress.hadSome = true;
-          continue;
-        }
+        const isAgain = came.has(item.reference);
+        progress.hadSome ||= isAgain;
+        const run = isAgain ? item.again : item.run;
+        if (!run) continue;
         yield {
           ...item,
           run: async () => {
             try {
-              const result = await item.run();
+              const result = await run();
               const { outcome } = result;
               problems.delete(item.reference);
               if (outcome === 'conflict') note(item.reference, result);
               else if (outcome === 'mirrored') progress.mirrored += 1;
-              else {
+              else if (!isAgain) {
+                // It is hosted from now on, so its other versions come when they are asked for.
+                if (isMirroredName(progress.row)) {
+                  progress.row = { ...row, state: 'new', note: null };
+                  await this.#parts.inventory.settle(row, 'new', null);
+                }
                 progress.came += 1;
                 if (outcome === 'imported') progress.imported += 1;
                 await this.#parts.inventory.record(row, item.reference);
@@ -185,17 +198,20 @@ export class Arrivals {
     const { inventory } = this.#parts;
     const shared = conflictIn(progress);
     const problem = problemIn(progress);
-    const all = [...problems.values()];
     const isHosted = hadSome || came > 0;
-    const isMirrored = !isHosted && mirrored > 0;
+    const isMirrored = !isHosted && (mirrored > 0 || isMirroredName(row));
+    const note = shared?.note ?? problem ?? [...problems.values()].find(isConflict)?.note ?? null;
     let state: NameState | undefined;
     if (shared && !isHosted) state = 'conflict';
-    else if (isMirrored) state = isAll && ended && problem === undefined ? 'mirrored' : 'alike';
-    else if (isAll && ended) state = problem || all.some(({ outcome }) => outcome === 'conflict') ? 'partial' : 'whole';
-    const note = shared?.note ?? problem ?? all.find(({ outcome }) => outcome === 'conflict')?.note ?? null;
+    else if (isMirrored) state = isAll && ended && note === null ? 'mirrored' : 'alike';
+    else if (isAll && ended) state = note === null ? 'whole' : 'partial';
     if (state !== undefined && (state !== row.state || note !== row.note)) await inventory.settle(row, state, note);
     else if (problem !== undefined && note !== row.note) await inventory.settle(row, row.state, note);
   }
+}
+
+function isConflict({ outcome }: ImportResult): boolean {
+  return outcome === 'conflict';
 }
 
 /** Why something of a name did not come; undefined if nothing failed. */

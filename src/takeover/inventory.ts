@@ -7,6 +7,7 @@ import { recordEvent } from '../events/record.ts';
 /**
  * `new`: nothing is known but the name. `partial`: all of it was asked for, and some could not come. `whole`: all of it is here.
  * `alike`: a version that was asked for is at an upstream, too; `mirrored`: all of it is. `conflict`: an upstream has other content.
+ * A `mirrored` name with a note was a conflict that a person left to the upstream.
  */
 export const nameStates = ['new', 'partial', 'whole', 'alike', 'mirrored', 'conflict'] as const;
 export type NameState = (typeof nameStates)[number];
@@ -31,6 +32,16 @@ export interface TakeoverRow {
   read_at: number | null;
   warning: string | null;
   finished_at: number | null;
+}
+
+/** Whether upstreams serve a name. */
+export function isMirroredName({ state }: Pick<InventoryName, 'state'>): boolean {
+  return state === 'mirrored' || state === 'alike';
+}
+
+/** Whether a person left a name to an upstream that has other content. */
+export function isLeftName({ state, note }: Pick<InventoryName, 'state' | 'note'>): boolean {
+  return state === 'mirrored' && note !== null;
 }
 
 const columns = 'id, predecessor, name, name_key, state, note';

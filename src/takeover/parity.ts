@@ -1,7 +1,7 @@
 import { DomainError } from '../runtime/errors.ts';
 import { pause } from '../runtime/event-loop.ts';
 import type { ComparedReference, SideFacts } from '../import/item.ts';
-import { nameStates, type InventoryName } from './inventory.ts';
+import { isLeftName, isMirroredName, nameStates, type InventoryName } from './inventory.ts';
 import type { Predecessor } from './predecessor.ts';
 import type { Takeover } from './takeover.ts';
 
@@ -47,14 +47,16 @@ export async function* parityOf(
     for (const row of rows) {
       signal.throwIfAborted();
       const found = emptyParity(row);
-      if (row.state !== 'mirrored') {
+      if (!isLeftName(row)) {
         const came = await inventory.came(row);
         try {
-          const names = arrivals.comparedOf(predecessor, { ...options, names: [row.name] }, reading);
+          const withUpstreams = isMirroredName(row);
+          const names = arrivals.comparedOf(predecessor, { ...options, names: [row.name] }, { reading, withUpstreams });
           for (const phase of names)
             for await (const { references } of phase)
               for await (const each of references()) await add(found, each, came);
-          found.result = isClean(found) ? 'same' : 'different';
+          const alike = withUpstreams ? 'mirrored' : 'same';
+          found.result = isClean(found) ? alike : 'different';
         } catch (error) {
           signal.throwIfAborted();
           found.result = 'failed';

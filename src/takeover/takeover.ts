@@ -16,7 +16,7 @@ import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Quota } from '../usage/quota.ts';
 import { AdoptedCredentials } from './adopted.ts';
 import { Arrivals, conflictIn, problemIn, type Progress, type TakeoverProtocol } from './arrivals.ts';
-import { Inventory, type InventoryName, type NameState, type TakeoverRow } from './inventory.ts';
+import { Inventory, isMirroredName, type InventoryName, type NameState, type TakeoverRow } from './inventory.ts';
 import { Predecessor } from './predecessor.ts';
 import { readNames, walk } from './walk.ts';
 
@@ -189,7 +189,7 @@ export class Takeover {
         continue;
       }
       const row = (await this.inventory.find(key)).find((each) => each.predecessor === predecessor.name);
-      if (row) return row.state === 'mirrored' || row.state === 'alike' ? undefined : { predecessor, row };
+      if (row) return isMirroredName(row) ? undefined : { predecessor, row };
     }
     return unread && { predecessor: unread, row: undefined };
   }

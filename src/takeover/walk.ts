@@ -2,7 +2,7 @@ import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Arrivals } from './arrivals.ts';
-import { namesAtATime, type Inventory } from './inventory.ts';
+import { isLeftName, namesAtATime, nameStates, type Inventory } from './inventory.ts';
 import type { Predecessor } from './predecessor.ts';
 
 /** Versions or tags that come at the same time. */
@@ -77,9 +77,10 @@ async function bringAll(
   signal: AbortSignal,
   counts: Counts,
 ): Promise<void> {
-  const states = ['new', 'partial', 'whole', 'alike', 'conflict'] as const;
   const { rate } = predecessor.config;
-  for await (const rows of inventory.pages(predecessor.name, states)) {
+  for await (const page of inventory.pages(predecessor.name, nameStates)) {
+    const rows = page.filter((row) => !isLeftName(row));
+    if (rows.length === 0) continue;
     const { found, stopped } = await arrivals.run(predecessor, rows, { signal, concurrency: together, rate });
     for (const { imported, mirrored, problems, failure, ended } of found) {
       const conflicts = [...problems.values()].filter(({ outcome }) => outcome === 'conflict').length;

@@ -1,17 +1,30 @@
 import test from 'ava';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
+import { entrepot } from '../support/in-process.ts';
 import { applyPolicy, createToken, rowsOf, runJob, tokenOf } from '../support/inside.ts';
 import { TestRepository } from '../support/registry.ts';
 import { readNames, startMoving } from '../support/takeover.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
-import { startTestServer } from '../support/server.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { nupkg, requestsOn } from './requests-suite.ts';
 
 const content = (id: string, byte: number, version = '1.0.0') =>
   makeNupkg({ id, version, payloadBytes: 0, files: { 'lib/a.dll': Buffer.alloc(5000, byte) } });
+
+/** Runs `entrepot takeover` on the data of a server. */
+const takeover = ({ data, installation }: TestServer, upstreams: readonly object[], ...words: string[]) =>
+  entrepot(
+    {
+      ENTREPOT_DATA: data,
+      ENTREPOT_PREDECESSORS: JSON.stringify(installation.core.config.predecessors),
+      ENTREPOT_UPSTREAMS: JSON.stringify(upstreams),
+    },
+    'takeover',
+    ...words,
+  );
 
 requestsOn('sqlite');
 
@@ -87,6 +100,62 @@ test('what an upstream has, too, stays mirrored, and other content waits for a p
   t.is((await here.fetch(nupkg('forked', '1.0.0'))).status, 200, 'that of the upstream');
   const events = "SELECT subject_name, details FROM events WHERE type = 'takeover.left'";
   t.deepEqual(await rowsOf(here, events), [{ subject_name: 'old-feed', details: '{"name":"forked"}' }]);
+  t.like(await runJob(here, 'takeover'), { imported: 0, mirrored: 1, conflicts: 0 }, 'it is left for good');
+  t.is((await here.fetch(nupkg('forked', '1.0.0'))).status, 200);
+});
+
+test('a name that upstreams serve is looked at again: what they lack comes, and until then the report says so', async (t) => {
+  const [feed, registry] = [await UpstreamFeed.start(t), await startUpstreamRegistry(t)];
+  const upstreams = [feed.as('feed.test'), registry.settings('docker.io', { default: true })];
+  const { old, here } = await startMoving(t, { upstreams });
+  const [from, redis] = [new TestFeed(old), new TestRepository(old, 'library/redis')];
+  await feed.offer({ id: 'Public', versions: [{ version: '1.0.0', nupkg: await content('Public', 1) }] });
+  await from.push(await content('Public', 1));
+  const seven = await redis.image('7');
+  registry.manifest('library/redis', seven.bytes, '7');
+  t.like(await runJob(here, 'takeover'), { imported: 0, mirrored: 2, failed: 0 });
+  const reported = async () => {
+    const found = [];
+    for (const name of ['old-feed', 'old-images']) found.push(await takeover(here, upstreams, 'report', name));
+    return found;
+  };
+  for (const { code, stdout } of await reported()) {
+    t.is(code, 0);
+    t.regex(stdout, /^mirrored\t1$/m);
+  }
+  await from.push(await content('Public', 2, '2.0.0'));
+  const own = await redis.image('7-hardened');
+  const [packages, images] = await reported();
+  t.regex(packages!.stderr, /^missing\tpublic\t2\.0\.0$/m);
+  t.regex(images!.stderr, /^missing\tlibrary\/redis\t7-hardened$/m);
+  t.like(await runJob(here, 'takeover'), { imported: 4, mirrored: 0, failed: 0 });
+  for (const version of ['1.0.0', '2.0.0']) t.is((await here.fetch(nupkg('public', version))).status, 200, version);
+  for (const [tag, { bytes }] of [
+    ['7', seven],
+    ['7-hardened', own],
+  ] as const)
+    t.is(await (await here.fetch(`/v2/library/redis/manifests/${tag}`)).text(), bytes);
+  for (const { code, stdout } of await reported()) {
+    t.is(code, 0);
+    t.regex(stdout, /^same\t1$/m);
+  }
+});
+
+test('a tag that moved at the old server stays as it came, and is shown as incomplete; what changed here is not', async (t) => {
+  const { old, here } = await startMoving(t);
+  const [app, ours] = [new TestRepository(old, 'team/app'), new TestRepository(here, 'team/app')];
+  const latest = await app.image('latest');
+  for (const tag of ['pushed', 'deleted']) await app.image(tag);
+  t.like(await runJob(here, 'takeover'), { imported: 3, conflicts: 0 });
+  await ours.image('pushed');
+  t.is((await ours.fetch('manifests/deleted', { method: 'DELETE' })).status, 202);
+  t.like(await runJob(here, 'takeover'), { imported: 0, conflicts: 0, failed: 0 });
+  await app.image('latest');
+  t.like(await runJob(here, 'takeover'), { imported: 0, conflicts: 1, failed: 0 });
+  t.is(await (await ours.fetch('manifests/latest')).text(), latest.bytes);
+  t.is((await ours.fetch('manifests/deleted')).status, 404);
+  const { stdout } = await takeover(here, [], 'status');
+  t.regex(stdout, /^old-images\tincomplete\tteam\/app\tthe tag latest was moved at the source after it came$/m);
 });
 
 test('what a policy holds or denies stays mirrored, too, and other content of it waits for a person', async (t) => {

@@ -1,6 +1,7 @@
 import type {
   ComparedName,
   ComparedReference,
+  ComparingOptions,
   ImportGroup,
   ImportItem,
   ImportOptions,
@@ -86,7 +87,7 @@ export async function* packagesCompared(
   { remote, from }: Remote,
   options: ImportOptions,
   limit: number,
-  reading: boolean,
+  { reading, withUpstreams }: ComparingOptions,
 ): AsyncGenerator<ComparedName> {
   const feed = new SourceFeed(remote, options.signal);
   for (const name of options.names ?? []) {
@@ -95,10 +96,12 @@ export async function* packagesCompared(
       const source = { id, downloads: new Map<string, number>() };
       const there = await versionsThere({ feed, remote, from, signal: options.signal, limit }, source);
       if (there.size === 0) throw noVersions();
+      const place = withUpstreams ? await into.decide(id, [...there.keys()]) : undefined;
       for (const [reference, { offered, registered }] of there) {
         const hash = reading || offered.sha512 === undefined ? await into.hashOf(offered) : offered.sha512;
         const theirs = { ...registered, hash, dependencies: registered && dependenciesIn(registered.groups) };
-        yield { reference, theirs, ours: await into.factsHere(id, reference) };
+        const isMirrored = place && (await into.isMirrored(offered, place, hash));
+        yield { reference, theirs, ours: isMirrored ? theirs : await into.factsHere(id, reference) };
         await pause();
       }
       for (const reference of await into.versionsHere(id))

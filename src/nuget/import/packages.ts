@@ -152,6 +152,21 @@ export class PackageImport {
     return changes.length > 0 ? { ...result, outcome: 'updated', note: `now ${changes.join(' and ')}` } : result;
   }
 
+  /** Whether the upstream of its place has the content of a version, whose file has the hash `sha512` at the source. */
+  async isMirrored(
+    offered: OfferedVersion,
+    { upstream, isMirrored, compared: known }: PackagePlace,
+    sha512: string,
+  ): Promise<boolean> {
+    const { version } = offered;
+    if (!upstream || !isMirrored(version)) return false;
+    const before = known.get(version);
+    if (before?.upstream === upstream.id && before.sha512 === sha512) return true;
+    const view = await this.#views.of(this.#options.accountId);
+    const staged = await this.#stage(offered, 0);
+    return this.#isMirrored(view, offered, staged, upstream).finally(() => staged.discard());
+  }
+
   /** Whether an upstream has the same content, which is remembered. */
   async #isMirrored(view: FeedView, { id, version }: OfferedVersion, staged: StagedFile, { id: upstream }: Upstream) {
     if (!(await isMirroredAs(view, id, version, staged))) return false;

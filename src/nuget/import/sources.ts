@@ -1,4 +1,4 @@
-import type { ComparedName, ImportGroup, ImportOptions, ImportSource } from '../../import/item.ts';
+import type { ComparedName, ComparingOptions, ImportGroup, ImportOptions, ImportSource } from '../../import/item.ts';
 import type { ExportOptions, ExportTarget } from '../../import/target.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
@@ -34,8 +34,8 @@ export function comparePackages(
   { feed, views }: { feed: FeedContext; views: FeedViews },
   source: ImportSource,
   options: ImportOptions,
-  reading: boolean,
+  how: ComparingOptions,
 ): readonly AsyncIterable<ComparedName>[] {
   if (source.type === 'folder' || source.remote.config.kind !== 'nuget') return [];
-  return [packagesCompared(new PackageImport(feed, views, options), source, options, feed.limits.nupkg, reading)];
+  return [packagesCompared(new PackageImport(feed, views, options), source, options, feed.limits.nupkg, how)];
 }

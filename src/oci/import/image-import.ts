@@ -36,6 +36,8 @@ export interface ImageImportParts {
   images: Images;
   source: ImageSource;
   mirrors: AccountViews<ImageMirror>;
+  /** The digests that a tag of an account has had. */
+  digestsOfTag: (accountId: number, name: string, tag: string) => Promise<readonly string[]>;
   pushes: Pushes;
   blobs: BlobStore;
   /** Most bytes of a blob. */
@@ -99,7 +101,7 @@ export class ImageImport {
       const run = mirrored
         ? () => Promise.resolve({ outcome: 'mirrored' as const, bytes: 0, note, alsoAt: mirrored })
         : () => this.#image(name, here, tag, pushedAt);
-      yield { name: here, reference: tag, run };
+      yield { name: here, reference: tag, run, again: () => this.#again(name, here, tag) };
     }
   }
 
@@ -120,20 +122,24 @@ export class ImageImport {
     return place.upstream.name;
   }
 
-  /** The tags of the names beside those here. */
-  async *compared(): AsyncGenerator<ComparedName> {
+  /** The tags of the names beside those here, or `withUpstreams` also beside those of an upstream that has all of a name. */
+  async *compared(withUpstreams: boolean): AsyncGenerator<ComparedName> {
     for (const name of this.#options.names ?? []) {
-      const references = () => this.#comparedTags(name, this.#options.nameHere(name));
+      const references = () => this.#comparedTags(name, this.#options.nameHere(name), withUpstreams);
       yield { name, references };
     }
   }
 
-  async *#comparedTags(name: string, here: string): AsyncGenerator<ComparedReference> {
+  async *#comparedTags(name: string, here: string, withUpstreams: boolean): AsyncGenerator<ComparedReference> {
     const there = new Set<string>();
-    for await (const { tag, pushedAt: publishedAt } of this.#origin.tags(name)) {
+    const tags: OriginTag[] = [];
+    for await (const each of this.#origin.tags(name)) tags.push(each);
+    const mirror = withUpstreams && (await this.#parts.mirrors.of(this.#options.accountId));
+    const mirrored = mirror && (await this.#mirroredFrom(mirror, name, here, tags));
+    for (const { tag, pushedAt: publishedAt } of tags) {
       there.add(tag);
       const hash = (await this.#origin.digestOf(name, tag)) ?? (await this.#origin.manifest(name, tag))?.digest;
-      const own = await this.#digestHere(here, tag);
+      const own = mirrored ? hash : await this.#digestHere(here, tag);
       yield { reference: tag, theirs: { hash, publishedAt }, ours: own && { hash: own } };
     }
     for (let last = ''; ;) {
@@ -181,6 +187,17 @@ export class ImageImport {
     if (digest !== manifest.digest)
       throw new DomainError('Aborted', `The tag was moved meanwhile in account ${accountId}.`);
     return { outcome: 'imported', bytes: way.bytes, note };
+  }
+
+  /** A tag that came before: it stays as it is here. */
+  async #again(name: string, here: string, tag: string): Promise<ImportResult> {
+    const own = await this.#digestHere(here, tag);
+    const told = own && (await this.#digestThere(name, tag));
+    const { digestsOfTag } = this.#parts;
+    // It may have been moved or deleted here.
+    if (!told || told === own || (await digestsOfTag(this.#options.accountId, here, tag)).includes(told))
+      return { outcome: 'present', bytes: 0 };
+    return { outcome: 'conflict', bytes: 0, note: `the tag ${tag} was moved at the source after it came` };
   }
 
   /** Brings an image in that is asked for by its digest. */

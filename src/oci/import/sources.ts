@@ -1,4 +1,4 @@
-import type { ComparedName, ImportGroup, ImportOptions, ImportSource } from '../../import/item.ts';
+import type { ComparedName, ComparingOptions, ImportGroup, ImportOptions, ImportSource } from '../../import/item.ts';
 import type { ExportOptions, ExportTarget } from '../../import/target.ts';
 import { layoutOrArchive, registryFolder } from './files-origin.ts';
 import { HarborOrigin } from './harbor-origin.ts';
@@ -49,8 +49,9 @@ export function compareImages(
   parts: ImageImportParts & { manifestLimit: number },
   source: ImportSource,
   options: ImportOptions,
+  { withUpstreams }: ComparingOptions,
 ): readonly AsyncIterable<ComparedName>[] {
   if (source.type === 'folder' || source.remote.config.kind !== 'registry') return [];
   const origin = new RegistryOrigin(source.remote, parts.manifestLimit, options.signal);
-  return [new ImageImport(parts, origin, options).compared()];
+  return [new ImageImport(parts, origin, options).compared(withUpstreams)];
 }
