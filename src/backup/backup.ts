@@ -206,7 +206,8 @@ function withoutMirrored({ isHosted, mirrorTables }: References): Record<string,
 async function copyBlob(driver: Driver, target: BackupTarget, blob: NamedBlob, throttle: Throttle): Promise<boolean> {
   let content: Content;
   try {
-    content = await driver.open(blob.digest, blob.size);
+    // A read of it does not fail at damaged bytes, and neither reads nor makes a local copy.
+    content = await driver.open(blob.digest, blob.size, true);
   } catch (error) {
     if (isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged')) return false;
     throw error;
@@ -261,6 +262,8 @@ class Reading {
     } catch (error) {
       // The disk cannot read this part of the file.
       if ((error as NodeJS.ErrnoException).code === 'EIO') return 0;
+      // The object was removed, or replaced by a shorter one.
+      if (isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged')) return 0;
       throw error;
     }
   }

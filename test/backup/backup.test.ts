@@ -1,14 +1,19 @@
-import { readdir } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { backUp, type BackupTarget } from '../../src/backup/backup.ts';
 import { openFolder } from '../../src/backup/folder.ts';
+import type { Digest } from '../../src/runtime/digest.ts';
 import { folderStorage } from '../../src/server/place.ts';
+import { flipBit } from '../support/damage.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { runJob } from '../support/inside.ts';
 import { TestFeed } from '../support/feed.ts';
-import { digestOf } from '../support/registry.ts';
+import { digestOf, TestRepository } from '../support/registry.ts';
+import { blobKey, s3Environment, s3Storage, startS3 } from '../support/s3.ts';
+import { until } from '../support/until.ts';
 import { backUpAndRestore } from './round-trip.ts';
 import { emptyPlace, serveOn } from './support.ts';
 
@@ -105,4 +110,34 @@ test('a restore of what is not there leaves its place as it was', async (t) => {
     t.regex(failed.stderr, /no such file/);
   }
   t.is((await entrepot(environment, 'token', 'create', '--name', 'x')).code, 0, 'no restore is unfinished');
+});
+
+test('of content in S3, a damaged object is left out and named, and a damaged local copy is not read', async (t) => {
+  const s3 = await startS3(t);
+  const place = await emptyPlace(t, 'sqlite');
+  Object.assign(place.environment, s3Environment(s3));
+  const server = await serveOn(t, place, { storage: s3Storage(s3) });
+  const repository = new TestRepository(server, 'team/app');
+  const kept = await repository.blob(randomBytes(300_000));
+  const damaged = await repository.blob(randomBytes(300_000));
+  const copies = join(place.data, 'cache');
+  await until(async () => (await readdir(copies)).length === 2);
+  await flipBit(join(copies, kept.digest.replace(':', '-')));
+  const target = join(place.folder, 'backup.tar');
+  t.like(await entrepot(place.environment, 'backup', target), { code: 0, stderr: '' });
+
+  await rm(join(copies, damaged.digest.replace(':', '-')));
+  const key = blobKey(damaged.digest as Digest);
+  const stored = s3.objects.get(key)!;
+  const bytes = Buffer.from(stored.bytes);
+  bytes[0]! ^= 1;
+  s3.objects.set(key, { ...stored, bytes });
+  for (const name of ['second.tar', 'folder']) {
+    const made = join(place.folder, name);
+    const { code, stderr } = await entrepot(place.environment, 'backup', made);
+    t.is(code, 1);
+    t.true(stderr.includes(`1 blobs are missing or damaged in the storage itself: ${damaged.digest}.`), stderr);
+    const { stdout } = await entrepot({}, 'verify', made);
+    t.regex(stdout, new RegExp(`^(missing|damaged) ${damaged.digest}: already when the backup was made\n`));
+  }
 });
