@@ -82,6 +82,8 @@ class FolderTarget implements BackupTarget {
     const earlier = (await hasManifest(this.#path)) ? decodeManifest(await readManifest(this.#path)) : undefined;
     if (earlier?.installation === undefined) this.#unnamed = earlier;
     else if (earlier.installation !== installation) throw otherInstallation(this.#path);
+    // What backups left that failed.
+    await this.#removeRows(earlier?.state);
     this.#state = state;
     await mkdir(join(this.#path, 'rows', state), { mode: 0o700 });
     return earlier;
@@ -136,14 +138,19 @@ class FolderTarget implements BackupTarget {
     // The new backup replaces the earlier one in this step.
     await this.#place(manifestName, [encodeManifest(manifest)]);
     await syncPath(this.#path);
-    for (const each of await readdir(join(this.#path, 'rows')))
-      if (each !== this.#state) await rm(join(this.#path, 'rows', each), { recursive: true, force: true });
+    await this.#removeRows(this.#state);
     await this.#removeOthers(blobs());
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#lock[Symbol.dispose]();
     await this.#driver.close();
+  }
+
+  /** Removes the rows of all states but one. */
+  async #removeRows(kept: string | undefined): Promise<void> {
+    for (const each of await readdir(join(this.#path, 'rows')))
+      if (each !== kept) await rm(join(this.#path, 'rows', each), { recursive: true, force: true });
   }
 
   /** Removes the blobs that the backup does not name. Its blobs come in the order of their digests. */

@@ -141,3 +141,22 @@ test('of content in S3, a damaged object is left out and named, and a damaged lo
     t.regex(stdout, new RegExp(`^(missing|damaged) ${damaged.digest}: already when the backup was made\n`));
   }
 });
+
+test('incremental backups that fail leave no more than the rows of the last one beside the earlier backup', async (t) => {
+  const place = await emptyPlace(t, 'sqlite');
+  const { core, references } = (await serveOn(t, place)).installation;
+  const folder = join(place.folder, 'backup');
+  t.is((await entrepot(place.environment, 'backup', folder)).code, 0);
+  const { database, driver, now } = core;
+  const { paths } = folderStorage(place.data);
+  for (let failed = 1; failed <= 3; failed += 1) {
+    await using target = await openFolder({ path: folder, ...folderStorage(folder) }, true);
+    const onRows = () => Promise.reject(new Error('cut off'));
+    const parts = { database, driver, references, paths, now };
+    await t.throwsAsync(backUp(parts, target, { mirrored: true, rate: 2 ** 40, onRows }), { message: 'cut off' });
+    t.is((await readdir(join(folder, 'rows'))).length, 2, String(failed));
+  }
+  t.is((await entrepot({}, 'verify', folder)).code, 0);
+  t.is((await entrepot(place.environment, 'backup', folder, '--incremental')).code, 0);
+  t.is((await readdir(join(folder, 'rows'))).length, 1);
+});
