@@ -46,7 +46,7 @@ interface BackupParts {
 }
 
 interface BackupOptions {
-  /** Whether mirrored content is in the backup. */
+  /** Whether also mirrored content that can be fetched again is in the backup. */
   mirrored: boolean;
   /** Bytes per second that are read from the storage. */
   rate: number;
@@ -196,10 +196,9 @@ async function dumpRows(
   });
 }
 
-/** Filters that leave out mirror entries, and blobs that only they need. */
-function withoutMirrored({ isHosted, mirrorTables }: References): Record<string, string> {
-  const none = Object.fromEntries(mirrorTables.map((table) => [table, '0 = 1']));
-  return { ...rowFilters, ...none, blobs: `(${rowFilters['blobs']}) AND ${isHosted}` };
+/** Filters that leave out mirrored content that can be fetched again, and blobs that only it needs. */
+function withoutMirrored({ isHosted, isLasting, lasting }: References): Record<string, string> {
+  return { ...rowFilters, ...lasting, blobs: `(${rowFilters['blobs']}) AND (${isHosted} OR ${isLasting})` };
 }
 
 /** Resolves to whether the bytes are in the target now. */

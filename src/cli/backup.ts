@@ -42,7 +42,7 @@ export function addBackup(program: Command, environment: Environment, terminal: 
     )
     .option('--incremental', 'renew the backup in a folder: copy only new content')
     .option('--check', 'compare all content of the earlier backup with its digests, not only a share of it')
-    .option('--without-mirrored', 'leave out mirrored content, which can be fetched again')
+    .option('--without-mirrored', 'leave out mirrored content that can be fetched again')
     .option(...rate)
     .action((target: string, options: BackupFlags) =>
       stoppable(terminal, 'The backup was stopped, and is not complete.', (signal) =>
@@ -145,7 +145,8 @@ async function restoreBackup(
     const { manifest, missing, damaged } = await restore(place, opened.members, { withoutDamaged, signal });
     const { blobs, created_at, mirrored } = manifest;
     say(`restored the backup of ${created_at}: ${blobs.count} blobs, ${binaryBytes(blobs.bytes)}`);
-    if (!mirrored) say('the backup has no mirrored content; it is fetched again when it is requested');
+    if (!mirrored)
+      say('the backup has no mirrored content that can be fetched again; it is fetched when it is requested');
     const references = allReferences();
     for (const { kind, digest } of damaged) {
       const holders = await holdersOf(place.database, references, digest);

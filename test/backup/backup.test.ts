@@ -6,6 +6,7 @@ import { backUp, type BackupTarget } from '../../src/backup/backup.ts';
 import { openFolder } from '../../src/backup/folder.ts';
 import type { Digest } from '../../src/runtime/digest.ts';
 import { folderStorage } from '../../src/server/place.ts';
+import { dialects } from '../support/databases.ts';
 import { flipBit } from '../support/damage.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
@@ -14,6 +15,9 @@ import { TestFeed } from '../support/feed.ts';
 import { digestOf, TestRepository } from '../support/registry.ts';
 import { blobKey, s3Environment, s3Storage, startS3 } from '../support/s3.ts';
 import { until } from '../support/until.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { missingIn } from '../support/withdrawn.ts';
 import { backUpAndRestore } from './round-trip.ts';
 import { emptyPlace, serveOn } from './support.ts';
 
@@ -160,3 +164,54 @@ test('incremental backups that fail leave no more than the rows of the last one 
   t.is((await entrepot(place.environment, 'backup', folder, '--incremental')).code, 0);
   t.is((await readdir(join(folder, 'rows'))).length, 1);
 });
+
+async function versionsOf(feed: TestFeed): Promise<string[]> {
+  return (await feed.json('/package/lib/index.json')).versions;
+}
+
+/** The status of a download. */
+async function pull(feed: TestFeed, id: string, version: string): Promise<number> {
+  const response = await feed.fetch(`/package/${id}/${version}/${id}.${version}.nupkg`);
+  await response.arrayBuffer();
+  return response.status;
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: without mirrored content, what cannot be fetched again is in the backup: withdrawn names, and upstreams that are offline`, async (t) => {
+    const up = await UpstreamFeed.start(t);
+    const packages = { Lib: ['1.0.0', '2.0.0'], Other: ['1.0.0'] };
+    for (const [id, versions] of Object.entries(packages))
+      await up.offer({ id, versions: versions.map((version) => ({ version })) });
+    const place = await emptyPlace(t, dialect);
+    const settings = { freshFor: '5m', negativeFor: '2m' };
+    const server = await serveOn(t, place, { upstreams: [up.as('up.test', settings)] });
+    server.clock.now = Date.now();
+    const feed = new TestFeed(server);
+    await versionsOf(feed);
+    for (const [id, versions] of Object.entries(packages))
+      for (const version of versions) t.is(await pull(feed, id.toLowerCase(), version), 200);
+    await up.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
+    up.upstream.on('/flat/lib/2.0.0/lib.2.0.0.nupkg', answer(404));
+    for (let seen = 0; seen < 2; seen += 1) {
+      server.clock.now += 6 * 60_000;
+      t.deepEqual(await versionsOf(feed), ['1.0.0', '2.0.0']);
+    }
+    t.deepEqual(await missingIn(server), ['2.0.0 marked']);
+
+    const stored = async (upstreams: unknown[]) => {
+      const target = join(place.folder, `${upstreams.length}.tar`);
+      const environment = { ...place.environment, ENTREPOT_UPSTREAMS: JSON.stringify(upstreams) };
+      t.like(await entrepot(environment, 'backup', target, '--without-mirrored'), { code: 0, stderr: '' });
+      const other = await emptyPlace(t, dialect);
+      t.is((await entrepot(other.environment, 'restore', target)).code, 0);
+      t.is((await entrepot(other.environment, 'verify')).code, 0);
+      return serveOn(t, other, { upstreams: [up.as('up.test', { ...settings, mode: 'offline' })] });
+    };
+    const online = new TestFeed(await stored([]));
+    t.deepEqual(await versionsOf(online), ['1.0.0', '2.0.0']);
+    t.is(await pull(online, 'lib', '2.0.0'), 200);
+    t.not(await pull(online, 'other', '1.0.0'), 200);
+    const offline = new TestFeed(await stored([up.as('up.test', { mode: 'offline' })]));
+    t.is(await pull(offline, 'other', '1.0.0'), 200);
+  });
+}

@@ -15,10 +15,16 @@ export function mirrorReferences(
     // The schema allows no quote in an ID. Bytes of an upstream without an account count for none.
     return [`WHEN '${id}' THEN ${owner ?? 0}`];
   });
+  const offline = upstreams.flatMap(({ id, isOffline }) => (isOffline ? [`'${id}'`] : []));
   const account = cases.length > 0 ? `CASE upstream ${cases.join(' ')} END` : 'NULL';
   return {
     origin: 'mirrored',
     tables: ['mirror_entries', 'mirror_staged'],
+    // All content of a name: what a withdrawn tag needs is among it.
+    lasting: {
+      mirror_entries: `mirror_entries.upstream IN (${offline.join(', ') || "''"})
+        OR (mirror_entries.upstream, mirror_entries.name) IN (SELECT upstream, name FROM mirror_withdrawn)`,
+    },
     owned: [`SELECT ${account} AS account_id, digest FROM mirror_entries WHERE digest > ? AND digest <= ?`],
     async forget(tx, digest) {
       const entries = 'SELECT id FROM mirror_entries WHERE digest = ?';

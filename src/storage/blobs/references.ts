@@ -7,6 +7,8 @@ export interface BlobReferences {
   readonly origin: 'hosted' | 'mirrored';
   /** Tables whose column `digest` refers to a blob. */
   readonly tables: readonly string[];
+  /** For each of `tables` with mirrored content that cannot be fetched again: the condition on its row. */
+  readonly lasting?: Readonly<Record<string, string>>;
   /** Those of `tables` that may also name content that is not stored. */
   readonly sparse?: readonly string[];
   /**
@@ -34,6 +36,10 @@ export class References {
   readonly isHosted: string;
   readonly isMirrored: string;
   readonly isReferenced: string;
+  /** For mirrored content that cannot be fetched again. */
+  readonly isLasting: string;
+  /** Conditions on rows of the tables of mirrored content: whether it cannot be fetched again. */
+  readonly lasting: Readonly<Record<string, string>>;
   readonly #sumOfPage: string;
   readonly #statements: number;
 
@@ -44,6 +50,9 @@ export class References {
     this.isHosted = exists(tablesOf('hosted'));
     this.isMirrored = exists(tablesOf('mirrored'));
     this.isReferenced = exists(all.flatMap(({ tables }) => tables));
+    const lasting = Object.assign({}, ...all.map((each) => each.lasting)) as Record<string, string>;
+    this.isLasting = exists(Object.keys(lasting), lasting);
+    this.lasting = Object.fromEntries(tablesOf('mirrored').map((table) => [table, lasting[table] ?? '0 = 1']));
     const parts = all.flatMap(({ origin, owned }) =>
       owned.map(
         (select) =>
@@ -57,11 +66,6 @@ export class References {
         FROM (${parts.join(' UNION ALL ')}) AS referred JOIN blobs ON blobs.digest = referred.digest
         GROUP BY referred.account_id, referred.digest
       ) AS once GROUP BY account_id, mirrored`;
-  }
-
-  /** Tables of content that can be fetched again. */
-  get mirrorTables(): string[] {
-    return this.#all.flatMap(({ origin, tables }) => (origin === 'mirrored' ? tables : []));
   }
 
   /** Tables of which each row needs its blob. */
@@ -102,8 +106,12 @@ export class References {
   }
 }
 
-function exists(tables: readonly string[]): string {
-  const conditions = tables.map((table) => `EXISTS (SELECT 1 FROM ${table} WHERE ${table}.digest = blobs.digest)`);
+/** Whether rows of the tables refer to a blob, and fulfil the condition of their table if it has one. */
+function exists(tables: readonly string[], only: Readonly<Record<string, string>> = {}): string {
+  const conditions = tables.map((table) => {
+    const and = table in only ? ` AND (${only[table]})` : '';
+    return `EXISTS (SELECT 1 FROM ${table} WHERE ${table}.digest = blobs.digest${and})`;
+  });
   return `(${conditions.join(' OR ') || '0 = 1'})`;
 }
 
