@@ -10,9 +10,9 @@ import type { Driver } from '../storage/drivers/driver.ts';
 import { CollectionPause } from '../storage/upkeep/collection-pause.ts';
 import { installationIdentity } from '../storage/upkeep/identity.ts';
 import { Pace } from '../storage/upkeep/pace.ts';
-import type { Paths } from '../storage/files/paths.ts';
+import type { BlobStore } from '../storage/blobs/blob-store.ts';
 import type { References } from '../storage/blobs/references.ts';
-import { StagedFile } from '../storage/files/staged-file.ts';
+import type { StagedFile } from '../storage/files/staged-file.ts';
 import { backupInvalid, maxProblems, type BackupManifest } from './format.ts';
 import { blobsOf, dumpedTables, dumpTable, rowFilters, type NamedBlob } from './rows.ts';
 import { blobCost, Share, shareOf } from './share.ts';
@@ -40,8 +40,8 @@ interface BackupParts {
   database: Database;
   driver: Driver;
   references: References;
-  /** Where rows are staged. */
-  paths: Paths;
+  /** Stages rows, and keeps the reserve of the disk free. */
+  blobs: Pick<BlobStore, 'stageHosted'>;
   now: () => number;
 }
 
@@ -98,7 +98,11 @@ export async function backUp(parts: BackupParts, target: BackupTarget, options: 
     for (const file of files.values()) await file.discard();
   });
   const { tables, migrations } = await dumpRows(parts, options, files, signal);
-  for (const { name } of tables) await target.putRows(name, unlessStopped(await files.get(name)!.open(), signal));
+  for (const { name } of tables) {
+    const file = files.get(name)!;
+    await target.putRows(name, unlessStopped(await file.open(), signal));
+    if (name !== 'blobs') await file.discard();
+  }
   await options.onRows?.();
   const blobs = async function* () {
     const file = files.get('blobs')!;
@@ -177,7 +181,7 @@ function unlessStopped<Size>(content: Content & { size: Size }, signal: AbortSig
 
 /** Stages the rows of all tables as they are at one instant; adds each file to `staged`. */
 async function dumpRows(
-  { database, references, paths }: BackupParts,
+  { database, references, blobs }: BackupParts,
   { mirrored }: BackupOptions,
   staged: Map<string, StagedFile>,
   signal: AbortSignal,
@@ -187,7 +191,7 @@ async function dumpRows(
   return database.snapshot(async (from) => {
     const tables: Tables = [];
     for (const table of await dumpedTables(from)) {
-      const file = await StagedFile.create(paths);
+      const file = await blobs.stageHosted(0);
       staged.set(table.name, file);
       const rows = await dumpTable(from, table, filters[table.name], pace, (bytes) => file.write(bytes));
       tables.push({ name: table.name, rows, bytes: file.size, digest: await file.digest() });

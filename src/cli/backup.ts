@@ -106,11 +106,13 @@ async function writeBackup(
     throw new DomainError('Invalid', '--incremental needs a folder; a .tar file cannot be renewed.');
   if (check && !incremental) throw new DomainError('Invalid', '--check needs --incremental.');
   await withInstallation(environment, async ({ core, references }) => {
-    const { database, driver, now } = core;
     await using opened = isTar ? await openArchive(resolve(target)) : await openFolder(folderOf(target), incremental);
-    const { paths } = folderStorage(core.config.data);
-    const parts = { database, driver, references, paths, now };
-    const done = await backUp(parts, opened, { mirrored: !withoutMirrored, rate, checkAll: check, signal });
+    const done = await backUp({ ...core, references }, opened, {
+      mirrored: !withoutMirrored,
+      rate,
+      checkAll: check,
+      signal,
+    });
     const { rows, blobs, bytes, copied, copiedBytes, checked, damaged, missing } = done;
     say(
       `${target}: ${rows} rows, ${blobs} blobs, ${binaryBytes(bytes)}; copied ${copied}, ${binaryBytes(copiedBytes)}`,

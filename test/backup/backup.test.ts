@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
+import { openArchive } from '../../src/backup/archive.ts';
 import { backUp, type BackupTarget } from '../../src/backup/backup.ts';
 import { openFolder } from '../../src/backup/folder.ts';
 import type { Digest } from '../../src/runtime/digest.ts';
@@ -45,7 +46,7 @@ test('a place that is not empty is left alone', async (t) => {
 test('a backup that lasts longer than staged files are kept names all content at its end', async (t) => {
   const place = await emptyPlace(t, 'sqlite');
   const { core, references } = (await serveOn(t, place)).installation;
-  const { database, driver, now, blobs } = core;
+  const { database, blobs } = core;
   const digests = Array.from({ length: 2000 }, (_, index) => digestOf(String(index)));
   const row = { size: 1, state: 'live', stored_at: 0, generation: 1 };
   for (let start = 0; start < digests.length; start += 500) {
@@ -72,8 +73,7 @@ test('a backup that lasts longer than staged files are kept names all content at
     },
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
-  const parts = { database, driver, references, paths: folderStorage(place.data).paths, now };
-  await backUp(parts, target, { mirrored: true, rate: 2 ** 40 });
+  await backUp({ ...core, references }, target, { mirrored: true, rate: 2 ** 40 });
   t.deepEqual(named, digests.toSorted());
 });
 
@@ -151,18 +151,34 @@ test('incremental backups that fail leave no more than the rows of the last one 
   const { core, references } = (await serveOn(t, place)).installation;
   const folder = join(place.folder, 'backup');
   t.is((await entrepot(place.environment, 'backup', folder)).code, 0);
-  const { database, driver, now } = core;
-  const { paths } = folderStorage(place.data);
   for (let failed = 1; failed <= 3; failed += 1) {
     await using target = await openFolder({ path: folder, ...folderStorage(folder) }, true);
-    const onRows = () => Promise.reject(new Error('cut off'));
-    const parts = { database, driver, references, paths, now };
-    await t.throwsAsync(backUp(parts, target, { mirrored: true, rate: 2 ** 40, onRows }), { message: 'cut off' });
+    const options = { mirrored: true, rate: 2 ** 40, onRows: () => Promise.reject(new Error('cut off')) };
+    await t.throwsAsync(backUp({ ...core, references }, target, options), { message: 'cut off' });
     t.is((await readdir(join(folder, 'rows'))).length, 2, String(failed));
   }
   t.is((await entrepot({}, 'verify', folder)).code, 0);
   t.is((await entrepot(place.environment, 'backup', folder, '--incremental')).code, 0);
   t.is((await readdir(join(folder, 'rows'))).length, 1);
+});
+
+test('a backup keeps the reserve of the disk free, and only the rows of blobs until its end', async (t) => {
+  const place = await emptyPlace(t, 'sqlite');
+  const { core, references } = (await serveOn(t, place)).installation;
+  const full = { ...place.environment, ENTREPOT_STORAGE_RESERVE: '1048576GiB' };
+  const target = join(place.folder, 'backup.tar');
+  const refused = await entrepot(full, 'backup', target);
+  t.is(refused.code, 1);
+  t.regex(refused.stderr, /disk of this server is almost full/);
+  t.deepEqual(await readdir(place.folder), ['data']);
+
+  let staged: number | undefined;
+  const onRows = async () => {
+    staged = (await readdir(join(place.data, 'staging'))).length;
+  };
+  await using archive = await openArchive(target);
+  await backUp({ ...core, references }, archive, { mirrored: true, rate: 2 ** 40, onRows });
+  t.is(staged, 1);
 });
 
 async function versionsOf(feed: TestFeed): Promise<string[]> {

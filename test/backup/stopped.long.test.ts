@@ -42,7 +42,7 @@ test('a backup that is stopped leaves no rows in the staging folder, and no hold
     const { child, end } = await begin(t, place, tmp, 'backup', target, '--rate', '1KiB');
     const written = name === 'folder' ? join(target, 'rows') : target.replace('file.tar', 'file.tar.part');
     await until(async () => (await stat(written).catch(() => undefined)) !== undefined);
-    await until(async () => (await filesIn(staging)).length > 5);
+    await until(async () => (await filesIn(staging)).length > 0);
     child.kill('SIGINT');
     t.like(await end, { code: 1, stderr: 'entrepot: The backup was stopped, and is not complete.\n' });
     t.deepEqual(await filesIn(staging), [], name);

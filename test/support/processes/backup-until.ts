@@ -44,9 +44,7 @@ if (command === 'backup') {
     },
     [Symbol.asyncDispose]: () => real[Symbol.asyncDispose](),
   };
-  const { database, driver, now } = core;
-  const parts = { database, driver, references, paths: folderStorage(config.data).paths, now };
-  await backUp(parts, target, { mirrored: true, rate: 2 ** 40, onRows: () => stopAt('rows') });
+  await backUp({ ...core, references }, target, { mirrored: true, rate: 2 ** 40, onRows: () => stopAt('rows') });
 } else {
   const place = await openRestoreTarget(config, surroundings);
   let steps = 0;
