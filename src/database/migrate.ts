@@ -1,6 +1,7 @@
 import type { Database, Dialect, Transaction } from './database.ts';
 import { migrations as known } from './migrations/index.ts';
 import { version as ownVersion } from '../runtime/package.ts';
+import { tableNames } from './tables.ts';
 import { createSchemaVersion, readSchemaVersion, refuseOldProgram, writeSchemaVersion } from './schema-version.ts';
 
 /** One statement. MySQL commits each DDL statement separately, so an interrupted migration must be a single step. */
@@ -37,6 +38,10 @@ export async function migrate(
   const done = new Set(await applied(database).catch(() => []));
   if (schema && migrations.every(({ name }) => done.has(name))) return;
   await database.exclusively(async () => {
+    if ((await ownerOfTables(database, migrations)) === 'other')
+      throw new Error(
+        'it has tables that Entrepot did not make. Name an empty database, or the one of the installation',
+      );
     await database.transaction(async (tx) => {
       await tx.run('CREATE TABLE IF NOT EXISTS migrations (name VARCHAR(100) PRIMARY KEY)');
       await createSchemaVersion(tx);
@@ -68,6 +73,19 @@ export async function migrate(
     });
     await umzug.up();
   });
+}
+
+/** Whose tables a database has. Also `none` if a first start was interrupted before it recorded a migration. */
+export async function ownerOfTables(
+  database: Database,
+  migrations: readonly Migration[] = known,
+): Promise<'own' | 'other' | 'none'> {
+  const tables = await tableNames(database);
+  if (!tables.includes('migrations')) return tables.length === 0 ? 'none' : 'other';
+  // Other programs have a table of this name, too, with other columns.
+  const done = await database.select<{ name?: unknown }>('SELECT * FROM migrations');
+  if (done.length === 0) return 'none';
+  return done.some(({ name }) => name === migrations[0]?.name) ? 'own' : 'other';
 }
 
 /** The names of the recorded migrations. Rejects if the table does not exist. */

@@ -62,6 +62,16 @@ export async function readTables(from: Queryable): Promise<Table[]> {
   });
 }
 
+/** The names of all tables, without order. */
+export async function tableNames(from: Queryable): Promise<string[]> {
+  const names = {
+    sqlite: "SELECT name AS name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
+    mysql: `SELECT table_name AS name FROM information_schema.tables
+      WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE'`,
+  };
+  return (await from.select<{ name: string }>(names[from.dialect])).map(({ name }) => name);
+}
+
 /** The names of the migrations that this database has, without order; none in a database without tables. */
 export async function appliedMigrations(from: Queryable): Promise<string[]> {
   return (await from.select<{ name: string }>('SELECT name FROM migrations')).map(({ name }) => name);

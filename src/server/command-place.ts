@@ -4,7 +4,8 @@ import { dirname, join } from 'node:path';
 import { ConfigError } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
-import { readTables } from '../database/tables.ts';
+import { ownerOfTables } from '../database/migrate.ts';
+import { tableNames } from '../database/tables.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
 import { hasIdentity, refuseForeign } from '../storage/upkeep/identity.ts';
 import type { Paths } from '../storage/files/paths.ts';
@@ -35,10 +36,11 @@ export async function checkTables(
   { creates }: CommandRules,
 ): Promise<void> {
   if (creates) return;
-  const tables = (await readTables(database)).map(({ name }) => name);
+  const tables = await tableNames(database);
   if (tables.includes('storage_identity') && (await hasIdentity(database))) return;
   // An installation of an old version has no identity yet.
-  for (const name of tables) {
+  const isOwn = (await ownerOfTables(database)) === 'own';
+  for (const name of isOwn ? tables : []) {
     if (['migrations', 'schema_version', 'probes'].includes(name)) continue;
     if (await database.get(`SELECT 1 AS one FROM ${name} LIMIT 1`)) return;
   }

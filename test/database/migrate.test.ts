@@ -1,7 +1,10 @@
+import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { Database, Transaction } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { migrations } from '../../src/database/migrations/index.ts';
+import { readTables } from '../../src/database/tables.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { databaseOf } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
@@ -307,5 +310,36 @@ for (const dialect of dialects) {
       );
     }
     t.deepEqual(await recorded(database), before);
+  });
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: the database of another program stays as it is`, async (t) => {
+    const url = await emptyDatabase(t, dialect);
+    const database = await openUntilEnd(t, url);
+    const data = join(await folderUntilEnd(t), 'data');
+    const environment = { ENTREPOT_DATA: data, ENTREPOT_DATABASE_URL: url, ENTREPOT_UPSTREAMS: '[]' };
+    const others = {
+      jobs: 'CREATE TABLE jobs (id INTEGER PRIMARY KEY, name VARCHAR(50))',
+      migrations: 'CREATE TABLE migrations (id INTEGER PRIMARY KEY, migration VARCHAR(50), batch INTEGER)',
+    };
+    const known: string[] = [];
+    for (const [table, sql] of Object.entries(others)) {
+      await database.transaction(async (tx) => void (await tx.run(sql)));
+      await database.transaction(async (tx) => void (await tx.run(`INSERT INTO ${table} (id) VALUES (1)`)));
+      known.push(table);
+      const list = await entrepot(environment, 'token', 'list');
+      t.deepEqual([list.code, list.stdout], [1, ''], table);
+      t.regex(list.stderr, /no installation in/);
+      const create = await entrepot(environment, 'token', 'create', '--name', 'x');
+      t.deepEqual([create.code, create.stdout], [1, ''], table);
+      const message = /ENTREPOT_DATABASE_URL: .*tables that Entrepot did not make/;
+      t.regex(create.stderr, message);
+      await t.throwsAsync(startTestServer(t, { data, database: { url } }), { message });
+      t.deepEqual(
+        (await readTables(database)).map(({ name }) => name),
+        known,
+      );
+    }
   });
 }
