@@ -15,7 +15,7 @@ import { Instances } from '../instances/instances.ts';
 import { BlobStore } from '../storage/blobs/blob-store.ts';
 import { localDisk, type Disk } from '../storage/files/disk.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
-import { adopt, WrongPair, type Adopted } from '../storage/upkeep/identity.ts';
+import { adopt, refuseUnfinished, WrongPair, type Adopted } from '../storage/upkeep/identity.ts';
 import { openDriver, openDataFolder } from '../storage/drivers/open.ts';
 import { Paths } from '../storage/files/paths.ts';
 import { createDatabaseFiles, privateFolder, tightenDatabaseFiles } from '../storage/files/permissions.ts';
@@ -58,6 +58,7 @@ export async function openData(
   stack: AsyncDisposableStack,
 ): Promise<DataParts> {
   const parts = await openUnmigrated(config, surroundings, stack);
+  await refuseUnfinished(parts.database, parts.driver).catch(nameSides(config, parts.driver));
   await migrate(parts.database).catch(named(databaseKey(config), 'the database cannot be used'));
   return parts;
 }

@@ -1,13 +1,14 @@
 import { randomBytes } from 'node:crypto';
-import { readdir, rm } from 'node:fs/promises';
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { openArchive } from '../../src/backup/archive.ts';
 import { backUp, type BackupTarget } from '../../src/backup/backup.ts';
 import { openFolder } from '../../src/backup/folder.ts';
+import { readTables } from '../../src/database/tables.ts';
 import type { Digest } from '../../src/runtime/digest.ts';
 import { folderStorage } from '../../src/server/place.ts';
-import { dialects } from '../support/databases.ts';
+import { dialects, openUntilEnd } from '../support/databases.ts';
 import { flipBit } from '../support/damage.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
@@ -231,3 +232,20 @@ for (const dialect of dialects) {
     t.is(await pull(offline, 'other', '1.0.0'), 200);
   });
 }
+
+test('a start on a restore that is not finished leaves the database without tables', async (t) => {
+  const place = await emptyPlace(t, 'sqlite');
+  await new TestFeed(await serveOn(t, place)).publish({ id: 'First', version: '1.0.0' });
+  const archive = join(place.folder, 'backup.tar');
+  t.is((await entrepot(place.environment, 'backup', archive)).code, 0);
+  const part = join(place.folder, 'part.tar');
+  await writeFile(part, (await readFile(archive)).subarray(0, 20_000));
+  const other = await emptyPlace(t, 'sqlite');
+  t.regex((await entrepot(other.environment, 'restore', part)).stderr, /is truncated/);
+  await t.throwsAsync(serveOn(t, other), { message: /a restore into this place is not finished/ });
+  const tables = (await readTables(await openUntilEnd(t, other.url))).map(({ name }) => name);
+  t.deepEqual(tables, [], 'a backup of an older version needs its own');
+  t.is((await entrepot(other.environment, 'restore', archive)).code, 0);
+  const feed = new TestFeed(await serveOn(t, other));
+  t.is((await feed.fetch('/package/first/1.0.0/first.1.0.0.nupkg')).status, 200);
+});

@@ -79,6 +79,17 @@ export async function checkPair(database: Database, driver: Driver): Promise<voi
   if (row.state !== 'paired') await setState(database, row.identity, 'paired');
 }
 
+/**
+ * Rejects with `WrongPair` if a restore is not finished, before the migrations: it needs the tables of its backup. The storage need
+ * not be prepared.
+ */
+export async function refuseUnfinished(database: Database, driver: Driver): Promise<void> {
+  // A new database has no such table. Any other failure repeats in `checkPair`.
+  const row = await readRow(database).catch(() => undefined);
+  const stored = row ? undefined : await driver.readIdentity().catch(() => undefined);
+  if (row?.state === 'restoring' || stored === restoringMark) throw unfinishedRestore();
+}
+
 /** For a database without an installation: rejects with `WrongPair` if the storage belongs to another database. */
 export async function refuseForeign(driver: Driver): Promise<void> {
   const stored = await driver.readIdentity();
