@@ -22,6 +22,9 @@ type IdentityRow = {
 /** The identity of a storage into which a restore puts bytes, until the database has its rows. */
 const restoringMark = 'restoring';
 
+/** The identity of an earlier target while a further copy to it is not complete. */
+const copyingMark = (identity: string) => `copying ${identity}`;
+
 /** The database and the storage do not belong together. `sides` may be wrong; the message says what to do. */
 export class WrongPair extends Error {
   readonly sides: readonly ('database' | 'storage')[];
@@ -66,6 +69,12 @@ export async function checkPair(database: Database, driver: Driver): Promise<voi
     throw new WrongPair(
       ['storage'],
       `the storage of this database is not here: it has no identity. Mount the storage or correct the setting; to move the content here, set the earlier storage again, and run "${typed('storage copy')} --to" with the new one; if it was moved here by other means, run "${typed('adopt')}"`,
+    );
+  }
+  if (stored === copyingMark(row.identity)) {
+    throw new WrongPair(
+      ['storage'],
+      `a copy to this storage is not finished. Set the earlier storage again, and run "${typed('storage copy')} --to" with this one`,
     );
   }
   if (stored !== row.identity) {
@@ -181,16 +190,22 @@ export async function pairRestored(database: Database, driver: Driver): Promise<
   await setState(database, identity, 'paired');
 }
 
-/** Checks before a copy that `target` is empty, or belongs to this database; rejects with `WrongPair`. */
+/**
+ * Checks before a copy that `target` is empty, or belongs to this database; rejects with `WrongPair`. A target that was complete
+ * once, and is not the storage that servers use, gets a mark, so that no server starts on it before the copy is complete.
+ */
 export async function checkTarget(database: Database, target: Driver): Promise<void> {
   const stored = await target.readIdentity();
   if (stored === restoringMark) throw unfinishedRestore();
   const row = await readRow(database);
-  if (stored !== undefined && stored !== row?.identity)
+  if (stored === undefined || (row && stored === copyingMark(row.identity))) return;
+  if (stored !== row?.identity)
     throw new WrongPair(
       ['storage'],
       'the target of the copy belongs to another installation. Copy to an empty place, or correct the setting',
     );
+  const [active, fact] = [await activeStorage(database), await target.fact()];
+  if (active !== undefined && fact && fact.place !== active) await target.writeIdentity(copyingMark(stored), true);
 }
 
 /** Gives a complete copy the identity of the database, so that servers can use it. */

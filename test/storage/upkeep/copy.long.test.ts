@@ -124,7 +124,7 @@ test('a copy that was killed continues, the collector waits, and no server start
   const stored = [...s3.objects.keys()].filter((key) => key.startsWith('blobs/'));
   t.true(stored.length > 0 && stored.length < rows.length, String(stored.length));
   const early = await t.throwsAsync(serveOn(t, place, inBucket));
-  t.regex(early.message, /run "entrepot storage copy"/);
+  t.regex(early.message, /run "entrepot storage copy --to"/);
 
   s3.fault = () => undefined;
   s3.requests.length = 0;

@@ -2,12 +2,16 @@ import test, { type ExecutionContext } from 'ava';
 import { checkPair } from '../../../src/storage/upkeep/identity.ts';
 import { copyStorage } from '../../../src/storage/upkeep/copy.ts';
 import { digestOf } from '../../../src/runtime/digest.ts';
+import { emptyPlace, serveOn } from '../../backup/support.ts';
 import { dialects } from '../../support/databases.ts';
+import { TestFeed } from '../../support/feed.ts';
+import { entrepot } from '../../support/in-process.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
+import { s3Environment, s3Storage, startS3 } from '../../support/s3.ts';
 import { openStoreOn } from '../../support/store.ts';
 import type { Dialect } from '../../../src/database/database.ts';
 
-// A copy between storages in memory. `copy.long.test.ts` has whole programs.
+// A copy between storages, most in memory. `copy.long.test.ts` has whole programs.
 
 async function setUp(t: ExecutionContext, dialect: Dialect) {
   const { database, driver: source, blobs } = await openStoreOn(t, dialect, () => new MemoryDriver());
@@ -86,3 +90,30 @@ for (const dialect of dialects) {
     t.like(await copy(), { blobs: 1, copied: 1, passes: 2, isSettled: true });
   });
 }
+
+test('a later copy that is cut off leaves a target on which no server starts, until it is complete', async (t) => {
+  const s3 = await startS3(t);
+  const place = await emptyPlace(t, 'sqlite');
+  const inBucket = { storage: s3Storage(s3) };
+  const environment = { ...place.environment, ...s3Environment(s3), ENTREPOT_STORAGE_DRIVER: 'filesystem' };
+  const copy = () => entrepot(environment, 'storage', 'copy', '--to', 's3', '--rate', '10GiB');
+  const first = await serveOn(t, place);
+  await new TestFeed(first).publish({ id: 'A', version: '1.0.0' });
+  t.like(await copy(), { code: 0, stderr: '' });
+  await new TestFeed(first).publish({ id: 'B', version: '1.0.0' });
+  s3.fault = ({ method, key }) =>
+    method === 'PUT' && key.startsWith('blobs/') ? { status: 403, code: 'AccessDenied' } : undefined;
+  t.is((await copy()).code, 1);
+  s3.fault = () => undefined;
+  await first.close();
+  await t.throwsAsync(serveOn(t, place, inBucket), { message: /a copy to this storage is not finished/ });
+
+  t.like(await copy(), { code: 0, stderr: '' });
+  const moved = new TestFeed(await serveOn(t, place, inBucket));
+  t.is((await moved.fetch('/package/b/1.0.0/b.1.0.0.nupkg')).status, 200);
+  s3.requests.length = 0;
+  environment.ENTREPOT_STORAGE_DRIVER = 's3';
+  t.regex((await copy()).stdout, /the servers use this storage already/);
+  const written = s3.requests.filter(({ method, key }) => method === 'PUT' && key.endsWith('identity'));
+  t.is(written.length, 1, 'the storage of servers gets no mark');
+});
