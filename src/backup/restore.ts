@@ -61,7 +61,7 @@ export async function restore(
     for (const file of files.values()) await file.discard();
   });
   const take = (blob: NamedBlob, bytes: AsyncIterable<Uint8Array>) => storeBlob(driver, paths, blob, bytes);
-  const { manifest, problems, known } = await readBackup(members, paths, files, take, signal);
+  const { manifest, problems, known } = await readBackup(members, paths, files, take, { keepRows: true, signal });
   if (problems.length > 0 && !withoutDamaged) {
     const [first] = problems;
     throw backupInvalid(

@@ -181,7 +181,10 @@ async function verifyBackup(source: string, say: Say, signal: AbortSignal): Prom
   stack.defer(async () => {
     for (const file of files.values()) await file.close();
   });
-  const { manifest, problems, known } = await readBackup(opened.members, paths, files, hashBlob, signal);
+  const { manifest, problems, known } = await readBackup(opened.members, paths, files, hashBlob, {
+    keepRows: false,
+    signal,
+  });
   const show = ({ kind, digest }: Problem, note: string) => say(`${kind} ${digest}${note}`);
   for (const each of problems) show(each, '');
   for (const each of known) show(each, ': already when the backup was made');

@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import test from 'ava';
 import { openArchive } from '../../src/backup/archive.ts';
 import { backUp, type BackupTarget } from '../../src/backup/backup.ts';
@@ -12,7 +14,7 @@ import { dialects, openUntilEnd } from '../support/databases.ts';
 import { flipBit } from '../support/damage.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
-import { runJob } from '../support/inside.ts';
+import { databaseOf, runJob } from '../support/inside.ts';
 import { TestFeed } from '../support/feed.ts';
 import { digestOf, TestRepository } from '../support/registry.ts';
 import { blobKey, s3Environment, s3Storage, startS3 } from '../support/s3.ts';
@@ -232,6 +234,23 @@ for (const dialect of dialects) {
     t.is(await pull(offline, 'other', '1.0.0'), 200);
   });
 }
+
+test('a check of a backup writes no rows to the folder of temporary files, except those of blobs', async (t) => {
+  const place = await emptyPlace(t, 'sqlite');
+  const server = await serveOn(t, place);
+  const word = { kind: 'nupkg', upstream: 'u'.repeat(200), name: 'n'.repeat(200) };
+  const words = Array.from({ length: 1000 }, (_, index) => ({ ...word, suffix: String(index) }));
+  await databaseOf(server).transaction((tx) => tx.insertNew('mirror_words', words));
+  const archive = join(place.folder, 'backup.tar');
+  t.is((await entrepot(place.environment, 'backup', archive)).code, 0);
+  const command = `ulimit -f 256; exec "$0" "$1" verify "$2"`;
+  const main = join(import.meta.dirname, '../../bin/entrepot.js');
+  const environment = { PATH: process.env['PATH'], TMPDIR: await folderUntilEnd(t) };
+  const { stdout } = await promisify(execFile)('sh', ['-c', command, process.execPath, main, archive], {
+    env: environment,
+  });
+  t.regex(stdout, /^checked the backup of /);
+});
 
 test('a start on a restore that is not finished leaves the database without tables', async (t) => {
   const place = await emptyPlace(t, 'sqlite');

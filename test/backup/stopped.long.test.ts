@@ -76,7 +76,8 @@ for (const [command, message] of [
     const folders = async () => (await readdir(tmp)).filter((each) => each.startsWith('entrepot-verify-'));
     const copies = async () =>
       filesIn(command === 'verify' ? join(tmp, (await folders())[0] ?? 'none') : join(other.data, 'staging'));
-    await until(async () => (await copies()).length > 5);
+    // A check writes only the rows of blobs.
+    await until(async () => (await copies()).length > (command === 'verify' ? 0 : 5));
     child.kill('SIGINT');
     writer.end(bytes.subarray(bytes.length - 1.5 * 2 ** 20));
     t.like(await end, { code: 1, stderr: `entrepot: ${message}\n` });
