@@ -153,7 +153,7 @@ export class UsageRecord {
     const day = dayOf(at);
     let { kind } = use;
     // Errors are counted without a subject: names that do not exist would fill the table.
-    let name = use.status < 400 ? nameOf(use.subject) : '';
+    let name = use.status < 400 ? usageName(use.subject) : '';
     const last = this.#last;
     if (
       last?.name === name &&
@@ -256,7 +256,7 @@ export class UsageRecord {
  * The name under which a subject is counted. The names of an upstream and its repository together can be longer than the
  * column. Then this is the start of the name and a hash: a row that the database refuses would block all other rows.
  */
-function nameOf(subject: string): string {
+export function usageName(subject: string): string {
   if (subject.length <= maxNameLength) return subject;
   const hash = createHash('sha256').update(subject).digest('hex').slice(0, 16);
   return `${subject.slice(0, maxNameLength - 1 - hash.length)}~${hash}`;

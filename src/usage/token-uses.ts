@@ -1,6 +1,7 @@
 import { inTurn } from '../runtime/in-turn.ts';
 import { placeholders, type Database, type Value } from '../database/database.ts';
 import { isBillable, isDownload, type Use } from './counters.ts';
+import { usageName } from './record.ts';
 
 /** The kind of a use that says from where: its name is an address, a space and the `User-Agent`. */
 export const clientKind = 'client';
@@ -56,7 +57,7 @@ export class TokenUses {
     const isPull = isDownload(use);
     if (use.kind === 'other' || use.subject === '' || !isBillable(use.status)) return;
     if (!isPull && use.act !== 'upload') return;
-    const entry = this.#add(accountId, userId, use.at, use.kind, use.subject);
+    const entry = this.#add(accountId, userId, use.at, use.kind, usageName(use.subject));
     if (entry) entry[isPull ? 'downloads' : 'uploads'] += 1;
   }
 

@@ -54,6 +54,10 @@ for (const dialect of dialects) {
     const keys: string[] = items.map(({ key }: Json) => key).filter(Boolean);
     t.is(keys.length, 2, 'the two names stay different');
     for (const key of keys) t.true(key.startsWith('up.test/xxx') && key.length <= 255, key);
+    for (const key of keys) {
+      const uses = (await (await server.fetch(`/v1/uses?kind=container&name=${key}`)).json()) as Json;
+      t.like(uses.items, [{ name: key, downloads: 2 }], 'and so are the uses of tokens');
+    }
     const packages = await report(server, '?group_by=package');
     t.true(packages.items.some(({ key }: Json) => key === id.toLowerCase()));
   });
