@@ -2,6 +2,7 @@ import { link, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
+import { inTurnShared } from '../../runtime/in-turn.ts';
 import type { Content } from '../files/content.ts';
 import type { CacheCounts } from './counts.ts';
 import { openWholeFile } from '../files/file-content.ts';
@@ -22,7 +23,7 @@ export class BlobCache {
   readonly #folder: string;
   /** `bytes` are those of all files at the last look, and of those added since. */
   readonly counts: CacheCounts = { hit: 0, joined: 0, miss: 0, evicted: 0, bytes: 0 };
-  #evicting: Promise<void> = Promise.resolve();
+  readonly #evictInTurn = inTurnShared(() => this.#evict());
 
   constructor(folder: string, limit: number) {
     this.#folder = folder;
@@ -85,7 +86,8 @@ export class BlobCache {
 
   async #count(size: number): Promise<void> {
     this.counts.bytes += size;
-    if (this.counts.bytes > this.limit) await (this.#evicting = this.#evicting.then(() => this.#evict()));
+    // A failure is ignored: the copy is there, and the next one tries again.
+    if (this.counts.bytes > this.limit) await this.#evictInTurn().catch(() => undefined);
   }
 
   async #evict(): Promise<void> {

@@ -1,4 +1,5 @@
-import { readdir, utimes, writeFile } from 'node:fs/promises';
+import { renameSync } from 'node:fs';
+import { readdir, rename, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { digestOf } from '../../../src/runtime/digest.ts';
@@ -15,6 +16,7 @@ async function setUp(t: ExecutionContext) {
     return cache;
   };
   return {
+    folder,
     opened,
     /** Keeps a copy that was last used at `at`, seconds since 1970. */
     keep: async (cache: BlobCache, name: string, size: number, at: number) => {
@@ -63,4 +65,27 @@ test('an eviction counts the copies of another process, too', async (t) => {
   await keep(second, 'c', 501, 1002);
   t.deepEqual(await kept('a', 'b', 'c'), ['c']);
   t.like(second.counts, { bytes: 501, evicted: 2 });
+});
+
+test('an eviction that fails keeps the copy, and the next copy causes another one', async (t) => {
+  const { folder, opened, keep, kept } = await setUp(t);
+  const cache = await opened();
+  await keep(cache, 'a', 600, 1000);
+  const { counts } = cache;
+  let { bytes } = counts;
+  // The folder is away when the eviction looks at it, which is after it was counted.
+  Object.defineProperty(counts, 'bytes', {
+    configurable: true,
+    get: () => bytes,
+    set: (value: number) => {
+      bytes = value;
+      renameSync(folder, `${folder} away`);
+    },
+  });
+  await t.notThrowsAsync(keep(cache, 'b', 600, 1001));
+  Object.defineProperty(counts, 'bytes', { value: bytes, writable: true });
+  await rename(`${folder} away`, folder);
+  t.deepEqual(await kept('a', 'b'), ['a', 'b']);
+  await keep(cache, 'c', 600, 1002);
+  t.deepEqual(await kept('a', 'b', 'c'), ['c']);
 });
