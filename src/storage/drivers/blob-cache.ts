@@ -10,19 +10,22 @@ import { makeFolder } from '../files/permissions.ts';
 
 /** After an eviction, the files have at most this share of the limit, so that not every new file causes one. */
 const keptShare = 0.9;
+/** After additions of more than this share of the limit, the files of all processes are counted again. */
+const addedShare = 0.1;
 /** Milliseconds without a write after which a part of another process counts as abandoned. */
 const abandonedAfter = 3_600_000;
 
 /**
  * Copies of whole blobs as files in one folder, bounded in bytes. The time of a file is that of its last use. Processes can
- * share the folder; then each sees the files of the others when it evicts, so that together they may exceed the limit by a
- * tenth for each process.
+ * share the folder; then each counts the files of the others after it has added a tenth of the limit, so that together they may
+ * exceed the limit by a tenth for each process.
  */
 export class BlobCache {
   readonly limit: number;
   readonly #folder: string;
   /** `bytes` are those of all files at the last look, and of those added since. */
   readonly counts: CacheCounts = { hit: 0, joined: 0, miss: 0, evicted: 0, bytes: 0 };
+  #added = 0;
   readonly #evictInTurn = inTurnShared(() => this.#evict());
 
   constructor(folder: string, limit: number) {
@@ -86,11 +89,14 @@ export class BlobCache {
 
   async #count(size: number): Promise<void> {
     this.counts.bytes += size;
+    this.#added += size;
+    if (this.counts.bytes <= this.limit && this.#added <= this.limit * addedShare) return;
     // A failure is ignored: the copy is there, and the next one tries again.
-    if (this.counts.bytes > this.limit) await this.#evictInTurn().catch(() => undefined);
+    await this.#evictInTurn().catch(() => undefined);
   }
 
   async #evict(): Promise<void> {
+    this.#added = 0;
     const files: { path: string; size: number; usedAt: number }[] = [];
     for (const name of await readdir(this.#folder)) {
       const path = join(this.#folder, name);
