@@ -21,6 +21,20 @@ export async function dropLostUploads(database: Database, instances: Instances, 
   return dropped;
 }
 
+/** The sessions of a data folder that were not changed since `before` and have no staged file. */
+export async function withoutFile(
+  database: Database,
+  blobs: BlobStore,
+  folder: string,
+  before: number,
+): Promise<string[]> {
+  // Rejects if the disk is not there.
+  const staged = new Set(await blobs.stagedIds());
+  const sql = 'SELECT id FROM uploads WHERE lost = 0 AND folder = ? AND updated_at < ?';
+  const sessions = await database.select<{ id: string }>(sql, [folder, before]);
+  return sessions.map(({ id }) => id).filter((id) => !staged.has(id));
+}
+
 /**
  * Removes the staged files of this data folder that were not changed since `before` and have no session; resolves to their
  * number and size. Each instance does it, because it cannot see the files of others.

@@ -40,7 +40,7 @@ export async function appendBody(
 ): Promise<number> {
   const start = staged.size;
   let arrived = start;
-  let reserved = lease && allowance ? Math.max(start, lease.row.reserved) : Number.POSITIVE_INFINITY;
+  let reserved = lease && allowance ? start : Number.POSITIVE_INFINITY;
   let hold = new AbortController();
   let appending = staged.append(source, { ...options, progress: onWritten, until: hold.signal });
   source.on('data', (piece: Buffer) => {

@@ -16,7 +16,6 @@ interface UploadRow {
   id: string;
   account_id: number;
   received: number;
-  reserved: number;
   digest: Digest | null;
   torn: number;
   writer: string | null;
@@ -28,8 +27,15 @@ const leaseTime = 6000;
 /** Milliseconds between two attempts to take a lease. */
 const pollInterval = 500;
 
-const columns = 'id, account_id, received, reserved, digest, torn, writer, writer_until';
+const columns = 'id, account_id, received, digest, torn, writer, writer_until';
 const byKey = 'id = ? AND account_id = ? AND repository = ? AND lost = 0';
+
+/**
+ * The bytes of a session that count for its account, with the time now as a value: what it has reserved, or what has arrived if its
+ * writer is dead. The file of a lost session may have all that was reserved.
+ */
+export const countedBytes =
+  'CASE WHEN lost = 0 AND (writer IS NULL OR writer_until <= ?) THEN received ELSE reserved END';
 
 /** The state of a session; `UploadUnknown` if the account's repository has no session with that id. */
 export async function readUpload(database: Database, key: UploadKey): Promise<UploadRow> {
@@ -86,10 +92,11 @@ export class UploadLease {
     const take = async (tx: Transaction) => {
       const isFree = `writer IS NULL OR writer_until <= ?${isDead ? ' OR (writer = ? AND writer_until = ?)' : ''}`;
       const dead = isDead ? [seen!.writer, seen!.until] : [];
-      // `torn` comes first: MySQL assigns from left to right, and `torn` depends on the previous writer.
+      // `torn` comes first: MySQL assigns from left to right, and `torn` depends on the previous writer. What that one had reserved
+      // may be taken by now.
       await tx.run(
         `UPDATE uploads SET torn = CASE WHEN writer IS NULL THEN torn ELSE 1 END, writer = ?, writer_until = ?,
-           updated_at = ? WHERE ${byKey} AND (${isFree})`,
+           reserved = received, updated_at = ? WHERE ${byKey} AND (${isFree})`,
         [writer, now() + leaseTime, now(), ...values(key), now(), ...dead],
       );
       return tx.get<UploadRow>(`SELECT ${columns} FROM uploads WHERE ${byKey}`, values(key));
@@ -114,12 +121,12 @@ export class UploadLease {
     return this.#database.transaction(
       async (tx) => {
         // Locks all sessions of the account, so that instances reserve one after another.
-        const rows = await tx.select<{ id: string; reserved: number }>(
-          `SELECT id, reserved FROM uploads WHERE account_id = ?${forUpdate(tx)}`,
-          [this.row.account_id],
+        const rows = await tx.select<{ id: string; bytes: number }>(
+          `SELECT id, ${countedBytes} AS bytes FROM uploads WHERE account_id = ?${forUpdate(tx)}`,
+          [this.#now(), this.row.account_id],
         );
-        const all = rows.reduce((sum, { reserved }) => sum + reserved, 0);
-        const own = rows.find(({ id }) => id === this.row.id)?.reserved ?? 0;
+        const all = rows.reduce((sum, { bytes: counted }) => sum + counted, 0);
+        const own = rows.find(({ id }) => id === this.row.id)?.bytes ?? 0;
         const granted = Math.min(most, bytes - all + own);
         if (granted < least) throw refusal(all);
         const changed = await tx.run('UPDATE uploads SET reserved = ?, updated_at = ? WHERE id = ? AND writer = ?', [

@@ -7,10 +7,11 @@ import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { ImageBlobs } from '../hosted/image-blobs.ts';
-import { dropStagedFiles } from './lost-uploads.ts';
+import { dropStagedFiles, withoutFile } from './lost-uploads.ts';
 import { OpenFiles } from './open-files.ts';
 import { appendBody, verify, type Chunk } from './upload-body.ts';
-import { readUpload, tooManySessions, UploadLease, uploadBusy, uploadUnknown, type UploadKey } from './upload-lease.ts';
+import { countedBytes, readUpload, tooManySessions, UploadLease } from './upload-lease.ts';
+import { uploadBusy, uploadUnknown, type UploadKey } from './upload-lease.ts';
 
 /** The request that is writing a session in this process. */
 interface Writer {
@@ -33,6 +34,8 @@ interface UploadOptions {
 
 /** The most open sessions of one account. Each has a row and a file. */
 const maxSessions = 1000;
+/** Milliseconds after the last change of a session from which it needs a file to stay. */
+const settled = 60_000;
 /** Milliseconds after which a writer without new data is stopped if another request wants to write. */
 const silentLimit = 2000;
 
@@ -129,11 +132,11 @@ export class Uploads {
     return this.#open.has(id) || this.#writers.has(id);
   }
 
-  /** The bytes that the unfinished uploads of the account have, or have reserved. */
+  /** The bytes that the unfinished uploads of the account have, or have reserved while they arrive. */
   async bytesOf(accountId: number): Promise<number> {
     const row = await this.#database.get<{ bytes: number | null }>(
-      'SELECT SUM(reserved) AS bytes FROM uploads WHERE account_id = ?',
-      [accountId],
+      `SELECT SUM(${countedBytes}) AS bytes FROM uploads WHERE account_id = ?`,
+      [this.#now(), accountId],
     );
     return row?.bytes ?? 0;
   }
@@ -253,10 +256,13 @@ export class Uploads {
     return { ...removed, files: orphans.files, bytes: removed.bytes + orphans.bytes };
   }
 
-  /** Deletes sessions of this data folder that another instance has ended. */
+  /** Deletes sessions of this data folder that another instance has ended, or that have no file any more. */
   async dropLost(): Promise<void> {
     const sql = 'SELECT id FROM uploads WHERE lost = 1 AND folder = ? LIMIT 100';
     for (const { id } of await this.#database.select<{ id: string }>(sql, [this.#folder])) await this.#drop(id);
+    // A writer may have moved the file of a session that it is about to end.
+    const before = this.#now() - settled;
+    for (const id of await withoutFile(this.#database, this.#blobs, this.#folder, before)) await this.#drop(id, before);
   }
 
   /** Closes files whose sessions had no request for a minute. The sessions stay. */

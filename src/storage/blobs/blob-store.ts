@@ -267,6 +267,11 @@ export class BlobStore {
     return (await stat(this.#paths.staged(id)).catch(() => undefined))?.size;
   }
 
+  /** The ids of all staged files. */
+  async stagedIds(): Promise<string[]> {
+    return readdir(this.#paths.staging);
+  }
+
   /** The bytes of all staged files. */
   async stagedBytes(): Promise<number> {
     let bytes = 0;

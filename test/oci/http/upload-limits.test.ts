@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { readdir, stat } from 'node:fs/promises';
+import { readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
@@ -8,7 +8,7 @@ import { TestFeed } from '../../support/feed.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../../support/registry.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
 import { eventually, until } from '../../support/until.ts';
-import { rowsOf, tokenOf } from '../../support/inside.ts';
+import { databaseOf, rowsOf, runJob, tokenOf } from '../../support/inside.ts';
 
 const MiB = 2 ** 20;
 const piece = randomBytes(300_000);
@@ -97,7 +97,45 @@ for (const dialect of dialects) {
     t.true(statuses.filter((status) => status === 202).length <= 1, String(statuses));
     t.true((await stagedBytes(server)) <= MiB);
   });
+
+  test(`${dialect}: an upload whose writer was killed counts with what has arrived, not with what it had reserved`, async (t) => {
+    const database = { url: await temporaryDatabase(t, dialect) };
+    const server = await startMeasured(t, { database, limits: { accountStorage: MiB } });
+    const repository = new TestRepository(server, 'app');
+    const killed = await repository.start();
+    t.is((await repository.fetch(killed, patch)).status, 202);
+    const kill = "UPDATE uploads SET writer = 'killed', writer_until = ?, reserved = 1000000";
+    await databaseOf(server).transaction((tx) => tx.run(kill, [server.clock.now! + 6000]));
+    const next = await repository.start();
+    t.is((await repository.fetch(next, patch)).status, 403, 'it may still be writing');
+    server.clock.now! += 6000;
+    t.is((await repository.fetch(next, patch)).status, 202);
+    t.is(await sendChunked(server, 'PATCH', killed, 600_000), 403, 'what it had reserved is taken now');
+    t.is((await repository.fetch(killed, patch)).status, 202, 'it can continue');
+  });
 }
+
+test('an upload without its file does not count, unless the disk is away', async (t) => {
+  const server = await startMeasured(t, { limits: { accountStorage: MiB } });
+  const repository = new TestRepository(server, 'app');
+  const [lost, whole] = [await repository.start(), await repository.start()];
+  for (const each of [lost, whole]) t.is((await repository.fetch(each, patch)).status, 202);
+  const [lostId, wholeId] = [lost, whole].map((each) => each.split('/').at(-1)!);
+  const ids = async () => (await rowsOf<{ id: string }>(server, 'SELECT id FROM uploads')).map(({ id }) => id);
+  const staging = join(server.data, 'staging');
+  // As after a push that could neither become a blob nor end its session, because the database was away.
+  await rm(join(staging, lostId!));
+  await runJob(server, 'uploads');
+  t.is((await ids()).length, 2, 'its writer may be about to end it');
+  server.clock.now! += 60_001;
+  await rename(staging, `${staging} away`);
+  await t.throwsAsync(runJob(server, 'uploads'));
+  await rename(`${staging} away`, staging);
+  t.is((await ids()).length, 2);
+  await runJob(server, 'uploads');
+  t.deepEqual(await ids(), [wholeId!]);
+  t.is((await repository.fetch(await repository.start(), { method: 'PATCH', body: randomBytes(600_000) })).status, 202);
+});
 
 test('an upload that fills the limit exactly can be finished', async (t) => {
   const server = await startMeasured(t, { limits: { accountStorage: 600_000 } });
