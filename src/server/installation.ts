@@ -72,7 +72,7 @@ export async function openInstallation(
   const accounts = new Map((await core.accounts.list()).map(({ name, id }) => [name, id]));
   const references = new References([...hosted, mirrorReferences(upstreams, accounts)]);
   const rows = protocols.map((each) => each.rowBytes);
-  const stored = new StorageMeter(database, { references, rows }, defaultAccount.id, now);
+  const stored = new StorageMeter(database, { references, rows }, defaultAccount.id, now, core.blobs.added);
   const webhooks = openWebhooks({ ...core, receivers: surroundings.receivers });
   stack.defer(core.closing.part('the webhooks', (milliseconds) => webhooks.close(milliseconds)));
   const quota = openQuota({ core, protocols: opened, stored });

@@ -34,6 +34,8 @@ interface Measurement {
   took: number | undefined;
   /** Duration of the measurement before. */
   expected: number;
+  /** What this process had stored for each account when it began; a short one has seen all until its end. */
+  seen: ReadonlyMap<number, number>;
 }
 
 /** A measurement that takes longer than this many milliseconds is shared by several callers. */
@@ -48,15 +50,26 @@ export class StorageMeter {
   readonly #measures: Measures;
   readonly #mirrorAccount: number;
   readonly #now: () => number;
+  readonly #added: ReadonlyMap<number, number>;
   #latest: Measurement | undefined;
-  #last: { accounts: Map<number, Stored>; startedAt: number } | undefined;
+  #last: (Pick<Measurement, 'startedAt' | 'seen'> & { accounts: Map<number, Stored> }) | undefined;
 
-  /** `mirrorAccount` is the account for which mirrored content counts. */
-  constructor(database: Database, measures: Measures, mirrorAccount: number, now: () => number) {
+  /**
+   * `mirrorAccount` is the account for which mirrored content counts. `added` is the bytes that this process has stored for
+   * each account since it started.
+   */
+  constructor(
+    database: Database,
+    measures: Measures,
+    mirrorAccount: number,
+    now: () => number,
+    added: ReadonlyMap<number, number> = new Map(),
+  ) {
     this.#database = database;
     this.#measures = measures;
     this.#mirrorAccount = mirrorAccount;
     this.#now = now;
+    this.#added = added;
   }
 
   /**
@@ -70,12 +83,18 @@ export class StorageMeter {
     return { ...((await measurement.accounts).get(accountId) ?? nothing), asOf: measurement.startedAt };
   }
 
-  /** As `of`, but waits for the first measurement of an account that was never measured. */
+  /**
+   * As `of`, but waits for the first measurement of an account that was never measured, and counts what this process has stored
+   * for the account since the measurement began.
+   */
   async recent(accountId: number): Promise<Stored> {
     const measurement = this.#measurement();
-    const known = (await this.#endsSoon(measurement, accountId)) ? undefined : await this.#earlier(accountId);
-    if (known) return { hosted: known.hosted, mirrored: known.mirrored };
-    return (await measurement.accounts).get(accountId) ?? nothing;
+    const isOver = await this.#endsSoon(measurement, accountId);
+    const last = this.#last;
+    const known = isOver ? undefined : await this.#earlier(accountId);
+    const { hosted, mirrored } = known ?? (await measurement.accounts).get(accountId) ?? nothing;
+    const { seen } = (known && last) ?? measurement;
+    return { hosted: hosted + (this.#added.get(accountId) ?? 0) - (seen.get(accountId) ?? 0), mirrored };
   }
 
   /**
@@ -169,7 +188,9 @@ export class StorageMeter {
     const startedAt = this.#now();
     const accounts = inBackground(() => measureStored(this.#database, this.#measures, this.#mirrorAccount));
     const began = performance.now();
-    const measurement: Measurement = { accounts, startedAt, began, took: undefined, expected: this.#latest?.took ?? 0 };
+    const expected = this.#latest?.took ?? 0;
+    const seen = new Map(this.#added);
+    const measurement: Measurement = { accounts, startedAt, began, took: undefined, expected, seen };
     this.#latest = measurement;
     void this.#end(measurement);
     return measurement;
@@ -178,8 +199,11 @@ export class StorageMeter {
   /** Ignores a failure: the callers that wait for the measurement get it. */
   async #end(measurement: Measurement): Promise<void> {
     try {
-      this.#last = { accounts: await measurement.accounts, startedAt: measurement.startedAt };
-      measurement.took = this.#now() - measurement.startedAt;
+      const accounts = await measurement.accounts;
+      const took = this.#now() - measurement.startedAt;
+      measurement.took = took;
+      if (took <= long) measurement.seen = new Map(this.#added);
+      this.#last = { ...measurement, accounts };
     } catch {
       if (this.#latest === measurement) this.#latest = undefined;
     }

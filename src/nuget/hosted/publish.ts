@@ -86,9 +86,9 @@ export async function publish(
   checks: PushChecks,
 ): Promise<Published> {
   const { files, arrivals, ...known } = await stageParts(context, accountId, staged, checks);
-  return context.blobs.commit(arrivals, (tx) =>
-    writeVersion(tx, accountId, files, { ...known, earlier: checks.earlier }, context.now()),
-  );
+  const write = (tx: Transaction) =>
+    writeVersion(tx, accountId, files, { ...known, earlier: checks.earlier }, context.now());
+  return context.blobs.commit(arrivals, write, accountId);
 }
 
 /**

@@ -44,10 +44,8 @@ export async function publishSymbols(
     throw error;
   }
   const { id, version } = snupkg;
-  return blobs.commit([{ staged, digest }], async (tx) => {
-    await writeSymbols(tx, accountId, snupkg, digest);
-    return { id, version };
-  });
+  await blobs.commit([{ staged, digest }], (tx) => writeSymbols(tx, accountId, snupkg, digest), accountId);
+  return { id, version };
 }
 
 /** What a symbols package has. */

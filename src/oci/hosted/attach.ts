@@ -71,12 +71,13 @@ export function attacher({ database, blobs, manifests, now }: AttachParts): Atta
     const sent = { manifest: await manifests.read(name, digest, manifest, undefined), digest, size: manifest.length };
     const arrivals = [];
     for (const each of [empty, bytes, manifest]) arrivals.push(await blobs.stageBytes(each));
-    return blobs.commit(arrivals, async (tx) => {
+    const write = async (tx: Transaction) => {
       if (!(await imageAt(tx, place, mediaType)) || !(await take(tx))) return false;
       for (const each of [emptyDigest, documentDigest]) await linkBlob(tx, accountId, name, each, now());
       await manifests.write(tx, accountId, name, { ...sent, tags: [] }, {});
       return true;
-    });
+    };
+    return blobs.commit(arrivals, write, accountId);
   };
 }
 

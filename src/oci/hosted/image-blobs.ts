@@ -106,11 +106,12 @@ export class ImageBlobs {
     session?: { id: string; end: (tx: Transaction) => Promise<void> },
   ): Promise<void> {
     const now = this.#now();
-    await this.#blobs.commit([{ staged, digest }], async (tx) => {
+    const write = async (tx: Transaction) => {
       await session?.end(tx);
       const repositoryId = await ensureRepository(tx, accountId, name, now);
       await writeLink(tx, repositoryId, digest, now, session?.id);
-    });
+    };
+    await this.#blobs.commit([{ staged, digest }], write, accountId);
   }
 
   /** Whether the repository has this blob, on the disk, and this upload session was the last to put it there. */

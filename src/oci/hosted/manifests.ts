@@ -134,11 +134,10 @@ export class Manifests {
     if (digest) verifyDigest(bytes, digest);
     const manifest = await this.read(name, digest ?? digestOf(bytes), bytes, contentType);
     const arrival = await this.#blobs.stageBytes(bytes, digest && algorithmOf(digest));
-    const claimed = await this.#blobs.commit([arrival], (tx) => {
-      const { pushedAt, past } = sent;
-      const stored = { manifest, digest: arrival.digest, size: bytes.length, tags, pushedAt, past };
-      return this.write(tx, accountId, name, stored, { isWhole, mirroredFrom });
-    });
+    const { pushedAt, past } = sent;
+    const stored = { manifest, digest: arrival.digest, size: bytes.length, tags, pushedAt, past };
+    const write = (tx: Transaction) => this.write(tx, accountId, name, stored, { isWhole, mirroredFrom });
+    const claimed = await this.#blobs.commit([arrival], write, accountId);
     return { digest: arrival.digest, subject: manifest.subject, claimed };
   }
 

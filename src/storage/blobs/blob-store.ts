@@ -69,6 +69,8 @@ export class BlobStore {
   readonly #disk: Disk;
   readonly #room: DiskReserve | undefined;
   readonly #overflow = new OverflowMemory(overflowBytes);
+  /** Bytes that this process has stored for each account since it started, also those that were stored already. */
+  readonly added = new Map<number, number>();
 
   /** `paths` are for staged files, which are always on the local disk. `now` is milliseconds since 1970 UTC. */
   constructor(
@@ -201,9 +203,9 @@ export class BlobStore {
   /**
    * Makes `arrivals` visible together with the rows that `refer` writes: all or nothing. The caller has verified the
    * digests. `refer` may run more than once. The staged files are removed in any case. Throws `StorageUnavailable` if one of
-   * them is not wholly on the disk.
+   * them is not wholly on the disk. `owner` is the id of the account that hosts them.
    */
-  async commit<T>(arrivals: readonly Arrival[], refer: (tx: Transaction) => Promise<T>): Promise<T> {
+  async commit<T>(arrivals: readonly Arrival[], refer: (tx: Transaction) => Promise<T>, owner?: number): Promise<T> {
     try {
       if (arrivals.some(({ staged }) => staged.isOffDisk || staged.isInMemory)) {
         throw storageUnavailable('The disk of this server takes no files now.');
@@ -211,7 +213,10 @@ export class BlobStore {
       const byDigest = new Map(arrivals.map(({ digest, staged }) => [digest, staged]));
       for (let attempt = 1; ; attempt += 1) {
         try {
-          return await this.#attempt(byDigest, refer, attempt === 1);
+          const result = await this.#attempt(byDigest, refer, attempt === 1);
+          const bytes = arrivals.reduce((sum, { staged }) => sum + staged.size, 0);
+          if (owner !== undefined) this.added.set(owner, (this.added.get(owner) ?? 0) + bytes);
+          return result;
         } catch (error) {
           if (!(error instanceof ReservationLost) || attempt >= maxAttempts) throw error;
         }

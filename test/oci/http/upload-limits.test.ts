@@ -137,6 +137,40 @@ test('an upload without its file does not count, unless the disk is away', async
   t.is((await repository.fetch(await repository.start(), { method: 'PATCH', body: randomBytes(600_000) })).status, 202);
 });
 
+test('what was stored after a long measurement began counts, although the measurement is used again', async (t) => {
+  const server = await startMeasured(t, { limits: { accountStorage: MiB } });
+  const database = databaseOf(server);
+  const select = database.select.bind(database);
+  let measurements = 0;
+  database.select = (sql: string, ...rest) => {
+    // Each measurement takes a second.
+    if (sql.includes('AS once GROUP BY account_id')) {
+      measurements += 1;
+      server.clock.now! += 1000;
+    }
+    return select(sql, ...rest);
+  };
+  const repository = new TestRepository(server, 'app');
+  const push = async (size: number) => {
+    const body = randomBytes(size);
+    const location = await repository.start();
+    t.is((await repository.fetch(location, { method: 'PATCH', body })).status, 202);
+    return repository.fetch(`${location}?digest=${digestOf(body)}`, { method: 'PUT' });
+  };
+  await repository.blob('first');
+  for (let index = 0; index < 2; index += 1) t.is((await push(300_000)).status, 201);
+  const feed = new TestFeed(server);
+  t.is((await feed.push({ payloadBytes: 300_000 })).status, 201);
+  t.is((await feed.push({ id: 'Another', payloadBytes: 300_000 })).status, 413);
+  t.is((await repository.fetch(await repository.start(), patch)).status, 403);
+  t.is(measurements, 1);
+  server.clock.now! += 20_000;
+  t.is((await repository.fetch('blobs/uploads/', { method: 'POST' })).status, 202);
+  await until(() => measurements === 2);
+  t.is((await repository.fetch(await repository.start(), patch)).status, 403, 'and it counts once');
+  t.is((await push(100_000)).status, 201);
+});
+
 test('an upload that fills the limit exactly can be finished', async (t) => {
   const server = await startMeasured(t, { limits: { accountStorage: 600_000 } });
   const repository = new TestRepository(server, 'app');
