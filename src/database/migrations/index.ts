@@ -62,6 +62,7 @@ import { sessionsCreated } from './079-sessions-created.ts';
 import { observedBillMigrations } from './080-observed-bills.ts';
 import { mirrorDrops } from './081-mirror-drops.ts';
 import { adoptedTries } from './082-adopted-tries.ts';
+import { absentReferences } from './083-absent-references.ts';
 import { webhookPatterns } from './077-webhook-patterns.ts';
 import { permanenceMigrations } from './070-permanence.ts';
 import { deletedMigrations } from './071-deleted.ts';
@@ -142,4 +143,5 @@ export const migrations: readonly Migration[] = [
   ...observedBillMigrations,
   ...mirrorDrops,
   ...adoptedTries,
+  ...absentReferences,
 ];

@@ -256,7 +256,7 @@ export class Manifests {
     manifest: Manifest,
     digest: Digest,
     size: number,
-    childBytes: number,
+    children: ReadonlyMap<Digest, number>,
   ): Promise<void> {
     const row = {
       repository_id: repositoryId,
@@ -266,7 +266,7 @@ export class Manifests {
       subject: manifest.subject ?? null,
       annotations: manifest.subject && manifest.annotations ? JSON.stringify(manifest.annotations) : null,
       size_bytes: size,
-      image_bytes: size + childBytes,
+      image_bytes: size + [...children.values()].reduce((sum, bytes) => sum + bytes, 0),
       pushed_at: this.#now(),
     };
     const key = [repositoryId, digest];
@@ -289,7 +289,11 @@ export class Manifests {
     for (const part of batches(manifest.references)) {
       await tx.insertNew(
         'manifest_references',
-        part.map((each) => ({ manifest_id: stored!.id, digest: each.digest })),
+        part.map((each) => ({
+          manifest_id: stored!.id,
+          digest: each.digest,
+          absent: children.has(each.digest) ? 0 : 1,
+        })),
       );
     }
   }
@@ -310,12 +314,17 @@ export async function describedManifests(
   return new Map(rows.map((row) => [row.digest, { mediaType: row.media_type, size: row.size_bytes }]));
 }
 
-/** The bytes of all that `manifest` refers to; throws `ManifestBlobUnknown` if the repository lacks what it needs. */
-async function childSizes(tx: Queryable, repositoryId: number, manifest: Manifest, isWhole: boolean): Promise<number> {
+/** As `sizesOf`; throws `ManifestBlobUnknown` if the repository lacks what the manifest needs. */
+async function childSizes(
+  tx: Queryable,
+  repositoryId: number,
+  manifest: Manifest,
+  isWhole: boolean,
+): Promise<ReadonlyMap<Digest, number>> {
   const sizes = await sizesOf(tx, repositoryId, manifest);
   const missing = neededBy(manifest, isWhole).filter((digest) => !sizes.has(digest));
   if (missing.length > 0) throw manifestBlobUnknown(missing);
-  return [...sizes.values()].reduce((sum, size) => sum + size, 0);
+  return sizes;
 }
 
 /** An image needs its blobs. An index needs nothing, unless it has to be whole. */

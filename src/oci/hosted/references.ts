@@ -10,7 +10,7 @@ const accountOf = (table: string) => `SELECT repositories.account_id, ${table}.d
 export const imageReferences: BlobReferences = {
   origin: 'hosted',
   tables: ['repository_blobs', 'manifests', 'manifest_references'],
-  // An index may name images that were not pushed.
+  // An index may name images that were not pushed, and an image layers of other servers.
   sparse: ['manifest_references'],
   owned: [
     accountOf('repository_blobs'),
@@ -19,7 +19,7 @@ export const imageReferences: BlobReferences = {
     `SELECT repositories.account_id, manifest_references.digest FROM manifest_references
      JOIN manifests ON manifests.id = manifest_references.manifest_id
      JOIN repositories ON repositories.id = ABS(manifests.repository_id)
-     WHERE manifest_references.digest > ? AND manifest_references.digest <= ?`,
+     WHERE manifest_references.digest > ? AND manifest_references.digest <= ? AND manifest_references.absent = 0`,
   ],
   async holders(tx, digest, limit) {
     const rows = await tx.select<{ name: string }>(
@@ -27,7 +27,7 @@ export const imageReferences: BlobReferences = {
          SELECT repository_id FROM repository_blobs WHERE digest = ?
          UNION SELECT ABS(repository_id) FROM manifests WHERE digest = ?
          UNION SELECT ABS(m.repository_id) FROM manifest_references f JOIN manifests m ON m.id = f.manifest_id
-               WHERE f.digest = ?
+               WHERE f.digest = ? AND f.absent = 0
        ) LIMIT ?`,
       [digest, digest, digest, limit],
     );

@@ -9,7 +9,7 @@ export interface BlobReferences {
   readonly tables: readonly string[];
   /** For each of `tables` with mirrored content that cannot be fetched again: the condition on its row. */
   readonly lasting?: Readonly<Record<string, string>>;
-  /** Those of `tables` that may also name content that is not stored. */
+  /** Those of `tables` that may also name content that is not stored: then their column `absent` is 1, and it is no reference. */
   readonly sparse?: readonly string[];
   /**
    * Statements that select `account_id` and `digest` of the references with `digest > ? AND digest <= ?`, in this order;
@@ -45,14 +45,15 @@ export class References {
 
   constructor(all: readonly BlobReferences[]) {
     this.#all = all;
-    const tablesOf = (origin: BlobReferences['origin']) =>
-      all.flatMap((each) => (each.origin === origin ? each.tables : []));
-    this.isHosted = exists(tablesOf('hosted'));
-    this.isMirrored = exists(tablesOf('mirrored'));
-    this.isReferenced = exists(all.flatMap(({ tables }) => tables));
+    const conditionsOf = (origin: BlobReferences['origin']) =>
+      conditions(all.filter((each) => each.origin === origin));
+    this.isHosted = exists(conditionsOf('hosted'));
+    this.isMirrored = exists(conditionsOf('mirrored'));
+    this.isReferenced = exists(conditions(all));
     const lasting = Object.assign({}, ...all.map((each) => each.lasting)) as Record<string, string>;
-    this.isLasting = exists(Object.keys(lasting), lasting);
-    this.lasting = Object.fromEntries(tablesOf('mirrored').map((table) => [table, lasting[table] ?? '0 = 1']));
+    this.isLasting = exists(lasting);
+    const never = Object.keys(conditionsOf('mirrored')).map((table) => [table, '0 = 1']);
+    this.lasting = { ...(Object.fromEntries(never) as Record<string, string>), ...lasting };
     const parts = all.flatMap(({ origin, owned }) =>
       owned.map(
         (select) =>
@@ -106,13 +107,21 @@ export class References {
   }
 }
 
-/** Whether rows of the tables refer to a blob, and fulfil the condition of their table if it has one. */
-function exists(tables: readonly string[], only: Readonly<Record<string, string>> = {}): string {
-  const conditions = tables.map((table) => {
-    const and = table in only ? ` AND (${only[table]})` : '';
+/** For each table the condition on its rows that are references. */
+function conditions(all: readonly BlobReferences[]): Record<string, string> {
+  const pairs = all.flatMap(({ tables, sparse = [] }) =>
+    tables.map((table) => [table, sparse.includes(table) ? 'absent = 0' : '']),
+  );
+  return Object.fromEntries(pairs) as Record<string, string>;
+}
+
+/** Whether rows of the tables refer to a blob and fulfil the condition of their table. */
+function exists(rows: Readonly<Record<string, string>>): string {
+  const each = Object.entries(rows).map(([table, condition]) => {
+    const and = condition && ` AND (${condition})`;
     return `EXISTS (SELECT 1 FROM ${table} WHERE ${table}.digest = blobs.digest${and})`;
   });
-  return `(${conditions.join(' OR ') || '0 = 1'})`;
+  return `(${each.join(' OR ') || '0 = 1'})`;
 }
 
 /** The last digest of the next `limit` blobs after `after`; undefined when there are fewer. Fast, because it reads only the key. */

@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
-import { digestOf, errorOf, ociIndex, TestRepository } from '../../support/registry.ts';
+import { digestOf, errorOf, ociIndex, ociManifest, TestRepository } from '../../support/registry.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
-import { runJob } from '../../support/inside.ts';
+import { rowsOf, runJob, tokenOf } from '../../support/inside.ts';
 
 const day = 86_400_000;
 
@@ -74,4 +74,33 @@ test('an index can be pushed alone; an image without its layers cannot', async (
   const refused = await app.put('image', { ...manifest, layers: [absent[0]] });
   t.deepEqual(await errorOf(refused), [400, 'MANIFEST_BLOB_UNKNOWN']);
   t.is((await app.fetch('manifests/image')).status, 404);
+});
+
+test('a manifest that names content of another account neither counts it nor keeps it', async (t) => {
+  const server = await startTestServer(t, { gc: { grace: '1h' } });
+  server.clock.now = Date.now();
+  const theirs = new TestRepository(server, 'theirs');
+  const { digest } = await theirs.blob(randomBytes(100_000));
+  const token = await tokenOf(server, ['read', 'write'], 'other');
+  const ours = new TestRepository(server, 'ours', token);
+  const bytes = async () =>
+    ((await (await server.fetch('/v1/account', { token })).json()) as { usage: { storage_bytes: number } }).usage
+      .storage_bytes;
+  const mediaType = 'application/vnd.docker.image.rootfs.foreign.diff.tar.gzip';
+  const named = { mediaType, digest, size: 100_000 };
+  const index = JSON.stringify({ schemaVersion: 2, mediaType: ociIndex, manifests: [named] });
+  t.is((await ours.put('index', index, ociIndex)).status, 201);
+  t.is(await bytes(), index.length);
+  const config = await ours.blob('{}');
+  const image = JSON.stringify({ schemaVersion: 2, mediaType: ociManifest, config, layers: [named] });
+  t.is((await ours.put('image', image)).status, 201);
+  t.is(await bytes(), index.length + image.length + '{}'.length);
+
+  t.is((await theirs.fetch(`blobs/${digest}`, { method: 'DELETE' })).status, 202);
+  server.clock.now += day;
+  await runJob(server, 'gc');
+  t.false(
+    (await rowsOf<{ digest: string }>(server, 'SELECT digest FROM blobs')).some((each) => each.digest === digest),
+  );
+  t.is((await ours.fetch('manifests/index')).status, 200);
 });
