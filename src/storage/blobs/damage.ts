@@ -70,7 +70,10 @@ export class DamageCheck {
     if (!stored) return this.#missing(digest, keepMissing);
     if (stored.size === size) {
       const found = hash ? await checkStored(this.#driver, { digest, size }, { throttle }) : 'sound';
-      if (found === 'sound') return undefined;
+      if (found === 'sound') {
+        if (hash) await this.#driver.checkCopy?.({ digest, size }, throttle);
+        return undefined;
+      }
       if (found === 'missing') return this.#missing(digest, keepMissing);
     }
     return this.#setAside(digest, stored.version);

@@ -38,14 +38,14 @@ export class BlobCache {
     await this.#evict();
   }
 
-  /** The copy of a blob; undefined if there is none of this size. */
-  async open(digest: Digest, size: number): Promise<Content | undefined> {
+  /** The copy of a blob; undefined if there is none of this size. A check is no use. */
+  async open(digest: Digest, size: number, forCheck = false): Promise<Content | undefined> {
     const path = this.#pathOf(digest);
     try {
       const content = await openWholeFile(path, size);
       if (!content) await rm(path, { force: true });
       const now = new Date();
-      void utimes(path, now, now).catch(() => undefined);
+      if (!forCheck) void utimes(path, now, now).catch(() => undefined);
       return content;
     } catch {
       // A copy that cannot be read is not needed.

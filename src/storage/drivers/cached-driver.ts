@@ -1,6 +1,8 @@
 import type { Digest } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
+import type { Throttle } from '../../runtime/incoming.ts';
 import { BlobCache } from './blob-cache.ts';
+import { checkContent, type CheckedBlob } from './check-stored.ts';
 import type { Content } from '../files/content.ts';
 import type { StorageCounts } from './counts.ts';
 import type { Driver, EarlyPut, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from './driver.ts';
@@ -91,6 +93,16 @@ export class CachedDriver implements Driver {
     }
     counts.miss += 1;
     return this.#fillOnRead(digest, size, await this.#origin.open(digest, size));
+  }
+
+  async checkCopy(blob: CheckedBlob, throttle?: Throttle): Promise<void> {
+    const copy = await this.#cache.open(blob.digest, blob.size, true);
+    if (!copy) return;
+    try {
+      if ((await checkContent(copy, blob, { throttle })) !== 'sound') await this.#cache.remove(blob.digest);
+    } finally {
+      copy.close();
+    }
   }
 
   locationOf(digest: Digest): (() => Promise<string>) | undefined {

@@ -7,7 +7,7 @@ import type { Driver } from './driver.ts';
 /** `damaged`: other bytes, or too few; `unreadable`: the disk cannot read some. */
 type State = 'sound' | 'missing' | 'damaged' | 'unreadable';
 
-interface Blob {
+export interface CheckedBlob {
   digest: Digest;
   size: number;
 }
@@ -21,7 +21,7 @@ interface CheckContentOptions {
 const piece = 256 * 1024;
 
 /** Reads all bytes in the storage itself, and compares their digest. */
-export async function checkStored(driver: Driver, blob: Blob, options?: CheckContentOptions): Promise<State> {
+export async function checkStored(driver: Driver, blob: CheckedBlob, options?: CheckContentOptions): Promise<State> {
   let content: Content;
   try {
     content = await driver.open(blob.digest, blob.size, true);
@@ -40,7 +40,7 @@ export async function checkStored(driver: Driver, blob: Blob, options?: CheckCon
 /** As `checkStored`, for content that is open and stays open. */
 export async function checkContent(
   content: Content,
-  { digest, size }: Blob,
+  { digest, size }: CheckedBlob,
   { throttle, use }: CheckContentOptions = {},
 ): Promise<State> {
   const algorithm = algorithmOf(digest);

@@ -1,4 +1,5 @@
 import type { Digest } from '../../runtime/digest.ts';
+import type { Throttle } from '../../runtime/incoming.ts';
 import type { Content } from '../files/content.ts';
 import type { StorageCounts } from './counts.ts';
 import type { StagedFile } from '../files/staged-file.ts';
@@ -104,6 +105,8 @@ export interface Driver {
    * with the digest.
    */
   open(digest: Digest, size: number, forCheck?: boolean): Promise<Content>;
+  /** Reads the local copy of a blob, if there is one, and drops it if its bytes are wrong. */
+  checkCopy?(blob: { digest: Digest; size: number }, throttle?: Throttle): Promise<void>;
   /** Makes a URL from which clients can get stored bytes themselves; undefined if they cannot. See `Content.location`. */
   locationOf?(digest: Digest): (() => Promise<string>) | undefined;
   /** Undefined when the bytes are missing. */

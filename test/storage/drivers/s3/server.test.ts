@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, rm, stat, utimes } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { ConfigError } from '../../../../src/config/load.ts';
+import { flipBit } from '../../../support/damage.ts';
 import { scrape } from '../../../support/metrics.ts';
 import { runJob } from '../../../support/inside.ts';
 import { TestFeed } from '../../../support/feed.ts';
@@ -162,6 +163,21 @@ test.serial('a reader does not wait for the rest of a copy, and damaged content 
   const damaged = await repository.fetch(`blobs/${pushed.digest}`);
   await t.throwsAsync(damaged.arrayBuffer());
   t.false((await readdir(join(data, 'cache'))).includes(pushed.digest.replace(':', '-')), 'it is not kept');
+});
+
+test.serial('a scrub drops a damaged local copy', async (t) => {
+  const { settings, data } = await setUp(t);
+  const server = await startTestServer(t, settings());
+  const repository = new TestRepository(server, 'team/app');
+  const { digest } = await repository.blob(layer);
+  const [whole, copy] = [await repository.blob(randomBytes(300_000)), join(data, 'cache', digest.replace(':', '-'))];
+  const kept = join(data, 'cache', whole.digest.replace(':', '-'));
+  await flipBit(copy);
+  await utimes(kept, 1000, 1000);
+  await runJob(server, 'scrub');
+  t.deepEqual(await readdir(join(data, 'cache')), [basename(kept)]);
+  t.is((await stat(kept)).mtimeMs, 1_000_000, 'a check is no use');
+  t.true(layer.equals(Buffer.from(await (await repository.fetch(`blobs/${digest}`)).arrayBuffer())));
 });
 
 test.serial('while S3 is away, requests are 503 and nothing is lost', async (t) => {
