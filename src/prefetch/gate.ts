@@ -97,11 +97,11 @@ export class Gate {
     }
   }
 
-  #limitReached({ name, rateLimit }: Upstream): string | undefined {
-    const [limit, remaining] = [rateLimit.limit, rateLimit.remaining].map((text) => /^\s*(\d+)/.exec(text ?? '')?.[1]);
-    if (!limit || remaining === undefined || Number(limit) === 0) return undefined;
+  #limitReached({ name, counts }: Upstream): string | undefined {
+    const { limit, remaining = 0 } = counts.rateLimit(this.#options.now()) ?? {};
+    if (!limit) return undefined;
     const { share } = this.#options;
-    if (Number(limit) - Number(remaining) < Number(limit) * share) return undefined;
+    if (limit - remaining < limit * share) return undefined;
     return `${name} has ${remaining} of ${limit} requests left in its rate limit, of which a prefetch uses at most ${Math.round(share * 100)}%`;
   }
 

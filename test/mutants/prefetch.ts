@@ -4,7 +4,7 @@ export const prefetch = [
   ...mutantsOf(
     'src/prefetch/gate.ts',
     ['test/prefetch/images.test.ts'],
-    [['a prefetch leaves the share instead of using it', 'Number(limit) * share)', 'Number(limit) * (1 - share))']],
+    [['a prefetch leaves the share instead of using it', 'limit * share)', 'limit * (1 - share))']],
   ),
   ...mutantsOf(
     'src/jobs/prefetch-table.ts',

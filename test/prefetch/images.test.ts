@@ -8,7 +8,7 @@ import { ociIndex, ociManifest, TestRepository, type Descriptor } from '../suppo
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry, type UpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { until, within } from '../support/until.ts';
-import { firstUpstream, flushUses, rowsOf } from '../support/inside.ts';
+import { flushUses, rowsOf } from '../support/inside.ts';
 
 interface Setup {
   registry: UpstreamRegistry;
@@ -265,7 +265,7 @@ test('a dry run fetches only manifests and reports what it would fetch', async (
 });
 
 test('it stops at a share of the upstream’s rate limit, and continues there later', async (t) => {
-  const { registry, mirror } = await setUp(t);
+  const { registry, mirror } = await setUp(t, {}, { freshFor: '30d' });
   let remaining = 100;
   for (const name of ['a', 'b', 'c', 'd']) {
     const { manifest } = registry.image(`team/${name}`, '1');
@@ -275,6 +275,7 @@ test('it stops at a share of the upstream’s rate limit, and continues there la
       answer(200, { 'content-type': ociManifest, ...limits }, manifest.bytes)(request, response);
     });
   }
+  const windowEnds = () => void (mirror.clock.now = (mirror.clock.now ?? Date.now()) + 21_600_000);
   const items = wishesOf('team/a:1', 'team/b:1', 'team/c:1', 'team/d:1');
   const options = { rateLimitShare: 0.3, concurrency: 1, referrers: false };
   const report = await prefetchInto(mirror, items, options);
@@ -285,11 +286,11 @@ test('it stops at a share of the upstream’s rate limit, and continues there la
   for (const { reason } of report.missing) {
     t.is(reason, 'docker.io has 50 of 100 requests left in its rate limit, of which a prefetch uses at most 30%');
   }
-  firstUpstream(mirror).rateLimit = {};
+  windowEnds();
   remaining = 100;
   const exact = await prefetchInto(mirror, items, { ...options, rateLimitShare: 0.25 });
   t.is(exact.fetched.manifest.count, 1, 'a share that is used up exactly');
-  firstUpstream(mirror).rateLimit = {};
+  windowEnds();
   remaining = 1000;
   const rest = await prefetchInto(mirror, items, options);
   t.deepEqual(missingIn(rest), []);
