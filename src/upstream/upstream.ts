@@ -194,15 +194,15 @@ export class Upstream {
   }
 
   /**
-   * Logs a body that stalled or was cut, and returns the error for it. No pause follows: the network may have failed, and
-   * the next request may continue where the body ended.
+   * Logs a body that stalled or was cut, and returns the error for it; `Aborted`, if the request was cancelled meanwhile. No pause
+   * follows: the network may have failed, and the next request may continue where the body ended.
    */
-  bodyFailed(error: unknown, { subject }: Pick<UpstreamRequest, 'subject'>): UpstreamError {
+  bodyFailed(error: unknown, { subject, signal }: Pick<UpstreamRequest, 'subject' | 'signal'>): DomainError {
+    if (signal?.aborted || BackgroundTask.current?.signal.aborted)
+      return this.#cancelled('had not sent its body when the request was cancelled', error);
     const reason = messageOf(error);
-    if (!BackgroundTask.current?.signal.aborted) {
-      this.#failures.warn('an upstream failed in the middle of a body', subject, reason);
-      this.#failed({ subject }, reason);
-    }
+    this.#failures.warn('an upstream failed in the middle of a body', subject, reason);
+    this.#failed({ subject }, reason);
     return this.#failure('UpstreamUnavailable', reason, { retryAfter: 1, cause: error });
   }
 

@@ -3,8 +3,8 @@ import { digestOf, errorOf, ociIndex, ociManifest, TestRepository } from '../../
 import { startTestServer } from '../../support/server.ts';
 import { answer } from '../../support/upstreams/faulty-upstream.ts';
 import { startUpstreamRegistry } from '../../support/upstreams/upstream-registry.ts';
-import { within } from '../../support/until.ts';
-import { flushUsage, rowsOf } from '../../support/inside.ts';
+import { until, within } from '../../support/until.ts';
+import { closeMirror, firstUpstream, flushUsage, rowsOf } from '../../support/inside.ts';
 
 // Mirrored lists: what is served of them, and their bounds. Names in all their spellings.
 
@@ -59,6 +59,27 @@ test('the pages of a list are followed within their upstream only, and at most 2
   const response = await within(new TestRepository(server, 'up.test/team/endless').fetch('tags/list'), 30_000);
   t.deepEqual(await errorOf(response), [502, 'UNAVAILABLE']);
   t.is(upstream.requests().length - before, 200);
+});
+
+test('a client that leaves while a list arrives is no failure of the upstream', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const cut = Promise.withResolvers<void>();
+  upstream.on('/v2/team/app/tags/list', (_request, response) => {
+    response.once('close', cut.resolve);
+    response.writeHead(200, { 'content-type': 'application/json' });
+    response.write('{"tags":["v1"');
+  });
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
+  const { counts } = firstUpstream(server);
+  const leaving = new AbortController();
+  const left = server.fetch('/v2/up.test/team/app/tags/list', { signal: leaving.signal });
+  await until(() => counts.succeededAt !== null);
+  leaving.abort();
+  await t.throwsAsync(left);
+  await cut.promise;
+  await closeMirror(server);
+  t.deepEqual([counts.failures, counts.lastFailure], [0, null]);
+  t.false(server.lines.some((line) => line.includes('in the middle of a body')));
 });
 
 test('a list without a page that it names, or with another status than 200, is 502, or the list that is stored', async (t) => {
