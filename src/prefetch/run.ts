@@ -20,6 +20,11 @@ export interface RunOptions extends GateOptions {
   collect: boolean;
 }
 
+/** For content that the mirror has only passed on, because it could not store it. */
+export function notStored(): DomainError {
+  return new DomainError('StorageFull', 'It was not stored: the disk of the server is full, or cannot be written.');
+}
+
 /** A running prefetch. Does each piece of work once, repeats failed work, and collects the results. */
 export class PrefetchRun {
   readonly report = new PrefetchReport();

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { digestOf } from '../../src/runtime/digest.ts';
 import { parsePlatform } from '../../src/prefetch/platform.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 import { answer, held, serve } from '../support/upstreams/faulty-upstream.ts';
 import { missingIn, prefetchInto, wishesIn, wishesOf } from '../support/prefetch.ts';
 import { ociIndex, ociManifest, TestRepository, type Descriptor } from '../support/registry.ts';
@@ -296,6 +297,31 @@ test('it stops at a share of the upstream’s rate limit, and continues there la
   t.deepEqual(missingIn(rest), []);
   t.is(rest.present.manifest.count, 3);
   t.is(rest.fetched.manifest.count, 1);
+});
+
+test('what a full disk does not take is missing, and not here already', async (t) => {
+  const { registry, mirror } = await setUp(t, { storage: { reserve: '1000TiB' } });
+  const { manifest, layer } = registry.image('team/a', '1');
+  const full = 'It was not stored: the disk of the server is full, or cannot be written.';
+  const report = await prefetchInto(mirror, wishesOf('team/a:1'), { referrers: false });
+  t.deepEqual(missingIn(report), [`team/a:1: ${full}`]);
+  t.deepEqual([report.present.manifest.count, report.fetched.manifest.count], [0, 0]);
+  t.is(registry.count(`/v2/team/a/blobs/${layer.digest}`), 0);
+  t.deepEqual(missingIn(await prefetchInto(mirror, wishesOf('team/a:1'), { referrers: false, dryRun: true })), []);
+  t.is(registry.count(`/v2/team/a/manifests/${manifest.digest}`), 0);
+});
+
+test('a layer that a full disk does not take is missing', async (t) => {
+  const { registry, mirror, get } = await setUp(t, { data: await folderUntilEnd(t) });
+  const { config, layer } = registry.image('team/a', '1');
+  t.is(await get('docker.io/team/a/manifests/1'), 200);
+  await mirror.close();
+  const upstreams = [registry.settings('docker.io', { default: true })];
+  const full = await startTestServer(t, { upstreams, data: mirror.data, storage: { reserve: '1000TiB' } });
+  const report = await prefetchInto(full, wishesOf('team/a:1'), { referrers: false });
+  const reason = 'It was not stored: the disk of the server is full, or cannot be written.';
+  t.deepEqual(missingIn(report), [config, layer].map(({ digest }) => `team/a:1: layer ${digest}: ${reason}`).sort());
+  t.deepEqual([report.present.manifest.count, report.present.blob.count, report.fetched.blob.count], [1, 0, 0]);
 });
 
 test('a cancelled prefetch stops at once, and the next one continues there', async (t) => {

@@ -76,6 +76,16 @@ test('the packages of a lock file are stored when the upstream is down, and are 
   t.false(await isHere('Lib.A', '2.0.0'));
 });
 
+test('a package that a full disk does not take is missing, and not here already', async (t) => {
+  const { mirror, offer } = await setUp(t, { storage: { reserve: '1000TiB' } });
+  await offer('Lib.A', { '1.0.0': {} });
+  const report = await prefetchInto(mirror, wishesOf('Lib.A@1.0.0'));
+  t.deepEqual(missingIn(report), [
+    'Lib.A 1.0.0: It was not stored: the disk of the server is full, or cannot be written.',
+  ]);
+  t.deepEqual([report.present.package.count, report.fetched.package.count], [0, 0]);
+});
+
 test('a version that is not in the stored version list makes the list refresh', async (t) => {
   const { feed, mirror, offer, isHere } = await setUp(t);
   await offer('Lib', { '1.0.0': {} });

@@ -23,7 +23,7 @@ import type { EntryKey } from '../../mirror/store/entries.ts';
 import { inUseLocation, storedLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
 import { allNames } from '../../mirror/store/listing.ts';
 import { isPackage } from './package-item.ts';
-import type { PrefetchRun } from '../../prefetch/run.ts';
+import { notStored, type PrefetchRun } from '../../prefetch/run.ts';
 import type { ItemLocation } from '../../prefetch/item.ts';
 
 interface PackageParts {
@@ -241,8 +241,18 @@ class WantedPackages {
     const file = await packageSource.openFile(this.#accountId, id, version, 'nupkg');
     if (!file) return false;
     const bytes = await readThrough(file.content);
-    this.#run.found('package', file.served === 'miss' ? 'fetched' : 'present', bytes);
+    const isNew = file.served === 'miss' || file.served === 'passed';
+    if (isNew && !(await this.#isStored(id, version))) throw notStored();
+    this.#run.found('package', isNew ? 'fetched' : 'present', bytes);
     return true;
+  }
+
+  async #isStored(id: string, version: string): Promise<boolean> {
+    const { mirror, packageMirror } = this.#parts;
+    const keys = packageMirror.origin
+      .candidates(id)
+      .map(({ id: upstream }) => ({ upstream, kind: 'nupkg', name: packageKey(id), reference: version }));
+    return (await Promise.all(keys.map((key) => mirror.stored(key)))).some((each) => each !== undefined);
   }
 
   /** The size of a stored version if its version list is stored too, so that a restore needs no upstream; else undefined. */

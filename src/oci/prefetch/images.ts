@@ -17,7 +17,7 @@ import { platformText, type Platform } from '../../prefetch/platform.ts';
 import { inUseLocation, storedLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
 import { usedEntries } from '../../mirror/store/listing.ts';
 import { isImage } from './image-item.ts';
-import type { PrefetchRun } from '../../prefetch/run.ts';
+import { notStored, type PrefetchRun } from '../../prefetch/run.ts';
 import type { ItemLocation } from '../../prefetch/item.ts';
 
 /** Suffixes of the tags that cosign makes from a digest: signatures, attestations, bills of materials. */
@@ -148,10 +148,13 @@ class WantedImages {
       }
       const bytes = await readAll(entry.content, this.#parts.config.limits.manifest);
       const metadata = await entry.complete;
-      this.#run.needed(keyOf(place, 'manifest', reference), metadata);
+      const key = keyOf(place, 'manifest', reference);
+      const isNew = entry.outcome === 'miss' || entry.outcome === 'passed';
+      if (isNew && !this.#run.dryRun && !(await this.#parts.mirror.stored(key))) throw notStored();
+      this.#run.needed(key, metadata);
       if (entry.outcome === 'stale')
         this.#run.missing(what, 'the upstream failed; the stored manifest may be out of date', location);
-      this.#run.found('manifest', entry.outcome === 'miss' ? 'fetched' : 'present', bytes.length);
+      this.#run.found('manifest', isNew ? 'fetched' : 'present', bytes.length);
       this.#contents(wanted, bytes, what);
       if (this.#options.referrers && depth < deepest) this.#referrers(wanted, metadata.digest);
     });
@@ -189,7 +192,10 @@ class WantedImages {
       const entry = await this.#parts.imageMirror.openBlob(place, digest);
       if (!entry) return this.#run.missing(what, `${place.upstream.name} does not have this blob`, location);
       try {
+        // What is passed on comes only as fast as it is read.
+        if (entry.outcome === 'passed') throw notStored();
         const metadata = await entry.complete;
+        if (!(await this.#parts.mirror.stored(keyOf(place, 'blob', digest)))) throw notStored();
         this.#run.needed(keyOf(place, 'blob', digest), metadata);
         return this.#run.found('blob', entry.outcome === 'miss' ? 'fetched' : 'present', metadata.size);
       } finally {
