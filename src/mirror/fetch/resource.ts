@@ -25,6 +25,12 @@ export function isServableStale(lifetime: Lifetime, { validatedAt }: EntryMetada
   return lifetime === 'immutable' || now < validatedAt + lifetime.freshFor + lifetime.staleFor;
 }
 
+/** The resource, so that its stored entry may be served at any age. */
+export function ofAnyAge(resource: MirrorResource): MirrorResource {
+  const { lifetime } = resource;
+  return lifetime === 'immutable' ? resource : { ...resource, lifetime: { ...lifetime, staleFor: Infinity } };
+}
+
 /** Content of an upstream, as a protocol describes it to the mirror: under which key it is stored, and how it is checked. */
 export interface EntryDescription {
   key: EntryKey;

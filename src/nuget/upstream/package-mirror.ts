@@ -7,10 +7,10 @@ import { isUpstreamFailure, type MirrorEntry, type ServedOutcome } from '../../m
 import type { MirroredName } from '../../mirror/policy/admission.ts';
 import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import type { MirrorReader } from '../../mirror/stored-only.ts';
-import { resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts';
+import { ofAnyAge, resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
+import { unlessUpstreamFails, type UpstreamError } from '../../upstream/upstream-error.ts';
 import { urlBelow, withoutUser } from '../../upstream/url.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { nupkgEntry, packageSubject, sidecarEntry, type SidecarKind, type StatedVersion } from './upstream-files.ts';
@@ -48,7 +48,7 @@ export interface Owner {
    * The failure of an upstream with higher priority, which could own the id by now. While it fails, only stored content
    * of this upstream is served: otherwise an attacker could take over an id by disturbing its owner.
    */
-  silence?: Error;
+  silence?: UpstreamError;
 }
 
 export const flatContainer = ['PackageBaseAddress/3.0.0'];
@@ -171,7 +171,7 @@ export class PackageMirror {
    * upstream that may be asked has none. Throws if an upstream failed and no later one has stored versions.
    */
   async #owned(id: string): Promise<(UpstreamDocument<readonly string[]> & { owner: Owner }) | undefined> {
-    let silence: Error | undefined;
+    let silence: UpstreamError | undefined;
     for (const upstream of this.#origin.candidates(id)) {
       const owner: Owner = { upstream, ...(silence && { silence }) };
       try {
@@ -179,7 +179,7 @@ export class PackageMirror {
         if (found.value.length > 0) return { ...found, owner };
       } catch (error) {
         if (!isUpstreamFailure(error)) throw error;
-        silence ??= error as Error;
+        silence ??= error;
       }
     }
     if (silence) throw silence;
@@ -334,7 +334,7 @@ export class PackageMirror {
   /** Opens only stored content if the owner must not be asked. */
   async #open({ silence }: Owner, resource: MirrorResource): Promise<MirrorEntry | undefined> {
     if (!silence) return this.#mirror.open(resource);
-    const stored = await this.#mirror.openStored(resource);
+    const stored = await this.#mirror.openStored(silence.offline ? ofAnyAge(resource) : resource);
     if (!stored) throw silence;
     return stored;
   }

@@ -351,6 +351,22 @@ test('while the first upstream fails, only stored content of the second is serve
   t.is(second.asked.length, asked);
 });
 
+test('offline, stored content of the second upstream is served at any age', async (t) => {
+  const { first, second, server } = await two(t);
+  const paths = ['/package/only.second/index.json', '/registration/only.second/index.json'];
+  const before = [];
+  for (const path of paths) before.push(await new TestFeed(server).json(path));
+  await server.close();
+  const upstreams = [first.as('first.test'), second.as('second.test')];
+  const offline = await startMirrorOf(t, upstreams, { data: server.data, offline: true });
+  offline.clock.now = Date.now() + 400 * 86_400_000;
+  for (const [index, path] of paths.entries()) {
+    const response = await new TestFeed(offline).fetch(path);
+    t.is(response.headers.get('cache-status'), 'entrepot; hit; detail=stale');
+    t.like(await response.json(), index === 0 ? before[0] : { count: before[1].count });
+  }
+});
+
 test('an id that appears at the first upstream belongs to it from then on, despite stored copies of the second', async (t) => {
   const { first, second, server, feed } = await two(t);
   const path = '/package/only.second/2.0.0/only.second.2.0.0.nupkg';
