@@ -90,6 +90,9 @@ export class Mirror {
     try {
       const entry = await this.#open(resource);
       count(use, entry);
+      // The use of a tag is one of its digest, too: eviction keeps both, or none.
+      const aliases = entry?.metadata && resource.aliases?.(entry.metadata);
+      for (const key of aliases ?? []) this.#parts.entries.used(entryId(key));
       return entry;
     } catch (error) {
       if (isUpstreamFailure(error)) use.requests.failed += 1;
@@ -357,14 +360,8 @@ export class Mirror {
     try {
       const content = await blobs.open(metadata.digest, metadata.size);
       if (isUse) entries.used(id);
-      return {
-        outcome,
-        type: metadata.type,
-        size: metadata.size,
-        content,
-        metadata,
-        complete: Promise.resolve(metadata),
-      };
+      const { type, size } = metadata;
+      return { outcome, type, size, content, metadata, complete: Promise.resolve(metadata) };
     } catch (error) {
       const isLost = isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged');
       throw isLost ? new BlobMissing(metadata, error) : error;

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-import { flushUses, rowsOf, runJob } from '../support/inside.ts';
+import { databaseOf, flushUses, rowsOf, runJob } from '../support/inside.ts';
 import { digestOf, ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { answer } from '../support/upstreams/faulty-upstream.ts';
@@ -99,3 +99,51 @@ for (const dialect of dialects) {
     t.deepEqual(await rowsOf(without, 'SELECT id FROM mirror_withdrawn'), []);
   });
 }
+
+test('a use of a tag keeps the entry of its digest from eviction', async (t) => {
+  const registry = await startUpstreamRegistry(t);
+  const { manifest, config, layer } = registry.image('app', 'v1');
+  const other = registry.blob('app', 'x'.repeat(50_000));
+  const maxSize = String(manifest.size + config.size + layer.size);
+  const server = await startTestServer(t, { upstreams: [registry.settings('up.test')], mirror: { maxSize } });
+  server.clock.now = Date.now();
+  const app = new TestRepository(server, 'up.test/app');
+  const pull = async (...paths: string[]) => {
+    for (const path of paths) await (await app.fetch(path)).arrayBuffer();
+    await flushUses(server);
+    server.clock.now! += 60_000;
+  };
+  await pull('manifests/v1');
+  await pull(`blobs/${other.digest}`);
+  await pull(`blobs/${config.digest}`, `blobs/${layer.digest}`);
+  await pull('manifests/v1');
+  await evict(server);
+  t.deepEqual(await stored(server), [
+    ...[config, layer].map(({ digest }) => `blob app ${digest}`).toSorted(),
+    `manifest app ${manifest.digest}`,
+    'manifest app v1',
+  ]);
+  await registry.stop();
+  t.is((await app.fetch(`manifests/${manifest.digest}`)).status, 200);
+});
+
+test('eviction leaves the layers of a withdrawn tag whose digest has no entry any more', async (t) => {
+  const registry = await startUpstreamRegistry(t);
+  const { manifest, config, layer } = registry.image('app', 'v1');
+  const server = await startTestServer(t, { upstreams: [registry.settings('up.test')], mirror: { maxSize: '0' } });
+  server.clock.now = Date.now();
+  const app = new TestRepository(server, 'up.test/app');
+  for (const path of ['manifests/v1', `blobs/${config.digest}`, `blobs/${layer.digest}`])
+    await (await app.fetch(path)).arrayBuffer();
+  // As an older version has evicted it.
+  const sql = 'DELETE FROM mirror_entries WHERE reference = ?';
+  await databaseOf(server).transaction((tx) => tx.run(sql, [manifest.digest]));
+  registry.on('/v2/app/manifests/v1', answer(404));
+  server.clock.now += 3_600_000;
+  t.is((await app.fetch('manifests/v1')).status, 200);
+  await evict(server);
+  t.deepEqual(await stored(server), [
+    ...[config, layer].map(({ digest }) => `blob app ${digest}`).toSorted(),
+    'manifest app v1',
+  ]);
+});

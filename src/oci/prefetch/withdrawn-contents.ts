@@ -29,25 +29,22 @@ export async function contentsOfWithdrawn(
   for await (const tags of pagesOf('', tagsAtATime, read, ({ id }) => id)) {
     for (const { upstream, name, ...tag } of tags) {
       signal.throwIfAborted();
-      const stored = await mirror.stored({ upstream, name, kind: tag.kind, reference: tag.reference });
-      if (stored) await use(await contentsFrom(mirror, { upstream, name }, stored.digest, limit));
+      const key = { upstream, name, kind: tag.kind, reference: tag.reference };
+      const stored = await mirror.stored(key);
+      if (stored) await use(await contentsFrom(mirror, key, stored.digest, limit));
     }
   }
 }
 
-async function contentsFrom(
-  mirror: Mirror,
-  repository: Pick<EntryKey, 'upstream' | 'name'>,
-  root: Digest,
-  limit: number,
-): Promise<EntryKey[]> {
-  const keyOf = (kind: string, reference: string): EntryKey => ({ ...repository, kind, reference });
+async function contentsFrom(mirror: Mirror, tag: EntryKey, root: Digest, limit: number): Promise<EntryKey[]> {
+  const keyOf = (kind: string, reference: string): EntryKey => ({ ...tag, kind, reference });
   const open = (key: EntryKey) => mirror.openStored({ key, lifetime: 'immutable' });
   const manifests = new Set<Digest>([root]);
   const keys: EntryKey[] = [];
   for (const digest of manifests) {
     const [manifest, referrers] = [keyOf('manifest', digest), keyOf('referrers', digest)];
-    const entry = await open(manifest);
+    // An eviction may have dropped the digest before, and not the tag.
+    const entry = (await open(manifest)) ?? (digest === root ? await open(tag) : undefined);
     if (!entry) continue;
     keys.push(manifest, referrers);
     const bytes = await readAll(entry.content, limit);
