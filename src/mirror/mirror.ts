@@ -261,10 +261,11 @@ export class Mirror {
       if (joined.kind === 'tail' && resource.whole) return await this.#whole(id, resource, joined);
     } catch (error) {
       const { entries, now } = this.#parts;
-      if (!isUpstreamFailure(error)) throw error;
+      if (!isUpstreamFailure(error) && !isDomainError(error, 'TooManyRequests')) throw error;
       const known = await entries.find(id);
       // For an upstream that is set to offline, a stored entry of any age is served.
-      if (!known || !(error.offline || isServableStale(resource.lifetime, known, now()))) throw error;
+      const isOffline = isUpstreamFailure(error) && error.offline;
+      if (!known || !(isOffline || isServableStale(resource.lifetime, known, now()))) throw error;
       return await this.#stored(id, known, 'stale').catch((missing) => {
         throw missing instanceof BlobMissing ? error : missing;
       });
@@ -295,11 +296,17 @@ export class Mirror {
   }
 
   /** Joins the fetch for an entry, or starts one when the caller is admitted and its account has a free slot. */
-  #joinOrStart(id: string, resource: MirrorResource): Promise<JoinResult> {
+  async #joinOrStart(id: string, resource: MirrorResource): Promise<JoinResult> {
+    const { entries, now } = this.#parts;
+    // What is only in the database must not wait for a place, and does not count as a fetch.
+    const stored = this.#joinable(id) ? undefined : await entries.read(id);
+    if (stored && isFresh(resource.lifetime, stored, now()))
+      return { kind: 'stored', metadata: stored, outcome: 'hit' };
     const known = this.#joinable(id);
     if (known) return this.#joinKnown(known);
     const admitted = this.#admit?.();
-    return admitted ? admitted.then(() => this.#startInTurn(id, resource)) : this.#startInTurn(id, resource);
+    if (admitted) await admitted;
+    return this.#startInTurn(id, resource);
   }
 
   #startInTurn(id: string, resource: MirrorResource): Promise<JoinResult> {

@@ -3,14 +3,15 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import { runFor, type Caller } from '../../src/runtime/caller.ts';
 import { digestOf } from '../../src/runtime/digest.ts';
+import { DomainError } from '../../src/runtime/errors.ts';
 import { fetchFrom } from '../../src/mirror/fetch/fetch.ts';
 import type { MirrorResource } from '../../src/mirror/fetch/resource.ts';
-import type { EntryKey } from '../../src/mirror/store/entries.ts';
+import { entryId, type EntryKey } from '../../src/mirror/store/entries.ts';
 import { FetchPlaces } from '../../src/mirror/fetch/fetch-places.ts';
 import { BackgroundTask } from '../../src/runtime/background-task.ts';
 import { openMirror, readEntry, type MirrorSetup } from '../support/mirror.ts';
 import { DiskReserve } from '../../src/storage/files/disk-reserve.ts';
-import { serve, startFaultyUpstream, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
+import { held, serve, startFaultyUpstream, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
 import { until } from '../support/until.ts';
 
 // An upstream that sends very slowly, but never stops, must not hold what others need.
@@ -201,4 +202,49 @@ test('one trickling upstream does not stop cold fetches from another', async (t)
     [],
     'not told before they have waited',
   );
+});
+
+test('what is stored, and is not in the cache, waits for no place and does not count as a fetch', async (t) => {
+  let admitted = 0;
+  const admit = () => void (admitted += 1);
+  const { server, mirror, resource, cache } = await setUp(t, {
+    settings: { timeout: '60s' },
+    mirror: { accountFetches: 1, admit },
+  });
+  const bytes = Buffer.from('stored');
+  const slow = held(serve(bytes));
+  server.on('/stored', serve(bytes));
+  server.on('/slow', slow.behaviour);
+  const open = (path: string) => runFor(caller('one'), () => mirror.open(resource(path, { idle: 60_000 })));
+  t.is(String(await readEntry(await open('/stored'))), 'stored');
+  const waiting = open('/slow');
+  await until(() => server.count('/slow') === 1);
+  await cache.delete(`entry:${entryId(resource('/stored').key)}`);
+  const entry = open('/stored');
+  let outcome: string | undefined;
+  void entry.then((opened) => (outcome = opened?.outcome));
+  await until(() => outcome !== undefined || mirror.waiting('up.test') > 0);
+  t.is(outcome, 'hit');
+  t.deepEqual([admitted, server.count('/stored')], [2, 1]);
+  slow.release();
+  for (const each of [await entry, await waiting]) t.is(String(await readEntry(each)), 'stored');
+});
+
+test('a stale entry is served while the account may fetch no more', async (t) => {
+  let isRefused = false;
+  const refusal = new DomainError('TooManyRequests', 'Later.');
+  const admit = () => (isRefused ? Promise.reject(refusal) : undefined);
+  const { server, mirror, resource, clock } = await setUp(t, { mirror: { admit } });
+  clock.now = Date.now();
+  server.on('/thing', serve(Buffer.from('{}')));
+  const open = () => mirror.open(resource('/thing', { lifetime: { freshFor: 1000, staleFor: 60_000 } }));
+  t.is(String(await readEntry(await open())), '{}');
+  isRefused = true;
+  clock.now += 2000;
+  const stale = await open();
+  t.is(stale?.outcome, 'stale');
+  t.is(String(await readEntry(stale)), '{}');
+  clock.now += 60_000;
+  t.is(await t.throwsAsync(open()), refusal);
+  t.is(server.asked.length, 1);
 });

@@ -51,7 +51,7 @@ export const mirror = [
     'src/mirror/mirror.ts',
     ['test/mirror/freshness.test.ts'],
     [
-      ['offline serves only what is fresh', 'error.offline || ', ''],
+      ['offline serves only what is fresh', 'isOffline || ', ''],
       ['a hang is forgotten', 'if (isFailure && isHang) this', 'if (isFailure && isHang && !key) this'],
       ['an upstream that failed at once counts as hung', 'flight.age >= idle * hangShare', 'flight.age >= 0'],
       [
