@@ -71,13 +71,16 @@ export class ReaderThread {
   /**
    * The lines of what the module's function returns. Groups take turns. Throws what the function throws, or `TooManyRequests` if
    * the thread fails or takes too much time or memory, or if too many of the group wait. The caller must not use `bytes` any more:
-   * their memory is given to the thread, because a copy of many bytes would hold other requests.
+   * their memory is given to the thread, because a copy of many bytes would hold other requests. A function is called for them
+   * when it is their turn.
    */
-  async read(bytes: Buffer, options: object, group = ''): Promise<string[]> {
+  async read(bytes: Buffer | (() => Promise<Buffer>), options: object, group = ''): Promise<string[]> {
     const release = await this.#groups.take(group);
     if (!release) throw new DomainError('TooManyRequests', 'Too much waits to be read. Try again.', { retryAfter });
     try {
-      return await this.#turns.run(() => this.#next({ bytes, options }));
+      return await this.#turns.run(async () =>
+        this.#next({ bytes: typeof bytes === 'function' ? await bytes() : bytes, options }),
+      );
     } finally {
       release();
     }

@@ -39,8 +39,16 @@ export function discard(body: Readable): void {
   });
 }
 
-/** The whole of a small body. Rejects if it is cut, larger than `limit` bytes, or not complete in `timeout` milliseconds. */
-export async function readUpstreamBody(body: Readable, limit: number, timeout: number): Promise<Buffer> {
+/**
+ * The whole of a small body. Rejects if it is cut, larger than `limit` bytes, or not complete in `timeout` milliseconds. More of it is
+ * read only when `grown`, which gets the bytes so far, resolves.
+ */
+export async function readUpstreamBody(
+  body: Readable,
+  limit: number,
+  timeout: number,
+  grown?: (bytes: number) => Promise<void>,
+): Promise<Buffer> {
   const timer = setTimeout(() => body.destroy(timedOut('the body did not come in time')), timeout);
   try {
     const chunks: Buffer[] = [];
@@ -49,6 +57,7 @@ export async function readUpstreamBody(body: Readable, limit: number, timeout: n
       size += chunk.length;
       if (size > limit) throw new Refused(`sends more than the limit of ${limit} bytes`);
       chunks.push(chunk);
+      await grown?.(size);
     }
     return await concatInTurns(chunks);
   } finally {

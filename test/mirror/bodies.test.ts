@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import type { Database } from '../../src/database/database.ts';
 import { digestOf, type Digest } from '../../src/runtime/digest.ts';
+import { fetchBytes, largeInTurn } from '../../src/mirror/fetch/fetch.ts';
 import { DiskReserve } from '../../src/storage/files/disk-reserve.ts';
 import { answer, endless, serve, startFaultyUpstream, startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { changedDatabase } from '../support/databases.ts';
@@ -532,3 +533,41 @@ test.serial('an empty body is not stored while the disk takes no file', async (t
   t.is((await mirror.open(empty))?.size, 0);
   t.is(await blobCount(), 1);
 });
+
+test.serial(
+  'of the large answers of an upstream in memory, one comes after the other; small ones do not wait',
+  async (t) => {
+    const { server, upstream } = await setUp(t, { settings: { timeout: '60s' } });
+    const large = randomBytes(3 * 2 ** 20);
+    for (const path of ['/first', '/second', '/other']) server.on(path, serve(large));
+    server.on('/small', serve(large.subarray(0, 100_000)));
+    const order: string[] = [];
+    const read = (name: string, meanwhile?: Promise<void>, purpose = 'lists') =>
+      largeInTurn(upstream, purpose, async (grown) => {
+        const request = { url: new URL(`/${name}`, server.url), subject: name };
+        const answered = await fetchBytes(upstream, request, 2 ** 30, grown);
+        order.push(`${name} ${answered?.bytes.length}`);
+        await meanwhile;
+        order.push(`${name} is over`);
+      });
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const first = read('first', promise);
+    await until(() => order.length === 1);
+    const second = read('second');
+    await until(() => server.count('/second') === 1);
+    await read('small');
+    await read('other', undefined, 'another purpose');
+    resolve();
+    await Promise.all([first, second]);
+    t.deepEqual(order, [
+      `first ${large.length}`,
+      'small 100000',
+      'small is over',
+      `other ${large.length}`,
+      'other is over',
+      'first is over',
+      `second ${large.length}`,
+      'second is over',
+    ]);
+  },
+);

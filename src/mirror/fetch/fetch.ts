@@ -2,7 +2,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { pipeline, Transform, type Readable } from 'node:stream';
 import { algorithmOf, digestSoFar, startHash, type Digest } from '../../runtime/digest.ts';
 import { discard, readUpstreamBody } from '../../upstream/body.ts';
-import { Refused } from '../../upstream/failures.ts';
+import { Semaphore } from '../../runtime/semaphore.ts';
+import { Refused, timedOut } from '../../upstream/failures.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../../upstream/upstream.ts';
 import type { EntryMetadata } from '../store/entries.ts';
@@ -113,11 +114,41 @@ function validatorOf({ headers: { etag, 'last-modified': lastModified } }: Upstr
   return etag === undefined || etag.startsWith('W/') ? lastModified : etag;
 }
 
+/** Waits until so many bytes of answers may be in memory. */
+export type Grown = (bytes: number) => Promise<void>;
+
+/** Any number of answers of at most so many bytes may be in memory at the same time. */
+const fewBytes = 2 ** 20;
+const largeTurns = new Semaphore({ max: 1 });
+
+/**
+ * Runs `work`, which reads answers of `upstream` into memory and tells `grown` how many bytes it has. Of all `work` for one `purpose`,
+ * one at a time has many bytes. It must not wait for other work of the same purpose.
+ */
+export async function largeInTurn<T>(
+  upstream: Upstream,
+  purpose: string,
+  work: (grown: Grown) => Promise<T>,
+): Promise<T> {
+  let release: (() => void) | undefined;
+  const grown = async (bytes: number) => {
+    if (bytes <= fewBytes || release) return;
+    release = await largeTurns.take(`${upstream.id} ${purpose}`, { patience: upstream.config.timeout });
+    if (!release) throw timedOut('other large answers of the upstream are being read');
+  };
+  try {
+    return await work(grown);
+  } finally {
+    release?.();
+  }
+}
+
 /** The whole body of an answer of at most `limit` bytes, with its headers; undefined for an answer that is "not found". */
 export async function fetchBytes(
   upstream: Upstream,
   request: UpstreamRequest,
   limit: number,
+  grown: Grown,
 ): Promise<{ bytes: Buffer; headers: IncomingHttpHeaders } | undefined> {
   const { status, body, headers } = await upstream.send(request);
   if (status !== 200) {
@@ -125,7 +156,7 @@ export async function fetchBytes(
     if (status < 400) throw unusable(upstream, `answered ${status}`);
     return undefined;
   }
-  const bytes = await readUpstreamBody(body, limit, upstream.config.timeout).catch((error: unknown) => {
+  const bytes = await readUpstreamBody(body, limit, upstream.config.timeout, grown).catch((error: unknown) => {
     throw error instanceof Refused ? unusable(upstream, error.message, error) : upstream.bodyFailed(error, request);
   });
   return { bytes, headers };

@@ -4,7 +4,7 @@ import { pause } from '../../runtime/event-loop.ts';
 import type { MirrorEntry } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
-import { read, type ReadingKind, type ReadingOptions } from './reading/readers.ts';
+import { read, type ReadingKind, type ReadingOptions, type Unread } from './reading/readers.ts';
 
 /** A value that was made of a document, and how many items it has. */
 export interface Made<T> {
@@ -61,12 +61,22 @@ export async function readEntry<T, Kind extends ReadingKind>(
       return known.value as T;
     }
   }
-  const bytes = await readAll(entry.content, limit);
+  const { content, metadata } = entry;
+  let lost: unknown;
+  const bytes = () =>
+    readAll(content, limit).catch((error: unknown) => {
+      lost = error;
+      throw error;
+    });
+  const unread = metadata ? { size: metadata.size, bytes } : await bytes();
   const { digest } = await entry.complete;
-  return readBytes(digest, bytes, reading, upstream).catch((error: unknown) => {
+  const reads = readBytes(digest, unread, reading, upstream).catch((error: unknown) => {
+    if (error === lost) throw error;
     const message = 'An upstream sent a document that is not of the expected form.';
     throw new UpstreamError('UpstreamUnavailable', message, { cause: error });
   });
+  // Another entry with the same bytes may be the one that is read.
+  return reads.finally(() => content.close());
 }
 
 /**
@@ -84,7 +94,7 @@ export async function readOnce<T, Kind extends ReadingKind>(
 /** As `readOnce`, for a document of an upstream with this digest; its value is kept. */
 export async function readBytes<T, Kind extends ReadingKind>(
   digest: Digest,
-  bytes: Buffer,
+  unread: Unread,
   reading: DocumentReading<T, Kind>,
   upstream: string,
 ): Promise<T> {
@@ -93,18 +103,18 @@ export async function readBytes<T, Kind extends ReadingKind>(
   if (known) return known.value as T;
   const found = underWay.get(key);
   if (found) return found as Promise<T>;
-  const made = make(key, bytes, reading, upstream).finally(() => underWay.delete(key));
+  const made = make(key, unread, reading, upstream).finally(() => underWay.delete(key));
   underWay.set(key, made);
   return made;
 }
 
 async function make<T, Kind extends ReadingKind>(
   key: string,
-  bytes: Buffer,
+  unread: Unread,
   { kind, options, make: makeValue }: DocumentReading<T, Kind>,
   upstream: string,
 ): Promise<T> {
-  const lines = await read(kind, bytes, await options(), { of: 'upstream', id: upstream });
+  const lines = await read(kind, unread, await options(), { of: 'upstream', id: upstream });
   const { value, items } = await makeValue(lines);
   let bytesOfText = 0;
   for (let at = 0; at < lines.length; at += 1) {

@@ -98,7 +98,7 @@ export class PackageMirror {
       limit,
       whole: true,
       verify: async (staged) => {
-        const value = await readBytes(await staged.digest(), await staged.bytes(), reading, upstream.id);
+        const value = await readBytes(await staged.digest(), staged, reading, upstream.id);
         await sight?.({ isNew: true, read: async () => value });
         return {};
       },

@@ -4,7 +4,7 @@ import { pause } from '../../runtime/event-loop.ts';
 import { inTime } from '../../runtime/in-time.ts';
 import { joinInTurns, splitInTurns } from '../../runtime/long-texts.ts';
 import type { Cache } from '../../cache/cache.ts';
-import { fetchBytes, unusable } from '../../mirror/fetch/fetch.ts';
+import { fetchBytes, largeInTurn, unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
@@ -209,13 +209,20 @@ export class UpstreamSearch {
     const url = addressIn(upstream, await this.#packages.resource(upstream, types));
     for (const [name, value] of parameters) url.searchParams.append(name, value);
     const headers = { 'accept-encoding': 'gzip' };
-    const answer = await fetchBytes(upstream, { url, subject: url.href, headers, service: 'search' }, documentLimit);
-    if (!answer) return undefined;
-    const text = await reader(upstream, answer.bytes).catch((error: unknown) => {
+    const text = await largeInTurn(upstream, 'search', async (grown) => {
+      const request = { url, subject: url.href, headers, service: 'search' } as const;
+      const answer = await fetchBytes(upstream, request, documentLimit, grown);
+      return answer && this.#read(upstream, answer.bytes, reader);
+    });
+    if (text === undefined) return undefined;
+    await this.#cache.set(key, text, upstream.config.freshFor);
+    return { served: 'miss', text };
+  }
+
+  #read(upstream: Upstream, bytes: Buffer, reader: Reader): Promise<string> {
+    return reader(upstream, bytes).catch((error: unknown) => {
       if (isUpstreamFailure(error)) throw error;
       throw unusable(upstream, 'sent an answer that is not of the expected form', error);
     });
-    await this.#cache.set(key, text, upstream.config.freshFor);
-    return { served: 'miss', text };
   }
 }

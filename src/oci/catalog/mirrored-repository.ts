@@ -214,7 +214,8 @@ export class MirroredRepository implements StoredRepository {
       const metadata = await this.#mirror.stored(this.#place, 'referrers', digest);
       if (!metadata) return undefined;
       const content = await this.#parts.blobs.open(metadata.digest, metadata.size);
-      const list = await readParsedList({ metadata, content, complete: Promise.resolve(metadata) }, referrerLists);
+      const entry = { metadata, content, complete: Promise.resolve(metadata) };
+      const list = await readParsedList(entry, referrerLists, this.#place.upstream.id);
       return await this.#mirror.listed(this.#place, list, (each) => each.digest);
     } catch (error) {
       if (isDomainError(error)) return undefined;

@@ -3,6 +3,7 @@ import type { Fetched } from '../../mirror/fetch/resource.ts';
 import type { MirrorEntry, ServedOutcome } from '../../mirror/mirror.ts';
 import type { MirrorReader } from '../../mirror/stored-only.ts';
 import { readAll } from '../../storage/files/content.ts';
+import { Semaphore } from '../../runtime/semaphore.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import { inOrder } from '../format/in-order.ts';
 import { itemsIn } from '../../runtime/json-items.ts';
@@ -46,6 +47,9 @@ const keptBytes = 40 * 2 ** 20;
 
 /** Lists by their kind and the digest of their document, so that a list in frequent use is parsed once. */
 const kept = new LRUCache<string, readonly unknown[]>({ maxSize: keptBytes });
+/** Lists of more bytes are parsed one after the other: those of one upstream. */
+const fewBytes = 2 ** 20;
+const turns = new Semaphore({ max: 1 });
 /** The lists that are being parsed. */
 const parsing = new Map<string, Promise<readonly unknown[]>>();
 
@@ -64,7 +68,7 @@ export async function openList<T>(
     whole: true,
     fetch: (_known, signal) => fetch(signal),
   });
-  return entry && { served: entry.outcome, items: await readParsedList(entry, kind) };
+  return entry && { served: entry.outcome, items: await readParsedList(entry, kind, place.upstream.id) };
 }
 
 /**
@@ -74,6 +78,7 @@ export async function openList<T>(
 export async function readParsedList<T>(
   entry: Pick<MirrorEntry, 'metadata' | 'content' | 'complete'>,
   kind: ListKind<T>,
+  upstream: string,
 ): Promise<readonly T[]> {
   let bytes: Buffer | undefined;
   if (!entry.metadata) bytes = await readAll(entry.content, listLimit);
@@ -83,14 +88,15 @@ export async function readParsedList<T>(
   if (list) {
     entry.content.close();
   } else {
-    list = parse(key, kind, bytes ?? readAll(entry.content, listLimit)).finally(() => parsing.delete(key));
+    const read = async () => parse(key, kind, bytes ?? (await readAll(entry.content, listLimit)));
+    const size = bytes?.length ?? entry.metadata!.size;
+    list = (size > fewBytes ? turns.run(read, upstream) : read()).finally(() => parsing.delete(key));
     parsing.set(key, list);
   }
   return (await list) as readonly T[];
 }
 
-async function parse<T>(key: string, kind: ListKind<T>, document: Buffer | Promise<Buffer>): Promise<readonly T[]> {
-  const bytes = await document;
+async function parse<T>(key: string, kind: ListKind<T>, bytes: Buffer): Promise<readonly T[]> {
   const items: T[] = [];
   let size = bytes.length + 1;
   try {

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
 import { pause } from '../../runtime/event-loop.ts';
-import { fetchBytes, notJson, unusable } from '../../mirror/fetch/fetch.ts';
+import { fetchBytes, largeInTurn, notJson, unusable, type Grown } from '../../mirror/fetch/fetch.ts';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
 import type { MirrorEntry } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
@@ -62,13 +62,30 @@ export function firstTags(place: UpstreamRepository): URL {
  * `read` takes of each part of them, and with the items of `further`. "Not found" and the `answers` of `first` mean that there is
  * no list. Throws `UpstreamUnavailable` for a list above the limits, or without a page that it names.
  */
-export async function collect(
+export function collect(
   place: UpstreamRepository,
   first: Pick<UpstreamRequest, 'url' | 'answers'>,
   field: keyof typeof itemsLimit,
   read: (items: readonly unknown[]) => readonly unknown[],
   signal: AbortSignal,
-  further: () => Promise<readonly unknown[]> = async () => [],
+  further?: () => Promise<readonly unknown[]>,
+): Promise<Fetched> {
+  const work = (grown: Grown) => collectPages(place, first, field, read, { signal, further, grown });
+  return largeInTurn(place.upstream, field, work);
+}
+
+interface Collecting {
+  signal: AbortSignal;
+  further: (() => Promise<readonly unknown[]>) | undefined;
+  grown: Grown;
+}
+
+async function collectPages(
+  place: UpstreamRepository,
+  first: Pick<UpstreamRequest, 'url' | 'answers'>,
+  field: keyof typeof itemsLimit,
+  read: (items: readonly unknown[]) => readonly unknown[],
+  { signal, further, grown }: Collecting,
 ): Promise<Fetched> {
   const parts: Buffer[] = [];
   let items = 0;
@@ -87,7 +104,7 @@ export async function collect(
     if (performance.now() - startedAt > time) throw unusable(place.upstream, 'sends the pages of a list too slowly');
     const accept = `application/json, ${mediaTypes.index}`;
     const request = { ...first, url, headers: { accept }, subject: place.name, scope: pullScope(place), signal };
-    const page = await fetchBytes(place.upstream, request, listLimit);
+    const page = await fetchBytes(place.upstream, request, listLimit, grown);
     if (!page) {
       // The page before names this one, so "not found" is a failure of the upstream: the list exists.
       if (pages > 0) throw unusable(place.upstream, `has no page that its list of ${field} of ${place.name} names`);
@@ -99,10 +116,11 @@ export async function collect(
         throw unusable(place.upstream, `has a list of more than ${itemsLimit[field]} items`);
       }
       add(read(some));
+      await grown(bytes);
     }
     url = nextPage(page.headers.link, url);
   }
-  add(await further());
+  if (further) add(await further());
   return inMemory(Buffer.concat([Buffer.from('['), ...parts, Buffer.from(']')]), 'application/json');
 }
 

@@ -45,7 +45,8 @@ export class WithdrawnTags {
     const { key } = resource(place, referrerLists.name, digest);
     const stored = await this.#mirror.openStored({ key, lifetime: 'immutable' });
     if (!stored) return [];
-    const missing = (await readParsedList(stored, referrerLists)).filter((each) => !seen.has(each.digest));
+    const list = await readParsedList(stored, referrerLists, place.upstream.id);
+    const missing = list.filter((each) => !seen.has(each.digest));
     const digests = missing.map((each) => each.digest);
     const kept = await this.#mirror.among(resource(place, 'manifest', '').key, digests);
     return missing.filter((each) => kept.has(each.digest));

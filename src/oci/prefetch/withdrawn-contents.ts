@@ -53,7 +53,7 @@ async function contentsFrom(mirror: Mirror, tag: EntryKey, root: Digest, limit: 
     const contents = contentsOf(document ?? {});
     for (const blob of contents.blobs) keys.push(keyOf('blob', blob.digest));
     const list = await open(referrers);
-    const refering = list ? await readParsedList(list, referrerLists) : [];
+    const refering = list ? await readParsedList(list, referrerLists, tag.upstream) : [];
     for (const each of [...contents.manifests, ...refering])
       if (manifests.size < maxManifests) manifests.add(each.digest);
     await pause();

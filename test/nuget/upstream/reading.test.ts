@@ -1,7 +1,8 @@
 import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
-import { flatIndex, readOnce } from '../../../src/nuget/upstream/documents.ts';
+import { flatIndex, readBytes, readOnce } from '../../../src/nuget/upstream/documents.ts';
 import { read } from '../../../src/nuget/upstream/reading/readers.ts';
+import { digestOf } from '../../../src/runtime/digest.ts';
 import { readRegistration } from '../../../src/nuget/upstream/reading/registration.ts';
 
 const flatOf = (versions: number, name: string) =>
@@ -17,6 +18,28 @@ test('long documents of one upstream do not stand before those of others', async
   const many = Array.from({ length: 8 }, (_, each) => readOf('hostile', `hostile-${each}`));
   await Promise.all([...many, readOf('good', 'good')]);
   t.deepEqual(order.slice(0, 3), ['hostile-0', 'good', 'hostile-1']);
+});
+
+test('a long document that waits to be read is not in memory', async (t) => {
+  const [begun, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  let loaded = 0;
+  const readOf = (name: string) => {
+    const made = flatOf(10_000, name);
+    const bytes = async () => {
+      loaded += 1;
+      begun.resolve();
+      await go.promise;
+      return made;
+    };
+    return readBytes(digestOf(made), { size: made.length, bytes }, flatIndex, `of-${name}`);
+  };
+  const reading = ['x', 'y', 'z'].map(readOf);
+  await begun.promise;
+  for (let turn = 0; turn < 5; turn += 1) await setImmediate();
+  t.is(loaded, 1);
+  go.resolve();
+  for (const versions of await Promise.all(reading)) t.is(versions.length, 10_000);
+  t.is(loaded, 3);
 });
 
 test('documents of sources of imports do not stand before those of upstreams', async (t) => {

@@ -55,17 +55,22 @@ const threads: Record<Sender['of'], ReaderThread> = {
   source: new ReaderThread(file),
 };
 
+/** Bytes, or a file with them: what waits for its turn to be read is not in memory yet. */
+export type Unread = Buffer | { size: number; bytes: () => Promise<Buffer> };
+
 /**
  * The lines of the text that a reader makes of a document; a long document is read in a thread, where senders take turns. Throws with
- * the reason if the reader does, or if it takes too much time or memory. The caller must not use `bytes` any more.
+ * the reason if the reader does, or if it takes too much time or memory. The caller must not use the bytes any more.
  */
 export async function read<Kind extends ReadingKind>(
   kind: Kind,
-  bytes: Buffer,
+  unread: Unread,
   options: ReadingOptions[Kind],
   { of, id }: Sender,
 ): Promise<string[]> {
-  if (bytes.length > fewBytes) return threads[of].read(bytes, { kind, options }, id);
-  const text = readers[kind](bytes, options);
+  const size = Buffer.isBuffer(unread) ? unread.length : unread.size;
+  const bytes = async () => (Buffer.isBuffer(unread) ? unread : unread.bytes());
+  if (size > fewBytes) return threads[of].read(bytes, { kind, options }, id);
+  const text = readers[kind](await bytes(), options);
   return text === '' ? [] : text.split('\n');
 }
