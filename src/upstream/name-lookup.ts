@@ -1,4 +1,5 @@
 import { lookup, Resolver, type LookupAddress } from 'node:dns';
+import { Semaphore } from '../runtime/semaphore.ts';
 import type { Resolve } from './addresses.ts';
 
 /** Milliseconds that a name server has to answer, and how often it is asked. */
@@ -28,5 +29,27 @@ export function userNameLookup(isLocal: (hostname: string) => boolean): Resolve 
     };
     resolver.resolve4(hostname, add(4));
     resolver.resolve6(hostname, add(6));
+  };
+}
+
+/**
+ * A `Resolve` of an upstream whose own host is `own`. Names that it leads to, by redirects for example, are looked up one after the
+ * other: many with slow answers would occupy all threads of `dns.lookup`.
+ */
+export function othersInTurn(own: string, resolve: Resolve = lookup): Resolve {
+  const turns = new Semaphore({ max: 1 });
+  return (hostname, options, done) => {
+    if (hostname === own) {
+      resolve(hostname, options, done);
+      return;
+    }
+    const { promise: answered, resolve: answer } = Promise.withResolvers<void>();
+    void turns.run(() => {
+      resolve(hostname, options, (...found) => {
+        answer();
+        done(...found);
+      });
+      return answered;
+    });
   };
 }

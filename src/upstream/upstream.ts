@@ -23,6 +23,7 @@ import {
   Refused,
   verdictOf,
 } from './failures.ts';
+import { othersInTurn } from './name-lookup.ts';
 import { redirectLimit, redirectOf, tooManyRedirects } from './redirect.ts';
 import { RegistryTokens, type TokenRequest } from './tokens.ts';
 import { withoutUser } from './url.ts';
@@ -102,7 +103,7 @@ export class Upstream {
       proxy,
       timeout,
       ca,
-      resolve,
+      resolve: othersInTurn(base.hostname, resolve),
       connections,
       meter: () => this.#meter(meter),
       onSlow: () => (this.counts.slowBodies += 1),

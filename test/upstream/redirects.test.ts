@@ -1,5 +1,5 @@
 import test from 'ava';
-import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
+import { answer, startFaultyUpstream, until } from '../support/upstreams/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
 
 const secret = { username: 'me', password: 'secret' };
@@ -40,6 +40,35 @@ test('the request’s own headers are sent after a redirect: a Range must reach 
   const { upstream } = await openUpstream(t, server.url);
   await upstream.send({ subject: 'thing', url: new URL('/start', server.url), headers: { range: 'bytes=5-' } });
   t.is(server.asked[1]!.range, 'bytes=5-');
+});
+
+test('names that an upstream redirects to are looked up one after the other, and its own at once', async (t) => {
+  const server = await startFaultyUpstream(t);
+  const base = new URL(`http://own.test:${server.url.port}/`);
+  const slow: { name: string; fail: () => void }[] = [];
+  const { upstream } = await openUpstream(t, base, {
+    resolve: (name, _options, done) => {
+      if (name === 'own.test') done(null, [{ address: '127.0.0.1', family: 4 }]);
+      else slow.push({ name, fail: () => done(Object.assign(new Error('no such name'), { code: 'ENOTFOUND' }), []) });
+    },
+  });
+  const send = (path: string) => upstream.send({ subject: path, url: new URL(path, base) });
+  const paths = ['/0', '/1', '/2'];
+  for (const path of paths) server.on(path, redirect(302, `http://slow-${path.slice(1)}.test/`));
+  server.on('/own', answer(200));
+  const failing = Promise.allSettled(paths.map(send));
+  await until(() => paths.every((path) => server.count(path) === 1));
+  await send('/own');
+  for (let each = 0; each < paths.length; each += 1) {
+    await until(() => slow.length > each);
+    t.is(slow.length, each + 1);
+    slow[each]!.fail();
+  }
+  t.deepEqual(
+    (await failing).map(({ status }) => status),
+    ['rejected', 'rejected', 'rejected'],
+  );
+  t.deepEqual(slow.map(({ name }) => name).toSorted(), ['slow-0.test', 'slow-1.test', 'slow-2.test']);
 });
 
 for (const [what, next] of [
