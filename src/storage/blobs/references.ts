@@ -45,8 +45,7 @@ export class References {
 
   constructor(all: readonly BlobReferences[]) {
     this.#all = all;
-    const conditionsOf = (origin: BlobReferences['origin']) =>
-      conditions(all.filter((each) => each.origin === origin));
+    const conditionsOf = (origin: BlobReferences['origin']) => conditions(all.filter((each) => each.origin === origin));
     this.isHosted = exists(conditionsOf('hosted'));
     this.isMirrored = exists(conditionsOf('mirrored'));
     this.isReferenced = exists(conditions(all));
