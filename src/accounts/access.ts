@@ -78,7 +78,7 @@ export class Access {
   }
 
   /**
-   * All who have a right: claims in the rules of the settings, then groups, people, tokens and accounts. `isComplete` is false if the
+   * All who have a right: claims in the rules of the settings, then groups, people that the account knows, tokens and accounts. `isComplete` is false if the
    * installation has more people, or the account more tokens, than are examined. Throws `Invalid` for an unknown verb.
    */
   async entitled(
@@ -103,7 +103,8 @@ export class Access {
       const who = { kind, id };
       add(who, null, answer({ ...about, who }, await people.rightsOfGroup(id, place)));
     }
-    const known = await knownPeople.list(maxCandidates);
+    const signedIn = await knownPeople.list(maxCandidates);
+    const known = signedIn.filter((each) => knownPeople.concerns(each, account.name));
     for await (const { person } of withPauses(known)) {
       const who = { kind: 'person', id: person.subject } as const;
       add(who, person.name, await this.#ofPerson({ ...about, who }, person, place));
@@ -111,7 +112,7 @@ export class Access {
     const examined = new Map(known.map(({ id, person }) => [id, person]));
     for await (const { kind, id, issuer } of withPauses(subjects.filter((each) => each.kind === 'person'))) {
       const who = { kind, id };
-      // A person with a grant who has not signed in yet.
+      // A person with a grant who has not used the account yet.
       if (!examined.has(personIdOf({ issuer: issuer ?? '', subject: id })))
         add(who, null, await this.#ofPerson({ ...about, who }, await people.withSubject(id), place));
     }
@@ -129,7 +130,7 @@ export class Access {
       const who = { kind, id };
       add(who, null, await this.#ofAccount({ ...about, who }, place));
     }
-    return { entitled: found, isComplete: known.length < maxCandidates && all.length < maxCandidates };
+    return { entitled: found, isComplete: signedIn.length < maxCandidates && all.length < maxCandidates };
   }
 
   /** As `explain`, for the arguments of a command. Throws `Invalid` for an unknown kind or verb. */

@@ -3,7 +3,7 @@ import { recordEvent } from '../events/record.ts';
 import { currentOrigin } from '../runtime/caller.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { withPauses } from '../runtime/event-loop.ts';
-import { everywhere, personOfRow, type Disabled, type People, type Person, type PersonRow } from './people.ts';
+import { everywhere, personOfRow, usedIn, type Disabled, type People, type Person, type PersonRow } from './people.ts';
 
 /** A person with a row in `people`: a sign-in within `signIn.tokens.idle`, or disabled. */
 export interface KnownPerson {
@@ -12,6 +12,8 @@ export interface KnownPerson {
   person: Person;
   /** The accounts that rules and grants give the person, also where the person is disabled. */
   accounts: string[];
+  /** Those of them whose administrators know the person: of grants only the accounts that the person has used. */
+  knownIn: readonly string[];
   /** Milliseconds since 1970. */
   signedInAt: number;
 }
@@ -22,9 +24,9 @@ export const maxDisableReason = 200;
 /** Where a person is disabled: in an account, or without one everywhere. */
 type Place = { id: number; name: string } | undefined;
 
-type Row = PersonRow & { id: string; signed_in_at: number };
+type Row = PersonRow & { id: string; signed_in_at: number; used_accounts: string | null };
 
-const columns = 'SELECT id, person, disabled, signed_in_at FROM people';
+const columns = 'SELECT id, person, disabled, signed_in_at, used_accounts FROM people';
 
 /**
  * Who signed in with the provider, and who is disabled here. Sessions and personal tokens of a person who is disabled are refused at
@@ -53,17 +55,17 @@ export class KnownPeople {
     return row && (await this.#toKnown([row]))[0];
   }
 
-  /** Throws `NotFound`, also for a person who neither has the account `accountName` nor is disabled in it. */
+  /** Throws `NotFound`, also for a person who does not concern the account `accountName`. */
   async get(id: string, accountName?: string): Promise<KnownPerson> {
     const found = await this.find(id);
     if (!found || !this.concerns(found, accountName)) throw unknown();
     return found;
   }
 
-  /** Whether the person has the account, or is disabled in it; without an account, true. */
-  concerns({ person, accounts }: KnownPerson, accountName: string | undefined): boolean {
+  /** Whether the account knows the person, or has disabled it; without an account, true. */
+  concerns({ person, knownIn }: KnownPerson, accountName: string | undefined): boolean {
     if (accountName === undefined || Object.hasOwn(person.disabled ?? {}, accountName)) return true;
-    return accounts.includes(accountName);
+    return knownIn.includes(accountName);
   }
 
   /** Whether the person has the scope `operate` in the account of this name, also where the person is disabled. */
@@ -114,8 +116,10 @@ export class KnownPeople {
     const enabled = people.map((person) => ({ ...person, disabled: {} }));
     const accountsOf = await this.#people.accountsOfAll(enabled);
     const known: KnownPerson[] = [];
-    for await (const [at, { id, signed_in_at: signedInAt }] of withPauses(rows.entries()))
-      known.push({ id, person: people[at]!, accounts: accountsOf(enabled[at]!), signedInAt });
+    for await (const [at, { id, signed_in_at: signedInAt, used_accounts: used }] of withPauses(rows.entries())) {
+      const [person, each] = [people[at]!, enabled[at]!];
+      known.push({ id, person, accounts: accountsOf(each), knownIn: accountsOf(each, usedIn(used)), signedInAt });
+    }
     return known;
   }
 }

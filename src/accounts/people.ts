@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { withPauses } from '../runtime/event-loop.ts';
-import type { Database } from '../database/database.ts';
+import { forUpdate, type Database, type Transaction } from '../database/database.ts';
 import type { Actor } from '../runtime/caller.ts';
 import type { Accounts } from './accounts.ts';
 import type { Grantee } from './grant-rows.ts';
@@ -193,13 +193,27 @@ export class People {
     return this.rightsIn({ issuer: this.#issuer ?? '', subject: '', name: '', claims, groups: [group] }, account);
   }
 
-  /** The first existing account that a rule or a grant gives to the person; undefined without one. */
+  /** The existing account that the person used last, else the first that a rule or a grant gives; undefined without one. */
   async firstAccountOf(person: Person): Promise<number | undefined> {
-    for (const name of await this.#accountsOf(person)) {
+    const sql = 'SELECT used_accounts FROM people WHERE id = ?';
+    const row = await this.#database.get<{ used_accounts: string | null }>(sql, [personIdOf(person)]);
+    const used = usedIn(row?.used_accounts);
+    const names = await this.#accountsOf(person);
+    for (const name of new Set([...used.filter((each) => names.includes(each)), ...names])) {
       const account = await this.#accounts.named(name);
       if (account) return account.id;
     }
     return undefined;
+  }
+
+  /** Records that the person uses the account from now on. */
+  async use(tx: Transaction, personId: string, accountId: number): Promise<void> {
+    const name = await this.#accounts.nameOf(accountId);
+    const sql = `SELECT used_accounts FROM people WHERE id = ?${forUpdate(tx)}`;
+    const row = await tx.get<{ used_accounts: string | null }>(sql, [personId]);
+    const others = usedIn(row?.used_accounts).filter((each) => each !== name);
+    const used = JSON.stringify([name, ...others]);
+    await tx.run('UPDATE people SET used_accounts = ? WHERE id = ?', [used, personId]);
   }
 
   /** The ID of an account that the person may use; undefined if there is none with this name. */
@@ -208,10 +222,9 @@ export class People {
     return isOwn ? (await this.#accounts.named(name))?.id : undefined;
   }
 
-  /** The names of the accounts that the person may use, and every scope that rules give the person in one of them. */
-  async rightsOf(person: Person): Promise<{ accounts: string[]; scopes: Set<Scope> }> {
-    const scopes = [...this.#ruledOf(person).values()].flatMap((each) => [...each]);
-    return { accounts: await this.#accountsOf(person), scopes: new Set(scopes) };
+  /** Every scope that rules give the person in one of the accounts. */
+  ruledScopesOf(person: Person): Set<Scope> {
+    return new Set([...this.#ruledOf(person).values()].flatMap((each) => [...each]));
   }
 
   /** What the person may do in the account now; undefined for nothing. */
@@ -237,14 +250,18 @@ export class People {
     return (await this.accountsOfAll([person]))(person);
   }
 
-  /** Tells the names of the accounts that each of these people may use: those of the rules in their order, then those of grants. */
-  async accountsOfAll(people: readonly Person[]): Promise<(person: Person) => string[]> {
+  /**
+   * Tells the names of the accounts that each of these people may use: those of the rules in their order, then those of grants.
+   * With `used`, only those of grants that are in it: any account can give a grant to anybody.
+   */
+  async accountsOfAll(people: readonly Person[]): Promise<(person: Person, used?: readonly string[]) => string[]> {
     const grantees = new Map<string, Grantee>();
     for await (const each of withPauses(people))
       for (const grantee of this.#granteesOf(each)) grantees.set(`${grantee.kind} ${grantee.id}`, grantee);
     const granted = await this.#grants.accountsWith([...grantees.values()]);
-    return (person) => {
-      const names = new Set([...this.#ruledOf(person).keys(), ...granted(this.#granteesOf(person))]);
+    return (person, used) => {
+      const given = granted(this.#granteesOf(person)).filter((name) => used?.includes(name) ?? true);
+      const names = new Set([...this.#ruledOf(person).keys(), ...given]);
       return [...names].filter((name) => !isDisabled(person, name));
     };
   }
@@ -275,6 +292,11 @@ export class People {
     }
     return ruled;
   }
+}
+
+/** The names of the accounts in the column `used_accounts` of a person. */
+export function usedIn(text: string | null | undefined): readonly string[] {
+  return JSON.parse(text ?? '[]') as string[];
 }
 
 /** The ID of a person in the audit and in sessions: 32 characters of a digest of issuer and subject. */

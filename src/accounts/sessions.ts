@@ -13,7 +13,7 @@ export interface Session {
   /** The token that the visitor signed in with; null for a person. */
   tokenId: string | null;
   tokenName: string | null;
-  /** The person who signed in, and the names of all accounts that the session can use; null for a token. */
+  /** The person who signed in, and the names of the accounts whose administrators see the session; null for a token. */
   person: { id: string; name: string; accounts: readonly string[] } | null;
   /** What it may do; for a person in any of the accounts. */
   scopes: ReadonlySet<Scope>;
@@ -41,14 +41,14 @@ interface SessionRow {
 
 /** With its person as of the last sign-in in any browser; null without one. */
 type SessionOfPerson = SessionRow & { present: string | null; disabled: string | null; signed_in_at: number | null };
-/** With the scopes and the name of its token; null without one. */
-type SessionWithToken = SessionOfPerson & { scopes: string | null; token_name: string | null };
+/** With its account, and the scopes and the name of its token; null without one. */
+type SessionWithToken = SessionOfPerson & { account_name: string; scopes: string | null; token_name: string | null };
 
 const ofPeople = 'LEFT JOIN people ON people.id = sessions.person_id';
 const presentPerson = 'people.person AS present, people.disabled, people.signed_in_at';
 const withPerson = `SELECT sessions.*, ${presentPerson} FROM sessions ${ofPeople}`;
-const withToken = `SELECT sessions.*, ${presentPerson}, tokens.scopes, tokens.name AS token_name FROM sessions ${ofPeople}
-  LEFT JOIN tokens ON tokens.id = sessions.token_id`;
+const withToken = `SELECT sessions.*, ${presentPerson}, accounts.name AS account_name, tokens.scopes, tokens.name AS token_name
+  FROM sessions JOIN accounts ON accounts.id = sessions.account_id ${ofPeople} LEFT JOIN tokens ON tokens.id = sessions.token_id`;
 
 /** Milliseconds after which a session ends: without a request, and in any case. */
 interface SessionTimes {
@@ -123,6 +123,7 @@ export class Sessions {
         );
         for (const { id } of others.slice(maxSessions - 1)) await tx.run('DELETE FROM sessions WHERE id = ?', [id]);
         await tx.insert('sessions', { ...row });
+        if (isPerson) await this.#people.use(tx, row.person_id!, owner.accountId);
       },
       { uncached: true },
     );
@@ -172,7 +173,13 @@ export class Sessions {
       throw new DomainError('NotFound', 'There is no account with this name, or you may not use it.');
     }
     const sql = 'UPDATE sessions SET account_id = ? WHERE id = ?';
-    await this.#database.transaction((tx) => tx.run(sql, [accountId, id]), { uncached: true });
+    await this.#database.transaction(
+      async (tx) => {
+        await tx.run(sql, [accountId, id]);
+        await this.#people.use(tx, row!.person_id!, accountId);
+      },
+      { uncached: true },
+    );
   }
 
   async #principalOf(row: SessionOfPerson): Promise<TokenPrincipal | PersonPrincipal | undefined> {
@@ -183,8 +190,8 @@ export class Sessions {
 
   /**
    * The open sessions of the account's tokens and of all people, the latest first, up to `limit` and before `cursor`
-   * (`created_at`, `id`). A person changes the account of a session at any time, so it belongs to each account that the
-   * person may use. With `tokenId`, those of one token.
+   * (`created_at`, `id`). A person changes the account of a session at any time, so the administrators of each account that
+   * rules give the person see it, and those of the account that it uses. With `tokenId`, those of one token.
    */
   async list(
     accountId: number,
@@ -250,13 +257,15 @@ export class Sessions {
 
   async #toSession(row: SessionWithToken): Promise<Session> {
     const person = personIn(row);
-    const rights = person && (await this.#people.rightsOf(person));
+    const accountsOf = person && (await this.#people.accountsOfAll([person]));
     return {
       id: row.id,
       tokenId: row.token_id,
       tokenName: row.token_name,
-      person: person && rights ? { id: row.person_id!, name: person.name, accounts: rights.accounts } : null,
-      scopes: rights?.scopes ?? new Set((row.scopes?.split(',') ?? []) as Scope[]),
+      person: person
+        ? { id: row.person_id!, name: person.name, accounts: accountsOf!(person, [row.account_name]) }
+        : null,
+      scopes: person ? this.#people.ruledScopesOf(person) : new Set((row.scopes?.split(',') ?? []) as Scope[]),
       agent: row.agent,
       address: row.address,
       createdAt: row.created_at,

@@ -191,9 +191,38 @@ for (const dialect of dialects) {
   });
 }
 
+for (const dialect of dialects) {
+  test(`${dialect}: existing people have used the accounts in which they have a session or a token`, async (t) => {
+    const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
+    const before = migrations.findIndex(({ name }) => name.startsWith('088-'));
+    await migrateUntil(database, before);
+    await database.transaction(async (tx) => {
+      const ids: number[] = [];
+      for (const name of ['a', 'b', 'c']) ids.push(await tx.insert('accounts', { name, created_at: 1 }));
+      for (const id of ['ann', 'bob']) await tx.insert('people', { id, person: '{}', signed_in_at: 1 });
+      const times = { created_at: 1, expires_at: null, last_used_at: null, revoked_at: null };
+      const token = { id: 'x', name: 'x', token_prefix: 'ent_0000', hash: 'x', scopes: 'read', owner_id: 'ann' };
+      await tx.insert('tokens', { ...token, ...times, account_id: ids[0]! });
+      for (const id of ['one', 'two']) {
+        const session = { id, hash: id, person_id: 'ann', person: '{}', agent: '', created_at: 1, used_at: 1 };
+        await tx.insert('sessions', { ...session, account_id: ids[1]! });
+      }
+    });
+    await migrate(database);
+    const rows = await database.select<{ used_accounts: string | null }>(
+      'SELECT used_accounts FROM people ORDER BY id',
+    );
+    t.deepEqual(
+      rows.map((each) => (JSON.parse(each.used_accounts ?? '[]') as string[]).sort()),
+      [['a', 'b'], []],
+    );
+  });
+}
+
 const versionOf = async (database: Database) => ({
   ...(await database.get('SELECT newest_migration, oldest_program FROM schema_version')),
 });
+
 const newest = migrations.at(-1)!.name;
 const column = (name: string) => ({
   name,

@@ -1,5 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { tokenOf } from '../support/inside.ts';
+import type { Browser } from '../support/cookie-browser.ts';
 import { personalToken, signedIn, startProvider } from '../support/provider.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { sendJson, type Json } from './support.ts';
@@ -195,4 +197,81 @@ test('who has operate in the account is disabled, and let in again, only with op
     t.is((await send('bob', act, admin)).status, 200, 'an administrator does not have operate');
     t.is((await send('ann', act, elsewhere)).status, 200, 'in an account where the person does not have it');
   }
+});
+
+for (const dialect of dialects) {
+  test(`${dialect}: a grant to a group shows an account only people who have used it, and their sessions only meanwhile`, async (t) => {
+    const people = { ann: { name: 'Ann', groups: ['staff'] } };
+    const rules = [{ claim: 'groups', value: 'staff', account: 'work', scopes: ['read'] }];
+    const database = { url: await temporaryDatabase(t, dialect) };
+    const { server } = await startProvider(t, people, rules, { database });
+    const [work, stranger] = [await tokenOf(server, ['admin'], 'work'), await tokenOf(server, ['admin'], 'aaa')];
+    const grant = { subject: { kind: 'group', id: 'staff' }, verbs: ['read'], packages: ['none'] };
+    t.is((await sendJson(server, 'POST', '/v1/grants', grant, stranger)).status, 201);
+    const browser = await signedIn(server);
+    const seen = async (token: string) => {
+      const lists = ['/v1/sessions', '/v1/people', '/v1/grants/entitled?verb=read&kind=package&name=none'];
+      const [sessions, known, entitled] = (await Promise.all(
+        lists.map(async (path) => ((await (await server.fetch(path, { token })).json()) as { items: Json[] }).items),
+      )) as [Json[], Json[], Json[]];
+      return [sessions.length, known.length, entitled.filter(({ who }) => who === 'person').length];
+    };
+    t.deepEqual(
+      [await seen(work), await seen(stranger)],
+      [
+        [1, 1, 1],
+        [0, 0, 0],
+      ],
+    );
+    const [session] = ((await (await server.fetch('/v1/sessions', { token: work })).json()) as { items: Json[] }).items;
+    const [ann] = ((await (await server.fetch('/v1/people', { token: work })).json()) as { items: Json[] }).items;
+    const statuses = async (id: unknown) => [
+      (await server.fetch(`/v1/sessions/${String(id)}`, { method: 'DELETE', token: stranger })).status,
+      (await server.fetch(`/v1/people/${String(ann!['id'])}`, { token: stranger })).status,
+    ];
+    t.deepEqual(await statuses(session!['id']), [404, 404]);
+    t.is((await browser.fetch(`${server.url}/console/connect`)).status, 200, 'it has not ended');
+
+    const choose = (account: string) => browser.send(`${server.url}/console/account`, { account });
+    await choose('aaa');
+    t.deepEqual(
+      [await seen(work), await seen(stranger)],
+      [
+        [1, 1, 1],
+        [1, 1, 1],
+      ],
+    );
+    await choose('work');
+    t.deepEqual(
+      [await seen(work), await seen(stranger)],
+      [
+        [1, 1, 1],
+        [0, 1, 1],
+      ],
+    );
+    await choose('aaa');
+    t.deepEqual(await statuses(session!['id']), [204, 200]);
+    t.deepEqual(
+      [await seen(work), await seen(stranger)],
+      [
+        [0, 1, 1],
+        [0, 1, 1],
+      ],
+    );
+  });
+}
+
+test('a new session begins in the account that the person used last, whatever other accounts grant', async (t) => {
+  const { server } = await start(t, { ann: { name: 'Ann' } }, []);
+  const grant = { subject: { kind: 'person', id: 'ann' }, verbs: ['read'] };
+  const give = async (account: string) =>
+    (await sendJson(server, 'POST', '/v1/grants', grant, await tokenOf(server, ['admin'], account))).status;
+  t.deepEqual([await give('other'), await give('work')], [201, 201]);
+  const account = async (browser: Browser) =>
+    ((await (await browser.fetch(`${server.url}/v1/me`)).json()) as Json)['account'];
+  const first = await signedIn(server);
+  t.is(await account(first), 'other');
+  await first.send(`${server.url}/console/account`, { account: 'work' });
+  t.is(await give('aaa'), 201);
+  t.is(await account(await signedIn(server)), 'work');
 });

@@ -16,8 +16,9 @@ const sessionsQuery = timedQuery.extend({
 });
 
 /**
- * `/sessions`: who is signed in to the console. A session of a person belongs to each account that the person may use. A
- * limited token sees and ends only its own sessions. A session with the scope `operate` is ended only with that scope.
+ * `/sessions`: who is signed in to the console. A session of a person belongs to each account that rules give the person, and
+ * to the account that it uses. A limited token sees and ends only its own sessions. A session with the scope `operate` is ended
+ * only with that scope.
  */
 export function sessionOperations(sessions: Sessions): Operation[] {
   return [
