@@ -31,6 +31,13 @@ export class PersonalTokenLimits {
     return limitsIn(row?.personal_tokens ?? null);
   }
 
+  /** Whether the account has a valid personal token with the scope `operate`, which limits could end. */
+  async concernOperate(accountId: number): Promise<boolean> {
+    const sql = `SELECT id FROM tokens WHERE account_id = ? AND owner_id IS NOT NULL AND scopes LIKE '%operate%'
+      AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) LIMIT 1`;
+    return (await this.#database.get(sql, [accountId, this.#now()])) !== undefined;
+  }
+
   /** Replaces the limits of an account. Throws `Invalid` for an unknown scope. */
   async put(
     { id, name }: { id: number; name: string },

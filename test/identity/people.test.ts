@@ -199,6 +199,26 @@ test('who has operate in the account is disabled, and let in again, only with op
   }
 });
 
+test('limits that could end a personal token with operate are set only with operate', async (t) => {
+  const rules = [{ claim: 'sub', value: 'ann', account: 'default', scopes: ['read', 'operate'] }];
+  const { server } = await start(t, { ann: { name: 'Ann' } }, rules);
+  const admin = await tokenOf(server, ['admin']);
+  const operates = await personalToken(await signedIn(server), server, ['read', 'operate']);
+  const put = async (limits: Json, token: string) => {
+    const answer = await sendJson(server, 'PUT', '/v1/account/personal-tokens', limits, token);
+    return [answer.status, ((await answer.json()) as Json)['scope']];
+  };
+  const works = async () => (await server.fetch('/v1/instances', { token: operates })).status;
+  for (const limits of [{ scopes: ['read'] }, { longest_days: 1 }, {}])
+    t.deepEqual(await put(limits, admin), [403, 'operate'], JSON.stringify(limits));
+  t.is(await works(), 200);
+  t.deepEqual(await put({ scopes: ['read'] }, await tokenOf(server, ['admin', 'operate'])), [200, undefined]);
+  t.is(await works(), 403);
+  const { id } = (await itemsOf(server, '/v1/tokens')).find((each) => each['person_id'] !== null)!;
+  t.is((await server.fetch(`/v1/tokens/${String(id)}`, { method: 'DELETE' })).status, 204);
+  t.deepEqual(await put({}, admin), [200, undefined], 'no such token is left');
+});
+
 for (const dialect of dialects) {
   test(`${dialect}: a grant to a group shows an account only people who have used it, and their sessions only meanwhile`, async (t) => {
     const people = { ann: { name: 'Ann', groups: ['staff'] } };

@@ -164,14 +164,17 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
       method: 'put',
       path: '/account/personal-tokens',
       id: 'putPersonalTokenLimits',
-      summary: 'Replace what the account allows personal tokens, also those that exist',
+      summary:
+        'Replace what the account allows personal tokens, also those that exist. This needs the scope operate, too, while one of them has it',
       action: 'admin',
       allNames,
       lasting: true,
       body: personalLimits,
       status: 200,
       answer: personalLimits,
-      run: async ({ principal: { accountId: id, accountName: name }, body: { scopes, longest_days: days } }) => {
+      run: async ({ principal, body: { scopes, longest_days: days } }) => {
+        const { accountId: id, accountName: name } = principal;
+        if (await limits.concernOperate(id)) allowedAs(principal, 'operate', allNames);
         await limits.put({ id, name }, { scopes, longest: days === null ? null : days * day });
         return limitsOf(id);
       },
