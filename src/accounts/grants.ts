@@ -226,15 +226,19 @@ export class Grants {
    * `allowed` checks the grant. Throws `NotFound`.
    */
   async remove(accountId: number, id: string, allowed: (grant: Grant) => void = () => undefined): Promise<void> {
-    const grant = await this.get(accountId, id);
-    allowed(grant);
-    const receiver = grant.subject.kind === 'account' ? (await this.#accounts.named(grant.subject.id))?.id : undefined;
-    const isKnown = receiver !== undefined && (receiver === accountId || grant.acceptedAt !== null);
-    const concerned = [grant.accountId, ...(isKnown ? [receiver] : [])];
+    const given = await this.get(accountId, id);
+    allowed(given);
+    const { accountId: giver, subject } = given;
+    const receiver = subject.kind === 'account' ? (await this.#accounts.named(subject.id))?.id : undefined;
     await this.#database.transaction(async (tx) => {
-      await renew(tx, concerned, this.#now());
-      if ((await tx.run('DELETE FROM grants WHERE id = ?', [id])) === 0) throw notFound();
-      await this.#record(tx, 'grant.removed', grant, accountId, concerned);
+      // The receiver may accept it meanwhile.
+      await renew(tx, receiver === undefined ? [giver] : [giver, receiver], this.#now());
+      const row = await tx.get<GrantRow>('SELECT * FROM grants WHERE id = ?', [id]);
+      if (!row) throw notFound();
+      await tx.run('DELETE FROM grants WHERE id = ?', [id]);
+      const grant = grantOfRow(row);
+      const isKnown = receiver !== undefined && (receiver === accountId || grant.acceptedAt !== null);
+      await this.#record(tx, 'grant.removed', grant, accountId, isKnown ? [giver, receiver] : [giver]);
     });
   }
 

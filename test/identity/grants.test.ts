@@ -4,7 +4,7 @@ import { Browser as NewBrowser } from '../support/cookie-browser.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { personIdOf } from '../../src/accounts/people.ts';
-import { createToken, databaseOf, tokenOf } from '../support/inside.ts';
+import { afterRead, createToken, databaseOf, tokenOf } from '../support/inside.ts';
 import { eventually } from '../support/until.ts';
 import { entrepot } from '../support/in-process.ts';
 import { emptyPlace } from '../backup/support.ts';
@@ -726,6 +726,27 @@ test('an account accepts grants of at most 20 others', async (t) => {
   const refused = await accept(20, 'A.*');
   t.is(refused.status, 403);
   t.regex(await refused.text(), /at most 200 grants of others, of 20 accounts/);
+});
+
+test('a grant that is accepted while it is removed ends at once', async (t) => {
+  const server = await startTestServer(t);
+  const a = await tokenOf(server, ['read', 'write', 'admin'], 'a');
+  const b = await tokenOf(server, ['read', 'admin'], 'b');
+  await new TestFeed(server, a).publish({ id: 'Lib' });
+  const id = await grant(server, { subject: { kind: 'account', id: 'b' }, verbs: ['read'], packages: ['Lib'] }, a);
+  const meanwhile: number[] = [];
+  afterRead(server, 'subject_id = ?)) AND id = ?', async () => {
+    meanwhile.push((await sendJson(server, 'POST', `/v1/grants/${id}/accept`, {}, b)).status);
+    meanwhile.push(...(await statuses(server, b, index('Lib'))));
+  });
+  t.is((await server.fetch(`/v1/grants/${id}`, { method: 'DELETE', token: a })).status, 204);
+  t.deepEqual(meanwhile, [200, 200]);
+  t.deepEqual(await statuses(server, b, index('Lib')), [404]);
+  const events = await auditOf(server, 'type=grant.*', b);
+  t.deepEqual(
+    events.map(({ type }) => type),
+    ['grant.accepted', 'grant.removed'],
+  );
 });
 
 test('a grant that matches names from upstreams is not accepted, and names them', async (t) => {
