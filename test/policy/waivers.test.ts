@@ -286,6 +286,38 @@ test('who may read a name requests a waiver, and somebody else with rights for t
   t.is((await waivers(server, 'DELETE', `/${other}`, { token: reader })).status, 400);
 });
 
+test('who may decide for a name does so without the right to read it', async (t) => {
+  const { feed, server, reader } = await start(t);
+  for (const id of ['Lib', 'Other']) await feed.offer({ id, versions: [{ version: '1.0.0', published: ago(1) }] });
+  await put(server, { minimumAge: { packages: '9d' } });
+  const withGrant = async (scopes: string[], patterns: Record<string, string[]> | undefined, given: object) => {
+    const { token, value } = await createToken(server, scopes, 'default', patterns);
+    const body = JSON.stringify({ subject: { kind: 'token', id: token.id }, ...given });
+    const headers = { 'content-type': 'application/json' };
+    t.is((await server.fetch('/v1/grants', { method: 'POST', headers, body })).status, 201);
+    return value;
+  };
+  const other = { packages: ['Other'] };
+  const admin = await withGrant(['write'], other, { verbs: ['admin'] });
+  const reads = await withGrant(['read'], other, { verbs: ['admin'] });
+  const operator = await withGrant(['operate'], undefined, { verbs: ['read'], ...other });
+  const ask = async () =>
+    (await waivers(server, 'POST', '', { token: reader, body: wish(server, 'Lib', ['1.0.0'], 'age') })).id;
+  const [first, second, third] = [await ask(), await ask(), await ask()];
+  t.deepEqual((await waivers(server, 'GET', '', { token: operator })).items, [], 'it does not read this name');
+  const all = await waivers(server, 'GET', '?layer=all', { token: operator });
+  t.deepEqual(
+    all.items.map(({ id }) => id),
+    [third, second, first],
+  );
+  t.like(await waivers(server, 'POST', `/${first}/approve`, { token: admin }), { status: 200, state: 'approved' });
+  const path = `/${second}/approve?layer=all`;
+  t.is((await waivers(server, 'POST', path, { token: admin })).status, 403);
+  t.like(await waivers(server, 'POST', path, { token: operator }), { status: 200, state: 'approved' });
+  t.is((await waivers(server, 'DELETE', `/${first}`, { token: reads })).status, 204);
+  t.is((await waivers(server, 'DELETE', `/${second}?layer=all`, { token: operator })).status, 204);
+});
+
 test('a request that is not bounded, or that can have no effect, is refused', async (t) => {
   const { feed, registry, server, reader } = await start(t);
   await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { allow } from '../../accounts/allow.ts';
+import { allow, allowedAs } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import { requesterOf } from '../../accounts/requester.ts';
 import { kindOfWord, protocolWords } from '../../config/protocols.ts';
@@ -109,10 +109,10 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
     };
   };
   /** The waiver that a request names, which its sender may see. All operations load it here. */
-  const named = async ({ principal, params, query: { layer } }: Call) => {
-    if (layer === 'all') allow(principal, 'operate');
+  const named = async ({ principal, params, query: { layer } }: Call, decides = false) => {
+    const by = viewer(principal, layer, decides);
     const found = await waivers.get(layer === 'all' ? undefined : principal.accountId, numberOf(params['id']!));
-    if (!sees(principal, found)) throw new DomainError('NotFound', `There is no waiver ${found.id} in this account.`);
+    if (!sees(by, found)) throw new DomainError('NotFound', `There is no waiver ${found.id} in this account.`);
     return found;
   };
   const decide = async (call: Call, state: 'approved' | 'rejected') => {
@@ -120,7 +120,7 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
       principal,
       query: { layer },
     } = call;
-    const { id, accountId, key, kind: word } = await named(call);
+    const { id, accountId, key, kind: word } = await named(call, true);
     allow(principal, layer === 'all' ? 'operate' : 'admin', kindOfWord(word), key);
     const decision = state === 'approved' ? { state, layer } : { state };
     return item(await waivers.decide(accountId, id, decision, requesterOf(principal)), principal);
@@ -144,7 +144,7 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
       answer: waiverList,
       run: async ({ principal, query }) => {
         const { layer, state } = query;
-        if (layer === 'all') allow(principal, 'operate');
+        const by = viewer(principal, layer);
         const accountId = layer === 'all' ? undefined : principal.accountId;
         const { entries, ...page } = await timedPage(query, {
           name: 'waivers',
@@ -152,7 +152,7 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
           keyOf: ({ id }: Waiver) => [id] as [number],
           read: (limit, after, isOldest) => waivers.list(accountId, state, limit, { after: after?.[0], isOldest }),
           isVisible: (each) =>
-            sees(principal, each) &&
+            sees(by, each) &&
             each.name.toLowerCase().includes(query.q) &&
             (state === undefined || stateOf(each, now()) === state),
         });
@@ -238,13 +238,19 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
           principal,
           query: { layer },
         } = call;
-        const { id, accountId, requester, kind: word, key } = await named(call);
+        const { id, accountId, requester, kind: word, key } = await named(call, principal.scopes.has('admin'));
         if (layer === 'account' && requester !== requesterOf(principal))
           allow(principal, 'admin', kindOfWord(word), key);
         await waivers.end(accountId, id);
       },
     }),
   ];
+}
+
+/** Who looks at waivers, with the names that show them: of `operate` for all accounts, else of `admin` to decide, or of `read`. */
+function viewer(principal: Principal, layer: 'account' | 'all', decides = false): Principal {
+  if (layer === 'all') return allowedAs(principal, 'operate');
+  return decides ? allowedAs(principal, 'admin') : principal;
 }
 
 /** Whether the name patterns of a principal show it a waiver. */
