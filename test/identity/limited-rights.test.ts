@@ -1,8 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
 import { TestFeed } from '../support/feed.ts';
-import { createToken, flushEvents } from '../support/inside.ts';
+import { createToken, flushEvents, flushUsage } from '../support/inside.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
 import { sendJson, type Json } from './support.ts';
 
 // Tokens of which a grant gives one scope for other names than another scope.
@@ -52,6 +53,36 @@ for (const scope of ['admin', 'operate']) {
     t.deepEqual(failed, [['contoso.none', null]]);
   });
 }
+
+test('a token with "admin" for some names sees other tokens only within these, also where it reads all names', async (t) => {
+  const { server, value } = await start(t, ['admin'], contoso, { verbs: ['read'] });
+  const make = async (name: string, patterns?: object) => {
+    const body = { name, scopes: ['read'], ...(patterns && { patterns }) };
+    const made = await sendJson(server, 'POST', '/v1/tokens', body);
+    return (await made.json()) as { id: string; token: string };
+  };
+  const [other, own] = [await make('deploy all'), await make('deploy some', contoso)];
+  const used = { 'contoso.app': own, fabrikam: other };
+  await new TestFeed(server).publish({ id: 'Contoso.App' }, { id: 'Fabrikam' });
+  for (const [id, { token }] of Object.entries(used)) {
+    const reasons = { reasons: ['Legacy'] };
+    t.true((await sendJson(server, 'PUT', `/v1/packages/${id}/1.0.0/deprecation`, reasons)).ok);
+    const pulled = await server.fetch(`/v3/package/${id}/1.0.0/${id}.1.0.0.nupkg`, { token });
+    await pulled.arrayBuffer();
+  }
+  await flushUsage(server);
+  await until(async () => (await namesIn(server, '/v1/findings', server.token)).length === 2);
+  const seen = async (token: string) => {
+    const usage = await namesIn(server, '/v1/account/usage?group_by=token&q=deploy', token);
+    const findings = await namesIn(server, '/v1/findings', token);
+    return [
+      usage.map(({ key }) => String(key)).sort(),
+      Object.fromEntries(findings.map((each) => [each['id'], (each['last_used_by'] as Json | null)?.['token_id']])),
+    ];
+  };
+  t.deepEqual(await seen(server.token), [[own.id, other.id].sort(), { 'Contoso.App': own.id, Fabrikam: other.id }]);
+  t.deepEqual(await seen(value), [[own.id], { 'Contoso.App': own.id, Fabrikam: undefined }]);
+});
 
 test('a token for some names gives each scope only for names for which it has that scope', async (t) => {
   const given = { verbs: ['write'], packages: ['Contoso.Web'] };

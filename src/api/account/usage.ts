@@ -1,6 +1,6 @@
 import { alternatives, nameKinds } from '../../config/protocols.ts';
 import { z } from 'zod';
-import { coversPatterns } from '../../accounts/allow.ts';
+import { coversPatterns, forAction } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import type { Token } from '../../accounts/token-rows.ts';
 import type { Tokens } from '../../accounts/tokens.ts';
@@ -197,11 +197,12 @@ async function containing(
 ): Promise<(name: string) => boolean> {
   if (text === '' || groupBy !== 'token' || !principal.scopes.has('admin')) return (name) => name.includes(text);
   const { accountId } = principal;
+  const admin = forAction(principal, 'admin');
   const found = new Set<string>();
   const read = (after: [number, string] | undefined) => tokens.list(accountId, tokensAtATime, after);
   for await (const page of pagesOf(undefined as [number, string] | undefined, tokensAtATime, read, placeOf)) {
     for (const { id, name, patterns } of page) {
-      if (coversPatterns(principal, patterns) && name.toLowerCase().includes(text)) found.add(id);
+      if (coversPatterns(admin, patterns) && name.toLowerCase().includes(text)) found.add(id);
     }
   }
   return (id) => found.has(id) || id.includes(text);

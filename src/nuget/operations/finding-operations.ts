@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { coversPatterns } from '../../accounts/allow.ts';
+import { coversPatterns, forAction } from '../../accounts/allow.ts';
 import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import type { Tokens } from '../../accounts/tokens.ts';
 import { findingList } from '../../api/content/content-schemas.ts';
@@ -96,10 +96,11 @@ async function withUsers(
   const latest = await uses.latest(accountId, 'package', keys);
   const ids = [...new Set([...latest.values()].map(({ userId }) => userId))];
   const known = new Map(await Promise.all(ids.map(async (id) => [id, await tokens.get(accountId, id)] as const)));
+  const admin = forAction(principal, 'admin');
   const found = new Map<string, { token_id: string; token_name: string | null }>();
   for (const [key, { userId }] of latest) {
     const token = known.get(userId);
-    if (principal.names && !(token && coversPatterns(principal, token.patterns))) continue;
+    if (admin.names && !(token && coversPatterns(admin, token.patterns))) continue;
     found.set(key, { token_id: userId, token_name: token?.name ?? null });
   }
   return entries.map((each) => ({ ...itemOf(each), last_used_by: found.get(each.key) ?? null }));
