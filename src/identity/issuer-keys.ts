@@ -49,8 +49,8 @@ export class IssuerKeys {
   }
 
   /**
-   * The key for the header of a token. An unknown key is searched in newly fetched keys, at most once a minute. Without
-   * `mayFetch` only known keys count. Rejects with an error of jose, with `Unauthorized` if no keys are known and none may be
+   * The key for the header of a token. An unknown key is searched in newly fetched keys, at most once a minute, for which all wait
+   * who need them meanwhile. Without `mayFetch` only known keys count. Rejects with an error of jose, with `Unauthorized` if no keys are known and none may be
    * fetched, or with `UpstreamUnavailable` if the issuer gives no keys.
    */
   async keyFor(header: JWSHeaderParameters, token: FlattenedJWSInput, mayFetch: boolean): Promise<CryptoKey> {
@@ -59,8 +59,8 @@ export class IssuerKeys {
     try {
       return await find(header, token);
     } catch (error) {
-      if (!(error instanceof errors.JWKSNoMatchingKey) || this.#now() - this.#triedAt < unknownPause) throw error;
-      if (!mayFetch) throw error;
+      if (!(error instanceof errors.JWKSNoMatchingKey) || !mayFetch) throw error;
+      if (!this.#underWay && this.#now() - this.#triedAt < unknownPause) throw error;
       return (await this.#load())(header, token);
     }
   }

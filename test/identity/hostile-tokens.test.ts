@@ -2,6 +2,8 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import test from 'ava';
 import { exportJWK, exportSPKI, generateKeyPair, importJWK, type CryptoKey } from 'jose';
+import { pino } from 'pino';
+import { IssuerKeys } from '../../src/identity/issuer-keys.ts';
 import { auditOf } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { databaseOf, rowsOf } from '../support/inside.ts';
@@ -138,6 +140,37 @@ test('keys are fetched when they are needed, and again for an unknown key at mos
   const before = fetches();
   for (let index = 0; index < 10; index += 1) await exchange(server, await renewed());
   t.is(fetches(), before, 'a failure is not repeated for 5 seconds');
+});
+
+test('all jobs with a new key wait while it is fetched', async (t) => {
+  const pairs = await Promise.all(['first', 'next'].map(async (kid) => [kid, await generateKeyPair('ES256')] as const));
+  const [first, next] = await Promise.all(
+    pairs.map(async ([kid, { publicKey }]) => ({ ...(await exportJWK(publicKey)), kid, alg: 'ES256' })),
+  );
+  const place = { kind: 'other', allowPrivateNetwork: false } as const;
+  const issuer = { name: 'ci', issuer: 'https://ci.example', audience, ...place };
+  const published = [first];
+  let held = Promise.resolve();
+  const documents = async ({ pathname }: URL) => {
+    await held;
+    const found = { issuer: issuer.issuer, jwks_uri: `${issuer.issuer}/keys` };
+    return Response.json(pathname === '/keys' ? { keys: published } : found);
+  };
+  let now = 0;
+  const keys = new IssuerKeys(issuer, documents, pino({ level: 'silent' }), () => now);
+  const find = (kid: string) => keys.keyFor({ alg: 'ES256', kid }, { payload: '', signature: '' }, true);
+  await find('first');
+  now += 60_000;
+  published.push(next);
+  const answer = Promise.withResolvers<void>();
+  held = answer.promise;
+  const wanted = ['next', 'next', 'next'].map(find);
+  answer.resolve();
+  const found = await Promise.allSettled(wanted);
+  t.deepEqual(
+    found.map(({ status }) => status),
+    ['fulfilled', 'fulfilled', 'fulfilled'],
+  );
 });
 
 test('a signature by each algorithm with a private key counts, and an issuer has at most 100 keys', async (t) => {
