@@ -131,11 +131,11 @@ export function isForProject(wanted: Wanted, missed: readonly Mismatch[], kind: 
 }
 
 /** The values of a claim as texts. `a/b` is the claim `b` in the object `a`, unless there is a claim named `a/b`. */
-export function valuesIn(claims: Claims, name: string): string[] {
+export function valuesIn(claims: Claims, name: string, most = maxCompared): string[] {
   const value = Object.hasOwn(claims, name) ? claims[name] : inside(claims, name.split('/'));
   return [value]
     .flat()
-    .slice(0, maxCompared)
+    .slice(0, most)
     .filter((each) => ['string', 'number', 'boolean'].includes(typeof each))
     .map(String);
 }

@@ -129,8 +129,10 @@ export class PersonSignIn {
   #personOf(claims: Readonly<Record<string, unknown>> & { sub: string }): Person {
     const subject = claims.sub;
     if (subject.length > maxSubjectLength) throw refused('The provider sent a subject that is too long.');
+    const named = new Set(this.#settings.rules.map(({ claim }) => claim));
+    const found = new Map([...named].map((claim) => [claim, new Set(valuesIn(claims, claim, Infinity))]));
     const pairs = this.#settings.rules
-      .filter(({ claim, value }) => valuesIn(claims, claim).includes(value))
+      .filter(({ claim, value }) => found.get(claim)!.has(value))
       .map(({ claim, value }) => [claim, value] as const);
     const name = [claims['name'], claims['preferred_username'], claims['email'], subject].find(
       (each): each is string => typeof each === 'string' && each.trim() !== '',

@@ -199,6 +199,13 @@ test('who has operate in the account is disabled, and let in again, only with op
   }
 });
 
+test('a rule sees each group of a person in very many', async (t) => {
+  const groups = [...Array.from({ length: 1500 }, (_, number) => `g-${number}`), 'dev'];
+  const rules = [{ claim: 'groups', value: 'dev', account: 'default', scopes: ['read'] }];
+  const { server } = await start(t, { ann: { name: 'Ann', groups } }, rules);
+  await t.notThrowsAsync(signedIn(server));
+});
+
 test('limits that could end a personal token with operate are set only with operate', async (t) => {
   const rules = [{ claim: 'sub', value: 'ann', account: 'default', scopes: ['read', 'operate'] }];
   const { server } = await start(t, { ann: { name: 'Ann' } }, rules);
