@@ -2,6 +2,7 @@ import { hash, randomBytes, randomUUID } from 'node:crypto';
 import { placeholders, type Database } from '../database/database.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { recordEvent } from '../events/record.ts';
+import { withPauses } from '../runtime/event-loop.ts';
 import type { CookieKey } from './cookie-key.ts';
 import { personIdOf, personOfRow, type People, type Person } from './people.ts';
 import type { PersonPrincipal, Scope, TokenPrincipal } from './principal.ts';
@@ -219,14 +220,14 @@ export class Sessions {
         limit,
       ],
     );
-    return Promise.all(rows.map((row) => this.#toSession(row)));
+    return this.#toSessions(rows);
   }
 
   /** One session of those that `list` shows; undefined if it has ended. */
   async get(accountId: number, id: string): Promise<Session | undefined> {
     const sql = `${withToken} WHERE sessions.id = ? AND (sessions.account_id = ? OR person_id IS NOT NULL)`;
     const row = await this.#database.get<SessionWithToken>(sql, [id, accountId]);
-    return row && this.#isOpen(row) ? this.#toSession(row) : undefined;
+    return row && this.#isOpen(row) ? (await this.#toSessions([row]))[0] : undefined;
   }
 
   /** Ends a session at once on all instances, if it has not ended. The event is one of the account. */
@@ -255,22 +256,29 @@ export class Sessions {
     await this.#database.transaction((tx) => tx.run(sql, ids), { uncached: true });
   }
 
-  async #toSession(row: SessionWithToken): Promise<Session> {
-    const person = personIn(row);
-    const accountsOf = person && (await this.#people.accountsOfAll([person]));
-    return {
-      id: row.id,
-      tokenId: row.token_id,
-      tokenName: row.token_name,
-      person: person
-        ? { id: row.person_id!, name: person.name, accounts: accountsOf!(person, [row.account_name]) }
-        : null,
-      scopes: person ? this.#people.ruledScopesOf(person) : new Set((row.scopes?.split(',') ?? []) as Scope[]),
-      agent: row.agent,
-      address: row.address,
-      createdAt: row.created_at,
-      lastUsedAt: row.used_at,
-    };
+  async #toSessions(rows: readonly SessionWithToken[]): Promise<Session[]> {
+    const people: (Person | undefined)[] = [];
+    // A person can have hundreds of groups.
+    for await (const row of withPauses(rows)) people.push(personIn(row));
+    const accountsOf = await this.#people.accountsOfAll(people.filter((each) => each !== undefined));
+    const sessions: Session[] = [];
+    for await (const [at, row] of withPauses(rows.entries())) {
+      const person = people[at];
+      sessions.push({
+        id: row.id,
+        tokenId: row.token_id,
+        tokenName: row.token_name,
+        person: person
+          ? { id: row.person_id!, name: person.name, accounts: accountsOf(person, [row.account_name]) }
+          : null,
+        scopes: person ? this.#people.ruledScopesOf(person) : new Set((row.scopes?.split(',') ?? []) as Scope[]),
+        agent: row.agent,
+        address: row.address,
+        createdAt: row.created_at,
+        lastUsedAt: row.used_at,
+      });
+    }
+    return sessions;
   }
 
   /** One of a person ends also when the person has not signed in for the time that ends personal tokens. */

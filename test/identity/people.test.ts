@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { tokenOf } from '../support/inside.ts';
+import { databaseOf, tokenOf } from '../support/inside.ts';
 import type { Browser } from '../support/cookie-browser.ts';
 import { personalToken, signedIn, startProvider } from '../support/provider.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -204,6 +204,32 @@ test('a rule sees each group of a person in very many', async (t) => {
   const rules = [{ claim: 'groups', value: 'dev', account: 'default', scopes: ['read'] }];
   const { server } = await start(t, { ann: { name: 'Ann', groups } }, rules);
   await t.notThrowsAsync(signedIn(server));
+});
+
+test('a list of sessions asks for all grants at once, and one of people reads 1,000 for a page', async (t) => {
+  const rules = [{ claim: 'sub', value: 'ann', account: 'default', scopes: ['read'] }];
+  const { server } = await start(t, { ann: { name: 'Ann' } }, rules);
+  for (let count = 0; count < 3; count += 1) await signedIn(server);
+  const database = databaseOf(server);
+  const select = database.select.bind(database);
+  let asked = 0;
+  database.select = (sql, values) => {
+    if (sql.includes('FROM grants JOIN accounts')) asked += 1;
+    return select(sql, values);
+  };
+  t.is((await itemsOf(server, '/v1/sessions')).length, 3);
+  t.is(asked, 1);
+
+  const strangers = Array.from({ length: 1000 }, (_, number) => {
+    const person = { issuer: 'https://other.example', subject: String(number), name: 'Other', claims: [] };
+    return { id: `!${number}`, person: JSON.stringify(person), signed_in_at: server.clock.now! };
+  });
+  await database.transaction((tx) => tx.insertNew('people', strangers));
+  const page = async (cursor = '') =>
+    (await (await server.fetch(`/v1/people?limit=200${cursor}`)).json()) as { items: Json[]; next_cursor: string };
+  const first = await page();
+  t.deepEqual(first.items, []);
+  t.is((await page(`&cursor=${first.next_cursor}`)).items.length, 1);
 });
 
 test('limits that could end a personal token with operate are set only with operate', async (t) => {

@@ -5,7 +5,7 @@ import { everywhere } from '../../accounts/people.ts';
 import type { PersonalTokenLimits } from '../../accounts/personal-limits.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import { operation, type Operation } from '../framework/operation.ts';
-import { pageQuery } from '../framework/paging.ts';
+import { maxCounted, pageQuery } from '../framework/paging.ts';
 import { actor, layerQuery, listOf, scope, time, timeOf } from '../framework/schemas.ts';
 import { countedPage, countedTotal, filterText, totalFlag } from '../framework/sorted.ts';
 
@@ -91,6 +91,7 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
           name: `people of ${query.layer}`,
           key: z.tuple([z.string()]),
           keyOf: ({ id }: KnownPerson) => [id] as [string],
+          maxRead: maxCounted,
           read: (limit, after) => people.list(limit, after?.[0]),
           isVisible: (each) =>
             people.concerns(each, account) &&
