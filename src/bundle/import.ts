@@ -18,7 +18,6 @@ import { HostedImport, type HostedParts } from './hosted.ts';
 import { bundleInvalid, countsIn, ownerName, type BundleBlob, type BundleEntry, type BundleHeader } from './format.ts';
 import { unreadable, type OpenBundle } from './read.ts';
 import type { AnnouncedKey, TrustedKey, TrustedKeys } from './trust.ts';
-import { statementType } from './write.ts';
 
 /** What an import needs. */
 export interface ImportParts extends Pick<BundleMirror, 'database' | 'upstreams' | 'describe'>, HostedParts {
@@ -156,9 +155,7 @@ export async function signerOfBundle(
   { envelope, list: { header } }: OpenBundle,
   unsigned: boolean,
 ): Promise<TrustedKey | undefined> {
-  const key = await trust.signerOf(statementType, envelope, 'bundles', 'The bundle');
-  if (!key && !unsigned)
-    throw bundleInvalid('the bundle is not signed, so its source is not known. Import it with --unsigned');
+  const key = await trust.signerOfBundle(envelope, unsigned);
   if (header.expires_at !== null && header.expires_at <= now())
     throw bundleInvalid(`the bundle was valid until ${dateOf(header.expires_at)}. Ask its source for a new one`);
   const own = await installationIdentity(database);

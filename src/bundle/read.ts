@@ -41,10 +41,13 @@ export interface OpenBundle extends AsyncDisposable {
 }
 
 /**
- * Opens the segments in folders, and segments that are named as files. Throws `Invalid` if there are none, if one is damaged, or if
- * they belong to different bundles.
+ * Opens the segments in folders, and segments that are named as files. `admit` throws if what was signed is not to be read further: the list of a stranger
+ * can be large. Throws `Invalid` if there are none, if one is damaged, or if they belong to different bundles.
  */
-export async function openBundle(paths: readonly string[]): Promise<OpenBundle> {
+export async function openBundle(
+  paths: readonly string[],
+  admit?: (envelope: Envelope) => Promise<unknown>,
+): Promise<OpenBundle> {
   await using stack = new AsyncDisposableStack();
   const files = (await Promise.all(paths.map(segmentsIn))).flat();
   if (files.length === 0) throw bundleInvalid(`${paths.join(', ')}: no segment of a bundle is here, such as 0001.tar`);
@@ -52,9 +55,12 @@ export async function openBundle(paths: readonly string[]): Promise<OpenBundle> 
     throw bundleInvalid(`these are ${files.length} segments; import at most ${maxOpen} in one go`);
   let first: Pick<OpenBundle, 'id' | 'list' | 'envelope'> | undefined;
   const members = new Map<string, { tar: OpenTar; member: TarMember }>();
+  let names = 0;
   for (const file of files) {
-    const tar = stack.use(await openTar(file).catch((error: unknown) => unreadable(file, error)));
+    const tar = stack.use(await openTar(file, names).catch((error: unknown) => unreadable(file, error)));
+    ({ names } = tar);
     const envelope = await statementOf(tar);
+    if (!first) await admit?.(envelope);
     const { list: id } = parsedStatement(envelope, file);
     if (first && first.id !== id)
       throw bundleInvalid(`${file} belongs to another bundle than ${files[0]}. Give the segments of one bundle`);

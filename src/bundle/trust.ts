@@ -12,6 +12,7 @@ import {
   type KeyStatement,
   type Revocation,
 } from './statements.ts';
+import { statementType } from './write.ts';
 
 /** What a key may sign: bundles, receipts or both, each with statements about new keys; or only revocations. */
 export const roles = [...signingRoles, 'revoke'] as const;
@@ -207,6 +208,14 @@ export class TrustedKeys {
         `is signed by ${able[0]!.name}, which is not trusted any more since ${new Date(able[0]!.expiresAt!).toISOString()}`,
       );
     return current;
+  }
+
+  /** As `signerOf`, for what was signed of a bundle. Throws `Invalid`, too: for one without a signature, unless it may be `unsigned`. */
+  async signerOfBundle(envelope: Envelope, unsigned: boolean): Promise<TrustedKey | undefined> {
+    const key = await this.signerOf(statementType, envelope, 'bundles', 'The bundle');
+    if (!key && !unsigned)
+      throw bundleInvalid('the bundle is not signed, so its source is not known. Import it with --unsigned');
+    return key;
   }
 
   /** The key that signed a statement, and the role that it gives. Throws `Invalid` and `Denied` if the new key cannot be trusted because of it. */

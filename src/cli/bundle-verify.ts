@@ -2,6 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { segmentName } from '../bundle/format.ts';
 import { hosts } from '../bundle/hosted.ts';
+import type { Envelope } from '../bundle/keys.ts';
 import { mirrorWith } from '../bundle/overlay.ts';
 import { openBundle, type OpenBundle } from '../bundle/read.ts';
 import { sbomOf } from '../bundle/sbom.ts';
@@ -52,11 +53,14 @@ async function verify(
   const print = (text: string) => void terminal.stdout.write(`${text}\n`);
   await withInstallation(environment, async (installation) => {
     const { database, now } = installation.core;
-    await using opened = await openBundle(paths);
-    const { id, list, envelope } = opened;
-    const key = await new TrustedKeys(database, now).signerOf(statementType, envelope, 'bundles', 'The bundle');
-    if (!key && !flags.unsigned)
+    const signer = async (envelope: Envelope) => {
+      const key = await new TrustedKeys(database, now).signerOf(statementType, envelope, 'bundles', 'The bundle');
+      if (key || flags.unsigned) return key;
       throw new DomainError('Denied', 'The bundle is not signed. --unsigned checks the rest of it.');
+    };
+    await using opened = await openBundle(paths, signer);
+    const { id, list, envelope } = opened;
+    const key = await signer(envelope);
     print(`bundle ${id}, ${key ? `signed by ${shown(key.name)}` : 'not signed'}`);
     if (flags.sbom !== undefined) {
       const flag = await flagOfNew(flags.sbom);

@@ -293,9 +293,9 @@ async function importSegments(
   await withInstallation(
     environment,
     async ({ core, protocols, describe }) => {
-      await using opened = await openAny(paths, unsigned, { core, protocols }, plain);
-      const bar = new ProgressBar(terminal.screen);
       const parts = { ...core, protocols, describe, trust: new TrustedKeys(core.database, core.now) };
+      await using opened = await openAny(paths, unsigned, { core, protocols, trust: parts.trust }, plain);
+      const bar = new ProgressBar(terminal.screen);
       const { signal } = controller;
       const watch = (bytes: number, of: number) => bar.bytes(bytes, of);
       const done = await importBundle(parts, opened, { unsigned, older, hosted: true, watch, signal }).finally(() =>
@@ -342,10 +342,10 @@ function printNewKey({ id, signer, refused }: AnnouncedKey, print: (text: string
 async function openAny(
   paths: readonly string[],
   unsigned: boolean,
-  { core, protocols }: Pick<Installation, 'core' | 'protocols'>,
+  { core, protocols, trust }: Pick<Installation, 'core' | 'protocols'> & { trust: TrustedKeys },
   plain: Pick<ImportFlags, 'name' | 'upstream'>,
 ): Promise<OpenBundle> {
-  if (!(await isPlain(paths))) return openBundle(paths);
+  if (!(await isPlain(paths))) return openBundle(paths, (envelope) => trust.signerOfBundle(envelope, unsigned));
   if (!unsigned)
     throw bundleInvalid(
       `${paths.join(', ')}: this is no bundle. Content of other tools is not signed, so its source is not known. Import it with --unsigned`,

@@ -1,7 +1,12 @@
-import { readdir } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { called, refusal, sentImport } from '../support/bundle-runs.ts';
+import { newKeyPair, readSigningKey, seal } from '../../src/bundle/keys.ts';
+import { statementType } from '../../src/bundle/write.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
+import { TarWriter } from '../../src/storage/files/tar.ts';
+import { called, ranImport, refusal, sentImport } from '../support/bundle-runs.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 import { createToken, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer } from '../support/server.ts';
@@ -46,6 +51,27 @@ test('a segment has a number and a size, and an import exists', async (t) => {
   const large = new FormData();
   large.append('segment', new Blob([new Uint8Array(100_001)]), '0001.tar');
   t.is((await refusal(server, 'POST', `${at}/segments`, { body: large })).status, 413);
+});
+
+test('the list of a bundle is not read before its signature is accepted', async (t) => {
+  const server = await startTestServer(t);
+  const path = join(await folderUntilEnd(t), '0001.tar');
+  const list = Buffer.from('nothing that a bundle has\n');
+  const { privateKey } = newKeyPair();
+  const payload = Buffer.from(JSON.stringify({ list: digestOf(list) }));
+  const cases = [
+    [readSigningKey(privateKey, 'a key'), /is signed by the key [0-9a-f]{16}, which is not trusted here/],
+    [undefined, /the bundle is not signed/],
+  ] as const;
+  for (const [key, message] of cases) {
+    await using tar = await TarWriter.create(path, { mode: 0o600 });
+    const statement = Buffer.from(seal(statementType, payload, key));
+    await tar.add('bundle.dsse.json', statement.length, [statement]);
+    await tar.add('bundle.json', list.length, [list]);
+    await tar.finish();
+    const at = await sentImport(server, { 1: await readFile(path) });
+    for (const options of [{ check: true }, {}]) t.regex((await ranImport(server, at, options))['error'], message);
+  }
 });
 
 test('bundles need operate and a token without name patterns', async (t) => {

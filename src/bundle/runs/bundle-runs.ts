@@ -304,8 +304,8 @@ export class BundleRuns {
     progress: BundleRunProgress,
     { any }: RunSignals,
   ): Promise<BundleRunState> {
-    const { files } = this.#parts;
-    await using opened = await openBundle([files.folderOf(id)]);
+    const { files, trust } = this.#parts;
+    await using opened = await openBundle([files.folderOf(id)], (each) => trust.signerOfBundle(each, unsigned));
     if (check) return await checkSegments(this.#parts, opened, unsigned, progress, any);
     const done = await importBundle(this.#parts, opened, {
       unsigned,

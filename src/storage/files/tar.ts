@@ -13,6 +13,8 @@ export const tarBlock = 512;
 const maxHeaders = 1_000_000;
 /** Most bytes of the records of a pax header. */
 const maxPax = 65_536;
+/** Most characters of the names of all members, of which each counts as 64 more for what is kept beside its name. */
+const maxNames = 64 * 2 ** 20;
 
 interface TarOptions {
   mode: number;
@@ -100,17 +102,22 @@ export interface OpenTar extends AsyncDisposable {
   readonly path: string;
   /** The regular files, by their names without `./`. Names are no paths: nothing is written under them. */
   readonly members: ReadonlyMap<string, TarMember>;
+  /** How much of the bound of names its members take, with `names` of `openTar`. */
+  readonly names: number;
   /** The bytes of a member. Closing it closes nothing. */
   content(member: TarMember): Content & { readonly size: number };
 }
 
-/** Opens a tar file. Throws `Invalid` if it is truncated or no tar file. */
-export async function openTar(path: string): Promise<OpenTar> {
+/**
+ * Opens a tar file. `names` is what the names of those that stay open beside it take. Throws `Invalid` if it is truncated, is no tar file, or has too many
+ * names.
+ */
+export async function openTar(path: string, names = 0): Promise<OpenTar> {
   const file = await open(path, 'r');
   try {
     return {
       path,
-      members: await membersOf(path, file),
+      ...(await membersOf(path, file, names)),
       content: ({ position: start, size }) => ({
         size,
         read: async (target, position) => {
@@ -127,18 +134,19 @@ export async function openTar(path: string): Promise<OpenTar> {
   }
 }
 
-async function membersOf(path: string, file: FileHandle): Promise<Map<string, TarMember>> {
+async function membersOf(path: string, file: FileHandle, others: number): Promise<Pick<OpenTar, 'members' | 'names'>> {
   const damaged = (reason: string) => new DomainError('Invalid', `${path}: this is no complete tar file: ${reason}`);
   const members = new Map<string, TarMember>();
   const { size: end } = await file.stat();
   const header = Buffer.alloc(tarBlock);
   let longName: string | undefined;
   let headers = 0;
+  let names = others;
   for (let position = 0; position < end;) {
     if ((headers += 1) > maxHeaders) throw damaged(`it has more than ${maxHeaders} members`);
     const { bytesRead } = await file.read(header, 0, tarBlock, position);
     if (bytesRead < tarBlock) throw damaged('it is truncated');
-    if (header.every((byte) => byte === 0)) return members;
+    if (header.every((byte) => byte === 0)) return { members, names };
     const sum = header.reduce((total, byte, at) => total + (at >= 148 && at < 156 ? 32 : byte), 0);
     if (numberAt(header, 148, 8) !== sum) throw damaged(`the header at ${position} is damaged`);
     const size = numberAt(header, 124, 12);
@@ -157,6 +165,7 @@ async function membersOf(path: string, file: FileHandle): Promise<Map<string, Ta
       longName = undefined;
       if (type === '0' || type === '\0') {
         if (members.has(name)) throw damaged(`it has two members of the name ${JSON.stringify(name.slice(0, 200))}`);
+        if ((names += name.length + 64) > maxNames) throw damaged('it has too many names, or too long ones');
         members.set(name, { position: start, size });
       }
     }

@@ -31,6 +31,14 @@ function sum(bytes: Buffer, at: number): Buffer {
   return bytes;
 }
 
+function header(name: string, type: string, size: number): Buffer {
+  const bytes = Buffer.alloc(512);
+  bytes.write(name);
+  bytes.write(`${size.toString(8).padStart(11, '0')}\0`, 124);
+  bytes.write(type, 156);
+  return sum(bytes, 0);
+}
+
 test('the members of a tar file are read by position, whatever the form of their names', async (t) => {
   const long = `${'folder/'.repeat(30)}file`;
   const other = `${'ü/'.repeat(20)}${'x'.repeat(90)}`;
@@ -56,8 +64,8 @@ test('the members of a tar file are read by position, whatever the form of their
 });
 
 test('GNU forms of long names and large sizes are read', async (t) => {
-  const [header, name] = [await tarOf({ name: 'short' }), Buffer.alloc(512)];
-  const [begin, end] = [header.subarray(0, 1024), header.subarray(1024)];
+  const [short, name] = [await tarOf({ name: 'short' }), Buffer.alloc(512)];
+  const [begin, end] = [short.subarray(0, 1024), short.subarray(1024)];
   name.write('the/long/name');
   const longLink = Buffer.from(begin.subarray(0, 512));
   longLink.write('L', 156);
@@ -93,6 +101,21 @@ test('a tar file that is damaged, cut or ambiguous is refused', async (t) => {
   t.is(await refusal(await tarOf({ name: 'same' }, { name: './same' })), 'it has two members of the name "same"');
   const long = await tarOf({ name: 'x'.repeat(66_000) });
   t.is(await refusal(long), 'the name at 0 is too long');
+});
+
+test('the names of all members of files that are open together have a bound', async (t) => {
+  const length = 65_000;
+  const named = (index: number) => {
+    const name = Buffer.alloc(Math.ceil(length / 512) * 512);
+    name.fill(String(index).padStart(length, '0'), 0, length);
+    return [header('././@LongLink', 'L', length), name, header('short', '0', 0)];
+  };
+  const members = Array.from({ length: 600 }, (_, index) => named(index)).flat();
+  const path = await fileOf(t, Buffer.concat([...members, Buffer.alloc(1024)]));
+  await using tar = await openTar(path);
+  t.is(tar.members.size, 600);
+  const second = async () => void (await openTar(path, tar.names));
+  await t.throwsAsync(second, { name: 'Invalid', message: /: it has too many names, or too long ones$/ });
 });
 
 test('a tar file has its name only when it is complete', async (t) => {
