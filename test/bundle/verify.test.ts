@@ -43,6 +43,26 @@ test('verify --for finds what files list in the bundle and at the receiver, and 
   await server.close();
 });
 
+test('a stored version that a policy denies is in no bundle', async (t) => {
+  const gap = await startAirGap(t);
+  const { feed, near, far, path, file } = gap;
+  const key = await trustedKey(gap);
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }, { version: '2.0.0' }] });
+  const list = await file('list.txt', 'Lib@1.0.0\nLib@2.0.0');
+  await near.ok('bundle', 'create', list, '--to', path('before'), '--key', key);
+  const rules = [{ name: 'no-one', packages: ['lib'], versions: '[1.0.0]', verdict: 'deny', reason: 'MAL-2026-1' }];
+  await near.ok('policy', 'apply', await file('policy.yaml', JSON.stringify({ mode: 'enforce', rules })));
+  for (const what of [[list], ['--stored']]) {
+    const { code, stderr } = await near.run('bundle', 'create', ...what, '--to', path('after'), '--key', key);
+    t.is(code, 1);
+    t.regex(stderr, /missing: Lib 1\.0\.0 \(.*MAL-2026-1[^]*1 missing, so no bundle was written/i);
+  }
+  await near.ok('bundle', 'create', list, '--to', path('after'), '--key', key, '--allow-missing');
+  const shown = await near.ok('bundle', 'inspect', path('after'), '--list');
+  t.deepEqual(shown.match(/\tnupkg\t.*\t/g), ['\tnupkg\tlib\t2.0.0\t']);
+  t.regex(await far.fails('bundle', 'verify', path('after'), '--for', list), /missing: Lib 1\.0\.0 /);
+});
+
 test('verify reads every byte, and writes a bill of materials', async (t) => {
   const gap = await startAirGap(t);
   const { feed, registry, near, far, path, file } = gap;

@@ -106,10 +106,10 @@ class WantedPackages {
     });
   }
 
-  /** Collects the entries of a stored version, with its registration, which is fetched if the upstream has one. */
+  /** Collects the entries of a stored version that clients get, with its registration, which is fetched if the upstream has one. */
   async #collect(id: string, version: string): Promise<void> {
     const { packageMirror, registrations } = this.#parts;
-    const found = await packageMirror.storedAt(id, version);
+    const found = await packageMirror.servedFromStore(id, version);
     if (!found) return;
     const { upstream, nupkg } = found;
     const name = packageKey(id);
@@ -226,9 +226,9 @@ class WantedPackages {
 
   /** Fetches a version; resolves to whether it is stored now or, in a dry run, whether it can be fetched. */
   async #fetch(id: string, version: string): Promise<boolean> {
-    const { packageSource } = this.#parts;
+    const { packageSource, packageMirror } = this.#parts;
     const stored = await this.#stored(id, version);
-    if (stored !== undefined) {
+    if (stored !== undefined && (await packageMirror.servedFromStore(id, version))) {
       this.#run.found('package', 'present', stored);
       return true;
     }

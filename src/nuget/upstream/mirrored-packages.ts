@@ -204,7 +204,8 @@ export class MirroredPackages {
 
   /** The nupkg of one stored version, for a client; undefined as for `version`. Throws `Denied` if a policy refuses it. */
   async nupkg(accountId: number, id: string, key: string): Promise<EntryMetadata | undefined> {
-    return (await this.#mirrorFor(accountId, id))?.servedFromStore(id, key);
+    const mirror = await this.#mirrorFor(accountId, id);
+    return (await mirror?.servedFromStore(id, key))?.nupkg;
   }
 
   /** The mirror from which an account gets versions of an id; undefined if only what it hosts is served. */

@@ -304,12 +304,11 @@ export class PackageMirror {
     return undefined;
   }
 
-  /** The stored nupkg of a version, for a client. Throws `Denied` if a policy refuses it. Sends no request for it. */
-  async servedFromStore(id: string, version: string): Promise<EntryMetadata | undefined> {
-    const { upstream, nupkg } = (await this.storedAt(id, version)) ?? {};
-    if (!upstream || !(await this.#gate.admission.serves(this.nameOf(upstream, packageKey(id)), version)))
-      return undefined;
-    return nupkg;
+  /** As `storedAt`, for a client. Throws `Denied` if a policy refuses it. Sends no request for it. */
+  async servedFromStore(id: string, version: string): ReturnType<PackageMirror['storedAt']> {
+    const found = await this.storedAt(id, version);
+    const name = found && this.nameOf(found.upstream, packageKey(id));
+    return name && (await this.#gate.admission.serves(name, version)) ? found : undefined;
   }
 
   /** Removes the stored files of a version, of all upstreams; runs `also` with each nupkg. Resolves to whether there was one. */
