@@ -11,7 +11,8 @@ import {
   bundleInvalid,
   countsIn,
   knownBadIn,
-  maxListLine,
+  maxList,
+  refuseUnreadable,
   decodeList,
   type BundleBad,
   type BundleCounts,
@@ -83,9 +84,6 @@ export async function createBundle(parts: CreateParts, options: CreateOptions): 
     limit: options.segment,
     base: base?.digests ?? new Set(),
   });
-  for await (const each of withPauses(knownBad))
-    if (JSON.stringify(each).length >= maxListLine)
-      throw bundleInvalid(`the record ${each.record.id} of the list ${each.list} is too large for a bundle`);
   const source = await installationIdentity(database);
   const now = parts.now();
   const header: BundleHeader = {
@@ -105,7 +103,10 @@ export async function createBundle(parts: CreateParts, options: CreateOptions): 
     ...(options.newKey !== undefined && { new_key: options.newKey }),
     ...(lists.length > 0 && { known_bad: lists }),
   };
-  const made = await goOn(planned, { header, blobs: plan.blobs, entries, knownBad }, folder);
+  const list = { header, blobs: plan.blobs, entries, knownBad };
+  await refuseUnreadable(list);
+  const made = await goOn(planned, list, folder);
+  if (made.size > maxList) throw bundleInvalid(`the list of the bundle would have more than ${maxList} bytes`);
   const id = made.digest;
   const known = plan.blobs.filter((each) => 'base' in each);
   const result: CreatedBundle = {

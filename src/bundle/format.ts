@@ -20,6 +20,8 @@ const maxItems = 200_000;
 /** Most characters of a line of the list. */
 export const maxListLine = 2 ** 20;
 const maxSegments = 9999;
+/** Most characters of the policy. */
+const maxPolicy = 65_536;
 /** Most bytes of a statement about a key. */
 export const maxStatement = 8192;
 
@@ -51,7 +53,7 @@ const headerSchema = z.strictObject({
   /** Bytes of all content, without what the receiver has. */
   bytes: count,
   /** A policy, which an operator applies at the receiver; null without one. */
-  policy: text(65_536).nullable(),
+  policy: text(maxPolicy).nullable(),
   /** A signed statement about a new key of the source, which an operator can trust at the receiver. */
   new_key: text(maxStatement).optional(),
   /** The lists of known bad content whose records it has. An operator names them in the policy of the receiver. */
@@ -184,6 +186,35 @@ export function segmentName(segment: number): string {
 /** The name of content, or with `parts` of a part, in a segment. */
 export function memberName(content: Digest, folder: 'blobs' | 'parts' = 'blobs'): string {
   return `${folder}/${algorithmOf(content)}/${hexOf(content)}`;
+}
+
+/** A policy as a bundle has it: easy to read if there is room for that. */
+export function policyIn(policy: unknown): string | undefined {
+  if (policy === undefined) return undefined;
+  const shown = JSON.stringify(policy, null, 2);
+  return shown.length <= maxPolicy ? shown : JSON.stringify(policy);
+}
+
+/** Throws `Invalid` if no receiver could read this list. */
+export async function refuseUnreadable({ header, blobs, entries, knownBad = [] }: BundleList): Promise<void> {
+  const items = Math.max(blobs.length, entries.length, knownBad.length);
+  if (items > maxItems)
+    throw bundleInvalid(`the bundle would have ${items} items, and can have ${maxItems}. Divide what it is made of`);
+  if (header.segments > maxSegments)
+    throw bundleInvalid(
+      `the bundle would have ${header.segments} segments, and can have ${maxSegments}. Make them larger`,
+    );
+  refuseLine(headerSchema, header, header.policy === null ? 'the header of the list' : 'the policy');
+  for await (const each of withPauses(blobs)) refuseLine(blobSchema, each, each.digest);
+  for await (const each of withPauses(entries))
+    refuseLine(entrySchema, each, `what is known of the ${each.kind} ${each.name} ${each.reference}`);
+  for await (const each of withPauses(knownBad))
+    refuseLine(badSchema, each, `the record ${each.record.id} of the list ${each.list}`);
+}
+
+function refuseLine(schema: z.ZodType, item: object, what: string): void {
+  if (JSON.stringify(item).length >= maxListLine || !schema.safeParse(item).success)
+    throw bundleInvalid(`${what} is too large for a bundle`);
 }
 
 /** The text of `bundle.json`, in pieces. */

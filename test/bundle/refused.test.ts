@@ -1,6 +1,7 @@
 import { copyFile, mkdir, readFile, rename, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { decodeList, refuseUnreadable, type BundleList } from '../../src/bundle/format.ts';
 import { startAirGap, trustedKey } from '../support/bundles.ts';
 import { databaseOf, rowsOf } from '../support/inside.ts';
 
@@ -109,4 +110,38 @@ test('damaged bytes and a truncated segment are refused with their place, and a 
   await writeFile(segment, bytes);
   t.regex(await far.fails('bundle', 'import', path('bundle')), /are damaged/);
   t.deepEqual(await rowsOf(server, 'SELECT digest FROM mirror_staged'), []);
+});
+
+test('a policy travels whatever its form, and a list that no receiver could read is not written', async (t) => {
+  const { near, far, file, path, make } = await bundled(t);
+  // It is longer than its bound as text that is easy to read.
+  const rules = Array.from({ length: 90 }, (_, rule) => ({
+    name: `rule-${rule}`,
+    packages: Array.from({ length: 90 }, (_item, name) => `a${name}`),
+    verdict: 'deny',
+  }));
+  await near.ok('policy', 'apply', await file('policy.json', JSON.stringify({ rules })));
+  await make('large', '--policy');
+  await far.ok('bundle', 'import', path('large'));
+  const policy = await far.ok('bundle', 'inspect', path('large'), '--policy');
+  await far.ok('policy', 'apply', await file('far.json', policy));
+  t.regex(await far.ok('policy', 'show'), /rule-89/);
+
+  const text = (await readFile(join(path('large'), '0001.tar'))).toString('latin1');
+  const [lines] = text.match(/\{"format":"entrepot-bundle"[^]*?\n\]\n\}\n/)!;
+  const list = await decodeList(lines.trimEnd().split('\n'));
+  await refuseUnreadable(list);
+  const { header, blobs, entries } = list;
+  const tooLarge = { ...entries[0]!, attributes: { title: 'x'.repeat(4001) } };
+  const cases: [BundleList, RegExp][] = [
+    [{ ...list, blobs: Array(200_001).fill(blobs[0]!) }, /would have 200001 items, and can have 200000/],
+    [{ ...list, entries: Array(200_001).fill(entries[0]!) }, /would have 200001 items, and can have 200000/],
+    [{ ...list, header: { ...header, segments: 10_000 } }, /would have 10000 segments, and can have 9999/],
+    [{ ...list, header: { ...header, policy: 'x'.repeat(65_537) } }, /^the policy is too large/],
+    [
+      { ...list, entries: [tooLarge] },
+      new RegExp(`^what is known of the .*${tooLarge.name}.* is too large for a bundle`),
+    ],
+  ];
+  for (const [each, message] of cases) await t.throwsAsync(refuseUnreadable(each), { name: 'Invalid', message });
 });

@@ -8,7 +8,7 @@ import { readInThread } from '../../prefetch/reader-thread.ts';
 import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 import { Bundles } from '../bundles.ts';
 import type { BundleMirror } from '../collect.ts';
-import type { BundleBad } from '../format.ts';
+import { policyIn, type BundleBad } from '../format.ts';
 import type { HostedParts } from '../hosted.ts';
 import { TrustedKeys } from '../trust.ts';
 import { BundleRunFiles } from './run-files.ts';
@@ -48,10 +48,7 @@ export interface OpenBundles {
 export function openBundleRuns({ core, protocols, describe, inputs, folder }: Parts): OpenBundles {
   const { accounts, config, database, upstreams, blobs, entries, mirror, log, now } = core;
   const trust = new TrustedKeys(database, now);
-  const policy = async () => {
-    const written = (await core.policies.get(allAccounts))?.written;
-    return written === undefined ? undefined : JSON.stringify(written, null, 2);
-  };
+  const policy = async () => policyIn((await core.policies.get(allAccounts))?.written);
   const runs = new BundleRuns({
     accounts,
     database,
