@@ -16,7 +16,7 @@ import { bundleEvent, Bundles, type BundleSummary } from './bundles.ts';
 import type { BundleMirror } from './collect.ts';
 import { HostedImport, type HostedParts } from './hosted.ts';
 import { bundleInvalid, countsIn, ownerName, type BundleBlob, type BundleEntry, type BundleHeader } from './format.ts';
-import { unreadable, type OpenBundle } from './read.ts';
+import { noting, unreadable, type OpenBundle } from './read.ts';
 import type { AnnouncedKey, TrustedKey, TrustedKeys } from './trust.ts';
 
 /** What an import needs. */
@@ -259,25 +259,42 @@ class Staging {
     const wanted = blobs.filter((each) => !('base' in each));
     // What is said about plain content comes from its checks.
     if (!this.#bundle.isPlain) await this.#hold(wanted);
+    const partsOf = (blob: BundleBlob) =>
+      'parts' in blob && !this.#held.has(blob.digest)
+        ? [...new Map(blob.parts.map((each) => [each.digest, each])).values()]
+        : [];
+    await this.#hold(wanted.flatMap(partsOf));
     const total = wanted.reduce((sum, { size }) => sum + size, 0);
     let done = 0;
     try {
       for (const blob of wanted) {
         signal.throwIfAborted();
         await pause();
-        if (!this.#held.has(blob.digest)) await this.#stage(blob);
+        if (!this.#held.has(blob.digest) && !(await this.#stage(blob)))
+          // The others come with other segments.
+          for (const part of partsOf(blob))
+            if (!this.#held.has(part.digest))
+              await this.#stage({ digest: part.digest, size: part.size, parts: [part] });
         watch((done += blob.size), total);
       }
       await this.#commit();
     } finally {
       await Promise.all(this.#batch.map(({ arrival }) => arrival.staged.discard()));
     }
-    return this.#bundle.lacking(wanted.filter(({ digest }) => !this.#held.has(digest)));
+    const lacked = wanted.filter(({ digest }) => !this.#held.has(digest));
+    return this.#bundle.lacking(
+      lacked.map((each) =>
+        'parts' in each ? { ...each, parts: each.parts.filter(({ digest }) => !this.#held.has(digest)) } : each,
+      ),
+    );
   }
 
-  async #stage(blob: BundleBlob): Promise<void> {
-    const found = await this.#bundle.open(blob);
-    if (!found) return;
+  /** Stores content if all of its bytes are here; resolves to whether they are. */
+  async #stage(blob: BundleBlob): Promise<boolean> {
+    const found = await this.#bundle.open(blob, ({ digest, size }) =>
+      this.#held.has(digest) ? () => this.#parts.blobs.open(digest, size) : undefined,
+    );
+    if (!found) return false;
     const uses = this.#uses.get(blob.digest) ?? [];
     const algorithms = new Set([
       algorithmOf(blob.digest),
@@ -308,6 +325,7 @@ class Staging {
     }
     await this.#add({ staged, digest: blob.digest }, blob.size);
     this.stored += blob.size;
+    return true;
   }
 
   /** Reads the hosted content, which is stored now. Resolves to what shows it. */
@@ -376,15 +394,5 @@ class Staging {
       const here = await this.#parts.database.transaction((tx) => holdMirrored(tx, this.#id, some, own));
       for (const { digest } of here) this.#held.add(digest);
     }
-  }
-}
-
-/** The same pieces; tells a failure to read them, which is none of the disk that they are written to. */
-async function* noting(pieces: AsyncIterable<Buffer>, failed: (error: unknown) => void): AsyncGenerator<Buffer> {
-  try {
-    yield* pieces;
-  } catch (error) {
-    failed(error);
-    throw error;
   }
 }

@@ -32,8 +32,14 @@ export interface OpenBundle extends AsyncDisposable {
   list: BundleList;
   /** What was signed. Its signatures are not checked yet. */
   envelope: Envelope;
-  /** The content of a blob if all of its bytes are in these segments. `place` names where it is, for messages. */
-  open(blob: BundleBlob): Promise<{ content: Content & { readonly size: number }; place: string } | undefined>;
+  /**
+   * The content of a blob if all of its bytes are in these segments; `partElsewhere` opens parts that are not. `place` names where it is, for
+   * messages.
+   */
+  open(
+    blob: BundleBlob,
+    partElsewhere?: (part: { digest: Digest; size: number }) => (() => Promise<Content>) | undefined,
+  ): Promise<{ content: Content & { readonly size: number }; place: string } | undefined>;
   /** It was made by another tool, which says nothing about its entries but what they are. */
   isPlain: boolean;
   /** The numbers of the segments that blobs still need. */
@@ -72,16 +78,22 @@ export async function openBundle(
     const found = members.get(name);
     return found?.member.size === size ? found : undefined;
   };
-  const open: OpenBundle['open'] = async (blob) => {
+  const open: OpenBundle['open'] = async (blob, partElsewhere) => {
     if ('base' in blob) return undefined;
     if ('segment' in blob) {
       const found = find(memberName(blob.digest), blob.size);
       return found && { content: found.tar.content(found.member), place: found.tar.path };
     }
-    const parts = blob.parts.map(({ digest, size }) => find(memberName(digest, 'parts'), size));
-    if (parts.some((each) => !each)) return undefined;
-    const contents = parts.map((each) => each!.tar.content(each!.member));
-    return { content: joined(contents), place: parts.map((each) => each!.tar.path).join(', ') };
+    const contents: (Content & { readonly size: number })[] = [];
+    const places: string[] = [];
+    for (const part of blob.parts) {
+      const found = find(memberName(part.digest, 'parts'), part.size);
+      const elsewhere = found ? undefined : partElsewhere?.(part);
+      if (!found && !elsewhere) return undefined;
+      contents.push(found ? found.tar.content(found.member) : openedLater(part.size, elsewhere!));
+      if (found) places.push(found.tar.path);
+    }
+    return { content: joined(contents), place: places.join(', ') };
   };
   const closing = stack.move();
   return {
@@ -191,6 +203,20 @@ async function* linesOf(tar: OpenTar, member: TarMember): AsyncGenerator<string>
   if (rest !== '') yield rest;
 }
 
+/** Content that is opened when it is read first. */
+function openedLater(size: number, open: () => Promise<Content>): Content & { readonly size: number } {
+  let content: Promise<Content> | undefined;
+  return {
+    size,
+    read: async (target, position) => (await (content ??= open())).read(target, position),
+    close: () =>
+      void content?.then(
+        (each) => each.close(),
+        () => undefined,
+      ),
+  };
+}
+
 /** Contents one after another. */
 function joined(contents: readonly (Content & { readonly size: number })[]): Content & { readonly size: number } {
   return {
@@ -208,6 +234,16 @@ function joined(contents: readonly (Content & { readonly size: number })[]): Con
       for (const each of contents) each.close();
     },
   };
+}
+
+/** The same pieces; tells a failure to read them, which is none of the disk that they are written to. */
+export async function* noting(pieces: AsyncIterable<Buffer>, failed: (error: unknown) => void): AsyncGenerator<Buffer> {
+  try {
+    yield* pieces;
+  } catch (error) {
+    failed(error);
+    throw error;
+  }
 }
 
 /** For `catch`: names the file of a medium that cannot be read. */

@@ -1,10 +1,11 @@
-import { mkdir, readdir, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { auditOf } from '../support/audit.ts';
 import { dialects } from '../support/databases.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { startAirGap, trustedKey } from '../support/bundles.ts';
+import { rowsOf } from '../support/inside.ts';
 
 // Bundles, from the near site to the far one (docs/airgap.md).
 
@@ -70,4 +71,41 @@ test('a folder of packages, and the versions that were here before stay listed',
   await mkdir(path('wrong'));
   await writeFile(join(path('wrong'), 'lib.nupkg'), 'no zip');
   t.regex(await far.fails('bundle', 'import', path('wrong'), '--unsigned'), /lib\.nupkg is no package/);
+});
+
+test('content that is larger than a segment comes in one segment at a time', async (t) => {
+  const gap = await startAirGap(t);
+  const { registry, near, far, path, file } = gap;
+  const key = await trustedKey(gap);
+  const numbers = Buffer.alloc(1_500_000);
+  for (let at = 0; at < numbers.length; at += 4) numbers.writeUInt32LE(at, at);
+  // The parts of zeros are equal.
+  const contents = [numbers, Buffer.alloc(2_500_000)];
+  const layers = contents.map((bytes) => registry.blob('team/big', bytes));
+  const config = registry.blob('team/big', '{}');
+  const mediaType = 'application/vnd.oci.image.manifest.v1+json';
+  registry.manifest('team/big', { schemaVersion: 2, mediaType, config, layers }, '1');
+  const list = await file('list.txt', 'docker.io/team/big:1');
+  await near.ok('bundle', 'create', list, '--to', path('bundle'), '--key', key, '--segment', '1MiB');
+  const segments = (await readdir(path('bundle'))).toSorted();
+  t.true(segments.length >= 4);
+  await mkdir(path('drive'));
+  const drive = join(path('drive'), 'some.tar');
+  const server = await far.serve();
+  for (;;) {
+    await rename(join(path('bundle'), segments.pop()!), drive);
+    const { code, stderr } = await far.run('bundle', 'import', drive);
+    if (code === 0) break;
+    const asked = stderr.match(/nothing is shown yet, because (.*) of \d segments/)![1]!.split(', ');
+    t.true(
+      asked.every((each) => segments.includes(each)),
+      `${stderr} ${segments.join()}`,
+    );
+    t.is((await server.fetch('/v2/team/big/manifests/1')).status, 502);
+  }
+  for (const [at, { digest }] of layers.entries()) {
+    const body = await (await server.fetch(`/v2/team/big/blobs/${digest}`)).arrayBuffer();
+    t.true(contents[at]!.equals(Buffer.from(body)));
+  }
+  t.deepEqual(await rowsOf(server, 'SELECT digest FROM mirror_staged'), []);
 });
