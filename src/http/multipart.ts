@@ -8,7 +8,7 @@ import { whenSilent } from '../runtime/incoming.ts';
 export const multipartOverhead = 64 * 1024;
 
 /** Most fields, and most bytes of a field. */
-const maxFields = 10;
+const maxFields = 16;
 const maxFieldLength = 1024;
 
 interface FormReader {

@@ -85,7 +85,18 @@ test('errors are beside the fields of the forms, and values are shown again', as
     const sent = await visitor.fetch('/console/bundles/new', { method: 'POST', body, headers: sameSite });
     t.regex(await visitor.refusedPage(sent), expected);
   }
-  t.regex(await visitor.page('/console/bundles/new'), /is not signed[^]*bundles\.key/);
+  const page = await visitor.page('/console/bundles/new');
+  t.regex(page, /is not signed[^]*bundles\.key/);
+  const fields = [...page.matchAll(/ name="(\w+)" (?!type="file")[^>]*>(?:\s*<option value="(\w*)")?/g)];
+  const all = Object.fromEntries(fields.map(([, name, value]) => [name!, value ?? '']));
+  t.like(all, { stored: 'false', known_bad: 'false', new_key: '' });
+  const body = bundleForm({ 'list.txt': '# nothing' }, all);
+  const sent = await visitor.fetch('/console/bundles/new', { method: 'POST', body, headers: sameSite });
+  t.regex(
+    await visitor.refusedPage(sent),
+    /id="file-error"[^>]*>The files list no package/,
+    'browsers send every field',
+  );
   const at = `/console/bundles${await sentImport(server, {})}`;
   for (const [name, bytes, expected] of [
     ['bundle.zip', 10, /id="segment-error"[^>]*>Send files with names such as 0001\.tar/],
