@@ -103,6 +103,27 @@ test('the counters of the overview are read once for all its viewers, and do not
   t.is((await used.fetch('/console/counters')).status, 200);
 });
 
+test('the page Connect makes a token that ends with that of its visitor, if that ends within 90 days', async (t) => {
+  const server = await startTestServer(t);
+  const ends = new Date(Date.now() + 30 * 86_400_000).toISOString();
+  const made = await server.fetch('/v1/tokens', {
+    method: 'POST',
+    body: JSON.stringify({ name: 'for a month', scopes: ['read', 'admin'], expires_at: ends }),
+    headers: { 'content-type': 'application/json' },
+  });
+  const { token } = (await made.json()) as { token: string };
+  const visitor = await Visitor.signedIn(server, token);
+  t.regex(await visitor.page('/console/connect'), /It expires with your own token\./);
+  const sent = await visitor.send('/console/connect', { name: 'a laptop', scopes: 'read' });
+  t.is(sent.status, 201);
+  t.regex(await sent.text(), /--password ent_/);
+  const { items } = (await (await server.fetch('/v1/tokens')).json()) as {
+    items: { name: string; expires_at: string }[];
+  };
+  t.is(items.find(({ name }) => name === 'a laptop')?.expires_at, ends);
+  t.regex(await (await Visitor.signedIn(server)).page('/console/connect'), /It expires after 90 days\./);
+});
+
 test('the lines of the page Connect name the public addresses', async (t) => {
   const server = await startTestServer(t, {
     server: { baseUrl: 'https://hub.example', registryUrl: 'https://images.example:5000' },

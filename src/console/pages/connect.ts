@@ -13,6 +13,9 @@ import type { Page, PageCall } from '../framework/page.ts';
 
 const title = 'Connect your clients';
 
+/** How long a token of this page is valid at most; milliseconds. */
+const lifetime = 90 * 86_400_000;
+
 /** Commands for each client, filled in with this server's address. */
 export const connectPage: Page = {
   path: '/connect',
@@ -37,13 +40,20 @@ export const connectPage: Page = {
   },
 };
 
-/** The end of a token that this page makes; a personal token has an end of its own. */
+/** The end of a token that this page makes. A personal token has an end of its own, and none ends after the visitor's token. */
 function endOf({ principal, now }: PageCall) {
-  return principal.kind === 'person' ? {} : { expires_at: new Date(now + 90 * 86_400_000).toISOString() };
+  const end = now + lifetime;
+  if (principal.kind === 'person' || endsBefore(principal, end)) return {};
+  return { expires_at: new Date(end).toISOString() };
+}
+
+/** Whether the visitor's token ends before that time. */
+function endsBefore(principal: PageCall['principal'], end: number): boolean {
+  return principal.kind === 'token' && principal.expiresAt !== null && principal.expiresAt < end;
 }
 
 /** The form that makes a token for the lines; without the right to make one, what to put into them. */
-function tokenForm({ principal, refused }: PageCall): Html {
+function tokenForm({ principal, refused, now }: PageCall): Html {
   if (principal.kind !== 'person' && !may(principal, 'admin')) {
     return html`<p>
       Put an API token in the place of TOKEN: one with the scope <code>read</code> for building, and
@@ -62,7 +72,7 @@ function tokenForm({ principal, refused }: PageCall): Html {
     ${form.select('scopes', 'To', may(principal, 'write') ? scopes : scopes.slice(0, 1))}
     <button class="primary">Create a token and fill it in below</button>
     <p class="hint">
-      It expires after 90 days.
+      It expires ${endsBefore(principal, now + lifetime) ? 'with your own token' : 'after 90 days'}.
       ${
         principal.kind === 'person' &&
         html`It can do at most what you can, and ends when you lose the rights.
