@@ -1,7 +1,8 @@
 import test from 'ava';
+import type { Row } from '../../src/database/database.ts';
 import { TestFeed } from '../support/feed.ts';
 import { dangers, hostile } from '../support/hostile.ts';
-import { createToken, tokenOf } from '../support/inside.ts';
+import { createToken, databaseOf, tokenOf } from '../support/inside.ts';
 import { ociIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
@@ -21,6 +22,42 @@ async function tagsOf(server: TestServer, name: string): Promise<string[]> {
   const response = await server.fetch(`/v1/containers/${encodeURIComponent(name)}/tags`);
   return ((await response.json()) as any).items.map(({ name: tag }: any) => tag);
 }
+
+test('a range with more than 200 versions is refused beside its field, and changes none of them', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish({ id: 'Contoso.Many' });
+  const database = databaseOf(server);
+  const [{ id: _id, ...row }] = (await database.select('SELECT * FROM package_versions')) as [Row];
+  const rows = Array.from({ length: 200 }, (_, index) => {
+    const version = `2.${index}.0`;
+    const name = { version_key: version, version, full_version: version };
+    return { ...row, ...name, sort_key: `${row['sort_key']}${String(index).padStart(3, '0')}` };
+  });
+  await database.transaction(async (tx) => {
+    for (const each of rows) await tx.insert('package_versions', each);
+  });
+  const visitor = await Visitor.signedIn(server);
+  const path = '/console/packages/Contoso.Many';
+  const wide = '[0.0.0, 99.0.0]';
+  const refused = /More than 200 versions are in this range\. Choose a smaller one\./;
+  const listing = await visitor.refused(`${path}/listing`, { range: wide, change: 'unlist' });
+  t.regex(listing, new RegExp(`id="range-error"[^>]*>${refused.source}`));
+  const deprecation = { which: 'selected', act: 'deprecate', reason: 'Legacy', within: wide };
+  t.regex(await visitor.refused(`${path}/deprecation/change`, deprecation), refused);
+  const deletion = await visitor.fetch(`${path}/delete?range=${encodeURIComponent(wide)}`);
+  t.is(deletion.status, 400);
+  t.regex(await deletion.text(), refused);
+  const both = await visitor.refused(`${path}/listing`, {
+    version: '1.0.0',
+    range: '[2.0.0, 99.0.0]',
+    change: 'unlist',
+  });
+  t.regex(both, /id="version-error"[^>]*>Choose at most 200 versions\./);
+  const all = await database.select('SELECT id FROM package_versions WHERE listed = 1');
+  t.is(all.length, 201);
+  t.is((await visitor.send(`${path}/listing`, { range: '[2.0.0, 99.0.0]', change: 'unlist' })).status, 303);
+  t.is((await database.select('SELECT id FROM package_versions WHERE listed = 1')).length, 1);
+});
 
 test('versions are chosen, previewed with what depends on them, and deleted; the claim is then released', async (t) => {
   const server = await startTestServer(t);

@@ -29,7 +29,7 @@ export const packageDeletePage: Page = {
   action: 'delete',
   show: async (call) => preview(call, await allOf(call, call.values('version'), call.query['range'])),
   send: async (call): Promise<PageView | Redirect> => {
-    const versions = await sentVersions(call);
+    const versions = (await sentVersions(call)).chosen;
     const id = call.params['id']!;
     if (versions.length === 0) return { to: versionsPath(id), done: 'nothing-selected' };
     if (call.form.get('confirmed') !== 'yes') return preview(call, versions);
@@ -50,22 +50,24 @@ export const packageListingPage: Page = {
     const isRelisted = call.form.get('change') === 'relist';
     const operation = isRelisted ? 'relistPackageVersion' : 'unlistPackageVersion';
     const refuse = (errors: Errors) => ({ refused: new Form(call.form, errors), at: versionsPath(id) });
-    let versions: string[];
+    let sent: ReturnType<typeof firstOf>;
     try {
-      versions = await sentVersions(call);
+      sent = await sentVersions(call);
     } catch (error) {
       return refuse(fieldErrors(error));
     }
+    const { chosen: versions, note } = sent;
     if (versions.length === 0) return refuse({ version: noVersion });
+    if (note) return refuse({ version: `Choose at most ${maxAtOnce} versions.` });
     for (const version of versions) await call.api.do(operation, { params: { id, version } });
     return { to: packagePath(id), done: isRelisted ? 'relisted' : 'unlisted' };
   },
 };
 
-/** The versions in a form that deletes or changes them. */
-async function sentVersions(call: FormCall): Promise<string[]> {
+/** The versions in a form that deletes or changes them, and a note if they are too many. */
+async function sentVersions(call: FormCall): Promise<ReturnType<typeof firstOf>> {
   const versions = await allOf(call, call.form.getAll('version'), call.form.get('range'));
-  return firstOf(versions, maxAtOnce).chosen;
+  return firstOf(versions, maxAtOnce);
 }
 
 /** The selected versions, and those in the range. */
@@ -73,7 +75,7 @@ async function allOf(call: PageCall, selected: readonly string[], range: string 
   return [...selected, ...(await versionsOfRange(call, call.params['id']!, range))];
 }
 
-/** Up to 200 versions of a package in a range; none without one. Throws `Invalid` for a text that is no range. */
+/** The versions of a package in a range; none without one. Throws `Invalid` for a text that is no range, and for more than 200 versions. */
 export async function versionsOfRange(
   { api }: PageCall,
   id: string,
@@ -81,7 +83,14 @@ export async function versionsOfRange(
 ): Promise<string[]> {
   if (!range?.trim()) return [];
   const query = { range: range.trim(), limit: String(maxAtOnce) };
-  const { items } = await api.call('listPackageVersions', packageVersionList, { params: { id }, query });
+  const { items, next_cursor: next } = await api.call('listPackageVersions', packageVersionList, {
+    params: { id },
+    query,
+  });
+  if (next !== null) {
+    const message = `More than ${maxAtOnce} versions are in this range. Choose a smaller one.`;
+    throw new DomainError('Invalid', message, { detail: { errors: [{ field: 'range', message }] } });
+  }
   return items.map(({ version }) => version);
 }
 
