@@ -23,6 +23,34 @@ async function tagsOf(server: TestServer, name: string): Promise<string[]> {
   return ((await response.json()) as any).items.map(({ name: tag }: any) => tag);
 }
 
+test('of several versions and tags, those that are kept stay, and the page says which and why', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  for (const version of ['1.0.0', '2.0.0', '3.0.0']) await feed.publish({ id: 'Contoso.Core', version });
+  const { value } = await createToken(server, ['read', 'delete'], 'default');
+  const visitor = await Visitor.signedIn(server, value);
+  const kept = await server.fetch('/v1/account/permanence', {
+    method: 'PUT',
+    body: JSON.stringify({
+      freeze: { images: [] },
+      keep: { packages: ['Contoso.Core@2.*'], images: ['team/app:v1'] },
+    }),
+    headers: { 'content-type': 'application/json' },
+  });
+  t.is(kept.status, 200, await kept.text());
+  const path = '/console/packages/Contoso.Core';
+  const sent = await visitor.send(`${path}/delete`, [...fields('version', ['1.0.0', '2.0.0', '3.0.0']), confirmed]);
+  t.is(sent.status, 409);
+  t.regex(await sent.text(), /Done: 2 of 3\.[^]*<strong>2\.0\.0<\/strong>/);
+  t.deepEqual(await versionsOf(server, 'Contoso.Core'), ['2.0.0']);
+  const repository = new TestRepository(server, 'team/app');
+  for (const tag of ['v1', 'v2']) await repository.image(tag);
+  const deleted = await visitor.send('/console/images/team%2Fapp/delete', [...fields('tag', ['v1', 'v2']), confirmed]);
+  t.is(deleted.status, 409);
+  t.regex(await deleted.text(), /Done: 1 of 2\.[^]*<strong>v1<\/strong>/);
+  t.deepEqual(await tagsOf(server, 'team/app'), ['v1']);
+});
+
 test('a range with more than 200 versions is refused beside its field, and changes none of them', async (t) => {
   const server = await startTestServer(t);
   await new TestFeed(server).publish({ id: 'Contoso.Many' });

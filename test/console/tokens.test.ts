@@ -79,6 +79,27 @@ test('nobody gives operate without having it', async (t) => {
   t.is(response.status, 403);
 });
 
+test('a token that may not be revoked keeps no other one valid, and the page says what was refused', async (t) => {
+  const server = await startTestServer(t);
+  const made = [
+    await createToken(server, ['read']),
+    await createToken(server, ['operate']),
+    await createToken(server, ['write']),
+  ];
+  const visitor = await Visitor.signedIn(server, (await createToken(server, ['read', 'admin'])).value);
+  const sent = await visitor.send(
+    '/console/tokens/revoke',
+    made.map(({ token }): [string, string] => ['id', token.id]),
+  );
+  t.is(sent.status, 403);
+  const page = await sent.text();
+  t.regex(wordsOf(page), /Done: 2 of 3\. Not done: a test : This token lacks the scope &quot;operate&quot;\./);
+  const valid = await Promise.all(
+    made.map(async ({ value }) => (await server.fetch('/v1/me', { token: value })).status === 200),
+  );
+  t.deepEqual(valid, [false, true, false]);
+});
+
 test('sessions are listed and ended; a limited token sees only its own', async (t) => {
   const server = await startTestServer(t);
   const first = await Visitor.signedIn(server);

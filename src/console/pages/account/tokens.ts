@@ -4,6 +4,7 @@ import { sessionList } from '../../../api/account/sessions.ts';
 import { newToken, token, tokenList } from '../../../api/framework/token-schemas.ts';
 import { nameKinds } from '../../../config/protocols.ts';
 import { DomainError } from '../../../runtime/errors.ts';
+import { changeEach } from '../../framework/change-each.ts';
 import { confirmForm, fieldErrors, Form } from '../../framework/form.ts';
 import { ago, copyable, counted, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
@@ -264,9 +265,10 @@ export const revokePage: Page = {
       )}`;
     return { title: 'Revoke tokens', body };
   },
-  send: async ({ form, api }): Promise<Redirect> => {
-    for (const id of firstOf(form.getAll('id'), maxTogether).chosen) await api.do('revokeToken', { params: { id } });
-    return { to: '/console/tokens', done: 'tokens-revoked' };
+  send: async (call): Promise<PageView | Redirect> => {
+    const found = await findTokens(call, firstOf(call.form.getAll('id'), maxTogether).chosen);
+    const changes = found.map(({ id, name }) => [name, () => call.api.do('revokeToken', { params: { id } })] as const);
+    return (await changeEach(changes, path)) ?? { to: path, done: 'tokens-revoked' };
   },
 };
 

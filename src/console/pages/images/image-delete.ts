@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { containerDetails, manifestDetails } from '../../../api/content/content-schemas.ts';
+import { changeEach } from '../../framework/change-each.ts';
 import { counted, short } from '../../framework/format.ts';
 import { confirmForm } from '../../framework/form.ts';
 import { html, type Html, type HtmlPart } from '../../framework/html.ts';
@@ -33,10 +34,16 @@ export const imageDeletePage: Page = {
     const name = params['name']!;
     if (tags.length + digests.length === 0) return { to: imagePath(name), done: 'nothing-selected' };
     if (form.get('confirmed') !== 'yes') return preview(call, asked);
-    for (const tag of tags) await api.do('deleteTag', { params: { name, tag } }).catch(undefinedIfGone);
-    for (const digest of digests) {
-      await api.do('deleteManifest', { params: { name, digest } }).catch(undefinedIfGone);
-    }
+    const remove = (operation: string, params: Record<string, string>) => () =>
+      api.do(operation, { params: { name, ...params } }).catch(undefinedIfGone);
+    const refused = await changeEach(
+      [
+        ...tags.map((tag) => [tag, remove('deleteTag', { tag })] as const),
+        ...digests.map((digest) => [digest, remove('deleteManifest', { digest })] as const),
+      ],
+      imagePath(name),
+    );
+    if (refused) return refused;
     const left = await api.call('getContainer', containerDetails, { params: { name } }).catch(undefinedIfGone);
     return { to: left ? imagePath(left.name) : '/console/images', done: await deletionNotice(call) };
   },

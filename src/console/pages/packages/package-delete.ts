@@ -2,6 +2,7 @@ import { dependentList, packageVersionDetails, packageVersionList } from '../../
 import { deletedList } from '../../../api/permanence/deleted.ts';
 import { packageDetails } from '../../../api/framework/schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
+import { changeEach } from '../../framework/change-each.ts';
 import { counted, short } from '../../framework/format.ts';
 import { confirmForm, fieldErrors, Form, type Errors } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
@@ -33,7 +34,12 @@ export const packageDeletePage: Page = {
     const id = call.params['id']!;
     if (versions.length === 0) return { to: versionsPath(id), done: 'nothing-selected' };
     if (call.form.get('confirmed') !== 'yes') return preview(call, versions);
-    for (const version of versions) await unlessGone(call.api.do('deletePackageVersion', { params: { id, version } }));
+    const remove = (version: string) => unlessGone(call.api.do('deletePackageVersion', { params: { id, version } }));
+    const refused = await changeEach(
+      versions.map((version) => [version, () => remove(version)]),
+      versionsPath(id),
+    );
+    if (refused) return refused;
     const left = await call.api.call('getPackage', packageDetails, { params: { id } }).catch(undefinedIfGone);
     return { to: left ? packagePath(id) : '/console/packages', done: await deletionNotice(call) };
   },
@@ -45,7 +51,7 @@ export const packageListingPage: Page = {
   section: 'packages',
   action: 'read',
   show: (call) => preview(call, []),
-  send: async (call): Promise<Redirect | RefusedForm> => {
+  send: async (call): Promise<PageView | Redirect | RefusedForm> => {
     const id = call.params['id']!;
     const isRelisted = call.form.get('change') === 'relist';
     const operation = isRelisted ? 'relistPackageVersion' : 'unlistPackageVersion';
@@ -59,8 +65,11 @@ export const packageListingPage: Page = {
     const { chosen: versions, note } = sent;
     if (versions.length === 0) return refuse({ version: noVersion });
     if (note) return refuse({ version: `Choose at most ${maxAtOnce} versions.` });
-    for (const version of versions) await call.api.do(operation, { params: { id, version } });
-    return { to: packagePath(id), done: isRelisted ? 'relisted' : 'unlisted' };
+    const refused = await changeEach(
+      versions.map((version) => [version, () => call.api.do(operation, { params: { id, version } })]),
+      versionsPath(id),
+    );
+    return refused ?? { to: packagePath(id), done: isRelisted ? 'relisted' : 'unlisted' };
   },
 };
 
