@@ -195,6 +195,10 @@ test('a token that was found is traced: who made it, from where it was used, and
     wordsOf(await visitor.page(`/console/failures?token_id=${token.id}`)),
     /none 404 The package none does not exist in this feed/,
   );
+  const failures = await visitor.page(`/console/failures?token_id=${token.id}&code=NotFound`);
+  t.true(failures.includes(`name="token_id" type="search" maxlength="100" value="${token.id}"`), 'the filter stays');
+  t.regex(failures, /name="code" type="search" maxlength="100" value="NotFound"/);
+  t.notRegex(await visitor.page('/console/failures'), /name="(?:token_id|code)"/);
   t.regex(await visitor.refused('/console/tokens/find', { token: 'ent_0000' }), /No token of this account/);
   t.regex(await visitor.refused('/console/tokens/find', { token: 'x' }), /id="token-error"/);
   t.is((await visitor.fetch('/console/tokens/00000000-0000-4000-8000-000000000000')).status, 404);

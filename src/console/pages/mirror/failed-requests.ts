@@ -33,6 +33,8 @@ export const failedRequestsPage: Page = {
         choice('kind', 'Kind', { '': 'all', ...kinds }, query['kind']),
         textField(list, 'Name', 'name', 255),
         textField(list, 'Upstream', 'upstream', 255),
+        query['token_id'] && textField(list, 'Token', 'token_id'),
+        query['code'] && textField(list, 'Code', 'code'),
       ])}
       ${table(
         [{ text: 'Last', sort: '' }, 'Name', 'Status', 'Why', 'Upstream', 'Token', { number: 'Times', sort: 'count' }],
