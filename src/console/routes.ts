@@ -32,6 +32,7 @@ import { html } from './framework/html.ts';
 import { may } from './framework/layout.ts';
 import type { Page, PageCall, Redirect, RefusedForm, PageView } from './framework/page.ts';
 import { leadToRefused, refusedForm } from './framework/refused.ts';
+import { requireShownAccount, shownAccount } from './framework/shown-account.ts';
 import { pages } from './pages/index.ts';
 import { overviewCounters, overviewPage } from './pages/overview.ts';
 import { pageFiles } from './pages/files.ts';
@@ -183,6 +184,7 @@ function signInFirst(): DomainError {
 
 async function send(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
   const call = await callOf(parts, page, visit);
+  requireShownAccount(queryOf(visit.request), call.principal);
   const result = await page.send!({ ...call, form: await readForm(parts, visit) });
   await answerForm(parts, assets, page, visit, result);
 }
@@ -190,6 +192,7 @@ async function send(parts: ConsoleParts, assets: Assets, page: Page, visit: Visi
 async function receive(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
   const { request, response, principal } = visit;
   const call = await callOf(parts, page, visit);
+  requireShownAccount(queryOf(request), call.principal);
   const result = await page.receive!({
     ...call,
     receive: (id, answer, params) => parts.api.receive(id, answer, principal!, { request, response }, params),
@@ -215,7 +218,7 @@ async function callOf(parts: ConsoleParts, page: Page, visit: Visit): Promise<Pa
   const { request, response, session, principal } = visit;
   if (!principal) throw signInFirst();
   allow(principal, page.action);
-  const { refused, ...query } = queryOf(request);
+  const { refused, [shownAccount]: _shown, ...query } = queryOf(request);
   return {
     principal,
     session,

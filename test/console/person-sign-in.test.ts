@@ -113,6 +113,40 @@ test('a person with several accounts chooses one, and only one of the rules', as
   t.is((await browser.fetch(`${server.url}/console/connect`)).status, 303);
 });
 
+test('a form of a page that was opened in another account is refused, and changes nothing', async (t) => {
+  const writer = { claim: 'sub', value: 'ann', account: 'other', scopes: ['read', 'write'] };
+  const { server } = await startWithProvider(t, {}, [...rules, writer]);
+  const admin = await tokenOf(server, ['admin'], 'other');
+  const browser = await signedIn(server);
+  const choose = (account: string) => browser.send(`${server.url}/console/account`, { account });
+  const addressIn = async (path: string) => {
+    const [, action] = /<form method="post"[^>]* action="([^"]+)"/.exec(await page(browser, server, path))!;
+    return new URL(action!.replaceAll('&amp;', '&'), `${server.url}${path}`).href;
+  };
+  const at = await addressIn('/console/upload?x=1');
+  t.is(at, `${server.url}/console/upload?x=1&shown_account=default`);
+  const connect = await addressIn('/console/connect');
+  const send = (name = 'a laptop') => browser.send(connect, { name, scopes: 'read' });
+  await choose('other');
+  const refused = await send();
+  t.is(refused.status, 403);
+  t.regex(await refused.text(), /This page was opened in another account\. You use the account other now/);
+  const { items } = (await (await server.fetch('/v1/tokens', { token: admin })).json()) as {
+    items: { name: string }[];
+  };
+  t.false(items.some(({ name }) => name === 'a laptop'));
+  const form = new FormData();
+  form.append('package', new Blob(['x']), 'a.nupkg');
+  const headers = { 'sec-fetch-site': 'same-origin' };
+  const uploaded = await browser.fetch(at, { method: 'POST', body: form, headers });
+  t.is(uploaded.status, 403);
+  t.regex(await uploaded.text(), /This page was opened in another account/);
+  await choose('default');
+  t.is((await send()).status, 201, 'the account of the page is in use again');
+  const again = (await send(' ')).headers.get('location')!;
+  t.regex(again, /^\/console\/connect\?refused=[\w-]+$/);
+});
+
 test('a person without a rule gets a page that says so, and no session', async (t) => {
   const { server, who, issuer } = await startWithProvider(t);
   who.id = 'bob';

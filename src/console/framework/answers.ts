@@ -3,6 +3,7 @@ import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import type { CookieKey } from '../../accounts/cookie-key.ts';
 import { sendBytes } from '../../http/send.ts';
+import { splitTarget } from '../../http/target.ts';
 import type { Assets } from './assets.ts';
 import { noticeFor, removeNotice, setNotice } from './cookie.ts';
 import { layout, type Frame } from './layout.ts';
@@ -49,9 +50,20 @@ function mayCompress({ method, headers }: IncomingMessage): boolean {
   return codings.some((each) => /^\s*gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*$).*)?$/i.test(each));
 }
 
-function frameOf(assets: Assets, { response, scheme, principal, notice }: Visit, page: Page | undefined): Frame {
+function frameOf(
+  assets: Assets,
+  { request, response, scheme, principal, notice }: Visit,
+  page: Page | undefined,
+): Frame {
   if (notice !== undefined) response.appendHeader('Set-Cookie', removeNotice(scheme));
-  return { assets: assets.addresses, principal, section: page?.section, path: page && `/console${page.path}`, notice };
+  return {
+    assets: assets.addresses,
+    principal,
+    section: page?.section,
+    path: page && `/console${page.path}`,
+    notice,
+    query: splitTarget(request.originalUrl).query,
+  };
 }
 
 export function sendPage(request: IncomingMessage, response: ServerResponse, view: PageView, frame: Frame): void {

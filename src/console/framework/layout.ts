@@ -5,6 +5,7 @@ import type { AssetAddresses } from './assets.ts';
 import { copyable } from './format.ts';
 import { html, type Html } from './html.ts';
 import { sections, type Section, type PageView } from './page.ts';
+import { withShownAccount } from './shown-account.ts';
 
 /** Sentences that the next page shows once after a form was sent. A cookie has the key of one. */
 const notices: Readonly<Record<string, string | Html>> = {
@@ -77,10 +78,15 @@ export interface Frame {
   path?: string | undefined;
   /** A key of `notices`. */
   notice?: string | undefined;
+  /** The query of the page's address. */
+  query?: string;
 }
 
 /** A whole page. */
-export function layout({ title, body, json }: PageView, { assets, principal, section, path, notice }: Frame): Html {
+export function layout(
+  { title, body, json }: PageView,
+  { assets, principal, section, path, notice, query = '' }: Frame,
+): Html {
   const text = notice !== undefined && Object.hasOwn(notices, notice) ? notices[notice] : undefined;
   return html`<!doctype html>
     <html lang="en">
@@ -103,7 +109,7 @@ export function layout({ title, body, json }: PageView, { assets, principal, sec
         <main id="main" tabindex="-1">
           ${text && html`<p class="notice" role="status">${text}</p>`}
           <h1>${title}</h1>
-          ${body}
+          ${principal && principal.kind !== 'anonymous' ? withShownAccount(body, principal.accountName, query) : body}
         </main>
         <footer>
           <span>Entrepot ${version}</span>

@@ -4,6 +4,7 @@ import { splitTarget } from '../../http/target.ts';
 import { leadTo } from './answers.ts';
 import { Form, type Errors } from './form.ts';
 import type { RefusedForm } from './page.ts';
+import { shownAccount } from './shown-account.ts';
 import type { Visit } from './visit.ts';
 
 /** What looks like a token of this server, a secret of a webhook, an identity token, or an address with a password. */
@@ -26,6 +27,7 @@ export async function leadToRefused(
   const { path, query } = splitTarget(at);
   const parameters = new URLSearchParams(query);
   parameters.set('refused', id);
+  parameters.delete(shownAccount);
   leadTo(response, `${path}?${parameters.toString()}`);
 }
 
