@@ -24,7 +24,8 @@ export async function sendFile(
   await sendContent(request, response, content, {
     headers: {
       'Content-Type': type,
-      'Cache-Control': 'private, max-age=3600',
+      // The address does not name the bytes: a visitor can change the account, and a file can be written again.
+      'Cache-Control': 'no-store',
       ...(name !== undefined && { 'Content-Disposition': `attachment; filename="${name}"` }),
     },
     ranges: true,

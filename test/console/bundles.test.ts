@@ -198,6 +198,7 @@ test('a receipt is written and downloaded, and segments are checked, by forms', 
   t.regex(await visitor.page('/console/bundles'), /<a href="\/console\/bundles\/receipt\/file" download>/);
   const download = await visitor.fetch('/console/bundles/receipt/file');
   t.is(download.status, 200);
+  t.is(download.headers.get('cache-control'), 'no-store', 'the next receipt has the same address');
   t.regex(await download.text(), /entrepot-receipt/);
 });
 

@@ -278,6 +278,8 @@ test('a package shows its icon and its release notes, and leads to its file, fro
   await flushUsage(server);
   const counted = (await (await server.fetch('/v1/packages/Hosted.Lib')).json()) as { download_count: number };
   t.is(counted.download_count, 2);
+  const file = await visitor.fetch('/console/packages/Hosted.Lib/1.0.0/file', { method: 'HEAD' });
+  t.is(file.headers.get('cache-control'), 'no-store', 'the address is that of another file in another account');
   const other = await Visitor.signedIn(server, await tokenOf(server, ['read'], 'other'));
   for (const path of ['Hosted.Lib/1.0.0/file', 'Hosted.Lib/1.0.0/icon', 'Unread/1.0.0/file', 'Hosted.Lib/x/file']) {
     t.is((await other.fetch(`/console/packages/${path}`)).status, 404, path);
