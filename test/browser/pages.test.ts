@@ -4,8 +4,10 @@ import { browserCommand, browserIn, sharedIn, visit } from '../support/browser.t
 import { testWith } from '../support/clients/test-with.ts';
 import { startWithData } from '../support/console-data.ts';
 import { TestFeed } from '../support/feed.ts';
-import { flushUsage, tokenOf } from '../support/inside.ts';
+import { createToken, flushUsage, tokenOf } from '../support/inside.ts';
+import { allowLoopback, createWebhook, deliverUntil, startReceiver } from '../support/receiver.ts';
 import { ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
+import { startTestServer } from '../support/server.ts';
 import { until } from '../support/until.ts';
 import { Visitor } from '../support/visitor.ts';
 import { violationsOf } from './in-page.ts';
@@ -49,6 +51,44 @@ testInBrowser('the counters of the overview follow what clients do, without load
       return Number(await counter.textContent()) === before + 1;
     });
     t.true(await page.evaluate(() => 'isSame' in globalThis));
+  });
+});
+
+testInBrowser('the answer to a form is never loaded again by itself, and a choice is not lost', async (t) => {
+  const receiver = await startReceiver(t);
+  const server = await startTestServer(t, allowLoopback);
+  const { id } = await createWebhook(server, receiver.url, ['package.published']);
+  receiver.answer = (response) => void response.writeHead(500).end();
+  await new TestFeed(server).publish({ id: 'Waits', version: '1.0.0' });
+  await deliverUntil(server, () => receiver.received.length === 1);
+  const { value } = await createToken(server, ['read', 'write', 'admin'], 'other');
+  await visit(t, await browser(), server, {}, async ({ page }) => {
+    await page.clock.install();
+    await page.goto(`/console/webhooks/${id}`);
+    let asked = 0;
+    page.on('request', (request) => (asked += request.resourceType() === 'fetch' ? 1 : 0));
+    const first = page.waitForRequest((request) => request.resourceType() === 'fetch');
+    await page.clock.runFor(6000);
+    await (await first).response();
+    await page.getByRole('button', { name: 'Send a test' }).click();
+    await page.getByText('Result of the test').waitFor();
+    t.is(await page.locator('[data-refresh]').count(), 1);
+    await page.clock.runFor(60_000);
+    t.deepEqual([asked, receiver.received.length], [1, 2], 'loading it again would send the form again');
+  });
+  await visit(t, await browser(), server, { token: value }, async ({ page }) => {
+    await page.clock.install();
+    await page.goto('/console/connect');
+    await page.evaluate(() => Object.assign(globalThis, { isSame: true }));
+    await page.getByLabel('To', { exact: true }).selectOption('read write');
+    await (await server.fetch('/v3/index.json', { token: value })).text();
+    for (let turn = 1; turn <= 2; turn += 1) {
+      const answer = page.waitForResponse((response) => response.request().resourceType() === 'fetch');
+      await page.clock.runFor(3000);
+      await (await answer).finished();
+    }
+    t.true(await page.evaluate(() => 'isSame' in globalThis));
+    t.is(await page.getByLabel('To', { exact: true }).inputValue(), 'read write');
   });
 });
 

@@ -4,7 +4,8 @@ for (const button of document.querySelectorAll('button.copy')) {
   if (button instanceof HTMLButtonElement) offerCopy(button);
 }
 
-for (const element of document.querySelectorAll('[data-refresh]')) {
+// Loading the answer to a form again would send the form again.
+for (const element of document.querySelectorAll('main:not([data-answer]) [data-refresh]')) {
   if (element instanceof HTMLElement) refreshWhenChanged(element);
 }
 
@@ -157,8 +158,12 @@ function keepLive(elements) {
 
 /** Whether a form has values that were not sent yet. A reload of the page would lose them. */
 function isEdited() {
-  return [...document.querySelectorAll('main :is(input, textarea)')].some((field) => {
+  return [...document.querySelectorAll('main :is(input, textarea, select)')].some((field) => {
     if (field instanceof HTMLTextAreaElement) return field.value !== field.defaultValue;
+    if (field instanceof HTMLSelectElement) {
+      const initial = [...field.options].findIndex((option) => option.defaultSelected);
+      return field.selectedIndex !== Math.max(0, initial);
+    }
     if (!(field instanceof HTMLInputElement)) return false;
     return field.value !== field.defaultValue || field.checked !== field.defaultChecked;
   });

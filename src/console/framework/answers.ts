@@ -62,6 +62,7 @@ function frameOf(
     section: page?.section,
     path: page && `/console${page.path}`,
     notice,
+    isAnswer: request.method === 'POST',
     query: splitTarget(request.originalUrl).query,
   };
 }

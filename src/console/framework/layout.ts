@@ -78,6 +78,8 @@ export interface Frame {
   path?: string | undefined;
   /** A key of `notices`. */
   notice?: string | undefined;
+  /** Whether it answers a form. Then the script never loads it again: that would send the form again. */
+  isAnswer?: boolean;
   /** The query of the page's address. */
   query?: string;
 }
@@ -85,7 +87,7 @@ export interface Frame {
 /** A whole page. */
 export function layout(
   { title, body, json }: PageView,
-  { assets, principal, section, path, notice, query = '' }: Frame,
+  { assets, principal, section, path, notice, isAnswer, query = '' }: Frame,
 ): Html {
   const text = notice !== undefined && Object.hasOwn(notices, notice) ? notices[notice] : undefined;
   return html`<!doctype html>
@@ -106,7 +108,7 @@ export function layout(
           ${principal && find} ${principal && who(principal)}
         </header>
         ${principal && navigation(principal, section, path)}
-        <main id="main" tabindex="-1">
+        <main id="main" tabindex="-1" ${isAnswer && html`data-answer`}>
           ${text && html`<p class="notice" role="status">${text}</p>`}
           <h1>${title}</h1>
           ${principal && principal.kind !== 'anonymous' ? withShownAccount(body, principal.accountName, query) : body}
