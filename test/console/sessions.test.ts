@@ -1,5 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import test from 'ava';
+import type { PageCall } from '../../src/console/framework/page.ts';
+import { pages } from '../../src/console/pages/index.ts';
 import { auditOf } from '../support/audit.ts';
 import { dialects } from '../support/databases.ts';
 import { createToken, databaseOf, flushEvents } from '../support/inside.ts';
@@ -156,6 +158,46 @@ test('sessions that began at one time are each on one page of the list', async (
   t.is(await shown('/console/sessions?q=FIRST'), 21);
   t.regex(await visitors[0]!.page('/console/sessions?sort=oldest'), /21 sessions[^]*aria-sort="ascending"[^]*>Began/);
   t.is(await shown('/console/sessions?q=second'), 0);
+});
+
+test('sessions and events of others are not told from the lists of an account', async (t) => {
+  const server = await startTestServer(t);
+  server.clock.now = Date.now();
+  const database = databaseOf(server);
+  const visitor = await Visitor.signedIn(server);
+  const [row] = await database.select('SELECT * FROM sessions');
+  const person = JSON.stringify({ issuer: 'https://a.test', subject: 'p', name: 'P', claims: [] });
+  await database.transaction(async (tx) => {
+    await tx.insertNew('people', [{ id: 'p', person, signed_in_at: server.clock.now! }]);
+    const rows = Array.from({ length: 1000 }, (_, index) => ({
+      ...row!,
+      id: `${index}`,
+      hash: `${index}`,
+      token_id: null,
+      account_id: 999,
+      person_id: 'p',
+      person,
+      created_at: server.clock.now! + 1,
+    }));
+    for (let from = 0; from < rows.length; from += 200) await tx.insertNew('sessions', rows.slice(from, from + 200));
+  });
+  const tokens = await visitor.page('/console/tokens');
+  t.regex(tokens, /Nothing on this page\.[^]*All sessions/);
+  t.notRegex(tokens, /Nobody is signed in/);
+  const sessions = await visitor.page('/console/sessions');
+  t.regex(sessions, /Not counted, because that would take too long\.[^]*Nothing on this page\.[^]*rel="next"/);
+  t.notRegex(sessions, /1,000/);
+});
+
+test('a filtered page of the audit that is empty and not the last one does not say that nothing matches', async (t) => {
+  const auditOfNobody = pages.find(({ path }) => path === '/audit')!;
+  const shown = async (next: string | null) => {
+    const api = { call: () => Promise.resolve({ items: [], next_cursor: next }) };
+    const call = { query: { actor: 'nobody' }, api, now: 0 } as unknown as PageCall;
+    return (await auditOfNobody.show(call)).body.text;
+  };
+  t.regex(await shown('more'), /Nothing on this page\.[^]*rel="next"/);
+  t.regex(await shown(null), /Nothing matches\. <a href="\/console\/audit">Clear the filter/);
 });
 
 test('a token has at most 50 sessions: one more ends its oldest, and none of another token', async (t) => {

@@ -40,7 +40,7 @@ export const countedTotal = z
   .nullable()
   .optional()
   .meta({
-    description: `With \`total=1\`: what all pages have; null if the list has ${maxCounted} entries or more without the filter by a text`,
+    description: `With \`total=1\`: what all pages have; null if ${maxCounted} entries or more would be read for it, also those that the filter or the rights of the token hide`,
   });
 
 type Total = z.input<typeof countedTotal>;

@@ -1,6 +1,5 @@
-import { maxCounted } from '../../api/framework/paging.ts';
 import { DomainError } from '../../runtime/errors.ts';
-import { counted, countText, sizeHtml } from './format.ts';
+import { counted, sizeHtml } from './format.ts';
 import { html, type Html, type HtmlPart } from './html.ts';
 import { given, pageLinks, withQuery } from './links.ts';
 
@@ -97,7 +96,8 @@ export function countLine(
   many: string,
 ): Html | undefined {
   if (total === undefined || total?.count === 0) return undefined;
-  if (!total) return html`<p class="quiet">Not counted: there are ${countText(maxCounted)} ${many} or more.</p>`;
+  // Entries of others may have been read, so this says nothing about their number.
+  if (!total) return html`<p class="quiet">Not counted, because that would take too long.</p>`;
   const size = total.size_bytes !== undefined && html`, ${sizeHtml(total.size_bytes)}`;
   return html`<p class="quiet">${counted(total.count, one, many)}${size}</p>`;
 }

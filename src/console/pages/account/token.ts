@@ -30,7 +30,7 @@ export const tokenPage: Page = {
       (await api.call('listUses', useList, { query: { token_id: owner, kind } })).items;
     const eventsBy = async (filter: Record<string, string>) =>
       (await api.call('listEvents', eventList, { query: { ...filter, limit: '20' } })).items;
-    const [names, clients, did, about, { items: sessions }] = await Promise.all([
+    const [names, clients, did, about, sessions] = await Promise.all([
       Promise.all(nameKinds.map(usesOf)),
       usesOf('client'),
       eventsBy({ actor: owner }),
@@ -48,7 +48,7 @@ interface Parts {
   clients: readonly Use[];
   did: Events;
   about: Events;
-  sessions: z.input<typeof sessionList>['items'];
+  sessions: z.input<typeof sessionList>;
 }
 
 function view(call: PageCall, found: z.input<typeof token>, parts: Parts): PageView {

@@ -76,7 +76,7 @@ export const tokensPage: Page = {
       })}
       <section>
         <h2>Sessions of the console</h2>
-        ${sessionRows(sessions.items, call)}
+        ${sessionRows(sessions, call)}
         ${sessions.next_cursor !== null && html`<p><a href="${sessionsPath}">All sessions</a></p>`}
       </section>`;
     return { title: 'Tokens', body, json: '/v1/tokens' };
@@ -123,13 +123,13 @@ const lacks = {
 
 /** Open sessions of the console, with links that end them. */
 export function sessionRows(
-  sessions: z.input<typeof sessionList>['items'],
+  { items, next_cursor: next }: Pick<z.input<typeof sessionList>, 'items' | 'next_cursor'>,
   { session, now }: PageCall,
   list?: ListAddress,
 ): Html {
   return table(
     ['Who', 'Browser', 'Address', { text: 'Began', ...byTime }, 'Last used', { unseen: 'Action' }],
-    sessions.map(
+    items.map(
       ({
         id,
         person,
@@ -148,7 +148,7 @@ export function sessionRows(
         html`<a href="/console/sessions/${id}">End…<span class="unseen"> the session of ${address}</span></a>`,
       ],
     ),
-    { empty: 'Nobody is signed in.', ...(list && { list }) },
+    { empty: next === null ? 'Nobody is signed in.' : 'Nothing on this page.', ...(list && { list }) },
   );
 }
 
@@ -164,7 +164,7 @@ export const sessionsPage: Page = {
     const body = html`<p>Who is signed in to this console now. A session ends after a time without a request.</p>
       ${filterForm(address, textField(address, 'Token or person contains'))}
       ${countLine(found.total, 'session', 'sessions')}
-      ${found.items.length === 0 ? emptyText(address, '', found.next_cursor) : sessionRows(found.items, call, address)}
+      ${found.items.length === 0 ? emptyText(address, '', found.next_cursor) : sessionRows(found, call, address)}
       ${furtherPages(address, found.next_cursor)}`;
     return { title: 'Sessions of the console', body, json: '/v1/sessions' };
   },

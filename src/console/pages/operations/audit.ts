@@ -3,7 +3,8 @@ import { eventList } from '../../../api/framework/schemas.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { Page, PageCall } from '../../framework/page.ts';
 import { given, pageLinks } from '../../framework/links.ts';
-import { eventRows } from './event-rows.ts';
+import { emptyText } from '../../framework/list.ts';
+import { eventRows, noEvents } from './event-rows.ts';
 import { eventGroups } from './event-words.ts';
 
 const filters = ['type', 'actor', 'subject', 'since', 'until'] as const;
@@ -20,9 +21,8 @@ export const auditPage: Page = {
       if (/^\d{4}-\d\d-\d\d$/.test(query[name] ?? '')) query[name] = `${query[name]}T00:00:00Z`;
     }
     const list = await call.api.call('listEvents', eventList, { query });
-    const isFiltered = Object.values(query).some((each) => each !== '');
-    const empty = isFiltered && html`Nothing matches. <a href="/console/audit">Clear the filter</a>`;
-    const body = html`${filterForm(call)} ${eventRows(list.items, call.now, { details: true, ...(empty && { empty }) })}
+    const empty = emptyText({ path: '/console/audit', query }, noEvents, list.next_cursor);
+    const body = html`${filterForm(call)} ${eventRows(list.items, call.now, { details: true, empty })}
     ${pageLinks('/console/audit', call.query, list.next_cursor)}`;
     return { title: 'Audit', body, json: '/v1/audit' };
   },

@@ -2,12 +2,12 @@ import type { z } from 'zod';
 import type { event } from '../../../api/framework/schemas.ts';
 import { eventTexts } from '../../../events/event.ts';
 import { ago } from '../../framework/format.ts';
-import { html, type Html } from '../../framework/html.ts';
+import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { facts, table } from '../../framework/table.ts';
 
 type RecordedEvent = z.input<typeof event>;
 
-const none = 'No events. Pushes, deletions, new tokens and failed sign-ins appear here.';
+export const noEvents = 'No events. Pushes, deletions, new tokens and failed sign-ins appear here.';
 
 /**
  * A table of events, the latest first. With `details`, also the address of the client and what the event adds. `empty` is shown
@@ -16,7 +16,7 @@ const none = 'No events. Pushes, deletions, new tokens and failed sign-ins appea
 export function eventRows(
   events: readonly RecordedEvent[],
   now: number,
-  { details = false, empty = none }: { details?: boolean; empty?: Html | string } = {},
+  { details = false, empty = noEvents }: { details?: boolean; empty?: HtmlPart } = {},
 ): Html {
   return table(
     ['When', 'What', 'Subject', 'By', details && 'Address', details && 'Details'],
