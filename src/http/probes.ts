@@ -8,9 +8,11 @@ import {
   type ReportExchange,
   type MetricsReport,
 } from '../metrics/report.ts';
+import { reportPause } from '../metrics/exchange.ts';
 import { Samples } from '../metrics/samples.ts';
 import type { Times } from '../metrics/times.ts';
 import { mergeUpstreams, type UpstreamFigures } from '../metrics/upstreams.ts';
+import { SharedTurns } from '../runtime/shared-turns.ts';
 import { cacheStatus } from './cache-status.ts';
 import type { Health } from './health.ts';
 import type { RequestContext } from './request-context.ts';
@@ -46,6 +48,7 @@ export class Probes {
   readonly #jobItems: Counter<'job' | 'item'>;
   #isShuttingDown = false;
   #readUpstreams: () => UpstreamFigures[] = () => [];
+  readonly #answers = new SharedTurns(() => this.#answer(), reportPause);
 
   /** With `exchange`, `/metrics` answers for all processes of the instance. */
   constructor(health: Health, exchange?: ReportExchange) {
@@ -124,19 +127,29 @@ export class Probes {
   }
 
   async #sendMetrics(request: IncomingMessage, response: ServerResponse, seesAccounts: SeesAccounts): Promise<void> {
-    const [all, { troubles }] = await Promise.all([
-      seesAccounts(request).catch(deniedIfUnavailable),
-      this.#health.look(),
-    ]);
-    const reports = await this.#reports(new Set(troubles.keys()));
-    if (!reports) {
+    const all = await seesAccounts(request).catch(deniedIfUnavailable);
+    const texts = await this.#answers.take();
+    if (!texts) {
       // The counters of one process alone would look as if the others had started again.
       problem(request, response, 503, 'NotReady', 'The first process of this instance does not answer.');
       return;
     }
-    const texts = [await metricsText(reports.map(({ metrics }) => metrics))];
-    if (all) texts.push(await metricsText(reports.map(({ accounts }) => accounts)));
-    response.writeHead(200, { 'Content-Type': this.#metrics.contentType }).end(texts.join('\n'));
+    const [metrics, accounts] = texts;
+    const text = all ? `${metrics}\n${accounts}` : metrics;
+    response.writeHead(200, { 'Content-Type': this.#metrics.contentType }).end(text);
+  }
+
+  /** The metrics, and those about accounts; undefined if the first process does not answer. */
+  async #answer(): Promise<[metrics: string, accounts: string] | undefined> {
+    const { troubles } = await this.#health.look();
+    const reports = await this.#reports(new Set(troubles.keys()));
+    return (
+      reports &&
+      Promise.all([
+        metricsText(reports.map(({ metrics }) => metrics)),
+        metricsText(reports.map(({ accounts }) => accounts)),
+      ])
+    );
   }
 
   /**

@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { SharedTurns } from '../runtime/shared-turns.ts';
 import { countersOf, mergeFamilies, type ReportExchange, type MetricsReport } from './report.ts';
 import { mergeUpstreams } from './upstreams.ts';
 
@@ -12,8 +12,8 @@ const reportEvery = 5000;
 const patience = 1000;
 /** How long a process waits for the first one; milliseconds. */
 const maxWait = 2000;
-/** `/metrics` needs no token, so a process asks the others at most once in this time; milliseconds. */
-const minPause = 100;
+/** `/metrics` needs no token, so a process makes a report, and asks the others, at most once in this time; milliseconds. */
+export const reportPause = 100;
 
 /** Messages between two processes. */
 export interface Channel {
@@ -37,9 +37,8 @@ export class WorkerExchange implements ReportExchange, Disposable {
   #own: (() => Promise<MetricsReport>) | undefined;
   #timer: NodeJS.Timeout | undefined;
   #waiting: ((reports: MetricsReport[] | undefined) => void) | undefined;
-  #current: Promise<unknown> | undefined;
-  #next: Promise<MetricsReport[] | undefined> | undefined;
-  #askedAt = Number.NEGATIVE_INFINITY;
+  /** One exchange at a time, so that an answer cannot be taken for that to another question. */
+  readonly #exchanges = new SharedTurns(() => this.#ask(), reportPause);
 
   constructor(channel: Channel, every = reportEvery, wait = maxWait) {
     this.#channel = channel;
@@ -58,14 +57,7 @@ export class WorkerExchange implements ReportExchange, Disposable {
   }
 
   others(): Promise<MetricsReport[] | undefined> {
-    // All that come before an exchange begins share it. One that runs may be too old for them: counters must not go back.
-    this.#next ??= this.#afterPause().then(() => {
-      this.#next = undefined;
-      const asked = this.#ask();
-      this.#current = asked;
-      return asked;
-    });
-    return this.#next;
+    return this.#exchanges.take();
   }
 
   /** Sends the report of this process. Never rejects. */
@@ -78,15 +70,7 @@ export class WorkerExchange implements ReportExchange, Disposable {
     clearInterval(this.#timer);
   }
 
-  /** One exchange at a time, so that an answer cannot be taken for that to another question. */
-  async #afterPause(): Promise<void> {
-    await this.#current;
-    const pause = this.#askedAt + minPause - performance.now();
-    if (pause > 0) await sleep(pause);
-  }
-
   async #ask(): Promise<MetricsReport[] | undefined> {
-    this.#askedAt = performance.now();
     const { promise, resolve } = Promise.withResolvers<MetricsReport[] | undefined>();
     this.#waiting = resolve;
     const timer = setTimeout(() => resolve(undefined), this.#wait);

@@ -1,8 +1,14 @@
 import { rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import express from 'express';
+import { pino } from 'pino';
 import { examine } from '../../src/cli/doctor.ts';
 import { schema } from '../../src/config/schema.ts';
+import { Health } from '../../src/http/health.ts';
+import { Probes } from '../../src/http/probes.ts';
 import { adminHostAdvice } from '../../src/server/admin-host.ts';
 import { TestFeed } from '../support/feed.ts';
 import { freePort } from '../support/processes/services.ts';
@@ -46,6 +52,25 @@ test('metrics about accounts need the scope operate', async (t) => {
   t.is(wrong.status, 401);
   t.truthy(wrong.headers.get('www-authenticate'));
   t.false((await wrong.text()).includes('entrepot_'));
+});
+
+test('requests for metrics at the same time share one report, and no more than ten a second are made', async (t) => {
+  const log = pino({ level: 'silent' });
+  const probes = new Probes(new Health({ reads: [], writes: [], redisFailedAt: () => undefined, log }));
+  let reports = 0;
+  probes.gauge('reports', 'Reports', [], () => [[{}, (reports += 1)]]);
+  const server = createServer(express().use(probes.router(() => Promise.resolve(false))));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => void server.close());
+  const { port } = server.address() as AddressInfo;
+  const startedAt = performance.now();
+  const answers = Array.from({ length: 100 }, () => fetch(`http://127.0.0.1:${port}/metrics`));
+  for (const each of await Promise.all(answers)) t.regex(await each.text(), /^reports \d+$/m);
+  const most = Math.floor((performance.now() - startedAt) / 100) + 2;
+  t.true(reports <= most, `${reports} reports`);
+  await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  const before = reports;
+  t.regex(await (await fetch(`http://127.0.0.1:${port}/metrics`)).text(), new RegExp(`^reports ${before + 1}$`, 'm'));
 });
 
 test('on the admin port, metrics about accounts need no token', async (t) => {

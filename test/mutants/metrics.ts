@@ -7,6 +7,12 @@ export const metrics = [
     [
       ['the counters of an ended worker are lost', 'if (peer.report) this.#ended =', 'if (!peer.report) this.#ended ='],
       ['a worker that hangs is asked again and again', 'filter(({ isAsked }) => !isAsked)', 'filter(() => true)'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/runtime/shared-turns.ts',
+    ['test/metrics/exchange.test.ts'],
+    [
       ['workers are asked without a pause', 'if (pause > 0) await sleep(pause);', ''],
       ['a later request shares an exchange that has begun', '      this.#next = undefined;\n', ''],
     ],
