@@ -63,7 +63,7 @@ import { observedBillMigrations } from './080-observed-bills.ts';
 import { mirrorDrops } from './081-mirror-drops.ts';
 import { adoptedTries } from './082-adopted-tries.ts';
 import { absentReferences } from './083-absent-references.ts';
-import { usedAccounts } from './088-used-accounts.ts';
+import { usedAccounts } from './084-used-accounts.ts';
 import { webhookPatterns } from './077-webhook-patterns.ts';
 import { permanenceMigrations } from './070-permanence.ts';
 import { deletedMigrations } from './071-deleted.ts';
