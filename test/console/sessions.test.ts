@@ -169,12 +169,13 @@ test('sessions and events of others are not told from the lists of an account', 
   const person = JSON.stringify({ issuer: 'https://a.test', subject: 'p', name: 'P', claims: [] });
   await database.transaction(async (tx) => {
     await tx.insertNew('people', [{ id: 'p', person, signed_in_at: server.clock.now! }]);
+    const account = await tx.insert('accounts', { name: 'other', created_at: 1 });
     const rows = Array.from({ length: 1000 }, (_, index) => ({
       ...row!,
       id: `${index}`,
       hash: `${index}`,
       token_id: null,
-      account_id: 999,
+      account_id: account,
       person_id: 'p',
       person,
       created_at: server.clock.now! + 1,
