@@ -68,7 +68,9 @@ const data = sharedIn(test, async (t) => {
 });
 
 /** The values of a column of the page: what hovering shows, else the text. */
-function cellsOf(page: Page, title: string): Promise<string[]> {
+async function cellsOf(page: Page, title: string): Promise<string[]> {
+  // After a click, the next page may have begun and not all of it have come.
+  await page.waitForLoadState('domcontentloaded');
   return page.evaluate((wanted) => {
     const table = [...document.querySelectorAll('table')].at(-1)!;
     const heads = [...table.querySelectorAll('thead th')].map((each) => each.textContent.trim());
@@ -90,7 +92,8 @@ function isFalling(t: ExecutionContext, numbers: readonly number[]): void {
 }
 
 /** The orders that the heads of the last table show. */
-function ordersOf(page: Page): Promise<[string, string][]> {
+async function ordersOf(page: Page): Promise<[string, string][]> {
+  await page.waitForLoadState('domcontentloaded');
   return page.evaluate(() =>
     [...document.querySelectorAll('thead th[aria-sort]')].map((each): [string, string] => [
       each.textContent.trim(),
