@@ -41,15 +41,16 @@ export function discard(body: Readable): void {
 
 /**
  * The whole of a small body. Rejects if it is cut, larger than `limit` bytes, or not complete in `timeout` milliseconds. More of it is
- * read only when `grown`, which gets the bytes so far, resolves.
+ * read only when what `grown` returns for the bytes so far resolves; then it has `timeout` again.
  */
 export async function readUpstreamBody(
   body: Readable,
   limit: number,
   timeout: number,
-  grown?: (bytes: number) => Promise<void>,
+  grown?: (bytes: number) => Promise<void> | undefined,
 ): Promise<Buffer> {
-  const timer = setTimeout(() => body.destroy(timedOut('the body did not come in time')), timeout);
+  const start = () => setTimeout(() => body.destroy(timedOut('the body did not come in time')), timeout);
+  let timer = start();
   try {
     const chunks: Buffer[] = [];
     let size = 0;
@@ -57,7 +58,11 @@ export async function readUpstreamBody(
       size += chunk.length;
       if (size > limit) throw new Refused(`sends more than the limit of ${limit} bytes`);
       chunks.push(chunk);
-      await grown?.(size);
+      const wait = grown?.(size);
+      if (!wait) continue;
+      clearTimeout(timer);
+      await wait;
+      timer = start();
     }
     return await concatInTurns(chunks);
   } finally {

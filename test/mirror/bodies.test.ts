@@ -2,10 +2,14 @@ import test, { type ExecutionContext } from 'ava';
 import { randomBytes } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import type { Database } from '../../src/database/database.ts';
 import { digestOf, type Digest } from '../../src/runtime/digest.ts';
 import { fetchBytes, largeInTurn } from '../../src/mirror/fetch/fetch.ts';
+import { readUpstreamBody } from '../../src/upstream/body.ts';
+import type { Upstream } from '../../src/upstream/upstream.ts';
 import { DiskReserve } from '../../src/storage/files/disk-reserve.ts';
 import { answer, endless, serve, startFaultyUpstream, startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { changedDatabase } from '../support/databases.ts';
@@ -571,3 +575,30 @@ test.serial(
     ]);
   },
 );
+
+const large = () => Readable.from([Buffer.alloc(2 ** 20 + 1), Buffer.alloc(1)]);
+
+test.serial('an upstream whose large answer waits too long for another one has not failed', async (t) => {
+  const failures: unknown[] = [];
+  const upstream = {
+    id: 'waiting',
+    name: 'waiting',
+    config: { timeout: 20 },
+    send: () => Promise.resolve({ status: 200, headers: {}, body: large() }),
+    bodyFailed: (error: unknown) => (failures.push(error), error),
+  } as unknown as Upstream;
+  await largeInTurn(upstream, 'lists', async (grown) => {
+    await grown(2 ** 21);
+    const request = { url: new URL('http://up.test/'), subject: 'second' };
+    const second = largeInTurn(upstream, 'lists', (asGrown) => fetchBytes(upstream, request, 2 ** 30, asGrown));
+    await t.throwsAsync(second, { name: 'TooManyRequests', message: /^This server reads other large answers of/ });
+  });
+  t.deepEqual(failures, []);
+  // The time of a body does not run while it waits.
+  const body = await readUpstreamBody(large(), 2 ** 30, 20, (size) => (size > 2 ** 20 + 1 ? undefined : sleep(60)));
+  t.is(body.length, 2 ** 20 + 2);
+  const stalled = new Readable({ read: () => undefined });
+  stalled.push('x');
+  const reads = readUpstreamBody(stalled, 2 ** 30, 20, () => sleep(60));
+  await t.throwsAsync(reads, { message: 'the body did not come in time' });
+});

@@ -1,9 +1,10 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { pipeline, Transform, type Readable } from 'node:stream';
 import { algorithmOf, digestSoFar, startHash, type Digest } from '../../runtime/digest.ts';
+import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { discard, readUpstreamBody } from '../../upstream/body.ts';
 import { Semaphore } from '../../runtime/semaphore.ts';
-import { Refused, timedOut } from '../../upstream/failures.ts';
+import { Refused } from '../../upstream/failures.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../../upstream/upstream.ts';
 import type { EntryMetadata } from '../store/entries.ts';
@@ -114,8 +115,8 @@ function validatorOf({ headers: { etag, 'last-modified': lastModified } }: Upstr
   return etag === undefined || etag.startsWith('W/') ? lastModified : etag;
 }
 
-/** Waits until so many bytes of answers may be in memory. */
-export type Grown = (bytes: number) => Promise<void>;
+/** Waits, if needed, until so many bytes of answers may be in memory. */
+export type Grown = (bytes: number) => Promise<void> | undefined;
 
 /** Any number of answers of at most so many bytes may be in memory at the same time. */
 const fewBytes = 2 ** 20;
@@ -123,7 +124,8 @@ const largeTurns = new Semaphore({ max: 1 });
 
 /**
  * Runs `work`, which reads answers of `upstream` into memory and tells `grown` how many bytes it has. Of all `work` for one `purpose`,
- * one at a time has many bytes. It must not wait for other work of the same purpose.
+ * one at a time has many bytes. It must not wait for other work of the same purpose. Throws `TooManyRequests`
+ * if others take too long.
  */
 export async function largeInTurn<T>(
   upstream: Upstream,
@@ -131,13 +133,14 @@ export async function largeInTurn<T>(
   work: (grown: Grown) => Promise<T>,
 ): Promise<T> {
   let release: (() => void) | undefined;
-  const grown = async (bytes: number) => {
-    if (bytes <= fewBytes || release) return;
+  const takeTurn = async () => {
     release = await largeTurns.take(`${upstream.id} ${purpose}`, { patience: upstream.config.timeout });
-    if (!release) throw timedOut('other large answers of the upstream are being read');
+    if (release) return;
+    const message = `This server reads other large answers of the upstream ${upstream.name}. Try again.`;
+    throw new DomainError('TooManyRequests', message, { retryAfter: 1 });
   };
   try {
-    return await work(grown);
+    return await work((bytes) => (bytes <= fewBytes || release ? undefined : takeTurn()));
   } finally {
     release?.();
   }
@@ -157,6 +160,7 @@ export async function fetchBytes(
     return undefined;
   }
   const bytes = await readUpstreamBody(body, limit, upstream.config.timeout, grown).catch((error: unknown) => {
+    if (isDomainError(error)) throw error;
     throw error instanceof Refused ? unusable(upstream, error.message, error) : upstream.bodyFailed(error, request);
   });
   return { bytes, headers };

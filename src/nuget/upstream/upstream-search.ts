@@ -1,5 +1,6 @@
 import type { Logger } from 'pino';
 import { runForSystem } from '../../runtime/caller.ts';
+import { isDomainError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { inTime } from '../../runtime/in-time.ts';
 import { joinInTurns, splitInTurns } from '../../runtime/long-texts.ts';
@@ -172,7 +173,7 @@ export class UpstreamSearch {
       const work = () => this.#ask(upstream, types, parameters, reader);
       return await inTime(work, milliseconds, { late: () => undefined });
     } catch (error) {
-      if (!isUpstreamFailure(error)) throw error;
+      if (!isUpstreamFailure(error) && !isDomainError(error, 'TooManyRequests')) throw error;
       this.#log.info({ upstream: upstream.id, reason: (error as Error).message }, 'left out of a search');
       return undefined;
     }

@@ -1,6 +1,7 @@
 import type { Config } from '../../config/schema.ts';
 import type { Transaction } from '../../database/database.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
+import { isDomainError } from '../../runtime/errors.ts';
 import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import { fetchFrom } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure, type MirrorEntry, type ServedOutcome } from '../../mirror/mirror.ts';
@@ -317,8 +318,8 @@ export class ImageMirror {
         more: start + limit < shown.length,
       };
     } catch (error) {
-      // The upstream fails: list the stored tags, because those can still be pulled.
-      if (!isUpstreamFailure(error)) throw error;
+      // The upstream fails, or too much waits: list the stored tags, because those can still be pulled.
+      if (!isUpstreamFailure(error) && !isDomainError(error, 'TooManyRequests')) throw error;
       const stored = await this.#storedTags(place, limit + 1, last);
       const isEmpty = stored.length === 0 && (last === '' || (await this.#storedTags(place, 1, '')).length === 0);
       if (isEmpty) throw error;

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { largeInTurn } from '../../../src/mirror/fetch/fetch.ts';
 import { digestOf, errorOf, ociIndex, ociManifest, TestRepository } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
 import { answer } from '../../support/upstreams/faulty-upstream.ts';
@@ -59,6 +60,30 @@ test('the pages of a list are followed within their upstream only, and at most 2
   const response = await within(new TestRepository(server, 'up.test/team/endless').fetch('tags/list'), 30_000);
   t.deepEqual(await errorOf(response), [502, 'UNAVAILABLE']);
   t.is(upstream.requests().length - before, 200);
+});
+
+test('a large list that waits too long for others is 429, or what is stored, and no failure of the upstream', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  upstream.image('team/pulled', 'v1');
+  upstream.on('/v2/team/listed/tags/list', answer(200, {}, '{"tags":["before"]}'));
+  const settings = { timeout: '5s', freshFor: '1m' };
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', settings)] });
+  server.clock.now = Date.now();
+  const listOf = (name: string) => server.fetch(`/v2/up.test/team/${name}/tags/list`);
+  t.is((await server.fetch('/v2/up.test/team/pulled/manifests/v1')).status, 200);
+  t.deepEqual(await tagsOf(await listOf('listed')), ['before']);
+  server.clock.now += 3_600_000;
+  for (const name of ['pulled', 'listed', 'new'])
+    upstream.on(`/v2/team/${name}/tags/list`, answer(200, {}, tags(200_000)));
+  const [pulled, listed, other] = await largeInTurn(firstUpstream(server), 'tags', async (grown) => {
+    await grown(2 ** 21);
+    return Promise.all(['pulled', 'listed', 'new'].map(listOf));
+  });
+  t.deepEqual([await tagsOf(pulled!), await tagsOf(listed!)], [['v1'], ['before']]);
+  t.is(other!.headers.get('retry-after'), '1');
+  t.deepEqual(await errorOf(other!), [429, 'TOOMANYREQUESTS']);
+  t.deepEqual([firstUpstream(server).counts.failures, firstUpstream(server).counts.lastFailure], [0, null]);
+  t.false(server.lines.some((line) => line.includes('in the middle of a body') || line.includes('in this server')));
 });
 
 test('a client that leaves while a list arrives is no failure of the upstream', async (t) => {
