@@ -7,6 +7,7 @@ import { answer, held, serve } from '../support/upstreams/faulty-upstream.ts';
 import { missingIn, prefetchInto, wishesIn, wishesOf } from '../support/prefetch.ts';
 import { ociIndex, ociManifest, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { TestDisk } from '../support/test-disk.ts';
 import { startUpstreamRegistry, type UpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { until, within } from '../support/until.ts';
 import { flushUses, rowsOf } from '../support/inside.ts';
@@ -322,6 +323,25 @@ test('a layer that a full disk does not take is missing', async (t) => {
   const reason = 'It was not stored: the disk of the server is full, or cannot be written.';
   t.deepEqual(missingIn(report), [config, layer].map(({ digest }) => `team/a:1: layer ${digest}: ${reason}`).sort());
   t.deepEqual([report.present.manifest.count, report.present.blob.count, report.fetched.blob.count], [1, 0, 0]);
+});
+
+test('a layer during which the disk becomes full is missing, and the prefetch ends', async (t) => {
+  const disk = new TestDisk();
+  const registry = await startUpstreamRegistry(t);
+  const upstreams = [registry.settings('docker.io', { default: true })];
+  const mirror = await startTestServer(t, { upstreams }, { disk });
+  const bytes = randomBytes(6 * 2 ** 20);
+  const layer = registry.blob('team/a', bytes);
+  const send = serve(bytes);
+  registry.on(`/v2/team/a/blobs/${layer.digest}`, (request, response) => {
+    disk.left = 2 ** 20;
+    return send(request, response);
+  });
+  const config = registry.blob('team/a', '{}');
+  registry.manifest('team/a', { schemaVersion: 2, mediaType: ociManifest, config, layers: [layer] }, '1');
+  const report = await within(prefetchInto(mirror, wishesOf('team/a:1'), { referrers: false, concurrency: 1 }));
+  const reason = 'It was not stored: the disk of the server is full, or cannot be written.';
+  t.true(missingIn(report).includes(`team/a:1: layer ${layer.digest}: ${reason}`), missingIn(report).join('\n'));
 });
 
 test('a cancelled prefetch stops at once, and the next one continues there', async (t) => {

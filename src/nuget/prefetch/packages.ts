@@ -15,7 +15,7 @@ import { flatIndex, readEntry } from '../upstream/documents.ts';
 import { documentLimit, type PackageMirror } from '../upstream/package-mirror.ts';
 import { packageSubject } from '../upstream/upstream-files.ts';
 import { isPrerelease, parseVersion, versionKey } from '../format/version.ts';
-import { readAll, type Content } from '../../storage/files/content.ts';
+import { readAll } from '../../storage/files/content.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
@@ -23,7 +23,7 @@ import type { EntryKey } from '../../mirror/store/entries.ts';
 import { inUseLocation, storedLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
 import { allNames } from '../../mirror/store/listing.ts';
 import { isPackage } from './package-item.ts';
-import { notStored, type PrefetchRun } from '../../prefetch/run.ts';
+import { notStored, readThrough, type PrefetchRun } from '../../prefetch/run.ts';
 import type { ItemLocation } from '../../prefetch/item.ts';
 
 interface PackageParts {
@@ -325,23 +325,5 @@ class WantedPackages {
   async #pass(id: string): Promise<void> {
     const [first] = this.#parts.packageMirror.origin.candidates(id) as (Upstream | undefined)[];
     if (first) await this.#run.gate.pass(first);
-  }
-}
-
-/**
- * Reads content to its end and closes it; resolves to the number of bytes. The mirror sends the end only after it has
- * verified and stored everything.
- */
-async function readThrough(content: Content): Promise<number> {
-  const buffer = Buffer.allocUnsafe(256 * 1024);
-  let position = 0;
-  try {
-    for (;;) {
-      const read = await content.read(buffer, position);
-      if (read === 0) return position;
-      position += read;
-    }
-  } finally {
-    content.close();
   }
 }

@@ -17,7 +17,7 @@ import { platformText, type Platform } from '../../prefetch/platform.ts';
 import { inUseLocation, storedLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
 import { usedEntries } from '../../mirror/store/listing.ts';
 import { isImage } from './image-item.ts';
-import { notStored, type PrefetchRun } from '../../prefetch/run.ts';
+import { notStored, readThrough, type PrefetchRun } from '../../prefetch/run.ts';
 import type { ItemLocation } from '../../prefetch/item.ts';
 
 /** Suffixes of the tags that cosign makes from a digest: signatures, attestations, bills of materials. */
@@ -191,16 +191,17 @@ class WantedImages {
       await this.#run.gate.pass(place.upstream, false);
       const entry = await this.#parts.imageMirror.openBlob(place, digest);
       if (!entry) return this.#run.missing(what, `${place.upstream.name} does not have this blob`, location);
-      try {
+      if (entry.outcome === 'passed') {
         // What is passed on comes only as fast as it is read.
-        if (entry.outcome === 'passed') throw notStored();
-        const metadata = await entry.complete;
-        if (!(await this.#parts.mirror.stored(keyOf(place, 'blob', digest)))) throw notStored();
-        this.#run.needed(keyOf(place, 'blob', digest), metadata);
-        return this.#run.found('blob', entry.outcome === 'miss' ? 'fetched' : 'present', metadata.size);
-      } finally {
         entry.content.close();
+        throw notStored();
       }
+      // If the disk becomes full in the middle, the rest is passed on.
+      await readThrough(entry.content);
+      const metadata = await entry.complete;
+      if (!(await this.#parts.mirror.stored(keyOf(place, 'blob', digest)))) throw notStored();
+      this.#run.needed(keyOf(place, 'blob', digest), metadata);
+      return this.#run.found('blob', entry.outcome === 'miss' ? 'fetched' : 'present', metadata.size);
     });
   }
 
