@@ -34,20 +34,31 @@ export function userNameLookup(isLocal: (hostname: string) => boolean): Resolve 
 
 /**
  * A `Resolve` of an upstream whose own host is `own`. Names that it leads to, by redirects for example, are looked up one after the
- * other: many with slow answers would occupy all threads of `dns.lookup`.
+ * other: many with slow answers would occupy all threads of `dns.lookup`. Connections to the same name share its lookup.
  */
 export function othersInTurn(own: string, resolve: Resolve = lookup): Resolve {
   const turns = new Semaphore({ max: 1 });
+  /** Who waits for each lookup, by its name and options. */
+  const waiting = new Map<string, Parameters<Resolve>[2][]>();
   return (hostname, options, done) => {
     if (hostname === own) {
       resolve(hostname, options, done);
       return;
     }
+    const key = `${hostname} ${JSON.stringify(options)}`;
+    const others = waiting.get(key);
+    if (others) {
+      others.push(done);
+      return;
+    }
+    const all = [done];
+    waiting.set(key, all);
     const { promise: answered, resolve: answer } = Promise.withResolvers<void>();
     void turns.run(() => {
       resolve(hostname, options, (...found) => {
+        waiting.delete(key);
         answer();
-        done(...found);
+        for (const each of all) each(...found);
       });
       return answered;
     });

@@ -1,5 +1,6 @@
 import test from 'ava';
 import { answer, startFaultyUpstream, until } from '../support/upstreams/faulty-upstream.ts';
+import { othersInTurn } from '../../src/upstream/name-lookup.ts';
 import { openUpstream } from '../support/mirror.ts';
 
 const secret = { username: 'me', password: 'secret' };
@@ -125,6 +126,25 @@ test('a redirect to a name that resolves to loopback is refused without allowPri
     message: /private address/,
   });
   t.is(server.count('/inner'), 0);
+});
+
+test('connections to one name that an upstream redirects to share its lookup', async (t) => {
+  const asked: { name: string; answer: () => void }[] = [];
+  const look = othersInTurn('own.test', (name, _options, done) => {
+    asked.push({ name, answer: () => done(null, [{ address: `${name} ${asked.length}`, family: 4 }]) });
+  });
+  const find = (name: string, family = 0) =>
+    new Promise<string>((found) => look(name, { all: true, family }, (_error, [first]) => found(first!.address)));
+  const answers = [find('cdn.test'), find('other.test'), find('cdn.test'), find('cdn.test', 6)];
+  for (const turn of [1, 2, 3]) {
+    await until(() => asked.length === turn);
+    asked[turn - 1]!.answer();
+  }
+  t.deepEqual(await Promise.all(answers), ['cdn.test 1', 'other.test 2', 'cdn.test 1', 'cdn.test 3']);
+  const later = find('cdn.test');
+  await until(() => asked.length === 4);
+  asked[3]!.answer();
+  t.is(await later, 'cdn.test 4', 'an answer is not kept');
 });
 
 for (const target of ['ftp://example.test/', 'file:///etc/passwd', 'javascript:1', 'http://[broken']) {
