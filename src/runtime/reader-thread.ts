@@ -72,15 +72,15 @@ export class ReaderThread {
    * The lines of what the module's function returns. Groups take turns. Throws what the function throws, or `TooManyRequests` if
    * the thread fails or takes too much time or memory, or if too many of the group wait. The caller must not use `bytes` any more:
    * their memory is given to the thread, because a copy of many bytes would hold other requests. A function is called for them
-   * when it is their turn.
+   * when it is the turn of the reading in its group.
    */
   async read(bytes: Buffer | (() => Promise<Buffer>), options: object, group = ''): Promise<string[]> {
     const release = await this.#groups.take(group);
     if (!release) throw new DomainError('TooManyRequests', 'Too much waits to be read. Try again.', { retryAfter });
     try {
-      return await this.#turns.run(async () =>
-        this.#next({ bytes: typeof bytes === 'function' ? await bytes() : bytes, options }),
-      );
+      // Before the turn, so that a storage that sends them slowly does not hold other groups.
+      const given = typeof bytes === 'function' ? await bytes() : bytes;
+      return await this.#turns.run(() => this.#next({ bytes: given, options }));
     } finally {
       release();
     }

@@ -62,16 +62,11 @@ export async function readEntry<T, Kind extends ReadingKind>(
     }
   }
   const { content, metadata } = entry;
-  let lost: unknown;
-  const bytes = () =>
-    readAll(content, limit).catch((error: unknown) => {
-      lost = error;
-      throw error;
-    });
+  const bytes = () => readAll(content, limit);
   const unread = metadata ? { size: metadata.size, bytes } : await bytes();
   const { digest } = await entry.complete;
-  const reads = readBytes(digest, unread, reading, upstream).catch((error: unknown) => {
-    if (error === lost) throw error;
+  const reads = readShared(digest, unread, reading, upstream).catch((error: unknown) => {
+    if (error instanceof NoBytes) throw error.cause;
     const message = 'An upstream sent a document that is not of the expected form.';
     throw new UpstreamError('UpstreamUnavailable', message, { cause: error });
   });
@@ -92,7 +87,23 @@ export async function readOnce<T, Kind extends ReadingKind>(
 }
 
 /** As `readOnce`, for a document of an upstream with this digest; its value is kept. */
-export async function readBytes<T, Kind extends ReadingKind>(
+export function readBytes<T, Kind extends ReadingKind>(
+  ...document: [digest: Digest, unread: Unread, reading: DocumentReading<T, Kind>, upstream: string]
+): Promise<T> {
+  return readShared(...document).catch((error: unknown) => {
+    throw error instanceof NoBytes ? error.cause : error;
+  });
+}
+
+/** The storage has not sent the bytes of a document, which says nothing about the upstream. `cause` is the reason. */
+class NoBytes extends Error {}
+
+function noBytes(cause: unknown): never {
+  throw new NoBytes('the bytes of a document could not be read', { cause });
+}
+
+/** As `readBytes`; throws `NoBytes`, also if another one reads the same document. */
+async function readShared<T, Kind extends ReadingKind>(
   digest: Digest,
   unread: Unread,
   reading: DocumentReading<T, Kind>,
@@ -114,7 +125,8 @@ async function make<T, Kind extends ReadingKind>(
   { kind, options, make: makeValue }: DocumentReading<T, Kind>,
   upstream: string,
 ): Promise<T> {
-  const lines = await read(kind, unread, await options(), { of: 'upstream', id: upstream });
+  const marked = Buffer.isBuffer(unread) ? unread : { size: unread.size, bytes: () => unread.bytes().catch(noBytes) };
+  const lines = await read(kind, marked, await options(), { of: 'upstream', id: upstream });
   const { value, items } = await makeValue(lines);
   let bytesOfText = 0;
   for (let at = 0; at < lines.length; at += 1) {

@@ -1,9 +1,12 @@
 import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
-import { flatIndex, readBytes, readOnce } from '../../../src/nuget/upstream/documents.ts';
+import { flatIndex, readBytes, readEntry, readOnce } from '../../../src/nuget/upstream/documents.ts';
 import { read } from '../../../src/nuget/upstream/reading/readers.ts';
+import type { EntryMetadata } from '../../../src/mirror/store/entries.ts';
 import { digestOf } from '../../../src/runtime/digest.ts';
+import { DomainError } from '../../../src/runtime/errors.ts';
 import { readRegistration } from '../../../src/nuget/upstream/reading/registration.ts';
+import { within } from '../../support/until.ts';
 
 const flatOf = (versions: number, name: string) =>
   Buffer.from(JSON.stringify({ versions: Array.from({ length: versions }, (_, each) => `1.0.${each}-${name}`) }));
@@ -20,26 +23,53 @@ test('long documents of one upstream do not stand before those of others', async
   t.deepEqual(order.slice(0, 3), ['hostile-0', 'good', 'hostile-1']);
 });
 
-test('a long document that waits to be read is not in memory', async (t) => {
-  const [begun, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+test('of each upstream, one long document is in memory, and one that the storage does not send holds no other upstream', async (t) => {
+  const go = Promise.withResolvers<void>();
   let loaded = 0;
-  const readOf = (name: string) => {
+  const readOf = (name: string, upstream: string, wait?: Promise<void>) => {
     const made = flatOf(10_000, name);
     const bytes = async () => {
       loaded += 1;
-      begun.resolve();
-      await go.promise;
+      await wait;
       return made;
     };
-    return readBytes(digestOf(made), { size: made.length, bytes }, flatIndex, `of-${name}`);
+    return readBytes(digestOf(made), { size: made.length, bytes }, flatIndex, upstream);
   };
-  const reading = ['x', 'y', 'z'].map(readOf);
-  await begun.promise;
-  for (let turn = 0; turn < 5; turn += 1) await setImmediate();
-  t.is(loaded, 1);
+  const held = ['x', 'y', 'z'].map((name) => readOf(name, 'slow', go.promise));
+  t.is((await within(readOf('other', 'other'))).length, 10_000);
+  t.is(loaded, 2);
   go.resolve();
-  for (const versions of await Promise.all(reading)) t.is(versions.length, 10_000);
-  t.is(loaded, 3);
+  for (const versions of await Promise.all(held)) t.is(versions.length, 10_000);
+  t.is(loaded, 4);
+});
+
+test('a storage that fails while a document is read is no fault of the upstream, for all who wait for it', async (t) => {
+  const made = flatOf(1, 'unread');
+  const [asked, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const read = async (): Promise<number> => {
+    asked.resolve();
+    await go.promise;
+    throw new DomainError('StorageUnavailable', 'The storage is away.');
+  };
+  const readOne = () => {
+    const metadata = { digest: digestOf(made), size: made.length } as EntryMetadata;
+    const content = { size: made.length, read, close: () => undefined };
+    const entry = {
+      outcome: 'hit',
+      type: '',
+      size: made.length,
+      content,
+      metadata,
+      complete: Promise.resolve(metadata),
+    } as const;
+    return readEntry(entry, 2 ** 20, flatIndex, 'up');
+  };
+  const first = readOne();
+  await asked.promise;
+  const all = Promise.allSettled([first, readOne(), readOne()]);
+  for (let turn = 0; turn < 5; turn += 1) await setImmediate();
+  go.resolve();
+  for (const result of await all) t.like(result, { status: 'rejected', reason: { name: 'StorageUnavailable' } });
 });
 
 test('documents of sources of imports do not stand before those of upstreams', async (t) => {
