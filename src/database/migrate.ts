@@ -84,7 +84,11 @@ export async function ownerOfTables(
   if (!tables.includes('migrations')) return tables.length === 0 ? 'none' : 'other';
   // Other programs have a table of this name, too, with other columns.
   const done = await database.select<{ name?: unknown }>('SELECT * FROM migrations');
-  if (done.length === 0) return 'none';
+  if (done.length === 0) {
+    // MySQL may have made the table of the first migration, and not recorded it.
+    const [, first] = /^CREATE TABLE (\w+)/.exec(migrations[0]?.sql ?? '') ?? [];
+    return tables.every((name) => ['migrations', 'schema_version', first].includes(name)) ? 'none' : 'other';
+  }
   return done.some(({ name }) => name === migrations[0]?.name) ? 'own' : 'other';
 }
 

@@ -353,6 +353,13 @@ for (const dialect of dialects) {
       migrations: 'CREATE TABLE migrations (id INTEGER PRIMARY KEY, migration VARCHAR(50), batch INTEGER)',
     };
     const known: string[] = [];
+    // Other programs keep a table of migrations, too, which may have no rows.
+    const names = 'CREATE TABLE migrations (name VARCHAR(100) PRIMARY KEY)';
+    for (const sql of [others.jobs, names]) await database.transaction(async (tx) => void (await tx.run(sql)));
+    await t.throwsAsync(migrate(database), { message: /tables that Entrepot did not make/ });
+    t.deepEqual((await readTables(database)).map(({ name }) => name).toSorted(), ['jobs', 'migrations']);
+    for (const table of ['jobs', 'migrations'])
+      await database.transaction(async (tx) => void (await tx.run(`DROP TABLE ${table}`)));
     for (const [table, sql] of Object.entries(others)) {
       await database.transaction(async (tx) => void (await tx.run(sql)));
       await database.transaction(async (tx) => void (await tx.run(`INSERT INTO ${table} (id) VALUES (1)`)));
