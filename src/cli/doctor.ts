@@ -239,8 +239,9 @@ async function examineUpstream(
     if (pause !== undefined) facts.push(pause);
     facts.push(clockOf(answer, now()));
     await spoken.askRateLimit?.(upstream);
-    const { remaining, limit } = upstream.rateLimit;
-    if (remaining !== undefined) facts.push(`rate limit: ${remaining} left of ${limit}`);
+    const { remaining, limit } = upstream.counts.rateLimit(now()) ?? {};
+    if (remaining !== undefined)
+      facts.push(`rate limit: ${remaining} left${limit === undefined ? '' : ` of ${limit}`}`);
     return facts.join('; ');
   });
   const isUnset = publicUpstreams.includes(config);

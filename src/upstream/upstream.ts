@@ -66,8 +66,6 @@ export interface UpstreamParts {
 export class Upstream {
   readonly config: UpstreamConfig;
   readonly base: URL;
-  /** The last values of the upstream's rate limit headers (`ratelimit-remaining`, `ratelimit-limit`). */
-  rateLimit: { remaining?: string; limit?: string } = {};
   readonly counts = new UpstreamCounts();
   readonly #now: () => number;
   readonly #breaker: Breaker;
@@ -281,11 +279,8 @@ export class Upstream {
   #accept({ answer, url }: { answer: UpstreamAnswer; url: URL }, request: UpstreamRequest): UpstreamAnswer {
     const { status, headers } = answer;
     const remaining = headers['ratelimit-remaining'];
-    if (remaining !== undefined) {
-      const [left, limit] = [String(remaining), String(headers['ratelimit-limit'] ?? '')];
-      this.rateLimit = { remaining: left, limit };
-      this.counts.noteLimit(left, limit, this.#now());
-    }
+    if (remaining !== undefined)
+      this.counts.noteLimit(String(remaining), String(headers['ratelimit-limit'] ?? ''), this.#now());
     if (isAnswer(status, request)) return answer;
     discard(answer.body);
     if (status === 429 || status >= 500) {

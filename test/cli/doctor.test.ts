@@ -135,6 +135,22 @@ test('doctor says whether an upstream got its credentials, and which host did no
   t.regex((await line(open.settings('up.test', { auth })))!, /^ok .*it did not ask for credentials/);
 });
 
+test('doctor names the rate limit that an upstream announces', async (t) => {
+  const registry = await startUpstreamRegistry(t);
+  const data = join(await folderUntilEnd(t), 'data');
+  await (await startTestServer(t, { data })).close();
+  const upstreams = JSON.stringify([registry.settings('up.test')]);
+  const factsWith = async (headers: Record<string, string>) => {
+    registry.on('/v2/', answer(200, headers));
+    const { stdout } = await entrepot({ ENTREPOT_DATA: data, ENTREPOT_UPSTREAMS: upstreams }, 'doctor');
+    return stdout.split('\n').find((line) => line.includes('upstream up.test'))!;
+  };
+  const remaining = { 'ratelimit-remaining': '76;w=21600' };
+  t.regex(await factsWith({ ...remaining, 'ratelimit-limit': '100;w=21600' }), /; rate limit: 76 left of 100$/);
+  t.regex(await factsWith(remaining), /; rate limit: 76 left$/);
+  t.notRegex(await factsWith({ 'ratelimit-remaining': 'many' }), /rate limit/);
+});
+
 test('doctor notes a public upstream that nobody set or used; one that is set or used fails, and each is printed once', async (t) => {
   const registry = await startUpstreamRegistry(t);
   registry.image('library/alpine', '1');
