@@ -45,7 +45,13 @@ test('each interface refuses in its own form, after a delay, with the fields for
   await feed.offer({ id: 'Some.Package', versions: [{ version: '1.0.0' }] });
   const server = await startTestServer(t, {
     upstreams: [upstream.settings('up.test'), feed.as('feed.test')],
-    limits: { delay: `${delay}ms`, searchesPerMinute: 1, pushesPerMinute: 1, missesPerMinute: 1, requestsPerMinute: 10 },
+    limits: {
+      delay: `${delay}ms`,
+      searchesPerMinute: 1,
+      pushesPerMinute: 1,
+      missesPerMinute: 1,
+      requestsPerMinute: 10,
+    },
   });
   server.clock.now = Date.UTC(2027, 0, 1);
   const blobs = [1, 2].map((each) => upstream.blob('app', `blob ${each}`).digest);
