@@ -4,6 +4,7 @@ import { databaseOf, tokenOf } from '../support/inside.ts';
 import type { Browser } from '../support/cookie-browser.ts';
 import { personalToken, signedIn, startProvider } from '../support/provider.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { Visitor } from '../support/visitor.ts';
 import { sendJson, type Json } from './support.ts';
 
 const day = 86_400_000;
@@ -230,6 +231,9 @@ test('a list of sessions asks for all grants at once, and one of people reads 1,
   const first = await page();
   t.deepEqual(first.items, []);
   t.is((await page(`&cursor=${first.next_cursor}`)).items.length, 1);
+  const shown = await (await Visitor.signedIn(server)).page('/console/people');
+  t.regex(shown, /Nothing on this page\.[^]*rel="next"/);
+  t.notRegex(shown, /No person has signed in/);
 });
 
 test('limits that could end a personal token with operate are set only with operate', async (t) => {

@@ -45,7 +45,7 @@ export const peoplePage: Page = {
           each.accounts.join(', '),
           ago(each.signed_in_at, call.now),
         ]),
-        { empty: emptyText(list, 'No person has signed in with the provider.') },
+        { empty: emptyText(list, 'No person has signed in with the provider.', found.next_cursor) },
       )}
       ${furtherPages(list, found.next_cursor)}`;
     return { title: 'People', body, json: withQuery('/v1/people', query) };
