@@ -72,9 +72,10 @@ async function* statusOf(takeover: Takeover): AsyncGenerator<string> {
     for (const each of nameStates) if (names.has(each)) yield row(name, words[each], names.get(each)!);
     if (adopted > 0) yield row(name, 'adopted credentials', adopted);
     if (known && known.warning !== null) yield row(name, 'warning', known.warning);
-    for (const each of ['conflict', 'partial'] as const)
+    for (const each of ['conflict', 'partial', 'new'] as const)
       for await (const page of takeover.inventory.pages(name, [each]))
-        for (const { name_key: key, note } of page) yield row(name, words[each], key, note ?? '');
+        for (const { name_key: key, note } of page)
+          if (each !== 'new' || note !== null) yield row(name, words[each], key, note ?? '');
   }
 }
 

@@ -27,6 +27,8 @@ export interface ImportItem {
   reference: string;
   /** Brings it in, or says what would become of it. May run again after a failure. */
   run: () => Promise<ImportResult>;
+  /** Whether `run` makes the name hosted before it has ended. */
+  isHosted?: boolean;
   /** For one that came before and does not come again: `conflict` if the source has other content since then. */
   again?: () => Promise<ImportResult>;
 }

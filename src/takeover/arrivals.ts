@@ -151,6 +151,12 @@ export class Arrivals {
     const note = (reference: string, result: ImportResult) => {
       if (problems.size < maxProblems) problems.set(reference, result);
     };
+    // Its other versions come when they are asked for from now on.
+    const host = async () => {
+      if (!isMirroredName(progress.row)) return;
+      progress.row = { ...row, state: 'new', note: null };
+      await this.#parts.inventory.settle(row, 'new', null);
+    };
     try {
       const came = await this.#parts.inventory.came(row);
       for await (const item of group.items()) {
@@ -162,17 +168,14 @@ export class Arrivals {
           ...item,
           run: async () => {
             try {
+              if (!isAgain && item.isHosted) await host();
               const result = await run();
               const { outcome } = result;
               problems.delete(item.reference);
               if (outcome === 'conflict') note(item.reference, result);
               else if (outcome === 'mirrored') progress.mirrored += 1;
               else if (!isAgain) {
-                // It is hosted from now on, so its other versions come when they are asked for.
-                if (isMirroredName(progress.row)) {
-                  progress.row = { ...row, state: 'new', note: null };
-                  await this.#parts.inventory.settle(row, 'new', null);
-                }
+                await host();
                 progress.came += 1;
                 if (outcome === 'imported') progress.imported += 1;
                 await this.#parts.inventory.record(row, item.reference);
@@ -204,7 +207,7 @@ export class Arrivals {
     let state: NameState | undefined;
     if (shared && !isHosted) state = 'conflict';
     else if (isMirrored) state = isAll && ended && note === null ? 'mirrored' : 'alike';
-    else if (isAll && ended) state = note === null ? 'whole' : 'partial';
+    else if (isAll && ended && (isHosted || problem === undefined)) state = note === null ? 'whole' : 'partial';
     if (state !== undefined && (state !== row.state || note !== row.note)) await inventory.settle(row, state, note);
     else if (problem !== undefined && note !== row.note) await inventory.settle(row, row.state, note);
   }

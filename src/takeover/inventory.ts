@@ -5,7 +5,7 @@ import type { Details, EventType } from '../events/event.ts';
 import { recordEvent } from '../events/record.ts';
 
 /**
- * `new`: nothing is known but the name. `partial`: all of it was asked for, and some could not come. `whole`: all of it is here.
+ * `new`: nothing of it came. `partial`: all of it was asked for, and some could not come. `whole`: all of it is here.
  * `alike`: a version that was asked for is at an upstream, too; `mirrored`: all of it is. `conflict`: an upstream has other content.
  * A `mirrored` name with a note was a conflict that a person left to the upstream.
  */

@@ -3,7 +3,7 @@ import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
 import { entrepot } from '../support/in-process.ts';
 import { applyPolicy, createToken, rowsOf, runJob, tokenOf } from '../support/inside.ts';
-import { TestRepository } from '../support/registry.ts';
+import { ociIndex, TestRepository } from '../support/registry.ts';
 import { readNames, startMoving } from '../support/takeover.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
@@ -156,6 +156,49 @@ test('a tag that moved at the old server stays as it came, and is shown as incom
   t.is((await ours.fetch('manifests/deleted')).status, 404);
   const { stdout } = await takeover(here, [], 'status');
   t.regex(stdout, /^old-images\tincomplete\tteam\/app\tthe tag latest was moved at the source after it came$/m);
+});
+
+test('an image that upstreams serve is never "not found" while all of it comes, nor after a failure', async (t) => {
+  const [old, registry] = [await startUpstreamRegistry(t), await startUpstreamRegistry(t)];
+  const name = 'library/redis';
+  const list = (...tags: string[]) => old.on(`/v2/${name}/tags/list`, answer(200, {}, JSON.stringify({ name, tags })));
+  old.on('/v2/_catalog', answer(200, {}, JSON.stringify({ repositories: [name] })));
+  const here = await startTestServer(t, {
+    upstreams: [registry.settings('docker.io', { default: true })],
+    predecessors: [{ name: 'old-images', kind: 'registry', url: old.url.href }],
+  });
+  const seven = old.image(name, '7');
+  registry.manifest(name, seven.manifest.bytes, '7');
+  registry.on(`/v2/${name}/tags/list`, answer(200, {}, JSON.stringify({ name, tags: ['7'] })));
+  list('7');
+  t.like(await runJob(here, 'takeover'), { mirrored: 1, failed: 0 });
+  const statuses = async () => {
+    const paths = [`/v2/${name}/manifests/7`, `/v2/${name}/tags/list`];
+    return Promise.all(paths.map(async (path) => (await here.fetch(path)).status));
+  };
+  t.deepEqual(await statuses(), [200, 200]);
+
+  // The old server lacks layers of both tags: the first platform of the new one comes, and nothing else.
+  const platforms = [old.image(name), old.image(name)];
+  const pathOf = ({ layer }: typeof seven) => `/v2/${name}/blobs/${layer.digest}`;
+  old.on(pathOf(seven), answer(404));
+  const meanwhile: number[] = [];
+  old.on(pathOf(platforms[1]!), async (request, response) => {
+    meanwhile.push((await here.fetch(`/v2/${name}/manifests/7`)).status);
+    answer(404)(request, response);
+  });
+  const manifests = platforms.map(({ manifest: { mediaType, digest, size } }) => ({ mediaType, digest, size }));
+  old.manifest(name, { schemaVersion: 2, mediaType: ociIndex, manifests }, '7-own');
+  list('7', '7-own');
+  t.like(await runJob(here, 'takeover'), { imported: 0, mirrored: 0, failed: 2 });
+  t.deepEqual(new Set(meanwhile), new Set([502]));
+  for (let time = 0; time < 2; time += 1) t.deepEqual(await statuses(), [502, 200]);
+  t.regex((await takeover(here, [], 'status')).stdout, /^old-images\tto come\tlibrary\/redis\t./m);
+
+  for (const { layer } of [seven, ...platforms]) old.blob(name, layer.bytes);
+  t.deepEqual(await statuses(), [200, 200]);
+  t.like(await runJob(here, 'takeover'), { failed: 0 });
+  t.deepEqual(await statuses(), [200, 200]);
 });
 
 test('what a policy holds or denies stays mirrored, too, and other content of it waits for a person', async (t) => {

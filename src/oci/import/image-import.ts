@@ -90,9 +90,11 @@ export class ImageImport {
     const tags: OriginTag[] = [];
     for await (const each of this.#origin.tags(name)) tags.push(each);
     const mirrored = await this.#mirroredFrom(mirror, name, here, tags);
+    const isHosted = mirrored === undefined;
     for (const digest of references?.filter((each) => isDigest(each)) ?? []) {
       const manifest = await this.#origin.manifest(name, digest);
-      if (manifest) yield { name: here, reference: digest, run: () => this.#untagged(name, here, manifest, mirrored) };
+      if (!manifest) continue;
+      yield { name: here, reference: digest, run: () => this.#untagged(name, here, manifest, mirrored), isHosted };
     }
     for (const { tag, pushedAt } of tags) {
       if (references && !references.includes(tag)) continue;
@@ -101,7 +103,7 @@ export class ImageImport {
       const run = mirrored
         ? () => Promise.resolve({ outcome: 'mirrored' as const, bytes: 0, note, alsoAt: mirrored })
         : () => this.#image(name, here, tag, pushedAt);
-      yield { name: here, reference: tag, run, again: () => this.#again(name, here, tag) };
+      yield { name: here, reference: tag, run, isHosted, again: () => this.#again(name, here, tag) };
     }
   }
 
