@@ -201,6 +201,28 @@ test('an image that upstreams serve is never "not found" while all of it comes, 
   t.deepEqual(await statuses(), [200, 200]);
 });
 
+test('an upstream that refuses access for a time keeps the images that it serves', async (t) => {
+  const registry = await startUpstreamRegistry(t);
+  const { old, here } = await startMoving(t, { upstreams: [registry.settings('docker.io', { default: true })] });
+  const redis = new TestRepository(old, 'library/redis');
+  const push = async (tag: string) => {
+    const image = await redis.image(tag);
+    registry.manifest('library/redis', image.bytes, tag);
+    return image;
+  };
+  await push('7');
+  t.like(await runJob(here, 'takeover'), { imported: 0, mirrored: 1, failed: 0 });
+  const { digest } = await push('8');
+  const path = `/v2/library/redis/manifests/${digest}`;
+  for (const refusal of [401, 403]) {
+    registry.on(path, answer(refusal));
+    t.like(await runJob(here, 'takeover'), { imported: 0, mirrored: 0, failed: 1 }, String(refusal));
+  }
+  // What only the upstream has is served, too.
+  registry.manifest('library/redis', await redis.manifest({ annotations: { only: 'there' } }), '9');
+  t.is((await here.fetch('/v2/library/redis/manifests/9')).status, 200);
+});
+
 test('what a policy holds or denies stays mirrored, too, and other content of it waits for a person', async (t) => {
   const upstream = await UpstreamFeed.start(t);
   const published = new Date().toISOString();

@@ -352,7 +352,10 @@ export class ImageImport {
   }
 }
 
-/** Whether the upstream has an image with this digest. One that refuses access has not; one that fails is not an answer. */
+/**
+ * Whether the upstream has an image with this digest. One that refuses access has not, unless images of the name were mirrored from
+ * it; one that fails is not an answer.
+ */
 async function isAtUpstream(mirror: ImageMirror, place: UpstreamRepository, digest: Digest): Promise<boolean> {
   try {
     const entry = await mirror.openManifest(place, digest);
@@ -364,7 +367,7 @@ async function isAtUpstream(mirror: ImageMirror, place: UpstreamRepository, dige
     if (isDomainError(error, 'Denied')) return true;
     if (!isUpstreamFailure(error)) throw error;
     const isRefusal = error instanceof UpstreamError && (error.denied || /refused access/.test(error.message));
-    if (isRefusal) return false;
+    if (isRefusal && !(await mirror.isMirrored(place))) return false;
     throw new DomainError(
       'Invalid',
       `It is not known whether ${place.upstream.name} has this image, too: ${(error as Error).message} Import it again later, or with --hosted.`,
