@@ -1,5 +1,6 @@
 import type { Database } from '../database/database.ts';
 import { recordEvent } from '../events/record.ts';
+import { personOfRow, type People, type PersonRow } from './people.ts';
 import { parseScopes, type Scope } from './principal.ts';
 
 /** What an account allows personal tokens. */
@@ -18,10 +19,12 @@ export function limitsIn(text: string | null): PersonalLimits {
 /** What accounts allow personal tokens. A change acts at once on all instances, also on tokens that exist. */
 export class PersonalTokenLimits {
   readonly #database: Database;
+  readonly #people: People;
   readonly #now: () => number;
 
-  constructor(database: Database, now: () => number) {
+  constructor(database: Database, people: People, now: () => number) {
     this.#database = database;
+    this.#people = people;
     this.#now = now;
   }
 
@@ -31,11 +34,19 @@ export class PersonalTokenLimits {
     return limitsIn(row?.personal_tokens ?? null);
   }
 
-  /** Whether the account has a valid personal token with the scope `operate`, which limits could end. */
-  async concernOperate(accountId: number): Promise<boolean> {
-    const sql = `SELECT id FROM tokens WHERE account_id = ? AND owner_id IS NOT NULL AND scopes LIKE '%operate%'
-      AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) LIMIT 1`;
-    return (await this.#database.get(sql, [accountId, this.#now()])) !== undefined;
+  /**
+   * Whether the account has a valid personal token with the scope `operate` whose person has that, too, also if the person is
+   * disabled: limits could end it.
+   */
+  async concernOperate({ id, name }: { id: number; name: string }): Promise<boolean> {
+    const now = this.#now();
+    const people = await this.#database.select<PersonRow>(
+      `SELECT person, disabled FROM people WHERE signed_in_at > ? AND id IN (SELECT owner_id FROM tokens
+       WHERE account_id = ? AND scopes LIKE '%operate%' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?))`,
+      [now - this.#people.tokenTimes.idle, id, now],
+    );
+    for (const row of people) if (await this.#people.hasScope(personOfRow(row), name, 'operate')) return true;
+    return false;
   }
 
   /** Replaces the limits of an account. Throws `Invalid` for an unknown scope. */

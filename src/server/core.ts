@@ -276,7 +276,7 @@ export async function openCore(
   const refusals = new PolicyRefusals((event) => repeatedEvents.note(event));
   const gate = new PolicyGate({ policies, listed, waived, fixesPass, kept, refusals, accountName, now });
   const knownPeople = new KnownPeople(database, people, now);
-  const personalLimits = new PersonalTokenLimits(database, now);
+  const personalLimits = new PersonalTokenLimits(database, people, now);
   return {
     config,
     log,

@@ -256,6 +256,34 @@ test('limits that could end a personal token with operate are set only with oper
   t.deepEqual(await put({}, admin), [200, undefined], 'no such token is left');
 });
 
+test('a personal token whose person has lost operate does not keep an administrator from the limits', async (t) => {
+  const rules = [
+    { claim: 'groups', value: 'ops', account: 'default', scopes: ['operate'] },
+    { claim: 'sub', value: 'ann', account: 'default', scopes: ['read'] },
+  ];
+  const people: Record<string, object> = { ann: { name: 'Ann', groups: ['ops'] } };
+  const { server } = await start(t, people, rules);
+  const admin = await tokenOf(server, ['admin']);
+  const put = async () =>
+    (await sendJson(server, 'PUT', '/v1/account/personal-tokens', { scopes: null }, admin)).status;
+  const signInWith = async (groups: readonly string[]) => {
+    people['ann'] = { name: 'Ann', groups };
+    return signedIn(server);
+  };
+  await personalToken(await signInWith(['ops']), server, ['read', 'operate']);
+  t.is(await put(), 403);
+  await signInWith([]);
+  t.is(await put(), 200, 'no rule gives it');
+  await signInWith(['ops']);
+  t.is(await put(), 403, 'it has effect again');
+  const [ann] = await itemsOf(server, '/v1/people');
+  const disabled = await sendJson(server, 'POST', `/v1/people/${String(ann!['id'])}/disable`, { reason: 'left' });
+  t.is(disabled.status, 200);
+  t.is(await put(), 403, 'the person can be let in again');
+  server.clock.now! += 31 * day;
+  t.is(await put(), 200, 'no sign-in');
+});
+
 for (const dialect of dialects) {
   test(`${dialect}: a grant to a group shows an account only people who have used it, and their sessions only meanwhile`, async (t) => {
     const people = { ann: { name: 'Ann', groups: ['staff'] } };

@@ -174,10 +174,10 @@ export function peopleOperations(people: KnownPeople, limits: PersonalTokenLimit
       status: 200,
       answer: personalLimits,
       run: async ({ principal, body: { scopes, longest_days: days } }) => {
-        const { accountId: id, accountName: name } = principal;
-        if (await limits.concernOperate(id)) allowedAs(principal, 'operate', allNames);
-        await limits.put({ id, name }, { scopes, longest: days === null ? null : days * day });
-        return limitsOf(id);
+        const account = { id: principal.accountId, name: principal.accountName };
+        if (await limits.concernOperate(account)) allowedAs(principal, 'operate', allNames);
+        await limits.put(account, { scopes, longest: days === null ? null : days * day });
+        return limitsOf(account.id);
       },
     }),
   ];
