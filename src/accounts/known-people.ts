@@ -1,4 +1,5 @@
-import { forUpdate, type Database } from '../database/database.ts';
+import { batches } from '../database/batches.ts';
+import { forUpdate, placeholders, type Database } from '../database/database.ts';
 import { recordEvent } from '../events/record.ts';
 import { currentOrigin } from '../runtime/caller.ts';
 import { DomainError } from '../runtime/errors.ts';
@@ -115,12 +116,34 @@ export class KnownPeople {
     for await (const row of withPauses(rows)) people.push(personOfRow(row));
     const enabled = people.map((person) => ({ ...person, disabled: {} }));
     const accountsOf = await this.#people.accountsOfAll(enabled);
+    const usedBy = await this.#inUse(rows);
     const known: KnownPerson[] = [];
     for await (const [at, { id, signed_in_at: signedInAt, used_accounts: used }] of withPauses(rows.entries())) {
       const [person, each] = [people[at]!, enabled[at]!];
-      known.push({ id, person, accounts: accountsOf(each), knownIn: accountsOf(each, usedIn(used)), signedInAt });
+      const knownIn = accountsOf(each, [...usedIn(used), ...(usedBy.get(id) ?? [])]);
+      known.push({ id, person, accounts: accountsOf(each), knownIn, signedInAt });
     }
     return known;
+  }
+
+  /**
+   * The accounts in which people have sessions or valid personal tokens, by the ID of the person. What was noted as used misses those
+   * of a person who was forgotten meanwhile, and sessions that an older version began.
+   */
+  async #inUse(rows: readonly Row[]): Promise<Map<string, string[]>> {
+    const accounts = new Map<string, string[]>();
+    for (const some of batches(rows.map(({ id }) => id))) {
+      const found = await this.#database.select<{ id: string; name: string }>(
+        `SELECT used.id, accounts.name FROM (
+           SELECT person_id AS id, account_id FROM sessions WHERE person_id IN (${placeholders(some)})
+           UNION SELECT owner_id, account_id FROM tokens WHERE owner_id IN (${placeholders(some)})
+             AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)
+         ) used JOIN accounts ON accounts.id = used.account_id`,
+        [...some, ...some, this.#now()],
+      );
+      for (const { id, name } of found) accounts.set(id, [...(accounts.get(id) ?? []), name]);
+    }
+    return accounts;
   }
 }
 

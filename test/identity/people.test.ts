@@ -285,6 +285,47 @@ test('a personal token whose person has lost operate does not keep an administra
 });
 
 for (const dialect of dialects) {
+  test(`${dialect}: an account knows who has a session or a personal token in it, whatever else is forgotten`, async (t) => {
+    const rules = ['ann', 'bob'].map((value) => ({ claim: 'sub', value, account: 'default', scopes: ['read'] }));
+    const people = { ann: { name: 'Ann' }, bob: { name: 'Bob' } };
+    const database = { url: await temporaryDatabase(t, dialect) };
+    const { server, who } = await startProvider(t, people, rules, { database });
+    server.clock.now = Date.now();
+    const other = await tokenOf(server, ['admin'], 'other');
+    const grant = { subject: { kind: 'person', id: 'ann' }, verbs: ['read'] };
+    t.is((await sendJson(server, 'POST', '/v1/grants', grant, other)).status, 201);
+    const browser = await signedIn(server);
+    await browser.send(`${server.url}/console/account`, { account: 'other' });
+    const known = async () => {
+      const answer = await server.fetch('/v1/people', { token: other });
+      return ((await answer.json()) as { items: Json[] }).items.map(({ subject }) => subject);
+    };
+    // As an instance of an older version begins a session.
+    await databaseOf(server).transaction((tx) => tx.run('UPDATE people SET used_accounts = NULL', []));
+    t.deepEqual(await known(), ['ann']);
+
+    const token = await personalToken(browser, server, ['read']);
+    const status = async () => (await server.fetch('/v1/packages', { token })).status;
+    server.clock.now += 31 * day;
+    who.id = 'bob';
+    await signedIn(server);
+    t.deepEqual(await known(), []);
+    who.id = 'ann';
+    await signedIn(server);
+    t.is(await status(), 200, 'the token has effect again');
+    t.deepEqual(await known(), ['ann']);
+    const { id } = (await itemsOf(server, '/v1/people')).find(({ subject }) => subject === 'ann')!;
+    const disabled = await sendJson(server, 'POST', `/v1/people/${String(id)}/disable`, { reason: 'left' }, other);
+    t.is(disabled.status, 200);
+    t.is(await status(), 401);
+    await databaseOf(server).transaction(async (tx) => {
+      await tx.run('UPDATE people SET disabled = NULL', []);
+      await tx.run('UPDATE tokens SET revoked_at = 1 WHERE owner_id IS NOT NULL', []);
+      await tx.run('DELETE FROM sessions', []);
+    });
+    t.deepEqual(await known(), [], 'nothing of the person is left in the account');
+  });
+
   test(`${dialect}: a grant to a group shows an account only people who have used it, and their sessions only meanwhile`, async (t) => {
     const people = { ann: { name: 'Ann', groups: ['staff'] } };
     const rules = [{ claim: 'groups', value: 'staff', account: 'work', scopes: ['read'] }];
