@@ -128,28 +128,26 @@ export class Probes {
 
   async #sendMetrics(request: IncomingMessage, response: ServerResponse, seesAccounts: SeesAccounts): Promise<void> {
     const all = await seesAccounts(request).catch(deniedIfUnavailable);
-    const texts = await this.#answers.take();
-    if (!texts) {
+    const answer = await this.#answers.take();
+    if (!answer) {
       // The counters of one process alone would look as if the others had started again.
       problem(request, response, 503, 'NotReady', 'The first process of this instance does not answer.');
       return;
     }
-    const [metrics, accounts] = texts;
-    const text = all ? `${metrics}\n${accounts}` : metrics;
+    const text = all ? `${answer.metrics}\n${await answer.accounts()}` : answer.metrics;
     response.writeHead(200, { 'Content-Type': this.#metrics.contentType }).end(text);
   }
 
-  /** The metrics, and those about accounts; undefined if the first process does not answer. */
-  async #answer(): Promise<[metrics: string, accounts: string] | undefined> {
+  /** The metrics, and those about accounts, which few may see; undefined if the first process does not answer. */
+  async #answer(): Promise<{ metrics: string; accounts: () => Promise<string> } | undefined> {
     const { troubles } = await this.#health.look();
     const reports = await this.#reports(new Set(troubles.keys()));
-    return (
-      reports &&
-      Promise.all([
-        metricsText(reports.map(({ metrics }) => metrics)),
-        metricsText(reports.map(({ accounts }) => accounts)),
-      ])
-    );
+    if (!reports) return undefined;
+    let accounts: Promise<string> | undefined;
+    return {
+      metrics: await metricsText(reports.map((each) => each.metrics)),
+      accounts: () => (accounts ??= metricsText(reports.map((each) => each.accounts))),
+    };
   }
 
   /**

@@ -1,5 +1,5 @@
 import { rm } from 'node:fs/promises';
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -71,6 +71,36 @@ test('requests for metrics at the same time share one report, and no more than t
   await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
   const before = reports;
   t.regex(await (await fetch(`http://127.0.0.1:${port}/metrics`)).text(), new RegExp(`^reports ${before + 1}$`, 'm'));
+});
+
+const isSigned = ({ headers }: IncomingMessage) => Promise.resolve(headers.authorization !== undefined);
+
+test('the text of metrics about accounts is made only for who may see it, and once for a report', async (t) => {
+  const log = pino({ level: 'silent' });
+  let [reports, reads] = [0, 0];
+  const others = () => {
+    reports += 1;
+    const report = {
+      metrics: [],
+      get accounts() {
+        reads += 1;
+        return [];
+      },
+      upstreams: [],
+    };
+    return Promise.resolve([report]);
+  };
+  const health = new Health({ reads: [], writes: [], redisFailedAt: () => undefined, log });
+  const probes = new Probes(health, { start: () => undefined, others });
+  const server = createServer(express().use(probes.router(isSigned)));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => void server.close());
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/metrics`;
+  await (await fetch(url)).text();
+  t.deepEqual([reports, reads], [1, 0]);
+  const headers = { authorization: 'Bearer x' };
+  await Promise.all(Array.from({ length: 20 }, async () => (await fetch(url, { headers })).text()));
+  t.true(reads > 0 && reads < reports, `${reads} of ${reports}`);
 });
 
 test('on the admin port, metrics about accounts need no token', async (t) => {
