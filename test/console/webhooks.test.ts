@@ -145,13 +145,18 @@ test('deliveries show request, answer and timing, and are repeated one, selected
   const chosen = [ids[0]!, ids[1]!, ids[1]!].map((each): [string, string] => ['delivery', each]);
   t.is(leadsTo(await visitor.send(path, [['act', 'redeliver'], ...chosen])), again);
   await deliverUntil(server, () => receiver.received.length === 6);
+  const mixed = [ids[0]!, 'gone', ids[2]!].map((each): [string, string] => ['delivery', each]);
+  const partly = await visitor.send(path, [['act', 'redeliver'], ...mixed]);
+  t.is(partly.status, 404);
+  t.regex(await partly.text(), /Done: 2 of 3\.[^]*<strong>gone<\/strong>: /);
+  await deliverUntil(server, () => receiver.received.length === 8);
   const since = await visitor.send(path, { act: 'since', since: '2020-01-31T12:30' });
   t.is(leadsTo(since), again);
-  await deliverUntil(server, () => receiver.received.length === 9);
+  await deliverUntil(server, () => receiver.received.length === 11);
   const later = await visitor.send(path, { act: 'since', since: '2999-01-31T12:30:01' });
   t.is(leadsTo(later), again);
   t.regex(await visitor.refused(path, { act: 'since', since: 'yesterday' }), /value="yesterday"[^]*id="since-error"/);
-  t.is(receiver.received.length, 9);
+  t.is(receiver.received.length, 11);
 });
 
 test('webhooks of another account do not exist, and a token without admin or with name patterns sees none', async (t) => {

@@ -7,6 +7,7 @@ import {
   webhookTest,
   delivery,
 } from '../../../api/webhooks/webhook-schemas.ts';
+import { changeEach } from '../../framework/change-each.ts';
 import { confirmForm, Form } from '../../framework/form.ts';
 import { ago, copyable, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
@@ -76,11 +77,11 @@ const acts: Readonly<Record<string, (call: FormCall) => Promise<PageView | Redir
   async redeliver(call) {
     const { chosen } = firstOf(call.form.getAll('delivery'), maxTogether);
     if (chosen.length === 0) return { refused: new Form({}, { delivery: 'Select at least one delivery.' }) };
-    for (const each of chosen) {
+    const changes = chosen.map((each) => {
       const params = { ...paramsOf(call), delivery: each };
-      await call.api.call('redeliverWebhookDelivery', delivery, { params });
-    }
-    return { to: pathOf(call), done: 'redelivered' };
+      return [each, () => call.api.call('redeliverWebhookDelivery', delivery, { params })] as const;
+    });
+    return (await changeEach(changes, pathOf(call))) ?? { to: pathOf(call), done: 'redelivered' };
   },
   async since(call) {
     const text = call.form.get('since') ?? '';
