@@ -217,7 +217,7 @@ test('lock files', (t) => {
   ]);
   fails(t, 'packages.lock.json', '{\n "version": 1,\n}', /^packages\.lock\.json:3: not JSON: /);
   fails(t, 'packages.lock.json', '', /^packages\.lock\.json:1: not JSON/);
-  fails(t, 'packages.lock.json', '[]', /:1: expected a JSON object/);
+  for (const text of ['[]', 'null', '5', '"a"']) fails(t, 'packages.lock.json', text, /:1: expected a JSON object/);
   fails(t, 'packages.lock.json', '{"version": 3}', /"version": expected 1 or 2/);
   fails(t, 'packages.lock.json', '{"version": 1}', /"dependencies": expected an object/);
   const wrong = '{"version": 1, "dependencies": {"net8.0": {\n"A": {"type": "Direct", "resolved": "one"}}}}';
@@ -244,6 +244,8 @@ test('assets files', (t) => {
     '18 Microsoft.NETCore.App.Ref@8.0.11',
   ]);
   fails(t, 'project.assets.json', '{"version": 3}', /"libraries": expected an object/);
+  const noList = { version: 3, libraries: {}, project: { frameworks: { 'net8.0': { downloadDependencies: {} } } } };
+  fails(t, 'project.assets.json', JSON.stringify(noList), /"downloadDependencies": expected a list/);
   fails(
     t,
     'project.assets.json',
@@ -280,6 +282,7 @@ test('projects and central versions', (t) => {
 <PackageReference Include="B" />
 <PackageReference Include="C" Version="1" VersionOverride="2" />
 <PackageReference Remove="R" />
+<PackageReference Update="U" Version="3.0.0" />
 <PackageDownload Include="D" Version="[1.0.0];[2.0.0]" />
 <Compile Include="x.cs" />
 </ItemGroup></Project>`;
@@ -287,8 +290,9 @@ test('projects and central versions', (t) => {
     '4 A [1.0.0, ) net8.0 netstandard2.0',
     '5 B central',
     '6 C [2.0.0, ) net8.0 netstandard2.0',
-    '8 D@1.0.0',
-    '8 D@2.0.0',
+    '8 U [3.0.0, ) net8.0 netstandard2.0',
+    '9 D@1.0.0',
+    '9 D@2.0.0',
   ]);
   fails(t, 'a.csproj', '<Project>\n<ItemGroup>\n</Project>', /^a\.csproj:\d: not XML/);
   fails(t, 'a.csproj', '', /^a\.csproj:1: /);
