@@ -23,6 +23,10 @@ test('jobs are listed, previewed and started by a visitor with operate', async (
   t.is(leadsTo(await visitor.send('/console/jobs/retention', { act: 'run' })), '/console/jobs/retention (job-started)');
   await until(async () => /class="state good">done/.test(await visitor.page('/console/jobs/retention')));
   t.is((await feed.json('/package/a/index.json')).versions.length, 1);
+  t.regex(
+    await visitor.page('/console/jobs/retention'),
+    />Began<[^]*>Took<[^]*>Started by<[^]*>Result<[^]*a person[^]*>done/,
+  );
   t.is((await visitor.fetch('/console/jobs/none')).status, 404);
   t.regex(await visitor.page('/console/jobs'), /<a href="\/console\/instances" >Instances<\/a>/);
   t.regex(await visitor.page('/console/instances'), /class="state good">runs<[^]*just now/);

@@ -35,6 +35,20 @@ test('a token is created by a form, shown once, works, and is revoked on a page 
   t.regex(await visitor.page('/console/tokens'), /role="status">[^<]*Revoked/);
 });
 
+test('the form for a token says when the own token of the visitor expires', async (t) => {
+  const server = await startTestServer(t);
+  const make = async (name: string, more: object) => {
+    const body = JSON.stringify({ name, scopes: ['read', 'admin'], ...more });
+    const headers = { 'content-type': 'application/json' };
+    const response = await server.fetch('/v1/tokens', { method: 'POST', headers, body });
+    return Visitor.signedIn(server, ((await response.json()) as { token: string }).token);
+  };
+  const expires = new Date(Date.now() + 86_400_000).toISOString();
+  const page = await (await make('for a day', { expires_at: expires })).page('/console/tokens/new');
+  t.true(page.includes(`Your own token expires at ${expires}.`));
+  t.notRegex(await (await make('without an end', {})).page('/console/tokens/new'), /Your own token expires/);
+});
+
 test('a wrong form shows its errors beside the fields, and keeps the input', async (t) => {
   const server = await startTestServer(t);
   const visitor = await Visitor.signedIn(server);
