@@ -86,7 +86,7 @@ export function rowsOfImage(
     ],
     tags: [tagRow(repository, tag, manifest.digest as Digest, now)],
     repository_blobs: parts.map(({ digest }): Row => ({ repository_id: repository, digest, linked_at: now })),
-    manifest_references: parts.map(({ digest }): Row => ({ manifest_id: id, digest })),
+    manifest_references: parts.map(({ digest }): Row => ({ manifest_id: id, digest, absent: 0 })),
     blobs: [manifest, ...parts].map(({ digest, size }): Row => ({ digest, size, stored_at: now })),
   };
 }
