@@ -12,7 +12,7 @@ import { reportPause } from '../metrics/exchange.ts';
 import { Samples } from '../metrics/samples.ts';
 import type { Times } from '../metrics/times.ts';
 import { mergeUpstreams, type UpstreamFigures } from '../metrics/upstreams.ts';
-import { SharedTurns } from '../runtime/shared-turns.ts';
+import { inTurnShared } from '../runtime/in-turn.ts';
 import { cacheStatus } from './cache-status.ts';
 import type { Health } from './health.ts';
 import type { RequestContext } from './request-context.ts';
@@ -48,7 +48,8 @@ export class Probes {
   readonly #jobItems: Counter<'job' | 'item'>;
   #isShuttingDown = false;
   #readUpstreams: () => UpstreamFigures[] = () => [];
-  readonly #answers = new SharedTurns(() => this.#answer(), reportPause);
+  /** `/metrics` needs no token, so all requests that come before a report begins share it. */
+  readonly #answers = inTurnShared(() => this.#answer(), reportPause);
 
   /** With `exchange`, `/metrics` answers for all processes of the instance. */
   constructor(health: Health, exchange?: ReportExchange) {
@@ -128,7 +129,7 @@ export class Probes {
 
   async #sendMetrics(request: IncomingMessage, response: ServerResponse, seesAccounts: SeesAccounts): Promise<void> {
     const all = await seesAccounts(request).catch(deniedIfUnavailable);
-    const answer = await this.#answers.take();
+    const answer = await this.#answers();
     if (!answer) {
       // The counters of one process alone would look as if the others had started again.
       problem(request, response, 503, 'NotReady', 'The first process of this instance does not answer.');

@@ -1,4 +1,4 @@
-import { SharedTurns } from '../runtime/shared-turns.ts';
+import { inTurnShared } from '../runtime/in-turn.ts';
 import { countersOf, mergeFamilies, type ReportExchange, type MetricsReport } from './report.ts';
 import { mergeUpstreams } from './upstreams.ts';
 
@@ -38,7 +38,7 @@ export class WorkerExchange implements ReportExchange, Disposable {
   #timer: NodeJS.Timeout | undefined;
   #waiting: ((reports: MetricsReport[] | undefined) => void) | undefined;
   /** One exchange at a time, so that an answer cannot be taken for that to another question. */
-  readonly #exchanges = new SharedTurns(() => this.#ask(), reportPause);
+  readonly #exchanges = inTurnShared(() => this.#ask(), reportPause);
 
   constructor(channel: Channel, every = reportEvery, wait = maxWait) {
     this.#channel = channel;
@@ -57,7 +57,7 @@ export class WorkerExchange implements ReportExchange, Disposable {
   }
 
   others(): Promise<MetricsReport[] | undefined> {
-    return this.#exchanges.take();
+    return this.#exchanges();
   }
 
   /** Sends the report of this process. Never rejects. */

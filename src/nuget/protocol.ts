@@ -94,6 +94,8 @@ export class PackageFeed implements OpenProtocol {
   readonly reindexing: Reindexing;
   readonly #storedViews: FeedViews;
   readonly #viewsOver: (mirror: MirrorReader) => FeedViews;
+  /** What a policy holds or denies is compared, too. */
+  readonly #comparedViews: FeedViews;
   readonly #mirrored: MirroredPackages;
   readonly #past: PastPackages;
   readonly #policy: UpstreamPolicy;
@@ -141,6 +143,7 @@ export class PackageFeed implements OpenProtocol {
       });
     };
     this.#viewsOver = (reader) => viewsWith(new Admission(noJudge), false, reader);
+    this.#comparedViews = this.#viewsOver(mirror);
     this.views = viewsWith(admission);
     this.#storedViews = viewsWith(admission, true);
     const registrations = new StoredRegistrations(this.#context);
@@ -298,8 +301,7 @@ export class PackageFeed implements OpenProtocol {
   }
 
   importFrom(...[source, options]: Parameters<NonNullable<OpenProtocol['importFrom']>>) {
-    // What a policy holds or denies is compared, too.
-    return importPackages({ feed: this.#context, views: this.#viewsOver(this.#core.mirror) }, source, options);
+    return importPackages({ feed: this.#context, views: this.#comparedViews }, source, options);
   }
 
   exportTo(...asked: Parameters<NonNullable<OpenProtocol['exportTo']>>) {
@@ -307,7 +309,7 @@ export class PackageFeed implements OpenProtocol {
   }
 
   compare(...asked: Parameters<NonNullable<OpenProtocol['compare']>>) {
-    return comparePackages({ feed: this.#context, views: this.#viewsOver(this.#core.mirror) }, ...asked);
+    return comparePackages({ feed: this.#context, views: this.#comparedViews }, ...asked);
   }
 
   async holds(accountId: number, id: string, version?: string): Promise<boolean> {

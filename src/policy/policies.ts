@@ -233,7 +233,7 @@ function refuseNewReach({ knownBad: { lists } }: PolicyDocument, before: PolicyD
   throw new DomainError('Invalid', `knownBad.lists.${at}.${key}: only "${typed('policy apply')}" can set this`);
 }
 
-/** The policy of one layer, which nobody else changes until the transaction ends. */
+/** Reads the policy of one layer and locks its row until the transaction ends. */
 async function lockedIn(tx: Transaction, accountId: number): Promise<StoredPolicy> {
   // Only a row that exists can be locked.
   const none = { document: 'null', revision: 0, regimes: '[]', changed_at: 0, suspended_until: 0 };

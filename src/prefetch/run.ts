@@ -5,7 +5,7 @@ import { Declined, Gate, type GateOptions } from './gate.ts';
 import { Queue } from './queue.ts';
 import { PrefetchReport, type Thing } from './report.ts';
 import type { ItemLocation } from './item.ts';
-import type { Content } from '../storage/files/content.ts';
+import { piecesOf, type Content } from '../storage/files/content.ts';
 
 /** Attempts for one thing that may reach the upstream and fail. */
 const attempts = 4;
@@ -31,17 +31,9 @@ export function notStored(): DomainError {
  * verified and stored everything.
  */
 export async function readThrough(content: Content): Promise<number> {
-  const buffer = Buffer.allocUnsafe(256 * 1024);
-  let position = 0;
-  try {
-    for (;;) {
-      const read = await content.read(buffer, position);
-      if (read === 0) return position;
-      position += read;
-    }
-  } finally {
-    content.close();
-  }
+  let bytes = 0;
+  for await (const piece of piecesOf(content)) bytes += piece.length;
+  return bytes;
 }
 
 /** A running prefetch. Does each piece of work once, repeats failed work, and collects the results. */

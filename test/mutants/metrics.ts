@@ -10,11 +10,11 @@ export const metrics = [
     ],
   ),
   ...mutantsOf(
-    'src/runtime/shared-turns.ts',
+    'src/runtime/in-turn.ts',
     ['test/metrics/exchange.test.ts'],
     [
-      ['workers are asked without a pause', 'if (pause > 0) await sleep(pause);', ''],
-      ['a later request shares an exchange that has begun', '      this.#next = undefined;\n', ''],
+      ['workers are asked without a pause', 'if (rest > 0) await sleep(rest);', ''],
+      ['a later request shares an exchange that has begun', '    next = undefined;\n    beganAt', '    beganAt'],
     ],
   ),
   ...mutantsOf(

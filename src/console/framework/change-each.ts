@@ -21,7 +21,7 @@ export async function changeEach(changes: readonly Change[], back: string): Prom
     } catch (error) {
       if (changes.length === 1 || !isDomainError(error)) throw error;
       refused.push({ what, error });
-      // What is not available now would let each of the others wait, too.
+      // The server failed. Each further change could wait for the same failure.
       if (statusOf(error) >= 500) break;
     }
   }
