@@ -20,7 +20,7 @@ async function backUpServers({ tries: wanted, short }: FaultOptions): Promise<Fa
   await using t = new Teardown();
   const line = await CommandLine.create(t, { ...settings, ENTREPOT_GC_GRACE: '0s' }, inMemory);
   const server = await line.serve();
-  const pushes = new Pushes();
+  const pushes = new Pushes(true);
   const total: FaultResult = { tries, acknowledged: 0, lost: 0, halfVisible: 0, recoveryMs: 0 };
   const folder = await folderUntilEnd(t, inMemory);
   for (let each = 0; each < tries; each += 1) {

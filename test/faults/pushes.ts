@@ -36,9 +36,15 @@ export class Pushes {
   readonly #acknowledged = new Map<string, Buffer>();
   /** The bytes of each package that a client has tried to push: a listed one must have them. */
   readonly #tried = new Map<string, Buffer>();
+  readonly #isCollected: boolean;
 
   /** Requests of pushes that were answered. */
   requests = 0;
+
+  /** With `isCollected`, the server may remove at once what no manifest names: blobs count when the manifest is acknowledged. */
+  constructor(isCollected = false) {
+    this.#isCollected = isCollected;
+  }
 
   get acknowledged(): number {
     return this.#acknowledged.size;
@@ -153,16 +159,17 @@ export class Pushes {
     const name = `made/${randomBytes(6).toString('hex')}`;
     const uploads = `/v2/${name}/blobs/uploads/`;
     const [config, small, large] = [Buffer.from('{}'), randomBytes(1000), randomBytes(randomInt(2, 300_000))];
+    const keep = (bytes: Buffer) => this.#acknowledged.set(`/v2/${name}/blobs/${digestOf(bytes)}`, bytes);
     for (const bytes of [config, small]) {
       await this.#send(at(`${uploads}?digest=${digestOf(bytes)}`), 'POST', 201, {}, bytes);
-      this.#acknowledged.set(`/v2/${name}/blobs/${digestOf(bytes)}`, bytes);
+      if (!this.#isCollected) keep(bytes);
     }
     const half = Math.floor(large.length / 2);
     let session = sessionOf(await this.#send(at(uploads), 'POST', 202));
     for (const part of [large.subarray(0, half), large.subarray(half)])
       session = sessionOf(await this.#send(at(session), 'PATCH', 202, {}, part));
     await this.#send(at(`${session}${session.includes('?') ? '&' : '?'}digest=${digestOf(large)}`), 'PUT', 201);
-    this.#acknowledged.set(`/v2/${name}/blobs/${digestOf(large)}`, large);
+    if (!this.#isCollected) keep(large);
     const manifest = Buffer.from(
       JSON.stringify({
         schemaVersion: 2,
@@ -174,6 +181,7 @@ export class Pushes {
     const address = `/v2/${name}/manifests/v1`;
     await this.#send(at(address), 'PUT', 201, { 'content-type': ociManifest }, manifest);
     this.#acknowledged.set(address, manifest);
+    for (const bytes of [config, small, large]) keep(bytes);
   }
 
   /** The addresses of all content that the lists of the server name. */

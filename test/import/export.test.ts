@@ -1,5 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
@@ -152,6 +153,30 @@ test('images go with platforms and referrers, renamed, to no other address; a ta
   );
   t.is(elsewhere.asked.length, 0);
   t.false(hostile.asked.some(({ method }) => method === 'PUT'));
+});
+
+test('a repository gets one manifest at a time', async (t) => {
+  const here = await startTestServer(t);
+  await signedIndex(new TestRepository(here, 'team/app'), '1.0');
+  const pushed: string[] = [];
+  let [now, most] = [0, 0];
+  const url = await serving(t, async (request, response) => {
+    await request.resume().toArray();
+    if (request.method === 'POST') response.writeHead(202, { location: '/upload' }).end();
+    else if (request.method !== 'PUT') response.writeHead(request.url === '/v2/' ? 200 : 404).end();
+    else if (!request.url!.includes('/manifests/')) response.writeHead(201).end();
+    else {
+      pushed.push(request.url!);
+      most = Math.max(most, (now += 1));
+      await sleep(50);
+      now -= 1;
+      response.writeHead(201).end();
+    }
+  });
+  const done = await exporting(here, 'registry', url, '--concurrency', '4');
+  t.deepEqual([done.code, done.stderr], [0, '']);
+  t.true(pushed.length >= 7, pushed.join(' '));
+  t.is(most, 1);
 });
 
 test('what refers to the image of one platform goes with the index, also when that is there already', async (t) => {

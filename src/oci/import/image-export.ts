@@ -7,6 +7,7 @@ import type { Digest } from '../../runtime/digest.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/event-loop.ts';
 import { pagesOf } from '../../runtime/pages.ts';
+import { Semaphore } from '../../runtime/semaphore.ts';
 import { contentOf, piecesOf, readAll, type Content } from '../../storage/files/content.ts';
 import type { UpstreamAnswer } from '../../upstream/answer.ts';
 import { discard } from '../../upstream/body.ts';
@@ -34,6 +35,11 @@ export class ImageExport {
   readonly #manifestLimit: number;
   /** The end of the work that sends a blob, so that two images do not send it at the same time. */
   readonly #sending = new Map<string, Promise<number>>();
+  /**
+   * One manifest at a time for each repository. docker-registry truncates the link of a manifest that is pushed again under a tag,
+   * and then refuses an index that names it.
+   */
+  readonly #manifests = new Semaphore({ max: 1 });
 
   constructor(
     { images, database, manifestLimit }: { images: Images; database: Database; manifestLimit: number },
@@ -151,7 +157,8 @@ export class ImageExport {
   async put(there: string, reference: string, bytes: Buffer, mediaType: string): Promise<void> {
     const sent = { size: bytes.length, open: () => Promise.resolve(contentOf(bytes)) };
     const url = this.#url(there, 'manifests', reference);
-    const { status } = await this.#ask(there, 'PUT', url, { 'content-type': mediaType }, sent);
+    const push = () => this.#ask(there, 'PUT', url, { 'content-type': mediaType }, sent);
+    const { status } = await this.#manifests.run(push, there);
     if (status !== 201 && status !== 200) throw refused(`the manifest ${reference}`, status);
   }
 
