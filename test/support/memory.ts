@@ -1,8 +1,9 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { isMeasuring } from './measures.ts';
 
-/** The peak memory of the process during `work`, minus its memory before, in MiB. Only on Linux. */
+/** The peak memory of the process during `work`, minus its memory before, in MiB. Only on Linux; 0 without measures. */
 export async function peakGrowth(pid: number, work: () => Promise<void>): Promise<number> {
-  if (!existsSync(`/proc/${pid}/clear_refs`)) {
+  if (!isMeasuring || !existsSync(`/proc/${pid}/clear_refs`)) {
     await work();
     return 0;
   }

@@ -1,5 +1,6 @@
 import test from 'ava';
 import { nextPage } from '../../src/upstream/next-page.ts';
+import { processorTime } from '../support/measures.ts';
 
 const url = new URL('https://up.test/v2/app/tags/list');
 
@@ -16,11 +17,9 @@ test('the next page is the one that the header names, at the same origin', (t) =
   t.is(nextPage(undefined, url), undefined);
 });
 
-test('a header of 16 KiB takes no longer than its length', (t) => {
+test('a header of 16 KiB takes no longer than its length', async (t) => {
   for (const link of ['<'.repeat(16_000), '<a>;'.repeat(4000), `<${'a'.repeat(16_000)}`, `<a>${' '.repeat(16_000)}`]) {
-    const before = process.cpuUsage();
-    t.is(nextPage(link, url), undefined);
-    const { user } = process.cpuUsage(before);
-    t.true(user < 20_000, `${link.slice(0, 10)}: ${user} µs`);
+    const taken = await processorTime(() => t.is(nextPage(link, url), undefined));
+    t.true(taken < 20_000, `${link.slice(0, 10)}: ${taken} µs`);
   }
 });

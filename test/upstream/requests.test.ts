@@ -5,6 +5,7 @@ import type { DomainError } from '../../src/runtime/errors.ts';
 import { answer, held, serve, startFaultyUpstream, startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
 import { until, within } from '../support/until.ts';
+import { bytesOfBuffers } from '../support/measures.ts';
 
 // In a process of its own: it measures the process.
 
@@ -20,13 +21,13 @@ test.serial('the memory of a body is freed without the garbage collector', async
   const bytes = Buffer.alloc(128 * 2 ** 20);
   server.on('/thing', serve(bytes));
   const { body } = await get('/thing');
-  const before = process.memoryUsage().arrayBuffers;
+  const before = bytesOfBuffers();
   let length = 0;
   let most = 0;
   for await (const chunk of body as AsyncIterable<Buffer>) {
     length += chunk.length;
     release(chunk);
-    most = Math.max(most, process.memoryUsage().arrayBuffers - before);
+    most = Math.max(most, bytesOfBuffers() - before);
   }
   t.is(length, bytes.length);
   t.true(most < 8 * 2 ** 20, `${most}`);

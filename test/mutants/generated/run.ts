@@ -30,6 +30,8 @@ interface Result {
 
 /** Changes the source at places that a seed draws, and reports how many of the changes the tests notice. */
 export async function runGenerated(options: Options): Promise<number> {
+  // Of all tests that this process starts.
+  process.env['ENTREPOT_TEST_MEASURES'] = 'no';
   console.log(`No change is made in:\n${leftOut.map((each) => `  ${each}`).join('\n')}`);
   const sources = await readSources(await changeableFiles(root));
   const digest = await digestOf(sources);
@@ -119,7 +121,7 @@ async function recordAll(
   { only, records: isRecording }: Options,
 ): Promise<Recorded[]> {
   const { picked, others } = await testFiles();
-  console.log(`${others.length} test files are not used, because they read the source or measure time:`);
+  console.log(`${others.length} test files are not used, because they read the source or measure memory:`);
   for (const each of others) console.log(`  ${each}`);
   const records: Recorded[] = [];
   const missing: string[] = [];
