@@ -13,7 +13,7 @@ export const leftOut = [
   'texts with a space in them (messages, HTML); in SQL only conditions change',
   'the arguments of a log line, and of a new error',
   'an await that is a statement: the lint refuses a promise that nobody awaits',
-  'descriptions: properties named description, summary, title and example; calls of .description() and .describe()',
+  'descriptions: properties named description, summary, title and example, and objects of them; calls of .description() and .describe()',
 ];
 const skipped = ['src/console/assets/', 'src/database/migrations/'];
 const describing = new Set(['description', 'summary', 'title', 'example', 'describe']);
@@ -74,6 +74,10 @@ function placesOfDescriptions(tree: types.File): types.Node[] {
     },
     ObjectProperty({ node }) {
       if (describing.has(nameOf(node.key))) places.push(node.value);
+    },
+    ObjectExpression({ node }) {
+      const isDescription = (each: types.Node) => types.isObjectProperty(each) && describing.has(nameOf(each.key));
+      if (node.properties.length > 0 && node.properties.every(isDescription)) places.push(node);
     },
   });
   return places;

@@ -58,6 +58,7 @@ test('the changes of a source are each once, leave out messages, and can be pars
   if (a < 1 || a > 9) throw new RangeError(\`\${a} is less than \${1 + 2}\`);
   log.info({ a: a + 1 }, 'text');
   const options = { description: a > 2 ? 'x' : 'y' };
+  meta({ title: 'T', description: 'D' });
   return b?.c!.slice(0, a) ?? \`\${options.description}\`;
 }
 `;
@@ -69,6 +70,10 @@ test('the changes of a source are each once, leave out messages, and can be pars
   t.true(made.some((each) => each.includes('a < 1 && a > 9')));
   const lines = new Set(changes.flatMap((each) => changedLines(source, each).becomes));
   t.false([...lines].some((each) => each.startsWith('log.') || each.startsWith('const options = { d')));
+  t.false(
+    [...lines].some((each) => each.startsWith('meta({')),
+    'an object of descriptions',
+  );
   t.false([...lines].some((each) => each.includes('1 - 2')));
 });
 
