@@ -135,3 +135,23 @@ require('http').createServer((q, r) => { r.writeHead(200, headers); r.end(q.meth
   const url = `http://127.0.0.1:${port}`;
   return startPeer('bare node', process.execPath, ['--eval', program], { url, probe: url });
 }
+
+/**
+ * node:http relaying each GET to `upstream`: the minimum time of this runtime for a body that passes through. With `stored`, it
+ * also hashes the body and writes it to a file, without waiting for the disk.
+ */
+export async function startBareRelay(folder: string, upstream: string, stored = false): Promise<Peer> {
+  const port = await freePort();
+  await mkdir(folder, { recursive: true });
+  const store = `const hash = require('crypto').createHash('sha256');
+  const file = require('fs').createWriteStream(${JSON.stringify(join(folder, 'body'))});
+  a.on('data', (chunk) => { hash.update(chunk); file.write(chunk); }).on('end', () => file.end());`;
+  const program = `require('http').createServer((q, r) => require('http').get(${JSON.stringify(upstream)} + q.url, (a) => {
+  r.writeHead(a.statusCode, a.headers);
+  ${stored ? store : ''}
+  a.pipe(r);
+})).listen(${port}, '127.0.0.1');`;
+  const url = `http://127.0.0.1:${port}`;
+  const name = `bare relay in node${stored ? ' that hashes and stores' : ''}`;
+  return startPeer(name, process.execPath, ['--eval', program], { url, probe: `${url}/v2/` });
+}

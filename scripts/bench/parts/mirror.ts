@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { Bench } from '../bench.ts';
 import { drain, firstByte } from '../bodies.ts';
 import { putBlob } from '../content.ts';
-import { startDockerRegistry, startNginxProxy } from '../peers.ts';
+import { startBareRelay, startDockerRegistry, startNginxProxy } from '../peers.ts';
 import { mebibyte, peaks, type Peer } from '../processes.ts';
 import { compare, note } from '../report.ts';
 
@@ -29,12 +29,15 @@ export async function mirror(bench: Bench): Promise<void> {
 
   const single = await mirrors('mirror');
   const nginx = bench.keep(await startNginxProxy(join(bench.folder, 'mirror-nginx'), upstream.url));
+  const relays: Peer[] = [];
+  for (const stored of [false, true])
+    relays.push(bench.keep(await startBareRelay(join(bench.folder, `mirror-relay-${stored}`), upstream.url, stored)));
   await firstBytes([...single, nginx], upstream, () => fresh(mebibyte), bench.quick ? 5 : 20);
   await compare({ title: `cold pull ${title}`, unit: 's' }, 3 * bench.rounds, {
     [single[0].name]: async () => pull(single[0], await missing()),
     direct: async () => pull(upstream, await missing()),
     [single[1].name]: async () => pull(single[1], await missing()),
-    [nginx.name]: async () => pull(nginx, await missing()),
+    ...Object.fromEntries([nginx, ...relays].map((peer) => [peer.name, async () => pull(peer, await missing())])),
   });
   note({ title: 'peak memory after single pulls', unit: 'MiB', bar: '≤ 300 MiB', samples: peaks(single) });
 

@@ -4,7 +4,7 @@ import { dotnet, type Dotnet } from '../../../test/support/clients/dotnet.ts';
 import { findCommand } from '../../packages.ts';
 import type { Bench } from '../bench.ts';
 import { pushPackage } from '../content.ts';
-import { startEntrepot, type Entrepot } from '../peers.ts';
+import { startEntrepot, startNginx, type Entrepot } from '../peers.ts';
 import type { Peer } from '../processes.ts';
 import { compare, note } from '../report.ts';
 
@@ -12,8 +12,9 @@ const count = 110;
 const version = '1.0.0';
 
 /**
- * `dotnet restore` with empty caches of the client, through a mirror that has all packages and from a folder. NuGet asks without
- * credentials first: a mirror that everybody may read answers at once.
+ * `dotnet restore` with empty caches of the client, through a mirror that has all packages, from a folder, and from nginx with the
+ * same files, which is the least that any server can take. NuGet asks without credentials first: a mirror that everybody may
+ * read answers at once.
  */
 export async function restore(bench: Bench): Promise<void> {
   const heading = { title: `dotnet restore of ${count} packages`, unit: 's', bar: '≤ 1.2 ×' };
@@ -24,7 +25,16 @@ export async function restore(bench: Bench): Promise<void> {
   const upstream = await anonymousServer(bench, 'restore-upstream');
   const local = join(bench.folder, 'restore-packages');
   await mkdir(local);
-  await pushRestored(upstream, async (id, nupkg) => writeFile(join(local, `${id}.${version}.nupkg`), nupkg));
+  const nginx = bench.keep(await startNginx(join(bench.folder, 'restore-nginx')));
+  const files = join(bench.folder, 'restore-nginx/files');
+  await writeFile(join(files, 'index.json'), JSON.stringify(staticIndex(nginx.url)));
+  await pushRestored(upstream, async (id, nupkg) => {
+    await writeFile(join(local, `${id}.${version}.nupkg`), nupkg);
+    const own = join(files, id.toLowerCase());
+    await mkdir(join(own, version), { recursive: true });
+    await writeFile(join(own, 'index.json'), JSON.stringify({ versions: [version] }));
+    await writeFile(join(own, version, `${id.toLowerCase()}.${version}.nupkg`), nupkg);
+  });
   const upstreams = { ENTREPOT_UPSTREAMS: JSON.stringify([feedOf(upstream)]) };
   const mirror = await bench.ours('restore-mirror', upstreams);
   const open = await bench.ours('restore-open', { ...upstreams, ENTREPOT_ANONYMOUS_READ: 'mirrored' });
@@ -33,10 +43,12 @@ export async function restore(bench: Bench): Promise<void> {
   const throughOpen = await dotnet(join(bench.folder, 'restore-through-open'), loginOf(open));
   const from = await dotnet(join(bench.folder, 'restore-from'), feed);
   await writeFile(join(from.folder, 'nuget.config'), fromFolder(local));
+  const fromNginx = await dotnet(join(bench.folder, 'restore-from-nginx'), { ...feed, url: `${nginx.url}/index.json` });
   const subjects = {
     'a warm mirror': await restoring(through),
     'one that all may read': await restoring(throughOpen),
     'a folder': await restoring(from),
+    'nginx with the same files': await restoring(fromNginx),
   };
   for (const once of Object.values(subjects)) await once();
   await compare(heading, bench.quick ? 1 : 9, subjects);
@@ -81,6 +93,11 @@ export async function restoring(client: Dotnet): Promise<() => Promise<number>> 
     if (length !== count) throw new Error(`${length} packages were restored of ${count}`);
     return seconds;
   };
+}
+
+/** A service index for files of packages. */
+function staticIndex(url: string) {
+  return { version: '3.0.0', resources: [{ '@id': `${url}/`, '@type': 'PackageBaseAddress/3.0.0' }] };
 }
 
 function fromFolder(path: string): string {
