@@ -9,6 +9,8 @@ export const root = join(import.meta.dirname, '../..');
 const attempts = 3;
 /** A test file without progress for this long fails. */
 const idle = '45s';
+/** Milliseconds for a type check of the source. */
+const typeLimit = 120_000;
 /** Names in the checkout that no test needs. */
 const left = new Set(['node_modules', '.git', 'data', 'dist', '.cache']);
 
@@ -61,6 +63,17 @@ export function failuresIn(output: string): string {
   return output.slice(output.search(/✘|^ {2}─/m));
 }
 
+/** Whether the source of a copy passes the type check. Names that nothing uses do not count. */
+export async function hasTypes(folder: string): Promise<boolean> {
+  const config = join(folder, 'tsconfig.src.json');
+  const options = { noUnusedLocals: false, noUnusedParameters: false };
+  await writeFile(config, JSON.stringify({ extends: './tsconfig.json', compilerOptions: options, include: ['src'] }));
+  const compiler = join(root, 'node_modules', '.bin', 'tsc');
+  const { code, output } = await run(compiler, ['--project', config], folder, typeLimit);
+  if (code === 0 || /error TS/.test(output)) return code === 0;
+  throw new Error(`the type check did not run: ${output}`);
+}
+
 /** Runs test files in a copy of the checkout, one after another, until one fails. */
 export async function runTests(
   folder: string,
@@ -80,20 +93,28 @@ async function runOnce(
   milliseconds: number,
 ): Promise<{ outcome: Outcome; output: string }> {
   const entry = join(root, 'node_modules', '.bin', 'ava');
-  // A process group of its own, so that the time limit also ends what the tests have started.
-  const child = spawn(process.execPath, [entry, '--fail-fast', '--concurrency=1', `--timeout=${idle}`, ...tests], {
-    cwd: folder,
-    stdio: ['ignore', 'pipe', 'pipe'],
-    detached: true,
-  });
+  const flags = ['--fail-fast', '--concurrency=1', `--timeout=${idle}`];
+  const { code, isLate, output } = await run(process.execPath, [entry, ...flags, ...tests], folder, milliseconds);
+  const hung = isLate || output.includes('Timed out while running tests');
+  return { outcome: code === 0 ? 'missed' : hung ? 'hung' : 'noticed', output };
+}
+
+/** Runs a command in a process group of its own, so that its end also ends what it has started. */
+async function run(
+  command: string,
+  args: readonly string[],
+  cwd: string,
+  milliseconds: number,
+): Promise<{ code: number | null; isLate: boolean; output: string }> {
+  const child = spawn(command, args, { cwd, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
   let output = '';
   child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
   child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
   const group = child.pid!;
   groups.add(group);
-  let late = false;
+  let isLate = false;
   const timer = setTimeout(() => {
-    late = true;
+    isLate = true;
     killGroup(group);
   }, milliseconds);
   const code = await new Promise<number | null>((resolve, reject) => {
@@ -103,8 +124,7 @@ async function runOnce(
   clearTimeout(timer);
   killGroup(group);
   groups.delete(group);
-  const hung = late || output.includes('Timed out while running tests');
-  return { outcome: code === 0 ? 'missed' : hung ? 'hung' : 'noticed', output };
+  return { code, isLate, output };
 }
 
 function killGroup(group: number): void {

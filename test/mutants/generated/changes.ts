@@ -76,11 +76,14 @@ function placesOfDescriptions(tree: types.File): types.Node[] {
       if (describing.has(nameOf(node.key))) places.push(node.value);
     },
     ObjectExpression({ node }) {
-      const isDescription = (each: types.Node) => types.isObjectProperty(each) && describing.has(nameOf(each.key));
       if (node.properties.length > 0 && node.properties.every(isDescription)) places.push(node);
     },
   });
   return places;
+}
+
+function isDescription(node: types.Node): boolean {
+  return types.isObjectProperty(node) && describing.has(nameOf(node.key));
 }
 
 function nameOf(node: types.Node): string {

@@ -1,6 +1,6 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { copyCheckout, root, runTests, withChange } from '../checkout.ts';
+import { copyCheckout, hasTypes, root, runTests, withChange } from '../checkout.ts';
 import { apply, changedLines, lineOf, type Change } from './change.ts';
 import { changeableFiles, changesOfText, leftOut } from './changes.ts';
 import { cache, digestOf, instrument, keptRecord, readSources, record, testFiles } from './coverage.ts';
@@ -49,24 +49,40 @@ export async function runGenerated(options: Options): Promise<number> {
     console.error(`No source in ${options.only?.join(' or ')} can be changed. Name folders or files below src.`);
     return 1;
   }
-  const sample = draw(counted, options.count, options.seed, nameOf);
-  console.log(`${all.length} changes, ${named.size} of them equivalent; ${sample.length} drawn of ${counted.length}`);
+  const drawn = draw(counted, counted.length, options.seed, nameOf);
+  console.log(`${all.length} changes, ${named.size} of them equivalent; drawn of ${counted.length}`);
 
   const folders = await Promise.all(Array.from({ length: options.workers }, (_, index) => copyCheckout(index)));
   const records = await timed('recorded what tests reach', () => recordAll(folders, sources, digest, options));
   const usable = records.filter(({ isPassed }) => isPassed);
   const results: Result[] = [];
+  let [taken, refused] = [0, 0];
   await timed('tried the changes', () =>
-    inFolders(folders, sample, async (folder, change) => {
+    inFolders(folders, drawn, async (folder, change) => {
+      if (taken === options.count) return;
       const source = bySource.get(change.file)!;
       const startedAt = performance.now();
-      const { outcome, tried, of } = await tryChange(folder, source, change, usable, options);
+      const result = await withChange(
+        join(folder, change.file),
+        (text) => apply(text, change),
+        async () => {
+          if (!(await hasTypes(folder))) return void (refused += 1);
+          if (taken === options.count) return undefined;
+          taken += 1;
+          return tryChange(folder, source, change, usable, options);
+        },
+      );
+      if (!result) return;
+      const { outcome, tried, of } = result;
       results.push({ change, outcome });
       const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
       const where = `${change.file}:${lineOf(source.text, change.start)} ${change.rule}`;
       console.log(`${outcome.padEnd(9)} ${seconds.padStart(6)} s  ${where} (${tried} of ${of} test files)`);
       if (outcome === 'missed' || outcome === 'unreached') console.log(differenceOf(source.text, change));
     }),
+  );
+  console.log(
+    `\n${refused} further changes were refused by the type check. Nobody can hand them in, so they do not count.`,
   );
   report(results);
   return 0;
@@ -155,6 +171,7 @@ function first(tests: readonly string[], only: readonly string[] = []): string[]
   return tests.toSorted((one, other) => Math.sign(rank(one) - rank(other)) || 0);
 }
 
+/** Runs the test files that reach a change, in a copy of the checkout that has it. */
 async function tryChange(
   folder: string,
   source: Source,
@@ -167,20 +184,14 @@ async function tryChange(
   if (of === 0) return { outcome: 'unreached', tried: 0, of };
   const until = performance.now() + limit;
   let tried = 0;
-  return withChange(
-    join(folder, change.file),
-    (text) => apply(text, change),
-    async () => {
-      // The first one alone, because it most often notices the change; then some at once, which starts faster.
-      for (let size = 1; tried < Math.min(most, of) && performance.now() < until; size = 4) {
-        const some = found.slice(tried, Math.min(tried + size, most));
-        tried += some.length;
-        const outcome = await runTwice(folder, some);
-        if (outcome !== 'missed') return { outcome, tried, of };
-      }
-      return { outcome: 'missed', tried, of };
-    },
-  );
+  // The first one alone, because it most often notices the change; then some at once, which starts faster.
+  for (let size = 1; tried < Math.min(most, of) && performance.now() < until; size = 4) {
+    const some = found.slice(tried, Math.min(tried + size, most));
+    tried += some.length;
+    const outcome = await runTwice(folder, some);
+    if (outcome !== 'missed') return { outcome, tried, of };
+  }
+  return { outcome: 'missed', tried, of };
 }
 
 /** A test that fails only once has not noticed the change. */
