@@ -123,7 +123,7 @@ test('deliveries show request, answer and timing, and are repeated one, selected
   const ids = [...page.matchAll(/name="delivery" value="([\w-]+)"/g)].map(([, each]) => each!);
   t.is(ids.length, 3);
   const one = await visitor.page(`${path}/deliveries/${ids[2]}`);
-  t.regex(one, /took \d+ ms[^]*status 204[^]*content-type: application\/cloudevents\+json[^]*&quot;subject&quot;/);
+  t.regex(one, /took [\d,]+ ms[^]*status 204[^]*content-type: application\/cloudevents\+json[^]*&quot;subject&quot;/);
   t.regex(one, /entrepot\.package\.published[^]*One/);
   const document = await OpenDocument.of(server);
   const details = await document.read(
