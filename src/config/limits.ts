@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { duration, limit, sizeSetting, whole } from './units.ts';
+import { duration, limit, sizeSetting, timerTime, whole } from './units.ts';
 
 /** A minute of 10 million requests is more than a process can answer. */
 const perMinute = limit(10_000_000);
@@ -19,7 +19,7 @@ export const limits = z
       .describe(
         'Concurrent upstream fetches per account, at most about half of them from one upstream; further requests wait up to 1 minute, then fail with 429',
       ),
-    uploadIdle: duration.prefault('60s').describe('Close a request that transfers no bytes for this long'),
+    uploadIdle: timerTime(1, 24).prefault('60s').describe('Close a request that transfers no bytes for this long'),
     uploadAge: duration.prefault('24h').describe('Delete an upload session that is idle for this long'),
     uploadRate: sizeSetting
       .prefault('1KiB')

@@ -11,7 +11,7 @@ import { data, database, redis } from './place.ts';
 import { checkStorageSettings, storage } from './storage.ts';
 import { predecessors } from './predecessors.ts';
 import { deletedFor, retention } from './retention.ts';
-import { duration, sizeSetting, whole } from './units.ts';
+import { duration, sizeSetting, timerTime, whole } from './units.ts';
 import { hasNoUser, publicUpstreams, upstreams } from './upstreams.ts';
 
 /** An address that this server shows in answers and messages, so it cannot contain a secret. */
@@ -230,7 +230,7 @@ export const schema = z.strictObject({
         .describe(
           'After all clients of a download disconnect, finish it only if at most this much, or a tenth, is missing',
         ),
-      keepPartial: duration
+      keepPartial: timerTime(0, 24)
         .prefault('10m')
         .describe('Keep the received part of an unfinished download for this long, so that it can resume'),
     })

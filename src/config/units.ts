@@ -41,6 +41,11 @@ function withUnit(read: (text: string) => number | undefined, expected: string) 
 
 /** A setting in milliseconds, written with a unit. */
 export const duration = withUnit(parseDuration, 'expected a duration such as 30s, 5m or 90d');
+/** A setting in milliseconds for which timers wait, from `least`. A timer of Node that is set to 25 days or more ends at once. */
+export function timerTime(least: number, days: number) {
+  const atLeast = z.number().min(least, 'expected more than 0');
+  return duration.pipe(atLeast.max(days * milliseconds['d']!, `expected ${days}d or less`));
+}
 /** A setting in bytes, written with or without a unit. */
 export const sizeSetting = withUnit(parseSize, 'expected a size such as 512MiB');
 

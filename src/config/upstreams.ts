@@ -1,6 +1,6 @@
 import { protocolWords, upstreamKinds } from './protocols.ts';
 import { z } from 'zod';
-import { duration } from './units.ts';
+import { duration, timerTime } from './units.ts';
 
 const patterns = z.array(z.string().min(1));
 export const upstreamUrl = z
@@ -48,7 +48,7 @@ const upstreamSettings = z.strictObject({
   freshFor: duration.prefault('5m'),
   staleFor: duration.prefault('365d'),
   negativeFor: duration.prefault('1m'),
-  timeout: duration.prefault('10s'),
+  timeout: timerTime(1, 1).prefault('10s'),
   include: patterns.default(['*']),
   exclude: patterns.default([]),
   allowPrivateNetwork: z.boolean().default(false),

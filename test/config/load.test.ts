@@ -410,6 +410,12 @@ const wrongEnvironments: [Environment, string][] = [
   ],
   [{ ENTREPOT_LIMITS_NUPKG: 'big' }, 'ENTREPOT_LIMITS_NUPKG: expected a size such as 512MiB'],
   [{ ENTREPOT_LIMITS_UPLOAD_IDLE: '60' }, 'ENTREPOT_LIMITS_UPLOAD_IDLE: expected a duration such as 30s, 5m or 90d'],
+  // A timer that is set to 25 days or more ends at once.
+  [{ ENTREPOT_LIMITS_UPLOAD_IDLE: '25d' }, 'ENTREPOT_LIMITS_UPLOAD_IDLE: expected 24d or less'],
+  [{ ENTREPOT_LIMITS_UPLOAD_IDLE: '0s' }, 'ENTREPOT_LIMITS_UPLOAD_IDLE: expected more than 0'],
+  [{ ENTREPOT_MIRROR_KEEP_PARTIAL: '30d' }, 'ENTREPOT_MIRROR_KEEP_PARTIAL: expected 24d or less'],
+  [{ ENTREPOT_UPSTREAMS: upstream({ timeout: '2d' }) }, 'ENTREPOT_UPSTREAMS: 0.timeout: expected 1d or less'],
+  [{ ENTREPOT_UPSTREAMS: upstream({ timeout: '0s' }) }, 'ENTREPOT_UPSTREAMS: 0.timeout: expected more than 0'],
   [{ ENTREPOT_UPSTREAMS: 'ghcr.io' }, 'ENTREPOT_UPSTREAMS: expected a JSON array'],
   [{ ENTREPOT_UPSTREAMS: '{}' }, 'ENTREPOT_UPSTREAMS: expected a list'],
   [{ ENTREPOT_UPSTREAMS: '[1]' }, 'ENTREPOT_UPSTREAMS: 0: expected keys and values'],
@@ -528,6 +534,13 @@ const wrongFiles: [string, string][] = [
   ['- a\n- b', 'FILE: expected settings, one "key: value" a line'],
   ['just text', 'FILE: expected settings, one "key: value" a line'],
 ];
+
+test('a time that timers count may be as long as they can count', (t) => {
+  const { limits, mirror } = loadConfig({ ENTREPOT_LIMITS_UPLOAD_IDLE: '24d', ENTREPOT_MIRROR_KEEP_PARTIAL: '0s' });
+  t.is(limits.uploadIdle, 24 * 86_400_000);
+  t.is(mirror.keepPartial, 0);
+  t.is(loadConfig({ ENTREPOT_UPSTREAMS: upstream({ timeout: '1d' }) }).upstreams[0]!.timeout, 86_400_000);
+});
 
 test('a wrong setting in the file stops the start with one line that names it', async (t) => {
   for (const [yaml, message] of wrongFiles) {
