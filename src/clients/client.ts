@@ -55,6 +55,8 @@ export interface Client {
   holdsToken: boolean;
   /** Whether it can be kept from asking the other registry. */
   staysHere: boolean;
+  /** Whether its mirrors may have a port in their names; others put the name into the path, where a port cannot be. */
+  takesPorts?: true;
   text: (options: ClientTextOptions) => ClientText;
   /** The line that asks for a name, on the machine of the client. It fails where the name cannot be had. */
   check: (name: string, reference: string) => string;
@@ -96,7 +98,7 @@ export const anyCertificate = '-----BEGIN CERTIFICATE-----\nCERTIFICATE\n-----EN
 export function clientText(kind: ClientKind, options: ClientTextOptions): ClientText {
   const { feed, registry, registries, token } = options;
   const refuse = (message: string) => new DomainError('Invalid', `${kind}: ${message}`);
-  const { isFeed, text } = clients[kind];
+  const { isFeed, takesPorts, text } = clients[kind];
   for (const url of [feed, registry])
     if (!plainUrl.test(url)) throw refuse(`${url} cannot be the address of this server.`);
   const wrong = registries.find((each) => !plainRegistry.test(each));
@@ -110,7 +112,20 @@ export function clientText(kind: ClientKind, options: ClientTextOptions): Client
   if (!isFeed && options.form === 'mirror' && registries.length === 0) {
     throw refuse('This server mirrors no registry for this account. Use the form "prefix".');
   }
-  return text(options);
+  if (isFeed || takesPorts || options.form !== 'mirror') return text(options);
+  const [withPort, others] = [registries.filter(hasPort), registries.filter((each) => !hasPort(each))];
+  const { files, steps } = text({ ...options, registries: others });
+  return { files, steps: withPort.length === 0 ? steps : [...steps, leftOut(withPort)] };
+}
+
+/** Whether the name of a registry has a port. Names of images at this server cannot have one behind its host. */
+export function hasPort(registry: string): boolean {
+  return registry.includes(':');
+}
+
+function leftOut(names: readonly string[]): ClientStep {
+  const text = `Left out: ${names.join(', ')}. The name of an image at this server cannot have a port in it. Give the upstream a name without a port, its address as the url, and begin the names of images with the host of this server.`;
+  return { text, lines: '' };
 }
 
 const plainUrl = /^https?:\/\/(?:[\w.-]{1,253}|\[[0-9a-f:.]+\])(?::\d{1,5})?(?:\/[\w./-]{0,200})?$/i;

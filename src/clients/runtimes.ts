@@ -53,6 +53,7 @@ export const containerd: Client = {
   isFeed: false,
   holdsToken: true,
   staysHere: true,
+  takesPorts: true,
   text: (options) => {
     const authority = `${certs}/${hostOf(options)}/ca.crt`;
     const names = options.form === 'mirror' ? options.registries : [hostOf(options)];
@@ -84,6 +85,7 @@ export const k3s: Client = {
   isFeed: false,
   holdsToken: true,
   staysHere: true,
+  takesPorts: true,
   text: (options) => {
     const { registry, credentials, ca, fallback } = options;
     const authority = `${k3sFolder}/entrepot-ca.crt`;
@@ -308,14 +310,19 @@ export const openshift: Client = {
   check: (name, tag) => `oc debug node/NODE -- chroot /host crictl pull ${name}:${tag}`,
 };
 
+const hubOnly = 'docker uses a mirror for Docker Hub only';
+
 export const docker: Client = {
   title: 'docker',
   isFeed: false,
   holdsToken: false,
   staysHere: false,
+  takesPorts: true,
   text: (options) => {
     const host = hostOf(options);
-    const isMirror = options.form === 'mirror';
+    const names = mirrored(options);
+    const isMirror = names.includes('docker.io');
+    const none = `${hubOnly}, and docker.io is not among the registries. Begin the names of images with ${host}/.`;
     const settings = {
       ...(isMirror && { 'registry-mirrors': [options.registry] }),
       ...(isPlain(options) && { 'insecure-registries': [host] }),
@@ -333,11 +340,11 @@ export const docker: Client = {
       ...(isMirror
         ? [
             {
-              text: `docker uses a mirror for Docker Hub only, sends it no credentials (set ENTREPOT_ANONYMOUS_READ=mirrored here), and ${passedBy}`,
+              text: `${hubOnly}, sends it no credentials (set ENTREPOT_ANONYMOUS_READ=mirrored here), and ${passedBy}`,
               lines: '',
             },
           ]
-        : signIn('docker', options)),
+        : [...(names.length > 0 ? [{ text: none, lines: '' }] : []), ...signIn('docker', options)]),
     ];
     return {
       files: [

@@ -1,4 +1,4 @@
-import { clients, type ClientForm, type ClientKind } from '../clients/client.ts';
+import { clients, hasPort, type ClientForm, type ClientKind } from '../clients/client.ts';
 import { protocolWords } from '../config/protocols.ts';
 import type { NameStory } from '../mirror/policy/upstream-policy.ts';
 import { DomainError } from '../runtime/errors.ts';
@@ -49,6 +49,8 @@ export async function startClientCheck(parts: ClientCheckParts, wanted: WantedCh
       const message = `This server mirrors no registry ${registry ?? ''} for this account. It mirrors: ${registries.join(', ') || 'none'}.`;
       throw new DomainError('Invalid', message);
     }
+    if (prefix !== '' && registry !== undefined && hasPort(registry))
+      throw new DomainError('Invalid', `No image is named ${prefix}${registry}/…: name a registry without a port.`);
     const own = isFeed ? 'entrepot-check.' : `${registry}/entrepot-check/`;
     const reference = isFeed ? '1.0.0' : 'latest';
     return parts.checks.start({ accountId, client, kind, reference, denied: null }, (id) => prefix + own + id);

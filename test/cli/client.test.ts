@@ -16,7 +16,8 @@ import { until } from '../support/until.ts';
 // In a process of its own: a helper declares tests of it.
 
 const token = 'ent_0123456789abcdefghij';
-const url = ['--url', 'https://hub.example.com'];
+const hub = { feed: 'https://hub.example.com', registry: 'https://hub.example.com' };
+const url = ['--url', hub.registry];
 
 /** Runs `entrepot client` with a token in its environment. */
 const client = (...words: string[]) => entrepot({ HUB_TOKEN: token }, 'client', ...words, ...url);
@@ -232,6 +233,47 @@ test('files in YAML and JSON have the published fields, in each form', (t) => {
     'registry-mirrors': [`http://${host}`],
     'insecure-registries': [host],
   });
+});
+
+test('docker gets a mirror only if docker.io is mirrored, because it asks mirrors for Docker Hub only', async (t) => {
+  const { code, stdout, stderr } = await client('docker', '--registries', 'ghcr.io,quay.io');
+  t.is(code, 0, stderr);
+  t.notRegex(stdout, /registry-mirrors/);
+  t.regex(stdout, /docker uses a mirror for Docker Hub only, and docker\.io is not among the registries\./);
+  t.regex(stdout, /docker login hub\.example\.com --username api/);
+  t.regex((await client('docker', '--registries', 'ghcr.io,docker.io')).stdout, /registry-mirrors/);
+  t.notRegex((await client('docker', '--registries', 'ghcr.io', '--form', 'prefix')).stdout, /Docker Hub/);
+});
+
+test('a registry whose name has a port is left out where its name would be a part of the path', async (t) => {
+  const registries = ['docker.io', 'registry.corp:5000'];
+  const of = (kind: (typeof clientKinds)[number], form: (typeof clientForms)[number] = 'mirror') =>
+    clientText(kind, { ...hub, registries, form, fallback: false, credentials: true });
+  for (const kind of ['podman', 'crio', 'talos', 'openshift', 'buildkit'] as const) {
+    const { files, steps } = of(kind);
+    const text = files.map(({ content }) => content).join('');
+    t.regex(text, /docker\.io/, kind);
+    t.notRegex(text, /5000/, kind);
+    t.regex(steps.at(-1)!.text, /^Left out: registry\.corp:5000\. /, kind);
+    t.notRegex(JSON.stringify(of(kind, 'prefix')), /5000/, kind);
+  }
+  // These name the registry in `?ns=`.
+  for (const kind of ['containerd', 'k3s'] as const) {
+    t.regex(JSON.stringify(of(kind)), /registry\.corp:5000/, kind);
+    t.notRegex(JSON.stringify(of(kind)), /Left out/, kind);
+  }
+  t.notRegex(JSON.stringify(of('docker')), /5000/);
+  const file = join(await folderUntilEnd(t), 'settings.yaml');
+  await writeFile(file, 'upstreams:\n  - { name: "registry.corp:5000", kind: registry }\n');
+  const environment = { ENTREPOT_CONFIG: file, ENTREPOT_DATA: await folderUntilEnd(t), ENTREPOT_BOOTSTRAP_TOKEN: '' };
+  t.is((await entrepot(environment, 'account', 'create', 'other')).code, 0);
+  const check = (...words: string[]) => entrepot(environment, 'client', 'check', ...words, '--wait', '100ms');
+  t.regex((await check('podman', '--form', 'prefix', ...url)).stderr, /name a registry without a port/);
+  t.regex((await check('containerd', ...url)).stdout, /crictl pull registry\.corp:5000\/entrepot-check\//);
+  t.regex(
+    (await check('docker', '--url', 'hub.example.com:8080')).stderr,
+    /^entrepot: Name the address of this server/,
+  );
 });
 
 test('nuget.config has sources of advisories over HTTPS only, and no header leads to another registry', (t) => {
