@@ -117,7 +117,9 @@ function withPlace(command: Command): Command {
 function addressesOf(url: string | undefined, environment: Environment): { feed: string; registry: string } {
   const { baseUrl, feedUrl, registryUrl } = url === undefined ? loadConfig(environment).server : { baseUrl: url };
   const [feed, registry] = [feedUrl ?? baseUrl, registryUrl ?? baseUrl].map((each) => each?.replace(/\/+$/, ''));
-  if (feed !== undefined && registry !== undefined && URL.canParse(registry)) return { feed, registry };
+  // Of `hub.example.com:8080`, a parser takes the host for the scheme.
+  if (feed !== undefined && registry !== undefined && URL.canParse(registry) && /^https?:/i.test(registry))
+    return { feed, registry };
   throw new DomainError(
     'Invalid',
     'Name the address of this server for clients: --url https://hub.example.com, or ENTREPOT_BASE_URL.',
