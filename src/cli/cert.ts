@@ -4,6 +4,7 @@ import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { refuseOthersFolder } from '../server/command-place.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
+import { authorityOf } from '../runtime/authority.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { makeFolder } from '../storage/files/permissions.ts';
 import { createSelfSigned } from '../tls/self-signed.ts';
@@ -38,7 +39,7 @@ export function addCert(program: Command, environment: Environment, terminal: Te
       await makeFolder(folder);
       await writeNew(folder, { 'server.key': [key, 0o600], 'server.crt': [cert, 0o644], 'ca.crt': [ca, 0o644] });
       const [first] = hosts;
-      const authority = `${first!.includes(':') ? `[${first}]` : first}:${server.port}`;
+      const authority = authorityOf(first!, server.port);
       terminal.stdout.write(instructions(folder, authority, hosts));
     });
 }

@@ -3,8 +3,9 @@ import { sourceLines, whyOnlySource } from '../runtime/source-lines.ts';
 /** The text that the first start prints once: the first token, and commands to paste. `url` is the address for clients. */
 export function greeting(url: string, token: string): string {
   const base = reachable(url);
-  const { host, protocol } = new URL(base);
-  const insecure = protocol === 'http:' ? ' --allow-insecure-connections' : '';
+  // Parsed by no parser: an error here would lose the token.
+  const host = base.replace(/^https?:\/\//i, '').replace(/\/.*/, '');
+  const insecure = base.startsWith('http:') ? ' --allow-insecure-connections' : '';
   return `
 Entrepot serves at ${base}. This is its first token; it is not shown again:
 

@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import { adminHostOf } from '../server/admin-host.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
+import { authorityOf } from '../runtime/authority.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { Terminal } from './with-installation.ts';
 
@@ -39,7 +40,7 @@ function addressOf(server: Config['server']): URL {
   const host = adminPort === undefined ? server.host : adminHostOf(server);
   const scheme = tls.certFile !== undefined && adminPort === undefined ? 'https' : 'http';
   const reached = { '0.0.0.0': '127.0.0.1', '::': 'localhost' }[host] ?? host;
-  return new URL(`${scheme}://${reached.includes(':') ? `[${reached}]` : reached}:${port}/readyz`);
+  return new URL(`${scheme}://${authorityOf(reached, port)}/readyz`);
 }
 
 async function ask(address: URL): Promise<{ status: number; text: string }> {

@@ -7,6 +7,7 @@ import type { Surroundings } from '../server/core.ts';
 import { ServerCertificate } from '../tls/certificate.ts';
 import { createFirstToken } from '../server/first-token.ts';
 import { openRequirements } from '../server/preflight.ts';
+import { authorityOf } from '../runtime/authority.ts';
 import { closingTimes } from '../runtime/closing.ts';
 import { startServer } from '../server/server.ts';
 import { openInstallation } from '../server/installation.ts';
@@ -83,7 +84,7 @@ async function serveWithWorkers(
   const firstToken = await startFirst(config, surroundings);
   const { host, port } = config.server;
   const scheme = certificate ? 'https' : 'http';
-  if (firstToken !== undefined) greet(config, terminal, `${scheme}://${host}:${port}`, firstToken);
+  if (firstToken !== undefined) greet(config, terminal, `${scheme}://${authorityOf(host, port)}`, firstToken);
   const bound = config.shutdownGrace + exitTime;
   const inTime = await runWorkers(config.server.workers, stop.takeOver(), bound, surroundings.log);
   if (!inTime) throw new Error('workers did not exit in time and were killed');

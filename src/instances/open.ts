@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import { ConfigError } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import type { AppServer } from '../http/listener.ts';
+import { authorityOf } from '../runtime/authority.ts';
 import type { Instance, Instances } from './instances.ts';
 import { Relay } from './relay.ts';
 import { RelayKey } from './relay-key.ts';
@@ -52,7 +53,7 @@ export function openInstances({ config, instances, log, now }: JoinParts): OpenI
 
 function addressOf(host: string, { http }: AppServer): string {
   const { port } = http.address() as AddressInfo;
-  return `${host.includes(':') ? `[${host}]` : host}:${port}`;
+  return authorityOf(host, port);
 }
 
 function nameListener(error: NodeJS.ErrnoException): never {

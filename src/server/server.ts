@@ -21,6 +21,7 @@ import { closeGracefully, listen, type AppServer, type ListenOptions } from '../
 import { currentResponse } from '../http/request-context.ts';
 import type { SeesAccounts } from '../http/probes.ts';
 import { Sending } from '../http/sending.ts';
+import { authorityOf } from '../runtime/authority.ts';
 import { Urls } from '../http/urls.ts';
 import { othersHaveKey } from '../instances/agreement.ts';
 import { openInstances } from '../instances/open.ts';
@@ -173,7 +174,7 @@ export async function startServer(
   const rest = stack.move();
   return {
     installation,
-    url: `${certificate ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    url: `${certificate ? 'https' : 'http'}://${authorityOf(host, port)}`,
     firstToken,
     answerUnhandled: (error) => answerUnhandled(log, error),
     close: async (time = config.shutdownGrace) => {

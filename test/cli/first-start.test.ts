@@ -1,10 +1,12 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { greeting } from '../../src/cli/greeting.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { CommandLine } from '../support/processes/command.ts';
+import { freePort, redisUrl } from '../support/processes/services.ts';
 
 /** The whole log of a first start on which a client lists the packages, as a container engine or a shell keeps it. */
 async function logOfFirstStart(t: ExecutionContext, settings: Record<string, string> = {}) {
@@ -21,6 +23,33 @@ async function logOfFirstStart(t: ExecutionContext, settings: Record<string, str
   t.deepEqual([code, stderr], [0, '']);
   return { data: command.data, log: stdout };
 }
+
+test('the first start of two workers prints the first token, also at an IPv6 address', async (t) => {
+  const command = await CommandLine.create(t, { ENTREPOT_UPSTREAMS: '[]', ENTREPOT_HOST: '::1' });
+  const port = await freePort();
+  const workers = { ENTREPOT_WORKERS: '2', ENTREPOT_REDIS_URL: redisUrl(), ENTREPOT_PORT: `${port}` };
+  const server = await command.serve(workers);
+  t.is(server.url, `http://[::1]:${port}`);
+  t.regex(server.said(), /^ {2}ent_\S+$/m);
+  t.regex(server.said(), new RegExp(`docker login \\[::1\\]:${port} --username api`));
+  t.is((await server.stop()).code, 0);
+});
+
+test('the first token is printed for each address', (t) => {
+  for (const [url, base, host] of [
+    ['http://127.0.0.1:8080', 'http://127.0.0.1:8080', '127.0.0.1:8080'],
+    ['http://[::]:8080', 'http://127.0.0.1:8080', '127.0.0.1:8080'],
+    ['https://hub.example.com/', 'https://hub.example.com', 'hub.example.com'],
+    ['https://hub.example.com/below', 'https://hub.example.com/below', 'hub.example.com'],
+    // No URL can have the name of an interface.
+    ['http://[fe80::1%eth0]:8080', 'http://[fe80::1%eth0]:8080', '[fe80::1%eth0]:8080'],
+  ] as const) {
+    const text = greeting(url, 'ent_value');
+    t.true(text.includes(`serves at ${base}. `), url);
+    t.true(text.includes(`docker login ${host} --username api`), url);
+    t.is(text.includes('--allow-insecure-connections'), url.startsWith('http:'), url);
+  }
+});
 
 for (const dialect of dialects) {
   test(`${dialect}: the log of a first start warns of nothing, and usage reconcile reads it`, async (t) => {
