@@ -15,9 +15,13 @@ const bytes: Record<string, number> = {
   TiB: 2 ** 40,
 };
 
-/** The milliseconds of a duration such as `90d`, `5m`, `1.5h`, `30s` or `250ms`; undefined if malformed. */
+/** More milliseconds, before now or after it, would not be a date. */
+const maxDuration = 4_000_000_000_000_000;
+
+/** The milliseconds of a duration such as `90d`, `5m`, `1.5h`, `30s` or `250ms`; undefined if malformed, or beyond all dates. */
 export function parseDuration(text: string): number | undefined {
-  return parse(text, /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/, milliseconds);
+  const found = parse(text, /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/, milliseconds);
+  return found !== undefined && found <= maxDuration ? found : undefined;
 }
 
 /** The bytes of a size such as `512MiB`, `4 GB` or `1000`; undefined if malformed. */

@@ -410,6 +410,7 @@ const wrongEnvironments: [Environment, string][] = [
   ],
   [{ ENTREPOT_LIMITS_NUPKG: 'big' }, 'ENTREPOT_LIMITS_NUPKG: expected a size such as 512MiB'],
   [{ ENTREPOT_LIMITS_UPLOAD_IDLE: '60' }, 'ENTREPOT_LIMITS_UPLOAD_IDLE: expected a duration such as 30s, 5m or 90d'],
+  [{ ENTREPOT_AUDIT_KEEP: '99999999999d' }, 'ENTREPOT_AUDIT_KEEP: expected a duration such as 30s, 5m or 90d'],
   // A timer that is set to 25 days or more ends at once.
   [{ ENTREPOT_LIMITS_UPLOAD_IDLE: '25d' }, 'ENTREPOT_LIMITS_UPLOAD_IDLE: expected 24d or less'],
   [{ ENTREPOT_LIMITS_UPLOAD_IDLE: '0s' }, 'ENTREPOT_LIMITS_UPLOAD_IDLE: expected more than 0'],
