@@ -3,8 +3,9 @@ import { hostname } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { refuseOthersFolder } from '../server/command-place.ts';
+import { isHostName } from '../config/hosts.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
-import { authorityOf } from '../runtime/authority.ts';
+import { authorityOf, isLoopback } from '../runtime/authority.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { makeFolder } from '../storage/files/permissions.ts';
 import { createSelfSigned } from '../tls/self-signed.ts';
@@ -14,8 +15,7 @@ import type { Terminal } from './with-installation.ts';
 const days = 365;
 /** So that clients on this machine need no name. */
 const ownNames = ['localhost', '127.0.0.1', '::1'];
-/** A DNS name, or an IP address. A certificate for a trial needs no more than 100. */
-const hostPattern = /^(?:(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]{0,251}[a-z0-9_])?|[0-9a-f:.]*:[0-9a-f:.]*)$/i;
+/** A certificate for a trial needs no more. */
 const maxHosts = 100;
 
 /** `entrepot cert` */
@@ -29,7 +29,7 @@ export function addCert(program: Command, environment: Environment, terminal: Te
     .action(async ({ host = [hostname()], out }: { host?: string[]; out?: string }) => {
       const { data, server } = loadConfig(environment);
       const hosts = [...new Set([...host, ...ownNames])];
-      const wrong = hosts.find((each) => !hostPattern.test(each));
+      const wrong = hosts.find((each) => !canBeNamed(each));
       if (wrong !== undefined)
         throw new DomainError('Invalid', `--host: "${wrong}" is not a DNS name or an IP address`);
       if (hosts.length > maxHosts) throw new DomainError('Invalid', `--host: use at most ${maxHosts} names`);
@@ -40,8 +40,21 @@ export function addCert(program: Command, environment: Environment, terminal: Te
       await writeNew(folder, { 'server.key': [key, 0o600], 'server.crt': [cert, 0o644], 'ca.crt': [ca, 0o644] });
       const [first] = hosts;
       const authority = authorityOf(first!, server.port);
-      terminal.stdout.write(instructions(folder, authority, hosts));
+      // An address of this machine alone is what the server listens on by default.
+      const isHidden = isLoopback(hostOf(server.host, server.port)) && !isLoopback(hostOf(first!, server.port));
+      terminal.stdout.write(instructions(folder, authority, hosts, isHidden));
     });
+}
+
+/** Whether a certificate can have it: a DNS name, maybe with `*.` before it, or an IP address without an interface. */
+function canBeNamed(host: string): boolean {
+  const name = /^\*\.([^:]+)$/.exec(host)?.[1] ?? host;
+  return isHostName(name) && !name.includes('%');
+}
+
+/** As a URL has it. */
+function hostOf(host: string, port: number): string {
+  return URL.parse(`http://${authorityOf(host, port)}`)?.hostname ?? host;
 }
 
 /** Writes all files, or none if one exists. */
@@ -66,8 +79,11 @@ async function writeNew(folder: string, files: Record<string, [content: string, 
   }
 }
 
+/** Other machines reach a server only at an address on which it listens. */
+const listening = '\n  export ENTREPOT_HOST=0.0.0.0     # without it, the server listens for this machine only';
+
 /** What to paste, for the server and for each client. */
-function instructions(folder: string, host: string, hosts: readonly string[]): string {
+function instructions(folder: string, host: string, hosts: readonly string[], isHidden: boolean): string {
   const at = (file: string) => shellWord(join(folder, file));
   const [ca, merged] = [at('ca.crt'), at('ca-certificates.crt')];
   return `
@@ -75,7 +91,7 @@ Valid for ${days} days, for ${hosts.join(', ')}. Only for a trial: every client 
 
 The server:
   export ENTREPOT_TLS_CERT_FILE=${at('server.crt')}
-  export ENTREPOT_TLS_KEY_FILE=${at('server.key')}
+  export ENTREPOT_TLS_KEY_FILE=${at('server.key')}${isHidden ? listening : ''}
 
 Every program of a Debian or Ubuntu machine:
   sudo cp ${ca} /usr/local/share/ca-certificates/entrepot.crt && sudo update-ca-certificates

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { isLoopback } from '../runtime/authority.ts';
 import { upstreamKinds } from './protocols.ts';
 import { sizeSetting } from './units.ts';
 import { isOrigin, upstreamAuth, upstreamUrl } from './upstreams.ts';
@@ -42,5 +43,5 @@ export const predecessors = z
 
 /** Whether what is sent to `url` is encrypted, or stays on this machine. */
 function keepsSecrets({ protocol, hostname }: URL): boolean {
-  return protocol === 'https:' || /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(hostname);
+  return protocol === 'https:' || isLoopback(hostname);
 }

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import type { Config } from '../config/schema.ts';
+import { isLoopback } from '../runtime/authority.ts';
 import type { Aliases } from './aliases.ts';
 import { Proxies } from './proxies.ts';
 import { splitTarget } from './target.ts';
@@ -61,8 +62,4 @@ export class Hosts {
 /** A configured name or address in the form that it has in a URL. */
 function nameOf(host: string): string {
   return new URL(`http://${isIPv6(host) ? `[${host}]` : host}`).hostname;
-}
-
-function isLoopback(hostname: string): boolean {
-  return hostname === 'localhost' || hostname === '[::1]' || /^127\.\d+\.\d+\.\d+$/.test(hostname);
 }

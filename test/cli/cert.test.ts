@@ -41,6 +41,20 @@ test('cert makes a certificate that clients verify by name and address, with a p
   });
 });
 
+test('cert says how other machines reach the server, if it listens for this one only', async (t) => {
+  const folder = await folderUntilEnd(t);
+  let count = 0;
+  const said = async (environment: Record<string, string>, ...words: string[]) =>
+    (await entrepot(environment, 'cert', '--self-signed', '--out', join(folder, `${(count += 1)}`), ...words)).stdout;
+  const hub = ['--host', 'hub.example.test'];
+  t.regex(await said({}, ...hub), /export ENTREPOT_TLS_KEY_FILE=\S+\n {2}export ENTREPOT_HOST=0\.0\.0\.0 /);
+  t.regex(await said({ ENTREPOT_HOST: '::1' }, ...hub), /ENTREPOT_HOST/);
+  for (const host of ['0.0.0.0', '::', '192.0.2.7'])
+    t.notRegex(await said({ ENTREPOT_HOST: host }, ...hub), /ENTREPOT_HOST/, host);
+  for (const host of ['localhost', '127.0.0.1', '::1'])
+    t.notRegex(await said({}, '--host', host), /ENTREPOT_HOST/, host);
+});
+
 test('cert replaces no file, and leaves none when one exists', async (t) => {
   const out = await folderUntilEnd(t);
   await writeFile(join(out, 'ca.crt'), 'mine');
@@ -54,7 +68,9 @@ test('cert replaces no file, and leaves none when one exists', async (t) => {
 
 test('cert refuses what is not a host, and a call without --self-signed', async (t) => {
   const out = await folderUntilEnd(t);
-  for (const host of ['a b', 'https://hub.test', 'hub.test:8080', '', 'a$(id)', "a'b"]) {
+  // `cafe:8443` has the characters of an IPv6 address.
+  const wrong = ['a b', 'https://hub.test', 'hub.test:8080', 'cafe:8443', '*.::1', '300.1.1.1', 'fe80::1%eth0'];
+  for (const host of [...wrong, '', 'a$(id)', "a'b"]) {
     const { code, stderr } = await entrepot({}, 'cert', '--self-signed', '--out', out, `--host=${host}`);
     t.is(code, 1, host);
     t.regex(stderr, /^entrepot: --host: ".*" is not a DNS name or an IP address\n$/);
