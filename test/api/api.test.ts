@@ -82,7 +82,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /search',
       'DELETE /claims/container/{name}',
       'DELETE /claims/package/{name}',
-      'DELETE /containers/{name}/manifests/{digest}',
+      'DELETE /containers/{name}/manifests/{reference}',
       'DELETE /containers/{name}/{tag}',
       'GET /claims',
       'GET /clients',

@@ -182,7 +182,7 @@ test('every operation of /v1 that changes something records an event of its clie
     ['DELETE /packages/{id}/{version}', 'package.deleted', () => call('DELETE', '/packages/Formed/1.0.0')],
     ['DELETE /containers/{name}/{tag}', 'tag.deleted', () => call('DELETE', '/containers/app/v1')],
     [
-      'DELETE /containers/{name}/manifests/{digest}',
+      'DELETE /containers/{name}/manifests/{reference}',
       'manifest.deleted',
       () => call('DELETE', `/containers/app/manifests/${digest}`),
     ],

@@ -12,6 +12,19 @@ test('docs/openapi.json is what a server answers; `npm run openapi` writes it', 
   t.deepEqual(served, JSON.parse(await readFile(file, 'utf8')) as object);
 });
 
+test('no two paths differ only in the names of their parameters: OpenAPI counts them as one', async (t) => {
+  const server = await startTestServer(t);
+  const { paths } = (await (await server.fetch('/v1/openapi.json')).json()) as { paths: Record<string, object> };
+  const shapes = Object.keys(paths).map((path) => path.replaceAll(/\{\w+\}/g, '{}'));
+  t.deepEqual(
+    shapes.filter((each, index) => shapes.indexOf(each) !== index),
+    [],
+  );
+  t.deepEqual(Object.keys(paths['/containers/{name}/manifests/{reference}']!), ['get', 'delete']);
+  const refused = await server.fetch('/v1/containers/app/manifests/v1', { method: 'PUT' });
+  t.deepEqual([refused.status, refused.headers.get('allow')], [405, 'GET, HEAD, DELETE']);
+});
+
 test.serial('the document is made once, for every address of the server', async (t) => {
   const server = await startTestServer(t, { server: { trustProxy: 1 } });
   const { stringify } = JSON;

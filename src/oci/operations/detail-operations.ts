@@ -111,19 +111,19 @@ export function imageOperations(
     }),
     operation({
       method: 'delete',
-      path: '/containers/*name/manifests/:digest',
+      path: '/containers/*name/manifests/:reference',
       // Else it is a tag of an image whose name ends with `manifests`. No tag has a colon.
-      matches: (params) => params['digest']!.includes(':'),
+      matches: (params) => params['reference']!.includes(':'),
       id: 'deleteManifest',
       summary:
         'Delete one manifest with its tags. A mirrored one needs the scope operate too, and is fetched again at the next pull',
       action: 'delete',
-      params: { name, digest: 'The digest' },
+      params: { name, reference: 'The digest' },
       subject,
       status: 204,
       run: async ({ principal, params }) => {
         const at = await stored.locate(principal, params['name']!, 'delete');
-        const digest = parseDigest(params['digest']!);
+        const digest = parseDigest(params['reference']!);
         await at.deleteManifest(digest, () => allow(principal, 'operate'));
       },
     }),

@@ -39,7 +39,7 @@ export const imageDeletePage: Page = {
     const refused = await changeEach(
       [
         ...tags.map((tag) => [tag, remove('deleteTag', { tag })] as const),
-        ...digests.map((digest) => [digest, remove('deleteManifest', { digest })] as const),
+        ...digests.map((digest) => [digest, remove('deleteManifest', { reference: digest })] as const),
       ],
       imagePath(name),
     );
