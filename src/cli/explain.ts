@@ -62,9 +62,11 @@ function originLines({ isHosted, reservedBy, missing, upstreams }: NameStory): s
     isHosted && 'hosted here',
     reservedBy !== undefined && `reserved by ${reservedBy}: no upstream is asked`,
     missing !== undefined && `its name begins with ${missing}, which is no upstream`,
-    ...upstreams.map(
-      ({ upstream, rule, pattern }) => `${upstream.id}: ${rule}${pattern === undefined ? '' : ` by ${pattern}`}`,
-    ),
+    ...upstreams.map(({ upstream, rule, pattern }) => {
+      if (rule === 'asked' && upstream.isOffline)
+        return `${upstream.id}: offline, so not asked; what is stored is served`;
+      return `${upstream.id}: ${rule}${pattern === undefined ? '' : ` by ${pattern}`}`;
+    }),
   ];
   return lines
     .filter(Boolean)

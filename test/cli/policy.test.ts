@@ -50,6 +50,9 @@ for (const dialect of dialects) {
     });
     t.like(await explain('Lib', '1.0.0'), { code: 0, stdout: 'allow\n' });
     t.like(await explain('Lib'), { code: 0, stdout: 'feed.test: asked\n' });
+    const offline = { ...environment, ENTREPOT_UPSTREAMS: upstreams, ENTREPOT_OFFLINE: 'true' };
+    const isolated = await entrepot(offline, 'explain', 'Lib');
+    t.like(isolated, { code: 0, stdout: 'feed.test: offline, so not asked; what is stored is served\n' });
     t.regex((await explain('Lib', '1.0.0', '--at', 'soon')).stderr, /--at: expected a time/);
     await writeFile(file, 'minimumAge: { packages: 1s }\n');
     await policy('apply', file);
