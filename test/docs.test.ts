@@ -50,6 +50,16 @@ test('the table of settings has every setting with its default and description',
   );
 });
 
+test('docs/operations.md says what each job does, by the name that "jobs run" takes', async (t) => {
+  const text = await read('docs/operations.md');
+  const names = settings.flatMap(({ path }) => /^jobs\.(\w+)$/.exec(path)?.[1] ?? []);
+  t.true(names.length > 10);
+  for (const each of names) {
+    const name = each.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+    t.true(text.includes(`\n- **${name}** `), name);
+  }
+});
+
 test('documents name only settings that exist', async (t) => {
   const known = new Set([...names, 'ENTREPOT_CONFIG', 'ENTREPOT_TEST_DATABASE_URL', 'ENTREPOT_TEST_REDIS_URL']);
   const inDocker = [
