@@ -20,8 +20,12 @@ const maxDuration = 4_000_000_000_000_000;
 
 /** The milliseconds of a duration such as `90d`, `5m`, `1.5h`, `30s` or `250ms`; undefined if malformed, or beyond all dates. */
 export function parseDuration(text: string): number | undefined {
-  const found = parse(text, /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/, milliseconds);
+  const found = anyDuration(text);
   return found !== undefined && found <= maxDuration ? found : undefined;
+}
+
+function anyDuration(text: string): number | undefined {
+  return parse(text, /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/, milliseconds);
 }
 
 /** The bytes of a size such as `512MiB`, `4 GB` or `1000`; undefined if malformed. */
@@ -43,8 +47,8 @@ function withUnit(read: (text: string) => number | undefined, expected: string) 
   });
 }
 
-/** A setting in milliseconds, written with a unit. */
-export const duration = withUnit(parseDuration, 'expected a duration such as 30s, 5m or 90d');
+/** A setting in milliseconds, written with a unit. Stored policies have such values, too, so none becomes invalid later. */
+export const duration = withUnit(anyDuration, 'expected a duration such as 30s, 5m or 90d');
 /** A setting in milliseconds for which timers wait, from `least`. A timer of Node that is set to 25 days or more ends at once. */
 export function timerTime(least: number, days: number) {
   const atLeast = z.number().min(least, 'expected more than 0');

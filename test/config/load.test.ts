@@ -410,7 +410,6 @@ const wrongEnvironments: [Environment, string][] = [
   ],
   [{ ENTREPOT_LIMITS_NUPKG: 'big' }, 'ENTREPOT_LIMITS_NUPKG: expected a size such as 512MiB'],
   [{ ENTREPOT_LIMITS_UPLOAD_IDLE: '60' }, 'ENTREPOT_LIMITS_UPLOAD_IDLE: expected a duration such as 30s, 5m or 90d'],
-  [{ ENTREPOT_AUDIT_KEEP: '99999999999d' }, 'ENTREPOT_AUDIT_KEEP: expected a duration such as 30s, 5m or 90d'],
   // A timer that is set to 25 days or more ends at once.
   [{ ENTREPOT_LIMITS_UPLOAD_IDLE: '25d' }, 'ENTREPOT_LIMITS_UPLOAD_IDLE: expected 24d or less'],
   [{ ENTREPOT_LIMITS_UPLOAD_IDLE: '0s' }, 'ENTREPOT_LIMITS_UPLOAD_IDLE: expected more than 0'],
@@ -540,6 +539,8 @@ test('a time that timers count may be as long as they can count', (t) => {
   const { limits, mirror } = loadConfig({ ENTREPOT_LIMITS_UPLOAD_IDLE: '24d', ENTREPOT_MIRROR_KEEP_PARTIAL: '0s' });
   t.is(limits.uploadIdle, 24 * 86_400_000);
   t.is(mirror.keepPartial, 0);
+  // Of others, and of stored policies, a value that is beyond all dates means always.
+  t.is(loadConfig({ ENTREPOT_AUDIT_KEEP: '99999999d' }).audit.keep, 99_999_999 * 86_400_000);
   t.is(loadConfig({ ENTREPOT_UPSTREAMS: upstream({ timeout: '1d' }) }).upstreams[0]!.timeout, 86_400_000);
 });
 
