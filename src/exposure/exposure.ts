@@ -68,8 +68,6 @@ const day = 86_400_000;
 const maxContents = 2000;
 /** Pushes that are told of each user. */
 const maxPushes = 10;
-/** Names that are compared with a pattern. */
-const maxNames = 20_000;
 
 /** Tells who pulled what somebody asks about. */
 export class Exposure {
@@ -85,21 +83,19 @@ export class Exposure {
    */
   async find(what: string, audience: Audience): Promise<ExposedContents> {
     await this.#parts.flush().catch(() => undefined);
-    const targets = await this.#targetsOf(readAsked(what), audience);
     const found = new Map<string, UsedContent>();
-    let isComplete = true;
-    for (const target of targets) {
-      for (const content of await this.#contentsOf(target, audience.accountId)) {
-        const { id, accountId, reference } = content;
-        const isMeant = target.accountId === undefined || target.accountId === accountId;
-        if (!isMeant || !(target.matches?.(reference) ?? true)) continue;
-        if (found.size < maxContents) found.set(id, content);
-        else isComplete = false;
+    for (const target of await this.#targetsOf(readAsked(what), audience)) {
+      for await (const page of this.#contentsOf(target, audience.accountId)) {
+        for (const content of page) {
+          if (target.matches?.(content.reference) ?? true) found.set(content.id, content);
+        }
+        if (found.size > maxContents) break;
+        await pause();
       }
-      await pause();
+      if (found.size > maxContents) break;
     }
-    const contents = [...found.values()].toSorted((one, other) => (one.id < other.id ? -1 : 1));
-    return { contents, isComplete };
+    const contents = [...found.values()].slice(0, maxContents).toSorted((one, other) => (one.id < other.id ? -1 : 1));
+    return { contents, isComplete: found.size <= maxContents };
   }
 
   /** Up to `limit` pairs of a content and somebody who pulled it since `since`, after `after`. */
@@ -131,17 +127,21 @@ export class Exposure {
     });
   }
 
-  async #contentsOf({ kind, names = [], digests }: Target, accountId: number | undefined): Promise<UsedContent[]> {
+  /** The contents under the names of a target, or with its digests, some at a time. What else it asks for is not compared. */
+  async *#contentsOf(
+    { kind, names = [], digests, accountId: owner }: Target,
+    accountId: number | undefined,
+  ): AsyncGenerator<readonly UsedContent[]> {
     const { pulls } = this.#parts;
-    const isNamed = (content: UsedContent) => names.length === 0 || names.includes(content.name);
-    if (digests) return (await pulls.withReferences(accountId, digests, maxContents + 1)).filter(isNamed);
-    const found: UsedContent[] = [];
-    for (const name of names) found.push(...(await pulls.under({ accountId, kind, name }, maxContents + 1)));
-    return found;
+    if (owner !== undefined && accountId !== undefined && owner !== accountId) return;
+    const only = owner ?? accountId;
+    if (digests) yield await pulls.withReferences(only, digests, names, maxContents + 1);
+    else for (const name of names) yield* pulls.under({ accountId: only, kind, name });
   }
 
-  async #targetsOf(asked: Asked, { viewId }: Audience): Promise<Target[]> {
-    if (asked.by === 'id') return this.#targetsOfId(asked.id, viewId);
+  async #targetsOf(asked: Asked, audience: Audience): Promise<Target[]> {
+    if (asked.by === 'id') return this.#targetsOfId(asked.id, audience);
+    const { viewId } = audience;
     const protocol = this.#protocol(asked.by !== 'range');
     if (!protocol) return [];
     const { kind } = protocol;
@@ -164,7 +164,8 @@ export class Exposure {
     throw new DomainError('Invalid', message, { detail: { parameter: 'what' } });
   }
 
-  async #targetsOfId(id: string, viewId: number): Promise<Target[]> {
+  async #targetsOfId(id: string, audience: Audience): Promise<Target[]> {
+    const { viewId } = audience;
     const { protocols, knownBad, isAffected } = this.#parts;
     const targets: Target[] = [];
     let isKnown = false;
@@ -181,7 +182,7 @@ export class Exposure {
       if (named !== undefined && named === packages?.kind)
         targets.push({ kind: named, names: [key], matches: (version) => isAffected(entry, version) });
       else if (images && kind === 'digest') targets.push({ kind: images.kind, digests: [key] });
-      else if (images) targets.push({ kind: images.kind, names: await this.#namesLike(images, viewId, key) });
+      else if (images) targets.push({ kind: images.kind, names: await this.#namesLike(images, audience, key) });
     }
     if (isKnown) return targets;
     throw new DomainError(
@@ -190,11 +191,17 @@ export class Exposure {
     );
   }
 
-  /** The pulled names that an entry for images means. */
-  async #namesLike(images: Exposable, viewId: number, pattern: string): Promise<string[]> {
+  /** The pulled names that an entry for images means: of very many, enough for more contents than an answer has. */
+  async #namesLike(images: Exposable, { accountId, viewId }: Audience, pattern: string): Promise<string[]> {
     if (!pattern.includes('*')) return [await usedName(images, viewId, pattern)];
     const set = new NameSet([pattern]);
-    return (await this.#parts.pulls.names(images.kind, maxNames)).filter((name) => set.includes(name));
+    const found: string[] = [];
+    for await (const page of this.#parts.pulls.names(accountId, images.kind)) {
+      for (const { name } of page) if (set.includes(name)) found.push(name);
+      if (found.length > maxContents) break;
+      await pause();
+    }
+    return found;
   }
 }
 

@@ -393,7 +393,7 @@ function tagRuleOf(
 }
 
 const namesAtATime = 200;
-/** Digests of a tag for a question who pulled it. */
-const maxDigestsOfTag = 500;
+/** Digests of a tag for a question who pulled it: as many as the history keeps of a tag. */
+const maxDigestsOfTag = 1000;
 /** A session is ended when its data folder is gone and no request changed it for this many milliseconds. */
 const lostAfter = 3_600_000;

@@ -1,5 +1,6 @@
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import { afterKey } from '../database/tables.ts';
+import { pagesOf } from '../runtime/pages.ts';
 import { dayOf } from './period.ts';
 import type { PullAct, PullUser } from './pulls.ts';
 
@@ -27,6 +28,7 @@ export interface ContentUse {
 }
 
 const idsPerStatement = 200;
+const rowsPerPage = 1000;
 const columns = 'id, account_id AS accountId, kind, name, reference, last_day AS lastDay';
 /** Rows that are read to count users. */
 const maxCounted = 10_000;
@@ -39,22 +41,26 @@ export class PullList {
     this.#database = database;
   }
 
-  /** Up to `limit` contents under a name, in the order of accounts; of one account, if it is given. */
-  async under(
-    { accountId, kind, name }: { accountId: number | undefined; kind: string; name: string },
-    limit: number,
-  ): Promise<UsedContent[]> {
-    const of = accountId === undefined ? '' : 'AND account_id = ?';
-    return this.#database.select<UsedContent>(
-      `SELECT ${columns} FROM pull_contents WHERE kind = ? AND name = ? ${of} ORDER BY account_id LIMIT ?`,
-      [kind, name, ...(accountId === undefined ? [] : [accountId]), limit],
-    );
+  /** The contents under a name, in the order of accounts, some at a time; of one account, if it is given. */
+  under({ accountId, kind, name }: { accountId: number | undefined; kind: string; name: string }) {
+    const of = accountIs(accountId);
+    const read = (after: [accountId: number, id: string]) => {
+      const rest = afterKey(this.#database, ['account_id', 'id'], after);
+      return this.#database.select<UsedContent>(
+        `SELECT ${columns} FROM pull_contents WHERE kind = ? AND name = ? ${of.sql} AND ${rest.sql}
+         ORDER BY account_id, id LIMIT ${rowsPerPage}`,
+        [kind, name, ...of.values, ...rest.values],
+      );
+    };
+    return pagesOf([0, ''], rowsPerPage, read, (row): [number, string] => [row.accountId, row.id]);
   }
 
-  /** Up to `limit` names of a kind. */
-  async names(kind: string, limit: number): Promise<string[]> {
-    const sql = 'SELECT DISTINCT name FROM pull_contents WHERE kind = ? ORDER BY name LIMIT ?';
-    return (await this.#database.select<{ name: string }>(sql, [kind, limit])).map(({ name }) => name);
+  /** The names of a kind, some at a time; of one account, if it is given. */
+  names(accountId: number | undefined, kind: string) {
+    const of = accountIs(accountId);
+    const sql = `SELECT DISTINCT name FROM pull_contents WHERE kind = ? ${of.sql} AND name > ? ORDER BY name LIMIT ${rowsPerPage}`;
+    const read = (after: string) => this.#database.select<{ name: string }>(sql, [kind, ...of.values, after]);
+    return pagesOf('', rowsPerPage, read, ({ name }) => name);
   }
 
   /** Up to `limit` contents of all accounts, by kind, name, account and ID, after `after`. */
@@ -89,17 +95,19 @@ export class PullList {
     return row!.users;
   }
 
-  /** Up to `limit` contents with these references, under any name. */
+  /** Up to `limit` contents with these references, under one of `names`, or under any name if there are none. */
   async withReferences(
     accountId: number | undefined,
     references: readonly string[],
+    names: readonly string[],
     limit: number,
   ): Promise<UsedContent[]> {
     if (references.length === 0) return [];
-    const of = accountId === undefined ? '' : 'AND account_id = ?';
+    const of = accountIs(accountId);
+    const named = names.length === 0 ? '' : `AND name IN (${placeholders(names)})`;
     return this.#database.select<UsedContent>(
-      `SELECT ${columns} FROM pull_contents WHERE reference IN (${placeholders(references)}) ${of} LIMIT ?`,
-      [...references, ...(accountId === undefined ? [] : [accountId]), limit],
+      `SELECT ${columns} FROM pull_contents WHERE reference IN (${placeholders(references)}) ${of.sql} ${named} LIMIT ?`,
+      [...references, ...of.values, ...names, limit],
     );
   }
 
@@ -178,4 +186,9 @@ export class PullList {
     }
     return found;
   }
+}
+
+/** The end of a condition: only rows of this account, if it is given. */
+function accountIs(accountId: number | undefined): { sql: string; values: number[] } {
+  return accountId === undefined ? { sql: '', values: [] } : { sql: 'AND account_id = ?', values: [accountId] };
 }

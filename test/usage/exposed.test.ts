@@ -1,11 +1,29 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import test from 'ava';
 import type { Principal } from '../../src/accounts/principal.ts';
+import { batches } from '../../src/database/batches.ts';
+import type { Row } from '../../src/database/database.ts';
 import { noteContent, type UsedContents } from '../../src/usage/pulls.ts';
 import { createRule, exchange, fromRepository, sendJson, startPair, type Json } from '../identity/support.ts';
 import { auditOf } from '../support/audit.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import { createToken, flushUsage, makeBills, rowsOf, runJob, tokenOf } from '../support/inside.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import {
+  applyPolicy,
+  createToken,
+  databaseOf,
+  defaultAccountOf,
+  flushUsage,
+  makeBills,
+  rowsOf,
+  runJob,
+  tokenOf,
+} from '../support/inside.ts';
+import { linesOf } from '../support/known-bad.ts';
 import { TestRepository, type Descriptor, type Manifest } from '../support/registry.ts';
+import { startTestServer } from '../support/server.ts';
 
 // exposed.long.test.ts and observed-bills.long.test.ts have the rest, also on MySQL.
 
@@ -19,6 +37,10 @@ interface Answer {
   items: (Json & { user: Json; reference: string; count: number; pushed: Json[] })[];
   contents: number;
   next_cursor: string | null;
+}
+
+function digestOf(at: number): string {
+  return `sha256:${String(at).padStart(64, '0')}`;
 }
 
 /** An image, which its tag makes different from others. */
@@ -212,3 +234,62 @@ test('clients without a credential are one user of an account, and people in the
     ],
   );
 });
+
+for (const dialect of dialects) {
+  test(`${dialect}: an answer about few contents is whole, however many others have the same name, digest or tag`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const start = Date.UTC(2026, 10, 25, 12);
+    server.clock.now = start;
+    const file = join(await folderUntilEnd(t), 'list.jsonl');
+    await writeFile(file, linesOf([{ id: 'BAD-1', images: ['team/z*'] }]));
+    await applyPolicy(server, { knownBad: { lists: [{ name: 'own', file, mode: 'audit' }] } });
+    await runJob(server, 'known-bad');
+    let made = 0;
+    const content = (kind: string, name: string, reference: string, accountId = defaultAccountOf(server)) => {
+      const row = { id: String((made += 1)).padStart(32, '0'), account_id: accountId, kind, name, reference };
+      return { ...row, last_day: start - day, is_compared: 1 };
+    };
+    const many = Array.from({ length: 2100 }, (_, at) => at);
+    const database = databaseOf(server);
+    const write = (table: string, rows: readonly Row[]) =>
+      database.transaction(async (tx) => {
+        for (const some of batches(rows)) await tx.insertNew(table, some);
+      });
+    const first = content('package', 'lib', '0.0.1-first');
+    const wanted = [
+      content('package', 'lib', '9.0.0', 999),
+      content('container', 'wanted', digestOf(0), 999),
+      content('container', 'team/zebra', digestOf(1), 999),
+      content('container', 'team/app', digestOf(many.length - 900), 999),
+    ];
+    await write('pull_contents', [
+      first,
+      ...many.map((at) => content('package', 'lib', `1.0.${at}`)),
+      ...many.map((at) => content('container', `other/${at}`, digestOf(0))),
+      ...wanted,
+    ]);
+    const pull = { act: 'pull', user_id: 'user', day: start - day, count: 1, first_at: start - day, last_at: start };
+    await write(
+      'pulls',
+      [first, ...wanted].map(({ id }) => ({ ...pull, content_id: id })),
+    );
+    const owner = { account_id: defaultAccountOf(server), upstream: '', name: 'team/app', kind: 'tag' };
+    // The tag has moved 900 times since it had the wanted digest.
+    await write(
+      'history',
+      many.map((at) => ({ ...owner, reference: 'v1', digest: digestOf(at), seen_at: at })),
+    );
+    const ask = async (what: string) => {
+      const response = await server.fetch(`/v1/exposed?what=${encodeURIComponent(what)}`);
+      t.is(response.status, 200, what);
+      const { items, contents, is_complete: isComplete } = (await response.json()) as Answer & { is_complete: boolean };
+      return [items.map((each) => each.reference), contents, isComplete];
+    };
+    t.deepEqual(await ask('Lib@9.0.0'), [['9.0.0'], 1, true], 'a version after many others');
+    t.deepEqual(await ask('Lib@[0.0.1-first]'), [['0.0.1-first'], 1, true]);
+    t.deepEqual(await ask('Lib@[0.0.1-first,9.0.0]'), [['0.0.1-first'], 2000, false], 'too many are meant');
+    t.deepEqual(await ask(`wanted@${digestOf(0)}`), [[digestOf(0)], 1, true], 'a digest that has many other names');
+    t.deepEqual(await ask('BAD-1'), [[digestOf(1)], 1, true], 'a pattern that many names do not match');
+    t.deepEqual(await ask('team/app:v1'), [[digestOf(many.length - 900)], 1, true], 'a tag that has moved often');
+  });
+}
