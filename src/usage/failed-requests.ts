@@ -69,8 +69,9 @@ interface FailureFilter {
 
 /** How long a failure is kept after its latest request, in milliseconds. */
 const keepFor = 2 * 86_400_000;
-/** Most failures of an account that are kept, the latest. */
+/** Most failures of an account that are kept, the latest; and most of those that say what is wanted. */
 const maxKept = 5000;
+const maxKeptWanted = 20_000;
 /** How long it is kept what was asked of upstreams that are set to offline, in milliseconds. */
 const wantedFor = 60 * 86_400_000;
 /** Most names and references that are wanted. */
@@ -213,32 +214,44 @@ export class FailedRequests {
   }
 
   get #isWanted(): string {
-    return `code = 'UpstreamUnavailable' AND upstream IN (${placeholders(this.#offline)})`;
+    return `code = 'UpstreamUnavailable' AND COALESCE(upstream, '') IN (${placeholders(this.#offline)})`;
   }
 
   /** Deletes old failures, and those of an account beyond the most that are kept. */
   async deleteOld(): Promise<void> {
-    const counts = await this.#database.select<{ accountId: number }>(
-      'SELECT account_id AS accountId FROM failed_requests GROUP BY account_id HAVING COUNT(*) > ?',
-      [maxKept],
+    const now = this.#now();
+    const drop = (condition: string, values: readonly Value[]) =>
+      this.#database.transaction((tx) => tx.run(`DELETE FROM failed_requests WHERE ${condition}`, values), {
+        fleeting: true,
+      });
+    await drop('last_at <= ?', [now - wantedFor]);
+    if (this.#offline.length === 0) {
+      await drop('last_at <= ?', [now - keepFor]);
+      await this.#deleteBeyond(maxKept, '1 = 1', []);
+      return;
+    }
+    const others = `NOT (${this.#isWanted})`;
+    await drop(`last_at <= ? AND ${others}`, [now - keepFor, ...this.#offline]);
+    // A client that asks for very much else must not push out what is wanted.
+    await this.#deleteBeyond(maxKept, others, this.#offline);
+    await this.#deleteBeyond(maxKeptWanted, this.#isWanted, this.#offline);
+  }
+
+  /** Deletes the failures of each account that match beyond the latest `max`. */
+  async #deleteBeyond(max: number, condition: string, values: readonly string[]): Promise<void> {
+    const accounts = await this.#database.select<{ accountId: number }>(
+      `SELECT account_id AS accountId FROM failed_requests WHERE ${condition} GROUP BY account_id HAVING COUNT(*) > ?`,
+      [...values, max],
     );
-    await this.#database.transaction(
-      async (tx) => {
-        await tx.run('DELETE FROM failed_requests WHERE last_at <= ?', [this.#now() - wantedFor]);
-        const unlessWanted = this.#offline.length === 0 ? '' : `AND NOT (${this.#isWanted})`;
-        const old = `DELETE FROM failed_requests WHERE last_at <= ? ${unlessWanted}`;
-        await tx.run(old, [this.#now() - keepFor, ...this.#offline]);
-        for (const { accountId } of counts) {
-          const first = await tx.get<{ lastAt: number }>(
-            `SELECT last_at AS lastAt FROM failed_requests WHERE account_id = ? ORDER BY last_at DESC, id DESC
-             LIMIT 1 OFFSET ?`,
-            [accountId, maxKept],
-          );
-          if (!first) continue;
-          await tx.run('DELETE FROM failed_requests WHERE account_id = ? AND last_at <= ?', [accountId, first.lastAt]);
-        }
-      },
-      { fleeting: true },
-    );
+    for (const { accountId } of accounts) {
+      const first = await this.#database.get<{ lastAt: number }>(
+        `SELECT last_at AS lastAt FROM failed_requests WHERE account_id = ? AND ${condition}
+         ORDER BY last_at DESC, id DESC LIMIT 1 OFFSET ?`,
+        [accountId, ...values, max],
+      );
+      if (!first) continue;
+      const sql = `DELETE FROM failed_requests WHERE account_id = ? AND last_at <= ? AND ${condition}`;
+      await this.#database.transaction((tx) => tx.run(sql, [accountId, first.lastAt, ...values]), { fleeting: true });
+    }
   }
 }
