@@ -189,13 +189,21 @@ export class Jobs {
     }
   }
 
-  /** Takes over runs of other instances that have ended, or have shown no heartbeat for a lease. */
+  /** Takes over runs of other instances that have ended, or have shown no heartbeat for a lease. Those of jobs that are off only end. */
   async #takeOverLostRuns(): Promise<void> {
     try {
       for (const held of await this.#runs.held()) {
         if (this.#isClosing) return;
         const job = this.#jobs.get(held.name);
-        if (!job?.schedule || this.#active.has(held.name) || !(await this.#isLost(held))) continue;
+        if (!job || this.#active.has(held.name) || !(await this.#isLost(held))) continue;
+        if (!job.schedule) {
+          await this.#runs.abandon(held);
+          this.#log.warn(
+            { job: held.name, run: held.runId },
+            'the instance that ran this job is gone; the run is lost',
+          );
+          continue;
+        }
         const id = await this.#runs.takeOver(held);
         if (id === undefined) continue;
         this.#log.warn(

@@ -384,6 +384,32 @@ for (const dialect of dialects) {
   });
 
   suite(
+    'the lost run of a job that is off ends and is not started again, so that the job can be started',
+    async (t, { database, clock }) => {
+      const runs = new Runs(database, () => clock.now);
+      let begun = 0;
+      const run = () => Promise.resolve({ begun: (begun += 1) });
+      const jobs = new Jobs({
+        runs,
+        jobs: [{ name: 'work', summary: '', schedule: undefined, canDryRun: false, run }],
+        log: pino({ level: 'silent' }),
+        now: () => clock.now,
+        lease: 30,
+      });
+      t.teardown(() => jobs.close());
+      jobs.start();
+      // By hand, and due before the job was set to off. Nobody beats: the instance was killed.
+      for (const scheduledAt of [null, clock.now]) {
+        t.is(typeof (await runs.claim('work', scheduledAt)), 'number');
+        await until(async () => (await runs.held()).length === 0);
+        t.like((await runs.latest('work', 1))[0], { outcome: 'lost', scheduledAt, endedAt: clock.now });
+      }
+      t.is(begun, 0);
+      t.deepEqual(await jobs.run('work'), { begun: 1 });
+    },
+  );
+
+  suite(
     'a failure is recorded with its reason, and the history is bounded',
     async (t, { database, instance, runs }) => {
       const jobs = await instance(() => Promise.reject(new Error('on purpose')));
