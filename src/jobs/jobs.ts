@@ -124,13 +124,24 @@ export class Jobs {
 
   /**
    * Runs a job now, even if it is off; resolves to its counts, rejects if it fails. `Invalid` while another run of this job
-   * is alive. A dry run is not recorded, and may overlap with other runs.
+   * is alive. A dry run is not recorded, and may overlap with other runs; `Aborted` if it has not ended when `signal` is aborted.
    */
   async run(name: string, { dryRun = false, say = () => undefined, signal }: Partial<Work> = {}): Promise<Counts> {
     const job = this.#get(name);
     if (dryRun && !job.canDryRun) throw new DomainError('Invalid', `The job "${name}" has no dry run.`);
-    if (dryRun) return job.run({ signal: signal ?? new AbortController().signal, dryRun, say });
+    if (dryRun) return this.#dryRun(job, signal ?? new AbortController().signal, say);
     return this.#perform(job, await this.#claimNow(name), true, say);
+  }
+
+  async #dryRun(job: Job, signal: AbortSignal, say: Work['say']): Promise<Counts> {
+    try {
+      return await job.run({ signal, dryRun: true, say });
+    } catch (cause) {
+      if (!signal.aborted) throw cause;
+      const command = typed(`jobs run ${job.name} --dry-run`);
+      const message = `The preview of the job "${job.name}" takes too long here. "${command}" has no limit of time.`;
+      throw new DomainError('Aborted', message, { cause });
+    }
   }
 
   /** As `run`, but resolves when the run has begun. Its outcome is in the runs of the job, and in the log. */

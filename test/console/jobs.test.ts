@@ -33,6 +33,24 @@ test('jobs are listed, previewed and started by a visitor with operate', async (
   t.is((await visitor.send('/console/jobs/scrub', { act: 'preview' })).status, 400);
 });
 
+test('a preview that takes too long says so, and which command has no limit', async (t) => {
+  const server = await startTestServer(t);
+  const { jobs } = server.installation;
+  const run = jobs.run.bind(jobs);
+  jobs.run = (name, options) => run(name, { ...options, signal: AbortSignal.abort(new Error('the time is over')) });
+  const expected =
+    /The preview of the job "gc" takes too long here\. "[^"]*jobs run gc --dry-run" has no limit of time/;
+  const answer = await server.fetch('/v1/jobs/gc/preview', { method: 'POST' });
+  t.is(answer.status, 400);
+  const { code, detail } = (await answer.json()) as { code: string; detail: string };
+  t.is(code, 'Aborted');
+  t.regex(detail, expected);
+  const visitor = await Visitor.signedIn(server);
+  const page = await visitor.send('/console/storage', { act: 'count' });
+  t.is(page.status, 200);
+  t.regex((await page.text()).replaceAll('&quot;', '"'), expected);
+});
+
 test('without operate there are no jobs, in the console and in /v1', async (t) => {
   const server = await startTestServer(t);
   const token = await tokenOf(server, ['read', 'write', 'delete', 'admin']);
