@@ -134,9 +134,11 @@ export class Deliveries {
     const isGone = status === 410;
     const delay = isGone ? undefined : delayAfter(attempts);
     const outcome = failure === null ? 'delivered' : delay === undefined ? 'failed' : 'retry';
-    const pause = failure === null ? 0 : pauseOf(attempt.retryAfter, now);
-    const nextAt = now + Math.max(delay ?? 0, pause);
     await this.#database.transaction(async (tx) => {
+      // A user may have changed the address while the attempt was made: then its outcome says nothing of the new one.
+      const receiver = await tx.get('SELECT id FROM webhooks WHERE id = ? AND url = ?', [claimed.webhookId, url]);
+      const pause = failure === null || !receiver ? 0 : pauseOf(attempt.retryAfter, now);
+      const nextAt = now + Math.max(delay ?? 0, pause);
       await tx.run(
         `UPDATE webhook_deliveries SET state = ?, attempts = ?, next_at = ?, lease = NULL, attempted_at = ?, duration = ?,
          status = ?, failure = ?, answer = ? WHERE number = ? AND lease = ?`,
@@ -147,12 +149,12 @@ export class Deliveries {
       );
       const known = failure === null ? 'failing_since IS NOT NULL' : 'failing_since IS NULL';
       const since = failure === null ? null : at;
-      await tx.run(`UPDATE webhooks SET failing_since = ? WHERE id = ? AND ${known}`, [since, claimed.webhookId]);
+      const sql = `UPDATE webhooks SET failing_since = ? WHERE id = ? AND url = ? AND ${known}`;
+      await tx.run(sql, [since, claimed.webhookId, url]);
       if (pause > 0) {
-        const values = [now + pause, claimed.webhookId, now + pause];
-        await tx.run('UPDATE webhooks SET paused_until = ? WHERE id = ? AND paused_until < ?', values);
+        const values = [now + pause, claimed.webhookId, url, now + pause];
+        await tx.run('UPDATE webhooks SET paused_until = ? WHERE id = ? AND url = ? AND paused_until < ?', values);
       }
-      // A user may have changed the address while the attempt was made.
       if (isGone) await disable(tx, claimed.webhookId, 'the receiver answered 410 Gone', url, now);
     }, options);
     return outcome;

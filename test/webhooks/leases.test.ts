@@ -155,3 +155,23 @@ test('a receiver that is gone disables the webhook only if it still has its addr
   await deliveries.repeatSince('w', 0);
   t.deepEqual(await deliveries.due(), [], 'a disabled webhook sends nothing');
 });
+
+test('an attempt at the address before a change says nothing of the new one', async (t) => {
+  const { claim, database, deliveries, attempt, row, webhook } = await setUp(t, 3);
+  const [first, second, third] = await claim();
+  const change = (failingSince: number | null) =>
+    database.transaction((tx) =>
+      tx.run("UPDATE webhooks SET url = 'https://new.example/', failing_since = ?, paused_until = 0", [failingSince]),
+    );
+  await change(null);
+  await deliveries.finish(first!, url, attempt(503, '86400'));
+  t.like(await webhook(), { paused_until: 0, failing_since: null });
+  const { next_at: next } = (await deliveries.get('w', first!.id))!;
+  t.is(next, start + 5000, 'the next attempt is at the new address, so it does not wait for the old receiver');
+  await change(7);
+  await deliveries.finish(second!, url, attempt());
+  t.is((await webhook()).failing_since, 7, 'the new receiver still fails');
+  await deliveries.finish(third!, 'https://new.example/', attempt(503, '60'));
+  t.like(await webhook(), { paused_until: start + 60_000, failing_since: 7 });
+  t.is((await row()).next_at, start + 60_000);
+});
