@@ -1,4 +1,5 @@
 import { protocolWords } from '../config/protocols.ts';
+import { batches } from '../database/batches.ts';
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import { recordEvent } from '../events/record.ts';
 import type { ListedNames } from '../policy/listed-names.ts';
@@ -91,7 +92,7 @@ export class NewlyKnown {
       const rows = news.flatMap(({ id, contents: some }) =>
         some.map((content) => ({ content_id: content.id, advisory: id, found_at: at })),
       );
-      await tx.insertNew('exposures', rows);
+      for (const some of batches(rows)) await tx.insertNew('exposures', some);
       await pulls.setCompared(tx, compared);
       for (const each of told) {
         const { accountId, kind, name } = each.contents[0]!;

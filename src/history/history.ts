@@ -1,4 +1,5 @@
 import { pagesOf } from '../runtime/pages.ts';
+import { batches } from '../database/batches.ts';
 import { placeholders, type Database, type Queryable, type Transaction, type Value } from '../database/database.ts';
 
 /** References in one statement. */
@@ -167,22 +168,20 @@ export async function recordPast(tx: Transaction, owner: NameOwner, lines: reado
     if (kind === 'tag') return before.every((each) => each.seenAt < seenAt) && before.at(-1)?.digest !== digest;
     return before.every((each) => each.seenAt > seenAt);
   });
-  await tx.insertNew(
-    'history',
-    news.map(({ kind, reference, digest, seenAt, content }) => ({
-      account_id: owner.accountId,
-      upstream: owner.upstream,
-      name: owner.name,
-      kind,
-      reference,
-      digest,
-      seen_at: seenAt,
-      media_type: content?.mediaType ?? null,
-      size_bytes: content?.size ?? null,
-    })),
-  );
+  const rows = news.map(({ kind, reference, digest, seenAt, content }) => ({
+    account_id: owner.accountId,
+    upstream: owner.upstream,
+    name: owner.name,
+    kind,
+    reference,
+    digest,
+    seen_at: seenAt,
+    media_type: content?.mediaType ?? null,
+    size_bytes: content?.size ?? null,
+  }));
+  for (const some of batches(rows)) await tx.insertNew('history', some);
   const tags = news.filter(({ kind }) => kind === 'tag').map(({ reference }) => reference);
-  await dropOldest(tx, owner, 'tag', [...new Set(tags)]);
+  for (const some of batches([...new Set(tags)])) await dropOldest(tx, owner, 'tag', some);
 }
 
 /** Deletes the lines of `references` that are too many. Of very many, some are left to the next time. */

@@ -1,6 +1,7 @@
 import test from 'ava';
-import { record } from '../../src/history/history.ts';
-import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { record, recordPast } from '../../src/history/history.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { databaseOf, defaultAccountOf, runJob, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
@@ -74,6 +75,25 @@ for (const dialect of dialects) {
     t.is((await kept('other')).length, 1700);
     await see(1702);
     t.deepEqual((await kept('tag')).slice(0, 2), [703, 704]);
+  });
+
+  test(`${dialect}: the long history of many tags of another installation is added at once`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    await migrate(database);
+    const owner = { accountId: 1, upstream: '', name: 'team/app' };
+    // More lines than a statement of MySQL can have parameters for: 9 of each, and 65,535 in all.
+    const lines = Array.from({ length: 8000 }, (_, at) => {
+      const reference = `v${at % 600}`;
+      return { kind: 'tag' as const, reference, digest: `sha256:${at}`, seenAt: at };
+    });
+    await database.transaction((tx) => recordPast(tx, owner, lines));
+    const rows = await database.select('SELECT reference, digest, seen_at AS seenAt FROM history ORDER BY id');
+    t.deepEqual(
+      rows,
+      lines.map(({ kind: _kind, ...line }) => line),
+    );
+    await database.transaction((tx) => recordPast(tx, owner, lines));
+    t.is((await database.select('SELECT id FROM history')).length, 8000, 'nothing is added twice');
   });
 
   test(`${dialect}: a mirrored tag has the digests that it had, and when, after they were evicted too`, async (t) => {
