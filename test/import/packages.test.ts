@@ -210,12 +210,13 @@ test('what an upstream has with the same content apart from its signature is mir
 });
 
 test('the folder of BaGetter with its database: dates, unlisted versions and downloads, and versions whose file is missing', async (t) => {
-  const { target, bring, folder } = await startImporting(t);
-  for (const version of ['1.0.0', '2.0.0']) {
+  const { target, bring, folder, file } = await startImporting(t);
+  for (const version of ['1.0.0', '2.0.0', '4.0.0', '5.0.0']) {
     const place = join(folder, 'bagetter/packages/contoso.core', version);
     await mkdir(place, { recursive: true });
     const nupkg = await makeNupkg({ id: 'Contoso.Core', version });
     await writeFile(join(place, `contoso.core.${version}.nupkg`), nupkg);
+    await utimes(join(place, `contoso.core.${version}.nupkg`), new Date('2019-05-06'), new Date('2019-05-06'));
   }
   const database = new DatabaseSync(join(folder, 'bagetter/bagetter.db'));
   // The columns of BaGetter that are read, and some of the others.
@@ -226,21 +227,59 @@ test('the folder of BaGetter with its database: dates, unlisted versions and dow
     'INSERT INTO "Packages" ("Id", "Version", "Downloads", "Listed", "Published", "SemVerLevel") VALUES (?, ?, ?, ?, ?, 0)',
   );
   add.run('Contoso.Core', '1.0.0', 41, 1, '2020-02-03 04:05:06.7890123');
-  add.run('Contoso.Core', '2.0.0', 7, 0, '2021-02-03 04:05:06');
+  add.run('Contoso.Core', '2.0.0.0', 7, 0, '2021-02-03 04:05:06Z');
   add.run('Contoso.Core', '3.0.0', 7, 1, '2022-02-03 04:05:06');
-  database.close();
+  add.run('contoso.core', '4.0.0', -5, 1, 'never');
+  add.run('Contoso.Core', '5.0.0', 1.5, 1, '0001-01-01 00:00:00');
+  add.run('Contoso.Core', 'no version', 7, 1, '2022-02-03 04:05:06');
   const done = await bring(join(folder, 'bagetter'));
   t.is(done.code, 1);
-  t.regex(done.stdout, /^imported: 2 \(/);
-  t.regex(done.stderr, /^failed: Contoso\.Core 3\.0\.0: The database lists this version, and its file is missing$/m);
-  const [first, second] = await versionsOf(new TestFeed(target), 'contoso.core');
-  t.like(first, { version: '1.0.0', listed: true, published: '2020-02-03T04:05:06.789+00:00' });
-  t.like(second, { version: '2.0.0', listed: false });
+  t.regex(done.stdout, /^imported: 4 \(/);
+  t.is(
+    done.stderr,
+    'failed: Contoso.Core 3.0.0: The database lists this version, and its file is missing\nentrepot: 1 did not come\n',
+  );
+  const states = async () =>
+    (await versionsOf(new TestFeed(target), 'contoso.core')).map(({ version, listed, published }: any) => [
+      version,
+      listed,
+      published,
+    ]);
+  const fileTime = '2019-05-06T00:00:00.000+00:00';
+  t.deepEqual(await states(), [
+    ['1.0.0', true, '2020-02-03T04:05:06.789+00:00'],
+    ['2.0.0', false, '1900-01-01T00:00:00+00:00'],
+    ['4.0.0', true, fileTime],
+    ['5.0.0', true, fileTime],
+  ]);
   const detail = (await (await target.fetch('/v1/packages/Contoso.Core')).json()) as any;
-  t.is(detail.download_count, 48);
+  t.deepEqual(detail.versions.map(({ version, download_count: count }: any) => [version, count]).toSorted(), [
+    ['1.0.0', 41],
+    ['2.0.0', 7],
+    ['4.0.0', 0],
+    ['5.0.0', 0],
+  ]);
+  // The database says now that one is listed; a filter is for what it lists, too.
+  database.exec(`UPDATE "Packages" SET "Listed" = 1 WHERE "Version" = '2.0.0.0'`);
+  database.close();
+  const recent = await bring(join(folder, 'bagetter'), '--since', '2021-01-01');
+  t.regex(recent.stdout, /^imported: 0\nhere already: 0\nupdated: 1\n/);
+  t.deepEqual((await states())[1], ['2.0.0', true, '2021-02-03T04:05:06.000+00:00']);
+  for (const filter of [
+    ['--only', 'Other*'],
+    ['--names', await file('names', 'Other')],
+  ]) {
+    const filtered = await bring(join(folder, 'bagetter'), ...filter);
+    t.regex(filtered.stderr, /^entrepot: .*bagetter has nothing that can be imported\n$/, filter[0]);
+  }
   await writeFile(join(folder, 'bagetter/bagetter.db'), 'no database');
   const broken = await bring(join(folder, 'bagetter'));
   t.regex(broken.stderr, /bagetter\.db cannot be read as the database of BaGetter/);
+  // A file with such a name says nothing of packages in other folders.
+  await mkdir(join(folder, 'plain'));
+  await writeFile(join(folder, 'plain/notes.db'), 'no database');
+  await writeFile(join(folder, 'plain/a.nupkg'), await makeNupkg({ id: 'Plain', version: '1.0.0' }));
+  t.regex((await bring(join(folder, 'plain'))).stdout, /^imported: 1 \(/);
 });
 
 /** What a registration says. */

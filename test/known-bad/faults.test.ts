@@ -65,6 +65,24 @@ const badFiles: [what: string, bytes: Buffer | string, reason: RegExp, limits?: 
   ],
   ['a record that is none', '[1]', /^has a record that cannot be used: record 1: /],
   ['a record without an ID', linesOf([{ summary: 'x' }]), /cannot be used: record 1: id: /],
+  ['an ID of 101 characters', linesOf([osv('M'.repeat(101), 'a')]), /record 1: id: expected 1 to 100 characters/],
+  ['an empty version', linesOf([osv('MAL-1', 'a', { affected: [{ versions: [''] }] })]), /affected\.0\.versions\.0: /],
+  ['a version of 256 characters', linesOf([osv('MAL-1', 'a', { affected: [{ versions: ['1'.repeat(256)] }] })]), /affected\.0\.versions\.0: /],
+  ['too many packages', linesOf([osv('MAL-1', 'a', { affected: Array.from({ length: 1001 }, () => ({})) })]), /record 1: affected: .*1000/],
+  ['too many ranges', linesOf([osv('MAL-1', 'a', { affected: [{ ranges: Array.from({ length: 1001 }, () => ({ type: 'SEMVER', events: [] })) }] })]), /affected\.0\.ranges: .*1000/],
+  ['an empty name of an image', linesOf([{ id: 'S-1', images: [''] }]), /record 1: images\.0: /],
+  ['an image with a space', linesOf([{ id: 'S-1', images: ['a/b c'] }]), /images\.0: expected names or patterns of images$/],
+  ['a long name of an image', linesOf([{ id: 'S-1', images: ['a'.repeat(256)] }]), /images\.0: .*255/],
+  ['too many images', linesOf([{ id: 'S-1', images: Array.from({ length: 1001 }, () => 'a') }]), /record 1: images: .*1000/],
+  ['too many digests', linesOf([{ id: 'S-1', digests: Array.from({ length: 1001 }, () => `sha256:${'a'.repeat(64)}`) }]), /record 1: digests: .*1000/],
+  ['too many own packages', linesOf([{ id: 'S-1', packages: Array.from({ length: 1001 }, () => ({ id: 'a' })) }]), /record 1: packages: .*1000/],
+  ['a package with a space', linesOf([{ id: 'S-1', packages: [{ id: 'a b' }] }]), /packages\.0\.id: expected the ID of a package$/],
+  ['an unknown key of a package', linesOf([{ id: 'S-1', packages: [{ id: 'a', version: '1.0' }] }]), /packages\.0: Unrecognized key: "version"$/],
+  ['a range without an end', linesOf([{ id: 'S-1', packages: [{ id: 'a', versions: '[1.0' }] }]), /packages\.0\.versions: expected a range/],
+  ['a range without a begin', linesOf([{ id: 'S-1', packages: [{ id: 'a', versions: '1.0)' }] }]), /packages\.0\.versions: expected a range/],
+  ['a range that is too long', linesOf([{ id: 'S-1', packages: [{ id: 'a', versions: '1'.repeat(521) }] }]), /packages\.0\.versions: .*520/],
+  ['a key that is too long for a message', linesOf([{ id: 'S-1', packages: [], ['k'.repeat(1000)]: 1 }]), /^(?=.{500}$)has a record that cannot be used: record 1: Unrecognized key: "k+$/],
+  ['a record with too many values', linesOf([...good, { id: 'MAL-1', values: Array.from({ length: 60_001 }, () => 1) }]), /^has a record with more than 60000 values: line 2$/],
   ['an ID with a space', linesOf([osv('MAL 1', 'a')]), /record 1: id: expected 1 to 100 characters/],
   ['affected that is no list', linesOf([osv('MAL-1', 'a', { affected: {} })]), /record 1: affected: /],
   ['an event that is no version', linesOf([osv('MAL-1', 'a', { affected: [{ ranges: [{ type: 'SEMVER', events: [{ introduced: 1 }] }] }] })]), /affected\.0\.ranges\.0\.events\.0\.introduced/],
@@ -113,15 +131,68 @@ for (const dialect of dialects) {
       ]),
     );
     t.deepEqual(await lists.refresh(), { lists_read: 1, entries: 1 });
-    await writeFile(file, '[]');
+    await writeFile(file, writeZip([{ name: 'GHSA-1.json', data: large }]));
     lists.clock.now += 6 * hour;
-    t.deepEqual(await lists.refresh(), { lists_read: 1 });
+    t.deepEqual(await lists.refresh(), { lists_read: 1 }, 'it has a record, and none that counts');
     t.deepEqual(await lists.idsOf('a'), []);
     const text = linesOf(many);
-    lists.limits = { records: 30, entries: 30, fileBytes: text.length, entriesOfName: 1 };
-    await writeFile(file, text);
+    const longest = 'p29 is malware';
+    const details = many.map(({ summary: reason }) => JSON.stringify({ reason, ranges: [[{ introduced: '0' }]] }));
+    const bytesOfName = Math.max(...details.map((each) => each.length));
+    const entryBytes = details.join('').length;
+    const bounds = { records: 30, entries: 30, entriesOfName: 1, bytesOfName, entryBytes };
+    const recordBytes = JSON.stringify(many.find(({ summary }) => summary === longest)).length;
+    for (const [name, bytes, limits] of [
+      ['lines', text, { fileBytes: text.length, unpackedBytes: text.length - 30, recordBytes }],
+      ['blank lines', `\n\r\n${text.replaceAll('\n', '\n\n')}`, { unpackedBytes: text.length - 30, recordBytes }],
+      ['a document', JSON.stringify(many), { unpackedBytes: JSON.stringify(many).length }],
+      [
+        'a zip',
+        writeZip(many.map((each) => ({ name: `${String(each['id'])}.json`, data: JSON.stringify(each) }))),
+        { unpackedBytes: text.length - 30, recordBytes },
+      ],
+    ] as const) {
+      lists.limits = { ...bounds, ...limits };
+      await writeFile(file, '[]');
+      lists.clock.now += 6 * hour;
+      t.deepEqual(await lists.refresh(), { lists_read: 1 });
+      await writeFile(file, bytes);
+      lists.clock.now += 6 * hour;
+      t.deepEqual(
+        await lists.refresh(),
+        { lists_read: 1, entries: 30 },
+        `${name}: each bound is reached and not passed`,
+      );
+    }
+  });
+
+  test(`${dialect}: of a folder, files with records are read, up to the bounds`, async (t) => {
+    const folder = await folderUntilEnd(t);
+    const lists = await openLists(t, dialect, [listOf({ name: 'osv', file: folder })], {
+      limits: { recordBytes: 1000 },
+    });
+    const large = JSON.stringify({ id: 'x', text: 'x'.repeat(2000) });
+    await mkdir(join(folder, 'folder.json'));
+    for (const [name, text] of Object.entries({
+      'MAL-90.json': JSON.stringify(osv('MAL-90', 'a')),
+      'GHSA-1.json': large,
+      'more.jsonl': linesOf(many),
+      'empty.jsonl': '',
+      'MAL-91.json.bak': '{',
+    }))
+      await writeFile(join(folder, name), text);
+    t.deepEqual(await lists.refresh(), { lists_read: 1, entries: 31 });
+    const failure = async () => (await lists.knownBad.states(lists.clock.now))[0]!.failure;
+    await writeFile(join(folder, 'MAL-92.json'), large);
     lists.clock.now += 6 * hour;
-    t.deepEqual(await lists.refresh(), { lists_read: 1, entries: 30 }, 'each bound is reached and not passed');
+    t.deepEqual(await lists.refresh(), { lists_failed: 1 });
+    t.is(await failure(), 'has a record of more than 1000 bytes: MAL-92.json');
+    await writeFile(join(folder, 'MAL-92.json'), '{');
+    t.deepEqual(await lists.refresh(), { lists_failed: 1 });
+    t.is(await failure(), 'has a record that is no JSON, or not complete: MAL-92.json line 1');
+    lists.limits = { records: 6 };
+    t.deepEqual(await lists.refresh(), { lists_failed: 1 });
+    t.is(await failure(), 'is a folder with more than 6 files');
   });
 
   test(`${dialect}: a source that is no file or no folder of lists is refused`, async (t) => {

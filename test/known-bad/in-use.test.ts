@@ -82,7 +82,9 @@ for (const dialect of dialects) {
     lists.clock.now += 6 * hour;
     await lists.refresh();
     t.deepEqual([await inUse(), await told()], [['MAL-1 Lib 1.0.0'], before], 'it is not told again');
-    t.deepEqual(await inUse(30 * 24 * hour), [], 'its last use is too long ago');
+    const end = use.usedAt + 30 * 24 * hour - lists.clock.now;
+    t.deepEqual(await inUse(end), ['MAL-1 Lib 1.0.0']);
+    t.deepEqual(await inUse(end + 1), [], 'its last use is too long ago');
     lists.lists = [listOf({ name: 'osv', file, except: ['MAL-1'] })];
     t.deepEqual(await inUse(), []);
     lists.lists = [listOf({ name: 'osv', file })];
@@ -92,3 +94,51 @@ for (const dialect of dialects) {
     t.deepEqual(await inUse(), [], 'the list has taken it back');
   });
 }
+
+const texts = (count: number, before = '') => Array.from({ length: count }, (_, at) => `${before}${at}`);
+
+test('of very many uses, a bounded number is told and kept', async (t) => {
+  const file = join(await folderUntilEnd(t), 'list.jsonl');
+  await writeFile(file, linesOf([osv('MAL-1', 'lib'), { id: 'SEC-1', images: ['evil/*'] }]));
+  const lists = await openLists(t, 'sqlite', [listOf({ name: 'osv', file })]);
+  const { now } = lists.clock;
+  const images = Array.from({ length: 600 }, (_, at) => `evil/${at}`);
+  const asked: number[] = [];
+  lists.content = {
+    named: async (names, since) => {
+      t.is(since, now - 30 * 24 * hour);
+      asked.push(names.length);
+      const uses = (kind: string, name: string, count: number) =>
+        Array.from({ length: count }, (_, at) => {
+          const usedAt = now - Math.abs(at - 7) * hour;
+          return { kind, name, reference: `${at}`, digest: `sha256:${at}`, usedAt };
+        });
+      return names.flatMap((name) => uses(name === 'lib' ? 'package' : 'container', name, name === 'lib' ? 30 : 1));
+    },
+    withDigests: async () => [],
+    names: async function* () {
+      yield* ['good/0', ...images];
+    },
+  };
+  await lists.refresh();
+  t.deepEqual(asked, [1, 500, 100], 'up to 500 names are asked for at once');
+  const [state] = await lists.knownBad.states(now);
+  t.is(state!.inUse.length, 100);
+  t.deepEqual(state!.inUse[0], {
+    id: 'MAL-1',
+    kind: 'package',
+    name: 'lib',
+    references: texts(5),
+    digests: texts(5, 'sha256:'),
+    usedAt: now,
+  });
+  const details = {
+    list: 'osv',
+    id: 'MAL-1',
+    references: texts(20),
+    digests: texts(20, 'sha256:'),
+    last_used_at: new Date(now).toISOString(),
+  };
+  const told = (await lists.events()).filter((each) => each.startsWith('known_bad.in_use '));
+  t.deepEqual([told.length, told[0]], [100, `known_bad.in_use lib ${JSON.stringify(details)}`]);
+});

@@ -36,9 +36,22 @@ for (const dialect of dialects) {
       osv('MAL-2026-5', 'Renamed'),
       osv('MAL-2026-5', 'New.Name', { withdrawn: null }),
       { id: 'MAL-2026-6', modified: '2026-05-01T00:00:00Z' },
+      osv('MAL-2026-7', 'Any.Version', {
+        summary: 's'.repeat(501),
+        withdrawn: '',
+        affected: [
+          { package: { ecosystem: 'NuGet', name: 'Any.Version' }, ranges: ranges.slice(0, 1), versions: [] },
+          { package: null, versions: ['1.0.0'] },
+          { versions: ['1.0.0'] },
+        ],
+      }),
+      osv('MAL-2026-8', 'n'.repeat(255), { summary: null }),
     ];
     await writeFile(file, linesOf(records));
-    t.deepEqual(await lists.refresh(), { lists_read: 1, entries: 4 });
+    t.deepEqual(await lists.refresh(), { lists_read: 1, entries: 6 });
+    const anyVersion = { list: 'osv', id: 'MAL-2026-7', reason: 's'.repeat(500) };
+    t.deepEqual(await lists.knownBad.of('package', 'any.version'), [anyVersion], 'a range of commits is none');
+    t.like(await lists.knownBad.of('package', 'n'.repeat(255)), [{ id: 'MAL-2026-8', reason: '' }]);
     t.deepEqual(await lists.knownBad.of('package', 'EVIL.package'), [
       { list: 'osv', id: 'MAL-2026-1', reason: 'steals keys', ranges: [[{ introduced: '0' }]] },
       {
@@ -85,6 +98,8 @@ for (const dialect of dialects) {
       reason: 'a backdoor',
     });
     t.is((await lists.knownBad.ofDigests([other, digest])).get(other), undefined);
+    const unlisted = Array.from({ length: 500 }, (_, at) => `sha256:${at.toString(16).padStart(64, '0')}`);
+    t.deepEqual([...(await lists.knownBad.ofDigests([...unlisted, digest])).keys()], [digest], 'of many digests');
     const foo = await lists.knownBad.of('package', 'foo');
     t.deepEqual(
       foo.map(({ range }) => range),
@@ -230,5 +245,13 @@ for (const dialect of dialects) {
     lists.lists = [listOf({ name: 'osv', url: `${upstream.url}/list` })];
     t.deepEqual(await lists.refresh(), { lists_read: 1, entries: 1 }, 'another URL is asked without a condition');
     t.is(upstream.requests.at(-1)!.headers['if-none-match'], undefined);
+    for (const length of [255, 256]) {
+      etag = 'e'.repeat(length);
+      for (const what of ['it is told', 'it is sent']) {
+        lists.clock.now += 6 * hour;
+        t.deepEqual(await lists.refresh(), { lists_unchanged: 1 }, what);
+      }
+      t.is(upstream.requests.at(-1)!.headers['if-none-match'], 'e'.repeat(255), 'a longer one is not kept');
+    }
   });
 }

@@ -34,7 +34,15 @@ test('a malformed policy names the line and the key', (t) => {
     ['knownBad:\n  lists:\n    - { name: a }\n', /^line 3: knownBad\.lists\.0: expected either url or file$/],
     ['knownBad:\n  lists: [{ name: a, url: "https://a.example", file: b }]\n', /expected either url or file$/],
     ['knownBad:\n  lists: [{ name: a, url: "file:///etc" }]\n', /lists\.0\.url: expected an http or https URL$/],
-    ['knownBad:\n  lists: [{ name: a, file: b, refresh: 1s }]\n', /lists\.0\.refresh: expected 1m or more$/],
+    ['knownBad:\n  lists: [{ name: a, file: b, refresh: 59s }]\n', /lists\.0\.refresh: expected 1m or more$/],
+    ['knownBad:\n  lists: [{ name: a, file: b, refresh: 31d }]\n', /lists\.0\.refresh: expected 30d or less$/],
+    ['knownBad:\n  lists: [{ name: a, url: "https:lists.example" }]\n', /lists\.0\.url: expected an http/],
+    ['knownBad:\n  lists: [{ name: a, url: "xhttps://lists.example" }]\n', /lists\.0\.url: expected an http/],
+    ['knownBad:\n  lists: [{ name: a, file: "" }]\n', /lists\.0\.file: /],
+    ['knownBad:\n  lists: [{ name: a, file: b, ids: [] }]\n', /lists\.0\.ids: /],
+    ['knownBad:\n  lists: [{ name: a, file: b, ids: [""] }]\n', /lists\.0\.ids\.0: /],
+    ['knownBad:\n  lists: [{ name: a, file: b, except: [""] }]\n', /lists\.0\.except\.0: /],
+    ['knownBad:\n  lists: [{ name: a, file: b, mode: off }]\n', /lists\.0\.mode: expected enforce or audit$/],
     [
       'knownBad:\n  lists: [{ name: a, file: b }, { name: a, file: c }]\n',
       /lists\.1\.name: there are two lists named a$/,
@@ -51,6 +59,41 @@ test('a malformed policy names the line and the key', (t) => {
   const { message: cut } = t.throws(() => parsePolicy(`? ${'x'.repeat(10_000)}\n: 1`), { name: 'Invalid' });
   t.is(cut.length, 1000);
   t.throws(() => parsePolicy(`mode: audit\n# ${'x'.repeat(65_536)}`), { message: /65536 characters/ });
+});
+
+const texts = (count: number, length: number) => Array.from({ length: count }, () => 'x'.repeat(length));
+const listOf = (more: object = {}) => ({ name: 'a', file: 'b', ...more });
+const manyLists = (count: number) => Array.from({ length: count }, (_, at) => listOf({ name: `l${at}` }));
+const withLists = (...lists: object[]) => checkPolicy({ knownBad: { lists } })!;
+
+test('a list of known bad content has defaults, and its name, texts and number have bounds', (t) => {
+  const defaults = { refresh: 6 * 3_600_000, ids: ['MAL-*'], except: [], mode: 'enforce', allowPrivateNetwork: false };
+  t.deepEqual(withLists(listOf()).document.knownBad.lists, [{ name: 'a', file: 'b', ...defaults }]);
+  for (const more of [
+    { name: 'a.b_c-0' },
+    { name: `a${'-'.repeat(98)}0` },
+    { refresh: '1m' },
+    { refresh: '30d' },
+    { file: undefined, url: 'http://lists.example' },
+    { ids: texts(100, 100) },
+    { except: texts(1000, 100) },
+  ])
+    t.is(withLists(listOf(more)).document.knownBad.lists.length, 1, JSON.stringify(more).slice(0, 100));
+  for (const more of [
+    { name: '' },
+    { name: 'A' },
+    { name: '-a' },
+    { name: 'a-' },
+    { name: 'a b' },
+    { name: 'a'.repeat(101) },
+    { ids: texts(101, 1) },
+    { ids: texts(1, 101) },
+    { except: texts(1001, 1) },
+    { except: texts(1, 101) },
+  ])
+    t.throws(() => withLists(listOf(more)), { name: 'Invalid' }, JSON.stringify(more).slice(0, 100));
+  t.is(withLists(...manyLists(20)).document.knownBad.lists.length, 20);
+  t.throws(() => withLists(...manyLists(21)), { name: 'Invalid', message: /expected at most 20 lists/ });
 });
 
 test('the URL of a list has no user name or password, and the message does not show them', (t) => {

@@ -52,6 +52,24 @@ test('the kind of a file is found by its name', (t) => {
     'Directory.Packages.props': 'project',
     'src/App.csproj': 'project',
     'Lib.fsproj': 'project',
+    'Lib.VBPROJ': 'project',
+    'Common.targets': 'project',
+    'packages.App.lock.json': 'lock',
+    'Packages.Lock.json': 'lock',
+    'my.packages.lock.json': undefined,
+    'packages.lock.json.orig': undefined,
+    'my.project.assets.json': undefined,
+    'project.assets.json.orig': undefined,
+    'App.csproj.user': undefined,
+    'my.packages.config': undefined,
+    'packages.config.old': undefined,
+    'my.dotnet-tools.json': undefined,
+    'dotnet-tools.json.old': undefined,
+    'my.global.json': undefined,
+    'global.json.old': undefined,
+    'images.list': 'list',
+    'images.LST': 'list',
+    'images.txt.old': undefined,
     'old/packages.config': 'packages-config',
     '.config/dotnet-tools.json': 'tools',
     'global.json': 'sdks',
@@ -70,6 +88,27 @@ test('the kind of a file is found by its name', (t) => {
   };
   for (const [file, kind] of Object.entries(kinds))
     t.is(inputs.kindOf({ file, text: '', values: new Map() }), kind, file);
+  const found = Object.keys(kinds).filter((file) => inputs.finds(file.split('/').at(-1)!));
+  t.deepEqual(found, [
+    'a/packages.lock.json',
+    'Directory.Packages.props',
+    'src/App.csproj',
+    'Lib.fsproj',
+    'Lib.VBPROJ',
+    'packages.App.lock.json',
+    'Packages.Lock.json',
+    'old/packages.config',
+    '.config/dotnet-tools.json',
+    'global.json',
+    'compose.yaml',
+    'docker-compose.prod.yml',
+    'Dockerfile',
+    'Dockerfile.test',
+    'web.dockerfile',
+    'Containerfile',
+  ]);
+  for (const file of ['a/All.sln', 'All.SLNX']) t.truthy(inputs.solutionOf(file), file);
+  for (const file of ['All.slnx.old', 'All.slnf', 'sln']) t.is(inputs.solutionOf(file), undefined, file);
   t.is(inputs.kindOf({ file: 'stack.yml', text: 'services:\n  a:\n', values: new Map() }), 'compose');
   t.is(inputs.kindOf({ file: 'x.yml', text: 'kind: Pod\nservices:\n', values: new Map() }), 'kubernetes');
   fails(
@@ -89,9 +128,16 @@ test('tools, MSBuild SDKs and packages.config list exact versions', (t) => {
       "Other.Tool": { "version": "2.0", "commands": [] }
     } } // end`;
   t.deepEqual(list('.config/dotnet-tools.json', tools), ['4 dotnet-ef@9.0.1', '6 Other.Tool@2.0.0']);
+  t.deepEqual(list('dotnet-tools.json', '{"tools": {}} // no line follows'), []);
+  t.deepEqual(list('dotnet-tools.json', '/**/{"tools": {"a": {"version": "1.0.0"}}}//'), ['1 a@1.0.0']);
+  t.deepEqual(list('dotnet-tools.json', '//\n/*\n*/{"tools": {\n"a": {"version": "1.0.0"}}}'), ['4 a@1.0.0']);
   fails(t, 'dotnet-tools.json', '{"tools": {\n"a": {}}}', /^dotnet-tools\.json:2: a has no version/);
   fails(t, 'dotnet-tools.json', '{"version": 1}', /"tools": expected an object/);
   fails(t, 'dotnet-tools.json', '{ /* "tools": {} }', /not JSON/);
+  fails(t, 'dotnet-tools.json', '{"tools": {\n"a b": {"version": "1.0"}}}', /:2: "a b" is not a package id$/);
+  fails(t, 'dotnet-tools.json', '{"tools": {\n"a": {"version": 1}}}', /:2: a has no version under "version"$/);
+  fails(t, 'dotnet-tools.json', '{"tools":\n{"a": null}}', /:2: "a": expected an object$/);
+  fails(t, 'dotnet-tools.json', '{\n"tools": []}', /:2: "tools": expected an object$/);
   const sdks = '{ "sdk": { "version": "10.0.100" },\n "msbuild-sdks": { "Microsoft.Build.Traversal": "4.1.0" } }';
   t.deepEqual(list('global.json', sdks), ['2 Microsoft.Build.Traversal@4.1.0']);
   t.deepEqual(list('global.json', '{ "sdk": { "version": "10.0.100" } }'), []);
@@ -107,6 +153,9 @@ test('tools, MSBuild SDKs and packages.config list exact versions', (t) => {
   );
   fails(t, 'packages.config', '<packages><package id="a" version="*"/></packages>', /:1: "\*" is not a version of a/);
   fails(t, 'packages.config', '<Project/>', /expected a <packages>/);
+  fails(t, 'packages.config', '<packages><package version="1.0"/></packages>', /:1: "" is not a package id$/);
+  fails(t, 'packages.config', '<packages><package id="a"/></packages>', /:1: "" is not a version of a$/);
+  t.deepEqual(list('packages.config', '<packages><Package Id="One" Version=" 1.0 "/></packages>'), ['1 One@1.0.0']);
 });
 
 test('image names are parsed as by clients', (t) => {
@@ -184,6 +233,14 @@ test('plain lists', (t) => {
   ]);
   t.deepEqual(list('x', 'a\n', {}, 'images'), ['1 - a latest']);
   t.deepEqual(list('-', '\uFEFFA@1.0\n'), ['1 A@1.0.0'], 'a byte order mark is no part of the first line');
+  t.deepEqual(list('-', 'A@*\n#B@1.0\n'), ['1 A [*, )']);
+  t.deepEqual(list('-', 'a:1\t# small\r\nB@2.0\r\n'), ['1 - a 1', '2 B@2.0.0']);
+  fails(t, 'l', 'A@1.0#x', /^l:1: "A@1\.0#x" is not id@version/, 'packages');
+  fails(t, 'l', 'a b@1.0', /^l:1: "a b@1\.0" is not id@version or id@\* \(a package\)$/, 'packages');
+  fails(t, 'l', '@1.0', /^l:1: "@1\.0" is not id@version/, 'packages');
+  fails(t, 'l', 'A', /^l:1: "A" is not id@version/, 'packages');
+  fails(t, 'l', `${'x'.repeat(119)}@x`, /^l:1: "x{119}@…" is not id@version/, 'packages');
+  fails(t, 'l', `${'x'.repeat(118)}@x`, /^l:1: "x{118}@x" is not id@version/, 'packages');
   fails(
     t,
     'l.txt',
@@ -220,9 +277,36 @@ test('lock files', (t) => {
   for (const text of ['[]', 'null', '5', '"a"']) fails(t, 'packages.lock.json', text, /:1: expected a JSON object/);
   fails(t, 'packages.lock.json', '{"version": 3}', /"version": expected 1 or 2/);
   fails(t, 'packages.lock.json', '{"version": 1}', /"dependencies": expected an object/);
+  fails(t, 'packages.lock.json', '{"version": 1,\n"dependencies": []}', /:2: "dependencies": expected an object$/);
+  fails(t, 'packages.lock.json', '{"version": 1,\n"dependencies": null}', /:2: "dependencies": expected an object$/);
+  fails(t, 'packages.lock.json', '{"version": 1,\n"dependencies": "x"}', /:2: "dependencies": expected an object$/);
+  fails(
+    t,
+    'packages.lock.json',
+    '{"version": 1, "dependencies": {"net8.0": {\n"A": {"type": "Direct"}}}}',
+    /^packages\.lock\.json:2: A has no version under "resolved"$/,
+  );
+  fails(
+    t,
+    'packages.lock.json',
+    '{"version": 1, "dependencies": {"net8.0": {\n"A": 1}}}',
+    /:2: "A": expected an object$/,
+  );
+  fails(
+    t,
+    'packages.lock.json',
+    '{"version": 1, "dependencies": {\n"net8.0": 1}}',
+    /:2: "net8\.0": expected an object$/,
+  );
+  t.deepEqual(
+    list('packages.lock.json', '\uFEFF{"version": 1, "dependencies": {"net8.0": {"A": {"resolved": "1.0"}}}}'),
+    ['1 A@1.0.0'],
+  );
   const wrong = '{"version": 1, "dependencies": {"net8.0": {\n"A": {"type": "Direct", "resolved": "one"}}}}';
   fails(t, 'packages.lock.json', wrong, /^packages\.lock\.json:2: A has no version/);
 });
+
+const packs = (project: string) => `{"version": 3, "libraries": {}, "project": ${project}}`;
 
 test('assets files', (t) => {
   const assets = {
@@ -244,6 +328,38 @@ test('assets files', (t) => {
     '18 Microsoft.NETCore.App.Ref@8.0.11',
   ]);
   fails(t, 'project.assets.json', '{"version": 3}', /"libraries": expected an object/);
+  for (const version of [2, 4])
+    t.deepEqual(list('project.assets.json', `{"version": ${version}, "libraries": {}}`), []);
+  for (const version of ['1', '5', '"3"'])
+    fails(t, 'project.assets.json', `{\n"version": ${version}, "libraries": {}}`, /:2: "version": expected 2, 3 or 4$/);
+  t.deepEqual(list('project.assets.json', '{"version": 3, "libraries": {}, "project": {}}'), []);
+  for (const [project, message] of [
+    ['\n[]', /:1: "project": expected an object$/],
+    ['{\n"frameworks": []}', /:2: "frameworks": expected an object$/],
+    ['{"frameworks": {\n"net8.0": 1}}', /:2: "net8\.0": expected an object$/],
+    ['{"frameworks": {"net8.0": {\n"downloadDependencies": [1]}}}', /:2: "downloadDependencies": expected an object$/],
+    ['{"frameworks": {"net8.0": {\n"downloadDependencies": [{}]}}}', /:2: "downloadDependencies": expected a "name"$/],
+    [
+      '{"frameworks": {"net8.0": {"downloadDependencies": [{"name":\n"A"}]}}}',
+      /:2: "A": expected a "version" such as \[8\.0\.0, 8\.0\.0\]$/,
+    ],
+    [
+      '{"frameworks": {"net8.0": {"downloadDependencies": [{"name":\n"A", "version": "(, 1.0]"}]}}}',
+      /:2: "A": expected a "version"/,
+    ],
+    [
+      '{"frameworks": {"net8.0": {"downloadDependencies": [{"name": "A", "version": "x"}]}}}',
+      /"A": expected a "version"/,
+    ],
+  ] as const)
+    fails(t, 'project.assets.json', packs(project), message);
+  fails(t, 'project.assets.json', '{"version": 3, "libraries": {\n"A/1": 1}}', /:2: "A\/1": expected an object$/);
+  fails(
+    t,
+    'project.assets.json',
+    '{"version": 3, "libraries": {\n"A/x": {"type": "package"}}}',
+    /:2: A has no version under "A\/x"$/,
+  );
   const noList = { version: 3, libraries: {}, project: { frameworks: { 'net8.0': { downloadDependencies: {} } } } };
   fails(t, 'project.assets.json', JSON.stringify(noList), /"downloadDependencies": expected a list/);
   fails(
@@ -253,6 +369,8 @@ test('assets files', (t) => {
     /:2: "" is not a package id/,
   );
 });
+
+const group = (items: string) => `<Project><ItemGroup>\n${items}</ItemGroup></Project>`;
 
 test('projects and central versions', (t) => {
   const props = `<?xml version="1.0"?>
@@ -294,7 +412,49 @@ test('projects and central versions', (t) => {
     '9 D@1.0.0',
     '9 D@2.0.0',
   ]);
+  t.deepEqual(
+    list(
+      'b.csproj',
+      `<Project>
+<propertyGroup><targetFramework> net9.0 </targetFramework><V>1.$(Minor)</V><Minor>2</Minor><Empty></Empty></propertyGroup>
+<itemGroup><packageReference include=" A ; ;B " version=" $( v ).3 " /></itemGroup>
+<ItemGroup><PackageReference><Include>C</Include><Version>$(Empty)</Version></PackageReference></ItemGroup>
+<ItemGroup><PackageReference Include="$(Name)" Version="1.0" /></ItemGroup>
+<ItemGroup><PackageVersion Include="NoVersion" /><PackageReference Version="1.0" /></ItemGroup>
+<ItemGroup><PackageReference Include="E" Version="$(Loop)" /></ItemGroup>
+<PropertyGroup><Loop>x$(Loop)</Loop></PropertyGroup>
+<ItemGroup><PackageDownload Include="D" Version=" [ 1.0 ] " /></ItemGroup></Project>`,
+    ),
+    [
+      '3 A [1.2.3, ) net9.0',
+      '3 B [1.2.3, ) net9.0',
+      '4 ?C: $(Empty) has no value; give it with --arg Empty=…',
+      '5 ?$(Name): $(Name) has no value; give it with --arg Name=…',
+      '7 ?E: $(Loop) has no value; give it with --arg Loop=…',
+      '9 D@1.0.0',
+    ],
+  );
+  for (const [items, message] of [
+    ['<PackageReference Include="a b" Version="1.0" />', /:2: "a b" is not a package id$/],
+    ['<PackageDownload Include="D" Version="1.0" />', /:2: "1\.0" is not an exact version such as \[1\.2\.3\]$/],
+    ['<PackageDownload Include="D" Version="[1.0,2.0]" />', /:2: "\[1\.0,2\.0\]" is not an exact version/],
+    ['<PackageDownload Include="D" Version="x[1.0]" />', /:2: "x\[1\.0\]" is not an exact version/],
+    ['<PackageDownload Include="D" Version="[1.0]x" />', /:2: "\[1\.0\]x" is not an exact version/],
+  ] as const)
+    fails(t, 'a.csproj', group(items), message);
+  t.deepEqual(
+    list(
+      'c.csproj',
+      `<Project><PropertyGroup><TargetFramework>$(No)</TargetFramework></PropertyGroup>
+${group('<PackageReference Include="A" Version="1"/>').slice('<Project>'.length)}`,
+    ),
+    ['3 A [1.0.0, )'],
+    'a framework without a value does not select dependencies',
+  );
   fails(t, 'a.csproj', '<Project>\n<ItemGroup>\n</Project>', /^a\.csproj:\d: not XML/);
+  fails(t, 'a.csproj', '\n\n<Project>\n<ItemGroup>\n</Project>', /^a\.csproj:5: not XML/);
+  fails(t, 'a.csproj', '<Project>\n<!ENTITY x>\n</Project>', /^a\.csproj:2: has a document type declaration/);
+  t.deepEqual(list('a.csproj', '\uFEFF<Project/>'), []);
   fails(t, 'a.csproj', '', /^a\.csproj:1: /);
   fails(t, 'a.csproj', '<Other/>', /expected a <Project>/);
   fails(t, 'a.csproj', '<Project>\n<!DOCTYPE x>\n</Project>', /^a\.csproj:2: has a document type declaration/);

@@ -80,6 +80,7 @@ for (const [text, normalized, full = normalized] of [
   ['1.0.0--01', '1.0.0--01'],
   ['1.0-ALPHA.1+Meta.2', '1.0.0-ALPHA.1', '1.0.0-ALPHA.1+Meta.2'],
   ['1.0.0+01', '1.0.0', '1.0.0+01'],
+  ['1.0.0+build.22.c-3', '1.0.0', '1.0.0+build.22.c-3'],
 ] as const) {
   test(`${text} is ${full}`, (t) => {
     t.is(normalize(version(text)), normalized);
@@ -170,6 +171,7 @@ test('versions are ordered as NuGet orders them', (t) => {
     '1.0.0-9.a',
     '1.0.0-10',
     '1.0.0-2147483647',
+    '1.0.0--2147483649',
     '1.0.0--a',
     '1.0.0-10000000000',
     '1.0.0-1a',
@@ -212,6 +214,11 @@ test('the byte order of sort keys is the order of versions', (t) => {
     { numRuns: 20_000 },
   );
   t.pass();
+});
+
+test('a sort key stays what the rows of released versions have', (t) => {
+  t.is(sortKey(version('1.20.0')), '011200000~');
+  t.is(sortKey(version('1.2.3.45-Beta.0.10.-12.-A')), '010203145$beta#00#110!887$-a');
 });
 
 test('a sort key is short printable ASCII', (t) => {
