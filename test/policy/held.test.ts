@@ -2,6 +2,7 @@ import test from 'ava';
 import { ago, day, now, putPolicy, startMirrors, versionsOf } from '../support/policy.ts';
 import { createToken, databaseOf, rowsOf, tokenOf } from '../support/inside.ts';
 import { dialects } from '../support/databases.ts';
+import { TestFeed } from '../support/feed.ts';
 import type { TestServer } from '../support/server.ts';
 
 // What policies hold or deny of what clients have asked for, as a list.
@@ -92,6 +93,10 @@ for (const dialect of dialects) {
     t.deepEqual(await held(server), ['lib 1.0.0 deny no-lib-1'], 'also for documents that are no longer fresh');
     await putPolicy(server, { mode: 'audit', minimumAge: { packages: '9d' }, rules });
     t.deepEqual(await held(server), [], 'nothing waits for a policy that only counts');
+    await putPolicy(server, { rules });
+    t.deepEqual(await held(server), ['lib 1.0.0 deny no-lib-1']);
+    await new TestFeed(server).publish({ id: 'Lib', version: '9.0.0' });
+    t.deepEqual(await held(server), [], 'clients get a package of the account itself under this name');
   });
 }
 

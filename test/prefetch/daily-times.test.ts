@@ -9,6 +9,7 @@ test('a window is two times of day', (t) => {
   t.deepEqual(parseWindow(' 1:05 - 24:00 '), { from: 65, to: 1440 });
   t.deepEqual(parseWindow('24:00-06:00'), { from: 1440, to: 360 });
   t.deepEqual(parseWindow('2:00-19:59'), { from: 120, to: 1199 });
+  t.deepEqual(parseWindow('22:00-6:00'), { from: 1320, to: 360 });
   for (const text of ['x22:00-23:00', '22:00-23:00x', '22:60-23:00', '22:00-01:60', '22:00-25:00', '22:00-24:30']) {
     t.is(parseWindow(text), undefined, text);
   }

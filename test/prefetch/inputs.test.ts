@@ -66,6 +66,7 @@ test('the kind of a file is found by its name', (t) => {
     'my.dotnet-tools.json': undefined,
     'dotnet-tools.json.old': undefined,
     'my.global.json': undefined,
+    'Directory.Packages.props.old': undefined,
     'global.json.old': undefined,
     'images.list': 'list',
     'images.LST': 'list',
@@ -238,7 +239,7 @@ test('plain lists', (t) => {
   fails(t, 'l', 'A@1.0#x', /^l:1: "A@1\.0#x" is not id@version/, 'packages');
   fails(t, 'l', 'a b@1.0', /^l:1: "a b@1\.0" is not id@version or id@\* \(a package\)$/, 'packages');
   fails(t, 'l', '@1.0', /^l:1: "@1\.0" is not id@version/, 'packages');
-  fails(t, 'l', 'A', /^l:1: "A" is not id@version/, 'packages');
+  for (const text of ['A', '12']) fails(t, 'l', text, /^l:1: "\w+" is not id@version/, 'packages');
   fails(t, 'l', `${'x'.repeat(119)}@x`, /^l:1: "x{119}@…" is not id@version/, 'packages');
   fails(t, 'l', `${'x'.repeat(118)}@x`, /^l:1: "x{118}@x" is not id@version/, 'packages');
   fails(
@@ -273,6 +274,8 @@ test('lock files', (t) => {
     '21 Runtime.X@1.0.0-rc.1',
   ]);
   fails(t, 'packages.lock.json', '{\n "version": 1,\n}', /^packages\.lock\.json:3: not JSON: /);
+  fails(t, 'packages.lock.json', '{\n "version": 1 "a",\n\n}', /^packages\.lock\.json:2: not JSON: /);
+  fails(t, 'packages.lock.json', '{"version": 1, \uFEFF"dependencies": {}}', /^packages\.lock\.json:1: not JSON/);
   fails(t, 'packages.lock.json', '', /^packages\.lock\.json:1: not JSON/);
   for (const text of ['[]', 'null', '5', '"a"']) fails(t, 'packages.lock.json', text, /:1: expected a JSON object/);
   fails(t, 'packages.lock.json', '{"version": 3}', /"version": expected 1 or 2/);
@@ -421,9 +424,10 @@ test('projects and central versions', (t) => {
 <ItemGroup><PackageReference><Include>C</Include><Version>$(Empty)</Version></PackageReference></ItemGroup>
 <ItemGroup><PackageReference Include="$(Name)" Version="1.0" /></ItemGroup>
 <ItemGroup><PackageVersion Include="NoVersion" /><PackageReference Version="1.0" /></ItemGroup>
-<ItemGroup><PackageReference Include="E" Version="$(Loop)" /></ItemGroup>
+<ItemGroup><PackageReference Include="E" Version="$(Loop)" /><Reference Include="F" Version="1.0">4.0</Reference></ItemGroup>
 <PropertyGroup><Loop>x$(Loop)</Loop></PropertyGroup>
-<ItemGroup><PackageDownload Include="D" Version=" [ 1.0 ] " /></ItemGroup></Project>`,
+<ItemGroup><PackageDownload Include="D" Version=" [ 1.0 ] " /></ItemGroup>
+<ItemGroup><PackageReference Include="G" Version="$(Reference)" /></ItemGroup></Project>`,
     ),
     [
       '3 A [1.2.3, ) net9.0',
@@ -432,8 +436,11 @@ test('projects and central versions', (t) => {
       '5 ?$(Name): $(Name) has no value; give it with --arg Name=…',
       '7 ?E: $(Loop) has no value; give it with --arg Loop=…',
       '9 D@1.0.0',
+      '10 ?G: $(Reference) has no value; give it with --arg Reference=…',
     ],
   );
+  const [unclear] = read('d.csproj', group('<PackageReference Include="A" Version="$(V)" />'));
+  t.is(unclear!.kind, 'unclear');
   for (const [items, message] of [
     ['<PackageReference Include="a b" Version="1.0" />', /:2: "a b" is not a package id$/],
     ['<PackageDownload Include="D" Version="1.0" />', /:2: "1\.0" is not an exact version such as \[1\.2\.3\]$/],
@@ -460,6 +467,55 @@ ${group('<PackageReference Include="A" Version="1"/>').slice('<Project>'.length)
   fails(t, 'a.csproj', '<Project>\n<!DOCTYPE x>\n</Project>', /^a\.csproj:2: has a document type declaration/);
   const bad = '<Project><ItemGroup>\n<PackageReference Include="A" Version="one"/></ItemGroup></Project>';
   fails(t, 'a.csproj', bad, /^a\.csproj:2: "one" is not a version of A/);
+});
+
+const near = (folder: string, name: string) =>
+  ['packages.lock.json', `packages.${name}.lock.json`, 'packages.config'].map((each) => `${folder}${each}`);
+const central = (folder: string) =>
+  ['Directory.Packages.props', 'global.json', '.config/dotnet-tools.json', 'dotnet-tools.json'].map(
+    (each) => `${folder}${each}`,
+  );
+
+const many = (count: number) =>
+  `<Solution>${Array.from({ length: count }, (_, at) => `<Project Path="P${at}.csproj"/>`).join('')}</Solution>`;
+
+const solution = (file: string, text: string) => inputs.solutionOf(file)!.read({ file, text, values: new Map() });
+
+test('solutions name their projects, and the files beside and above these', (t) => {
+  const type = '{FAE04EC0-301F-11D3-BF4B-00C04F79EFBC}';
+  const text = `Microsoft Visual Studio Solution File, Format Version 12.00
+  Project("${type}")  =  "My App",  "src\\My.App\\My.App.csproj", "{1}"\r
+Project("${type}")="One","One.FSPROJ","{2}"
+Project("${type}") = "Again", "src\\.\\My.App\\My.App.csproj", "{1}"
+Project("") = "", "Other.vbproj2"
+Project("${type}") = "Folder", "src", "{3}"
+x Project("${type}") = "No", "No.csproj", "{4}"
+Project("${type}") = "${'n'.repeat(5000)}", "Long.csproj", "{5}"
+`;
+  const expected = {
+    named: ['src/My.App/My.App.csproj', 'One.FSPROJ'],
+    near: [
+      ...near('src/My.App/', 'My.App'),
+      ...central(''),
+      ...central('src/'),
+      ...central('src/My.App/'),
+      ...near('', 'One'),
+    ],
+  };
+  t.deepEqual(solution('All.sln', text), expected);
+  const projects = '<Folder><Project Path="src/My.App/My.App.csproj"/></Folder><Project Path="One.FSPROJ"/><Project/>';
+  t.deepEqual(solution('All.SLNX', `<Solution>${projects}</Solution>`), expected);
+  const deep = `${'d/'.repeat(40)}A.csproj`;
+  const { near: found } = solution('All.slnx', `<Solution><Project Path="${deep}"/></Solution>`);
+  t.deepEqual([found.length, found.at(-1)], [3 + 33 * 4, `${'d/'.repeat(32)}dotnet-tools.json`]);
+  t.is(solution('All.slnx', many(2000)).named.length, 2000);
+  for (const [file, wrong, message] of [
+    ['All.slnx', many(2001), /^All\.slnx: the solution has more than 2000 projects$/],
+    ['All.slnx', '<Project/>', /^All\.slnx:1: expected a <Solution>$/],
+    ['All.slnx', '<Solution/>', /^All\.slnx: the solution has no project$/],
+    ['All.sln', 'Project("x") = "src", "src", "{1}"', /^All\.sln: the solution has no project$/],
+  ] as const)
+    t.throws(() => solution(file, wrong), { name: 'Invalid', message });
 });
 
 test('compose files', (t) => {

@@ -139,6 +139,11 @@ test('a name that upstreams serve is looked at again: what they lack comes, and 
     t.is(code, 0);
     t.regex(stdout, /^same\t1$/m);
   }
+  const unknown = await takeover(here, upstreams, 'report', 'nobody');
+  t.deepEqual(
+    [unknown.code, unknown.stderr],
+    [1, 'entrepot: The settings have no predecessor nobody; there are old-feed, old-images.\n'],
+  );
 });
 
 test('a tag that moved at the old server stays as it came, and is shown as incomplete; what changed here is not', async (t) => {

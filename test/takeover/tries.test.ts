@@ -32,7 +32,9 @@ for (const dialect of dialects) {
     t.is(asked, 4, 'the fourth is of another user');
     t.false(await within(other));
     await t.throwsAsync(run(4, 'alice'), refused);
-    clock.now! += 30 * 60_000;
+    clock.now! += 30 * 60_000 - 1;
+    await t.throwsAsync(run(4, 'alice'), refused);
+    clock.now! += 1;
     const later = run(4, 'alice');
     await until(() => asked >= 5);
     answers.at(-1)!(true);
@@ -51,6 +53,21 @@ for (const dialect of dialects) {
     for (const user of ['aLICE', 'alice', '\uff21lice']) await t.throwsAsync(run(user), refused, user);
     t.false(await run('alicia'));
     t.deepEqual(asked, ['alice', 'Alice', ' ALICE ', 'alicia']);
+  });
+
+  test(`${dialect}: the right password ends the count, a predecessor that fails does not, and each one counts by itself`, async (t) => {
+    const tries = new Tries(await openUntilEnd(t, await temporaryDatabase(t, dialect)), Date.now);
+    const answered = (isRight: boolean, predecessor = 'old') =>
+      tries.run(predecessor, 'carol', () => Promise.resolve(isRight));
+    for (const isRight of [false, false, true, false, false]) t.is(await answered(isRight), isRight);
+    const failing = tries.run('old', 'carol', () => Promise.reject(new Error('it is down')));
+    await t.throwsAsync(failing, { message: 'it is down' });
+    const { retryAfter } = (await t.throwsAsync(answered(true), {
+      ...refused,
+      message: /^Not signed in: too many wrong passwords of this user/,
+    })) as unknown as { retryAfter?: number };
+    t.is(retryAfter, 30 * 60);
+    t.false(await answered(false, 'other'));
   });
 
   test(`${dialect}: many processes with the right password of one user all get it accepted`, async (t) => {
@@ -78,7 +95,7 @@ for (const dialect of dialects) {
     for (let at = 0; at < 3; at += 1) await tries.run('old', 'alice', () => Promise.resolve(false));
     await database.transaction((tx) => tx.run('UPDATE adopted_tries SET asking = 1'));
     const waiting = tries.run('old', 'alice', () => Promise.resolve(true));
-    clock.now! += 61_000;
+    clock.now! += 60_000;
     await within(t.throwsAsync(waiting, refused));
   });
 }

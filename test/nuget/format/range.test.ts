@@ -52,6 +52,10 @@ for (const [text, normalized] of [
   ['1.2.*-beta*', '[1.2.*-beta*, )'],
   ['1.*-beta.*', '[1.*-beta.*, )'],
   ['*-beta*', '[*-beta*, )'],
+  ['10.20.30.*', '[10.20.30.*, )'],
+  ['10.20.*-*', '[10.20.*-*, )'],
+  ['12-*', '[12.0.0-*, )'],
+  ['10.20.30.40-*', '[10.20.30.40-*, )'],
   ['1-*', '[1.0.0-*, )'],
   ['1.0.0-*', '[1.0.0-*, )'],
   ['1.2.3.4-*', '[1.2.3.4-*, )'],
@@ -84,6 +88,11 @@ for (const text of [
   '[1.0,2.0,3.0]',
   '[1.0',
   '1.0]',
+  'x[1.0]',
+  'x[1.0,2.0)',
+  '[1.0]x',
+  '[1.0,2.0)x',
+  'x1.0.0-*',
   '1.0,2.0',
   '[1.0,2.*)',
   '[1.*]',
@@ -118,6 +127,7 @@ for (const [text, inside, outside] of [
   ['(1.0,1.0)', [], ['1.0']],
   ['1.*', ['1.0', '2.0.0', '1.5.0-a'], ['1.0.0-a']],
   ['1.*-*', ['1.0.0-0', '1.0.0-a'], ['0.9']],
+  ['1.0.0-beta*', ['1.0.0-beta', '1.0.0-beta.0', '1.0.0'], ['1.0.0-alpha']],
   ['1.0.0-beta.*', ['1.0.0-beta.1', '1.0.0'], ['1.0.0-alpha', '1.0.0-beta']],
 ] as const) {
   test(`${text} contains the expected versions`, (t) => {
@@ -142,6 +152,7 @@ for (const [text, versions, best] of [
   ['1.0.0-BETA.*', '1.0.0-beta.1 1.0.0-beta.3 1.0.0-rc', '1.0.0-beta.3'],
   ['*', '1.0.0 3.0.0 4.0.0-a', '3.0.0'],
   ['*', '3.0.0-a', undefined],
+  ['[1.*, 2.0.0-b]', '1.5.0-a 1.4.0', '1.4.0'],
   ['*-*', '3.0.0-a 2.0.0', '3.0.0-a'],
 ] as const) {
   test(`${text} selects ${best ?? 'nothing'} of ${versions}`, async (t) => {
@@ -170,7 +181,8 @@ test('formatting is stable, and the parser throws for no text', (t) => {
 });
 
 test('the range of a rule has brackets and does not float; what is no version is not in it', (t) => {
-  for (const text of ['1.0.0', '[1.*, 2.0)', '[1.0-*, )', '[2.0, 1.0]']) t.is(versionTest(text), undefined, text);
-  const isIn = versionTest(' [1.0, 2.0)')!;
+  for (const text of ['1.0.0', '[1.*, 2.0)', '[1.0-*, )', '[2.0, 1.0]', 'x[1.0]'])
+    t.is(versionTest(text), undefined, text);
+  const isIn = versionTest('  [1.0, 2.0)')!;
   t.deepEqual(['1.0.0', '2.0.0', 'x'].map(isIn), [true, false, false]);
 });

@@ -1,6 +1,16 @@
 import test from 'ava';
 import * as fc from 'fast-check';
-import { field, lowestStanding, standingOf, termsOf, tier, wordsOf } from '../../../src/nuget/format/terms.ts';
+import {
+  field,
+  isIdTerm,
+  lowestStanding,
+  standingOf,
+  termsOf,
+  tier,
+  typeFlag,
+  typeFlags,
+  wordsOf,
+} from '../../../src/nuget/format/terms.ts';
 
 const packageTypes = [{ name: 'Dependency' }];
 const tiersOf = (metadata: Partial<Parameters<typeof termsOf>[0]>) =>
@@ -36,6 +46,57 @@ test('a word has the tier of its best field, and the bits of all its fields', (t
   t.deepEqual(terms['fast'], { term: 'fast', tier: tier.name, fields: field.title | field.tags | field.text });
   t.deepEqual(terms['xml'], { term: 'xml', tier: tier.mention, fields: field.text });
   t.is(terms['the'], undefined, 'a description’s common words find nothing');
+});
+
+test('a package has the words of its own fields and no others', (t) => {
+  t.deepEqual(tiersOf({ id: 'Acme.Json2' }), {
+    acme: tier.start,
+    json2: tier.id,
+    json: tier.id,
+    '2': tier.id,
+    '.acme': tier.start,
+    '.json2': tier.id,
+    '.json': tier.id,
+    '.2': tier.id,
+  });
+  const fields = { title: 'one', authors: 'two', owners: 'three', description: 'four', summary: 'five', tags: ['six'] };
+  const terms = termsOf({ id: 'X', packageTypes: [{ name: 'Template' }], ...fields });
+  t.deepEqual(
+    terms.map((each) => [each.term, each.tier, each.fields]),
+    [
+      ['x', tier.start, field.id],
+      ['one', tier.name, field.title],
+      ['six', tier.name, field.tags],
+      ['two', tier.mention, field.author],
+      ['three', tier.mention, field.owner],
+      ['four', tier.mention, field.text],
+      ['five', tier.mention, field.text],
+      ['#template', tier.id, field.type],
+      ['.x', tier.start, field.id],
+    ],
+  );
+  const twice = termsOf({ id: 'X', packageTypes, title: 'twice', description: 'twice' });
+  t.is(twice.find(({ term }) => term === 'twice')!.tier, tier.name, 'of its fields, the best one counts');
+  t.deepEqual(Object.keys(tiersOf({ id: '_A__B._' })), ['a', 'b', '.a', '.b']);
+  t.deepEqual(Object.keys(tiersOf({ id: '42' })), ['42', '.42']);
+});
+
+test('words have a bounded length and number', (t) => {
+  t.deepEqual(wordsOf('x'.repeat(101)), ['x'.repeat(100)]);
+  t.deepEqual(wordsOf(' - '), []);
+  const many = Array.from({ length: 100 }, (_, at) => `w${at}`);
+  const found = Object.keys(tiersOf({ title: many.join(' '), packageTypes: [{ name: 'y'.repeat(200) }] }));
+  t.is(found.filter((term) => term.startsWith('w')).length, 64);
+  t.true(found.includes(`#${'y'.repeat(99)}`));
+  const ids = termsOf({ id: 'Aa1'.repeat(33), packageTypes });
+  t.is(ids.filter(({ term }) => isIdTerm(term)).length, 64);
+  t.deepEqual(['.a', 'a.', 'a'].map(isIdTerm), [true, false, false]);
+});
+
+test('the types that are searched for most often have a bit each, in any letter case', (t) => {
+  t.deepEqual(['Dependency', 'DotnetTool', 'template', 'Other'].map(typeFlag), [16, 32, 64, undefined]);
+  t.is(typeFlags([{ name: 'DotnetTool' }, { name: 'Other' }, { name: 'Template' }]), 96);
+  t.is(typeFlags([]), 0);
 });
 
 test('a word at the start of a term of the id has that tier, whatever field it is in', (t) => {
