@@ -381,14 +381,16 @@ test('stored versions that an upstream lacks are on the page where they belong',
       each.last.original,
       ...(each.kept ?? []).map(({ version }) => version),
     ]);
-  const pages = [page('1.0.0', '2.0.0'), page('3.0.0', '4.0.0')];
+  const pages = [page('0.1.0', '0.2.0'), page('1.0.0', '2.0.0'), page('3.0.0', '4.0.0')];
   t.deepEqual(await kept(pages, '0.5.0', '1.5.0', '2.0.0', '2.5.0', '4.0.0', '9.0.0'), [
+    ['0.1.0', '0.2.0', '0.1.0', '0.2.0'],
     ['1.0.0', '2.0.0', '0.5.0', '2.0.0', '0.5.0', '1.5.0', '2.0.0'],
     ['3.0.0', '4.0.0', '2.5.0', '9.0.0', '2.5.0', '4.0.0', '9.0.0'],
   ]);
   t.deepEqual(
     pages.map(({ first, last }) => [first.original, last.original]),
     [
+      ['0.1.0', '0.2.0'],
       ['1.0.0', '2.0.0'],
       ['3.0.0', '4.0.0'],
     ],
