@@ -129,7 +129,7 @@ function checked<T>(schema: z.ZodType<T>, value: unknown, label: string): T {
   if (!error) return data;
   const { path, message } = error.issues[0]!;
   const place = path.length === 0 ? '' : `: ${path.join('.')}`;
-  throw new ListRefused(`has a record that cannot be used: ${label}${place}: ${message}`.slice(0, maxReason));
+  throw new ListRefused(`has a record that cannot be used: ${label}${place}: ${message}`);
 }
 
 function readOsv({ id, summary, withdrawn, affected }: z.output<typeof osvRecord>): ReadRecord {

@@ -21,5 +21,5 @@ export function untilOpen({ from, to }: DailyTimes, now: number): number {
   const isOpen = from < to ? minute >= from && minute < to : minute >= from || minute < to;
   if (isOpen) return 0;
   const wait = ((from - minute + 1440) % 1440) * 60_000;
-  return Math.max(1, wait - date.getSeconds() * 1000 - date.getMilliseconds());
+  return wait - date.getSeconds() * 1000 - date.getMilliseconds();
 }

@@ -55,8 +55,8 @@ function rankOf(group: Framework | undefined, target: Framework): number {
   if (group.family === 'standard' && target.family !== 'standard') {
     return group.version <= highestStandard(target.family, target.version) ? 1e6 + group.version : -1;
   }
-  // The SDK lets a .NET project use a .NET Framework group if no other group fits, with a warning.
-  return group.family === 'framework' && target.family === 'core' ? 1 : -1;
+  // What is left for a .NET project is a .NET Framework group: the SDK uses it if no other group fits, with a warning.
+  return target.family === 'core' ? 1 : -1;
 }
 
 /** The highest .NET Standard that this version implements; 0 if none. */

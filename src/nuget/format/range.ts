@@ -41,12 +41,11 @@ export function parseRange(text: string): VersionRange | undefined {
   const maxInclusive = interval[3] === ']';
   const parts = interval[2]!.split(',').map((part) => part.trim());
   if (parts.length > 2) return undefined;
-  const [first = '', last = first] = parts;
-  if (parts.length === 1 && !(minInclusive && maxInclusive && first !== '')) return undefined;
-  if (first === '' && last === '') return { minInclusive: false, maxInclusive: false };
+  const [first, last = first] = parts as [string, string?];
+  if (parts.length === 1 && !(minInclusive && first !== '')) return undefined;
 
   const lower: LowerBound | undefined = first === '' ? {} : parseLowerBound(first);
-  const max = last === '' ? undefined : parseVersion(last);
+  const max = parseVersion(last);
   if (!lower || (last !== '' && !max)) return undefined;
   if (lower.min && max) {
     const order = compareVersions(lower.min, max);

@@ -34,10 +34,9 @@ export function parseVersion(text: string): Version | undefined {
   if (Math.max(major, minor, patch, revision) > maxNumber) return undefined;
   const labels = match[5]?.split('.') ?? [];
   if (labels.some((label) => paddedNumber.test(label))) return undefined;
-  const version = { major, minor, patch, revision, labels, original: text };
-  const full = match[6] === undefined ? version : { ...version, metadata: match[6] };
+  const version = { major, minor, patch, revision, labels, metadata: match[6], original: text };
   // `1` is normalised to `1.0.0`, which is longer.
-  return fullString(full).length > maxVersionLength ? undefined : full;
+  return fullString(version).length > maxVersionLength ? undefined : version;
 }
 
 /** The normalised form: no leading zeros, no fourth part if it is zero, no metadata. Labels keep their case. */
