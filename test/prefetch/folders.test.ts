@@ -72,6 +72,19 @@ test('a lock file with the name of a project is for this project only', (t) => {
   ]);
 });
 
+const read = (path: string) => prefetchItemsIn(path, { inputs, values });
+
+test('a file that is missing or no text is refused', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const [missing, binary] = [join(folder, 'none.txt'), join(folder, 'list.txt')];
+  await writeFile(binary, Buffer.from([0xff, 0x41]));
+  const { message } = await t.throwsAsync(read(missing), { name: 'Invalid' });
+  t.true(message.startsWith(`${missing}: cannot be read: ENOENT`), message);
+  await t.throwsAsync(read(binary), { name: 'Invalid', message: `${binary}: is not text in UTF-8` });
+  await writeFile(binary, Buffer.from('\ufeffA@1.0.0', 'utf16le'));
+  t.is((await read(binary)).length, 1, 'UTF-16 with a byte order mark');
+});
+
 test('an empty folder names only files that a search finds', async (t) => {
   const folder = await folderUntilEnd(t);
   const error = await t.throwsAsync(prefetchItemsIn(folder, { inputs, values }), { name: 'Invalid' });

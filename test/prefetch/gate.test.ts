@@ -49,8 +49,15 @@ test('an upstream that is paused for a short time is waited for, others are give
     await t.throwsAsync(gate.pass(upstream), { instanceOf: Declined, message: 'up.test does not answer.' });
     await t.throwsAsync(gate.pass(upstream), { instanceOf: Declined }, 'it is not asked again');
     t.deepEqual(said, []);
-    await gateOf(upstream, { isOffline: true }).gate.pass(upstream);
+    const offline = upstreamOf({ refusals: [error] });
+    await gateOf(offline, { isOffline: true, patience }).gate.pass(offline);
   }
+});
+
+test('an upstream that refuses for longer than the patience is given up', async (t) => {
+  const upstream = upstreamOf({ refusals: [refusal(0), refusal(0)] });
+  const { gate } = gateOf(upstream, { patience: 0 });
+  await t.throwsAsync(gate.pass(upstream), { instanceOf: Declined });
 });
 
 test('a prefetch uses its share of the rate limit of an upstream, apart from blobs', async (t) => {

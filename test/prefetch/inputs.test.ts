@@ -274,7 +274,8 @@ test('lock files', (t) => {
     '21 Runtime.X@1.0.0-rc.1',
   ]);
   fails(t, 'packages.lock.json', '{\n "version": 1,\n}', /^packages\.lock\.json:3: not JSON: /);
-  fails(t, 'packages.lock.json', '{\n "version": 1 "a",\n\n}', /^packages\.lock\.json:2: not JSON: /);
+  fails(t, 'packages.lock.json', '{\n "version": 1 "a",\n\n}', /^packages\.lock\.json:2: not JSON: Expected /);
+  fails(t, 'packages.lock.json', '{"version": "x\n\n"}', /^packages\.lock\.json:1: not JSON: /);
   fails(t, 'packages.lock.json', '{"version": 1, \uFEFF"dependencies": {}}', /^packages\.lock\.json:1: not JSON/);
   fails(t, 'packages.lock.json', '', /^packages\.lock\.json:1: not JSON/);
   for (const text of ['[]', 'null', '5', '"a"']) fails(t, 'packages.lock.json', text, /:1: expected a JSON object/);

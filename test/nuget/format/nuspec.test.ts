@@ -40,7 +40,7 @@ test('everything that a feed shows is read', (t) => {
     <requireLicenseAcceptance>true</requireLicenseAcceptance>
     <developmentDependency>True</developmentDependency>
     <releaseNotes>007</releaseNotes>
-    <copyright>© us</copyright>
+    <copyright>© &quot;us&quot; &amp; &apos;them&apos; &gt; &lt;</copyright>
     <language>en-US</language>
     <repository type="git" url="https://example.org/r.git" commit="abc" branch="main" />
     <packageTypes><packageType name="DotnetTool" /><packageType name="Template" version="1.0" /></packageTypes>
@@ -74,7 +74,7 @@ test('everything that a feed shows is read', (t) => {
     developmentDependency: true,
     minClientVersion: '2.12',
     releaseNotes: '007',
-    copyright: '© us',
+    copyright: `© "us" & 'them' > <`,
     language: 'en-US',
     repository: { type: 'git', url: 'https://example.org/r.git', commit: 'abc', branch: 'main' },
     packageTypes: [
@@ -103,6 +103,16 @@ test('missing elements have defaults', (t) => {
   t.false(nuspec.requireLicenseAcceptance || nuspec.developmentDependency || nuspec.semVer2);
 });
 
+const licenseOf = (type: string) => parse(holding(`<license type="${type}">MIT</license>`)).license;
+
+test('a license of an unknown type is none', (t) => {
+  t.deepEqual(['file', 'Expression', 'other'].map(licenseOf), [
+    { type: 'file', value: 'MIT' },
+    { type: 'expression', value: 'MIT' },
+    undefined,
+  ]);
+});
+
 test('a flat list of dependencies is one group of any framework', (t) => {
   t.deepEqual(made({ dependencies: [{ id: 'A', version: '[1.0]' }] }).dependencyGroups, [
     { targetFramework: undefined, dependencies: [{ id: 'A', range: '[1.0.0, 1.0.0]' }] },
@@ -127,6 +137,7 @@ for (const [encoding, bytes] of [
   ['UTF-16BE with a mark', (text: string) => Buffer.from(`\ufeff${text}`, 'utf16le').swap16()],
   ['UTF-16LE', (text: string) => Buffer.from(text, 'utf16le')],
   ['UTF-16BE', (text: string) => Buffer.from(text, 'utf16le').swap16()],
+  ['UTF-8 labelled UTF16', (text: string) => Buffer.from(text.replace('utf-8', 'UTF16'))],
   ['UTF-8 labelled UTF-16', (text: string) => Buffer.from(text.replace('utf-8', 'utf-16'))],
   ['Latin-1', (text: string) => Buffer.from(text.replace('utf-8', 'iso-8859-1'), 'latin1')],
 ] as const) {
@@ -144,6 +155,7 @@ for (const [reason, text, message] of [
   ['a reference to a name of JavaScript', holding('<title>&toString;</title>'), /is not a valid reference/],
   ['a reference to half a character', holding('<title>&#xD800;</title>'), /is not a valid reference/],
   ['a reference to the other half', holding('<title>&#xDFFF;</title>'), /is not a valid reference/],
+  ['a reference beyond all characters', holding('<title>&#x110000;</title>'), /is not a valid reference/],
   ['a reference without its end', holding('<repository branch="a&lt b" />'), /is not a valid reference/],
   ['an unknown entity', holding('<title>&nbsp;</title>'), /&nbsp;/],
   ['a bare ampersand', holding('<repository url="a&b" />'), /&amp;/],
@@ -152,6 +164,16 @@ for (const [reason, text, message] of [
   ['another root', '<nuspec><metadata/></nuspec>', /root element/],
   ['no metadata', '<package/>', /no <metadata>/],
   ['an unknown namespace', makeNuspec({ namespace: 'http://example.org' }), /namespace/],
+  [
+    'a namespace that ends as a known one',
+    makeNuspec({ namespace: 'urn:http://schemas.microsoft.com/packaging/2013/05/nuspec.xsd' }),
+    /namespace/,
+  ],
+  [
+    'a namespace that begins as a known one',
+    makeNuspec({ namespace: 'http://schemas.microsoft.com/packaging/2013/05/nuspec.xsd2' }),
+    /namespace/,
+  ],
   [
     'an unknown namespace of the metadata',
     makeNuspec({ namespace: '' }).replace('<metadata', '<metadata xmlns="http://example.org"'),
