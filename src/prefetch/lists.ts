@@ -13,10 +13,8 @@ export interface ListReader {
 /** Reads a list with one item per line; `#` begins a comment. The first reader that accepts a line reads it. */
 export function readItemList({ file, text }: Input, readers: readonly ListReader[]): PrefetchItem[] {
   const items: PrefetchItem[] = [];
-  for (const [index, each] of text
-    .replace(/^\uFEFF/, '')
-    .split(/\r?\n/)
-    .entries()) {
+  for (const [index, each] of text.split(/\r?\n/).entries()) {
+    // This removes a byte order mark, too.
     const line = each.replace(/(?:^|\s)#.*$/, '').trim();
     if (line === '') continue;
     const location = { file, line: index + 1 };

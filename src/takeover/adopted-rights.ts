@@ -46,7 +46,7 @@ export function readRights(file: string, setting: string, kind: string): Adopted
 
 function scopesIn(list: string): Scope[] | undefined {
   const scopes = list.split(',').filter((each) => (allowed as readonly string[]).includes(each));
-  return scopes.length === 0 || scopes.length !== list.split(',').length ? undefined : parseScopes(scopes);
+  return scopes.length === list.split(',').length ? parseScopes(scopes) : undefined;
 }
 
 function patternsIn(list: string | undefined, plural: string): Patterns | null | undefined {

@@ -97,7 +97,8 @@ export function termsOf(metadata: VersionMetadata): Term[] {
   const add = (words: readonly string[], from: Tier, bit: number) => {
     for (const term of [...new Set(words)].slice(0, maxWords)) {
       const known = terms.get(term);
-      const best = known && known.tier < from ? known.tier : from;
+      // The fields follow each other from the best tier on.
+      const best = known?.tier ?? from;
       // A search for this word finds the package by its id, whatever field the word is in.
       const inId = idTerms.some((each) => each.startsWith(term));
       terms.set(term, { term, tier: inId ? tierInId(term) : best, fields: (known?.fields ?? 0) | bit });
@@ -126,7 +127,7 @@ export function termsOf(metadata: VersionMetadata): Term[] {
   return [...terms.values()];
 }
 
-const separators = /[._-]+/;
+const separators = /[._-]/;
 /** The words within a part of an id, separated by capitals and digits. */
 const humps = /\p{Lu}?[\p{Ll}\p{Lo}\p{M}]+|\p{Lu}+(?!\p{Ll})|\p{N}+/gu;
 

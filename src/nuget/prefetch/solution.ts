@@ -22,7 +22,7 @@ export function readSolution({ file, text }: Input): NamedFiles {
     const name = posix.basename(path).replace(/\.[a-z]+$/i, '');
     for (const each of ['packages.lock.json', `packages.${name}.lock.json`, 'packages.config'])
       near.add(posix.join(folder, each));
-    const parts = folder === '.' ? [] : folder.split('/').slice(0, deepest);
+    const parts = folder.split('/').slice(0, deepest);
     for (let depth = 0; depth <= parts.length; depth += 1) {
       for (const each of ['Directory.Packages.props', 'global.json', '.config/dotnet-tools.json', 'dotnet-tools.json'])
         near.add(posix.join(...parts.slice(0, depth), each));
