@@ -56,7 +56,7 @@ test('an upstream that is paused for a short time is waited for, others are give
 
 test('an upstream that refuses for longer than the patience is given up', async (t) => {
   const upstream = upstreamOf({ refusals: [refusal(0), refusal(0)] });
-  const { gate } = gateOf(upstream, { patience: 0 });
+  const { gate } = gateOf(upstream, { patience: 0.5 });
   await t.throwsAsync(gate.pass(upstream), { instanceOf: Declined });
 });
 

@@ -3,7 +3,7 @@ import type { MirroredName } from '../../../src/mirror/policy/admission.ts';
 import { UpstreamError } from '../../../src/upstream/upstream-error.ts';
 import type { Upstream } from '../../../src/upstream/upstream.ts';
 import { describePackageEntry, packageEntries } from '../../../src/nuget/upstream/entries.ts';
-import { existenceOf } from '../../../src/nuget/upstream/existence.ts';
+import { existedAt, existenceOf } from '../../../src/nuget/upstream/existence.ts';
 import { advisoryOf, readAdvisories } from '../../../src/nuget/upstream/known-advisories.ts';
 import { publishedOf, sidecarEntry, type SidecarKind } from '../../../src/nuget/upstream/upstream-files.ts';
 import { makeNuspec, pngPixel } from '../../support/builders/nupkg.ts';
@@ -138,6 +138,23 @@ test('a version exists since its date, or since it was first seen or listed', as
   const failing = await existenceOf(name, versions, 100, () => Promise.reject(down), 50);
   t.is(failing('seen'), 50);
   for (const version of ['both', 'dated']) t.throws(() => failing(version), { is: down }, version);
+  const published = async (settledBefore: number) => {
+    t.is(settledBefore, 50);
+    return dates;
+  };
+  const judge = existedAt(50, () => 100);
+  const upstream = { id: 'up' };
+  const facts = { ...name.facts, published };
+  const verdict = (await judge(
+    { kind: 'package', upstream, name: 'lib', facts } as unknown as MirroredName,
+    versions,
+    'list',
+  ))!;
+  t.deepEqual(
+    versions.map((version) => verdict(version)),
+    ['allow', 'hold', 'allow', 'allow', 'allow', 'hold', 'hold'],
+  );
+  t.is(await judge({ kind: 'container', facts } as unknown as MirroredName, versions, 'list'), undefined);
   const broken = new Error('it broke');
   await t.throwsAsync(
     existenceOf(name, versions, 100, () => Promise.reject(broken)),
