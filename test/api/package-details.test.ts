@@ -1,5 +1,7 @@
+import { createHash } from 'node:crypto';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { makeNupkg, makeNuspec, pngPixel } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
 import { damages, filesOf } from '../support/damage.ts';
 import { createToken, flushUsage, rowsOf } from '../support/inside.ts';
@@ -64,9 +66,150 @@ for (const dialect of dialects) {
   });
 }
 
-test('a long README is cut, and a damaged one is left out', async (t) => {
+const described = (id: string) => ({
+  package_types: ['Dependency'],
+  description: `About ${id}`,
+  authors: 'Some Author',
+});
+
+test('a version is described with all that its nuspec says, and nothing that it does not say', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
+  server.clock.now = Date.UTC(2026, 2, 4, 5, 6, 7, 89);
+  const rich = {
+    id: 'Contoso.Rich',
+    version: '1.2.3-Beta.1+build',
+    title: 'Rich',
+    description: 'Of much.',
+    summary: 'Much.',
+    authors: 'Ann, Bob',
+    tags: 'one two',
+    projectUrl: 'https://example.com/rich',
+    license: { type: 'expression', value: 'MIT' },
+    minClientVersion: '3.0',
+    developmentDependency: true,
+    releaseNotes: 'n'.repeat(4001),
+    repository: { type: 'git', url: 'https://example.com/git', commit: 'abc' },
+    icon: pngPixel,
+    readme: '\uFEFFhello \uFEFF',
+    packageTypes: [{ name: 'DotnetTool', version: '1.0' }, { name: 'Template' }],
+    dependencyGroups: [
+      { targetFramework: 'net8.0', dependencies: [{ id: 'Newtonsoft.Json', version: '13.0.1' }] },
+      { dependencies: [] },
+    ],
+  };
+  const more = '<copyright>All rights</copyright><requireLicenseAcceptance>true</requireLicenseAcceptance><title>';
+  const nuspec = makeNuspec({ ...rich, iconPath: 'icon.png', readmePath: 'README.md' }).replace('<title>', more);
+  const file = { id: 'File', license: { type: 'file', value: 'license.txt' }, files: { 'license.txt': 'Mine' } };
+  const linked = '<licenseUrl>https://example.com/license</licenseUrl><description>';
+  const bare = { id: 'Bare', nuspec: makeNuspec({ id: 'Bare' }).replace('<description>', linked) };
+  const made = new Map<string, Buffer>();
+  for (const each of [{ ...rich, nuspec }, file, bare, { id: 'Lost', tags: 'a', icon: pngPixel }]) {
+    const nupkg = await makeNupkg(each);
+    made.set(each.id, nupkg);
+    t.is((await feed.push(nupkg)).status, 201);
+  }
+  t.is((await feed.fetch('/push/file/1.0.0', { method: 'DELETE' })).status, 204);
+  const common = (id: string) => ({
+    published_at: '2026-03-04T05:06:07.089Z',
+    cached_at: null,
+    withdrawn_at: null,
+    size_bytes: made.get(id)!.length,
+    sha512: createHash('sha512').update(made.get(id)!).digest('base64'),
+    download_count: 0,
+    id,
+    origin: 'hosted',
+    upstream: null,
+    deprecation: null,
+    vulnerabilities: [],
+    is_readme_whole: true,
+    is_advice_known: true,
+  });
+  const nothing = {
+    title: null,
+    copyright: null,
+    release_notes: null,
+    project_url: null,
+    repository_url: null,
+    repository_commit: null,
+    license_expression: null,
+    license_file: null,
+    license_url: null,
+    requires_license_acceptance: false,
+    development_dependency: false,
+    min_client_version: null,
+    dependency_groups: [],
+    has_icon: false,
+    readme: null,
+    tags: [],
+    version: '1.0.0',
+    listed: true,
+  };
+  const details = async (path: string) => (await server.fetch(`/v1/packages/${path}`)).json();
+  t.deepEqual(await details('contoso.rich/1.2.3-beta.1'), {
+    ...common('Contoso.Rich'),
+    version: '1.2.3-Beta.1',
+    listed: true,
+    package_types: ['DotnetTool', 'Template'],
+    title: 'Rich',
+    description: 'Of much.',
+    authors: 'Ann, Bob',
+    tags: ['one', 'two'],
+    copyright: 'All rights',
+    release_notes: 'n'.repeat(4000),
+    project_url: 'https://example.com/rich',
+    repository_url: 'https://example.com/git',
+    repository_commit: 'abc',
+    license_expression: 'MIT',
+    license_file: null,
+    license_url: null,
+    requires_license_acceptance: true,
+    development_dependency: true,
+    min_client_version: '3.0',
+    dependency_groups: [
+      {
+        target_framework: 'net8.0',
+        dependencies: [{ id: 'Newtonsoft.Json', range: '[13.0.1, )', severity: null, deprecated: false }],
+      },
+      { target_framework: null, dependencies: [] },
+    ],
+    has_icon: true,
+    readme: 'hello \uFEFF',
+  });
+  t.deepEqual(await details('file/1.0'), {
+    ...common('File'),
+    ...nothing,
+    ...described('File'),
+    license_file: 'license.txt',
+    listed: false,
+  });
+  t.deepEqual(await details('bare/1.0.0'), {
+    ...common('Bare'),
+    ...nothing,
+    ...described('Bare'),
+    license_url: 'https://example.com/license',
+  });
+  // The rest is told of a version whose nuspec is damaged.
+  const [row] = await rowsOf<{ digest: string }>(
+    server,
+    'SELECT nuspec_digest AS digest FROM package_versions ORDER BY id DESC',
+  );
+  await damages.missing(filesOf(server, row!.digest).stored);
+  t.deepEqual(await details('lost/1.0.0'), {
+    ...common('Lost'),
+    ...nothing,
+    package_types: [],
+    description: null,
+    authors: null,
+  });
+});
+
+test('a README of 100,000 characters is whole, a longer one is cut, and a damaged one is left out', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'Most', readme: 'a'.repeat(100_000) });
+  const most: any = await (await server.fetch('/v1/packages/Most/1.0.0')).json();
+  t.deepEqual([most.readme.length, most.is_readme_whole], [100_000, true]);
   await feed.publish({ id: 'Long', readme: 'a'.repeat(150_000) });
   const long: any = await (await server.fetch('/v1/packages/Long/1.0.0')).json();
   t.deepEqual([long.readme.length, long.is_readme_whole], [100_000, false]);

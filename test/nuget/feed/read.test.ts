@@ -1,7 +1,8 @@
+import { createHash } from 'node:crypto';
 import { gunzipSync } from 'node:zlib';
 import test from 'ava';
 import { TestFeed } from '../../support/feed.ts';
-import { makeNupkg, pngPixel } from '../../support/builders/nupkg.ts';
+import { makeNupkg, makeNuspec, pngPixel } from '../../support/builders/nupkg.ts';
 import { raw } from '../../support/raw.ts';
 import { startTestServer } from '../../support/server.ts';
 
@@ -9,33 +10,32 @@ const hives = ['registration', 'registration-gz', 'registration-gz-semver2'];
 
 test('the service index: the four fixed types first, one type in each entry, every address absolute and of this server', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
-  const index = await feed.json('/index.json');
-  t.is(index.version, '3.0.0');
+  const answer = await feed.fetch('/index.json');
+  t.is(answer.headers.get('content-type'), 'application/json');
+  t.is(answer.headers.get('cache-control'), 'private, no-cache');
+  t.is(answer.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
+  t.is(answer.headers.get('etag'), null);
   const at = (path: string) => `${feed.server.url}/v3/${path}`;
-  t.deepEqual(index.resources.slice(0, 4), [
-    { '@id': at('package'), '@type': 'PackageBaseAddress/3.0.0' },
-    { '@id': at('search'), '@type': 'SearchQueryService' },
-    { '@id': at('registration'), '@type': 'RegistrationsBaseUrl' },
-    { '@id': at('push'), '@type': 'PackagePublish/2.0.0' },
-  ]);
-  const types = index.resources.map((each: Record<string, string>) => each['@type']);
-  t.is(new Set(types).size, types.length);
-  t.true(types.every((type: unknown) => typeof type === 'string'));
-  for (const type of [
-    ...['', '/3.0.0-beta', '/3.0.0-rc', '/3.5.0'].flatMap((each) => [
-      `SearchQueryService${each}`,
-      `SearchAutocompleteService${each}`,
-    ]),
-    ...['/3.0.0-beta', '/3.0.0-rc', '/3.4.0', '/3.6.0'].map((each) => `RegistrationsBaseUrl${each}`),
-    'PackagePublish/3.0.0-preview.1',
-    'SymbolPackagePublish/4.9.0',
-    'VulnerabilityInfo/6.7.0',
-    'ReadmeUriTemplate/6.13.0',
-  ]) {
-    t.true(types.includes(type), type);
-  }
-  t.false(types.some((type: string) => type.startsWith('RepositorySignatures')));
-  for (const { '@id': id } of index.resources) t.true(id.startsWith(at('')), id);
+  const versions = ['/3.0.0-beta', '/3.0.0-rc', '/3.5.0'];
+  t.deepEqual(await answer.json(), {
+    version: '3.0.0',
+    resources: [
+      { '@id': at('package'), '@type': 'PackageBaseAddress/3.0.0' },
+      { '@id': at('search'), '@type': 'SearchQueryService' },
+      { '@id': at('registration'), '@type': 'RegistrationsBaseUrl' },
+      { '@id': at('push'), '@type': 'PackagePublish/2.0.0' },
+      ...versions.map((each) => ({ '@id': at('search'), '@type': `SearchQueryService${each}` })),
+      ...['', ...versions].map((each) => ({ '@id': at('autocomplete'), '@type': `SearchAutocompleteService${each}` })),
+      { '@id': at('registration'), '@type': 'RegistrationsBaseUrl/3.0.0-beta' },
+      { '@id': at('registration'), '@type': 'RegistrationsBaseUrl/3.0.0-rc' },
+      { '@id': at('registration-gz'), '@type': 'RegistrationsBaseUrl/3.4.0' },
+      { '@id': at('registration-gz-semver2'), '@type': 'RegistrationsBaseUrl/3.6.0' },
+      { '@id': at('push'), '@type': 'PackagePublish/3.0.0-preview.1' },
+      { '@id': at('symbols'), '@type': 'SymbolPackagePublish/4.9.0' },
+      { '@id': at('vulnerabilities/index.json'), '@type': 'VulnerabilityInfo/6.7.0' },
+      { '@id': at('package/{lower_id}/{lower_version}/readme'), '@type': 'ReadmeUriTemplate/6.13.0' },
+    ],
+  });
 });
 
 test('addresses come from the configured public URL', async (t) => {
@@ -159,6 +159,7 @@ test('a missing package is 404 with a problem document, for every path', async (
     const { status, headers, body } = await raw(server, `/v3${path}`);
     t.is(status, 404, path);
     t.is(headers['content-type'], 'application/problem+json', path);
+    t.is(headers['www-authenticate'], undefined, path);
     t.is((JSON.parse(body.toString()) as { status: number }).status, 404, path);
   }
   for (const path of ['/package/%/index.json', '/package/a/%ff/a.1.0.0.nupkg']) {
@@ -212,13 +213,13 @@ test('three hives: plain or gzip, with or without SemVer 2', async (t) => {
   }
 });
 
-test('a registration leaf has the metadata of the nuspec', async (t) => {
+test('the documents of a registration have the metadata of the nuspec, and nothing that it does not say', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
   server.clock.now = Date.UTC(2026, 2, 4, 5, 6, 7, 89);
-  await feed.publish({
+  const rich = {
     id: 'Contoso.Rich',
-    version: '1.2.3',
+    version: '1.2.3-Beta.1+build',
     title: 'Rich',
     description: 'Of much.',
     summary: 'Much.',
@@ -229,44 +230,96 @@ test('a registration leaf has the metadata of the nuspec', async (t) => {
     minClientVersion: '3.0',
     icon: pngPixel,
     readme: 'hello',
-    packageTypes: [{ name: 'DotnetTool' }],
+    packageTypes: [{ name: 'DotnetTool', version: '1.0' }, { name: 'Template' }],
     dependencyGroups: [
       { targetFramework: 'net8.0', dependencies: [{ id: 'Newtonsoft.Json', version: '13.0.1' }] },
       { targetFramework: 'netstandard2.0', dependencies: [] },
+      { dependencies: [] },
     ],
-  });
-  const leaf = await feed.json('/registration/contoso.rich/1.2.3.json');
-  const entry = leaf.catalogEntry;
-  const files = `${server.url}/v3/package/contoso.rich/1.2.3`;
-  t.like(entry, {
-    id: 'Contoso.Rich',
-    version: '1.2.3',
-    title: 'Rich',
-    description: 'Of much.',
-    summary: 'Much.',
-    authors: 'Ann, Bob',
-    projectUrl: 'https://example.com/rich',
-    licenseExpression: 'MIT',
-    minClientVersion: '3.0',
-    requireLicenseAcceptance: false,
-    listed: true,
-    published: '2026-03-04T05:06:07.089+00:00',
-    iconUrl: `${files}/icon`,
-    readmeUrl: `${files}/readme`,
-    packageContent: `${files}/contoso.rich.1.2.3.nupkg`,
-  });
-  t.deepEqual(entry.tags, ['one', 'two']);
-  t.deepEqual(
-    entry.dependencyGroups.map((group: any) => [
-      group.targetFramework,
-      group.dependencies.map(({ id, range }: any) => [id, range]),
-    ]),
-    [
-      ['net8.0', [['Newtonsoft.Json', '[13.0.1, )']]],
-      ['netstandard2.0', []],
-    ],
-  );
-  t.is(leaf.packageContent, entry.packageContent);
+  };
+  const more = '<language>en</language><requireLicenseAcceptance>true</requireLicenseAcceptance><title>';
+  const nuspec = makeNuspec({ ...rich, iconPath: 'icon.png', readmePath: 'README.md' }).replace('<title>', more);
+  const plain = { id: 'Plain', iconUrl: 'https://example.com/icon.png' };
+  const license = '<licenseUrl>https://example.com/license</licenseUrl><description>';
+  const made = [
+    await makeNupkg({ ...rich, nuspec }),
+    await makeNupkg({ ...plain, nuspec: makeNuspec(plain).replace('<description>', license) }),
+  ] as const;
+  for (const each of made) t.is((await feed.push(each)).status, 201);
+  const published = '2026-03-04T05:06:07.089+00:00';
+  const leafOf = (id: string, version: string, nupkg: Buffer, said: object) => {
+    const at = `${server.url}/v3/registration-gz-semver2/${id}`;
+    const packageContent = `${server.url}/v3/package/${id}/${version}/${id}.${version}.nupkg`;
+    const catalogEntry = {
+      '@id': `${at}/${version}.json`,
+      '@type': 'PackageDetails',
+      ...said,
+      listed: true,
+      published,
+      packageHash: createHash('sha512').update(nupkg).digest('base64'),
+      packageHashAlgorithm: 'SHA512',
+      packageContent,
+    };
+    const registration = `${at}/index.json`;
+    return { '@id': `${at}/${version}.json`, '@type': 'Package', catalogEntry, packageContent, registration };
+  };
+  const files = `${server.url}/v3/package/contoso.rich/1.2.3-beta.1`;
+  const leaves = {
+    'contoso.rich': leafOf('contoso.rich', '1.2.3-beta.1', made[0], {
+      id: 'Contoso.Rich',
+      version: '1.2.3-Beta.1+build',
+      title: 'Rich',
+      description: 'Of much.',
+      summary: 'Much.',
+      authors: 'Ann, Bob',
+      tags: ['one', 'two'],
+      iconUrl: `${files}/icon`,
+      readmeUrl: `${files}/readme`,
+      projectUrl: 'https://example.com/rich',
+      licenseExpression: 'MIT',
+      requireLicenseAcceptance: true,
+      minClientVersion: '3.0',
+      language: 'en',
+      packageTypes: [{ name: 'DotnetTool', version: '1.0' }, { name: 'Template' }],
+      dependencyGroups: [
+        { targetFramework: 'net8.0', dependencies: [{ id: 'Newtonsoft.Json', range: '[13.0.1, )' }] },
+        { targetFramework: 'netstandard2.0', dependencies: [] },
+        { dependencies: [] },
+      ],
+    }),
+    plain: leafOf('plain', '1.0.0', made[1], {
+      id: 'Plain',
+      version: '1.0.0',
+      description: 'About Plain',
+      authors: 'Some Author',
+      tags: [],
+      iconUrl: 'https://example.com/icon.png',
+      licenseUrl: 'https://example.com/license',
+      requireLicenseAcceptance: false,
+      packageTypes: [{ name: 'Dependency' }],
+    }),
+  };
+  for (const [id, leaf] of Object.entries(leaves)) {
+    const hive = '/registration-gz-semver2';
+    const at = `${server.url}/v3${hive}/${id}`;
+    const index = {
+      '@id': `${at}/index.json`,
+      '@type': ['catalog:CatalogRoot', 'PackageRegistration', 'catalog:Permalink'],
+      count: 1,
+    };
+    const page = { '@type': 'catalog:CatalogPage', count: 1, items: [leaf], parent: index['@id'] };
+    const bound = id === 'plain' ? '1.0.0' : '1.2.3-Beta.1';
+    const first = { '@id': `${index['@id']}#page/${bound}/${bound}`, ...page, lower: bound, upper: bound };
+    t.deepEqual(await feed.json(`${hive}/${id}/index.json`), { ...index, items: [first] });
+    t.deepEqual(await feed.json(`${hive}/${id}/page/1.0/2.0.json`), {
+      '@id': `${at}/page/1.0.0/2.0.0.json`,
+      ...page,
+      lower: '1.0.0',
+      upper: '2.0.0',
+    });
+    const alone = { ...leaf, '@type': ['Package', 'catalog:Permalink'], listed: true, published };
+    t.deepEqual(await feed.json(leaf['@id']), alone);
+  }
 });
 
 test('a long registration is in pages of 64, each fetched at its address', async (t) => {

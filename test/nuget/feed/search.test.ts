@@ -3,7 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import type { Dialect } from '../../../src/database/database.ts';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
 import { TestFeed } from '../../support/feed.ts';
-import type { NupkgOptions } from '../../support/builders/nupkg.ts';
+import { makeNuspec, pngPixel, type NupkgOptions } from '../../support/builders/nupkg.ts';
 import { startTestServer } from '../../support/server.ts';
 import { databaseOf, defaultAccountOf, flushUsage, rowsOf } from '../../support/inside.ts';
 
@@ -248,34 +248,86 @@ for (const dialect of dialects) {
 
 test('a hit has the fields that clients show', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
-  await feed.publish({
+  const nuspec = makeNuspec({
     id: 'Contoso.Hit',
+    version: '1.0.0-Beta+build',
     title: 'Hit',
     description: 'Well.',
-    authors: 'Ann, Bob',
+    summary: 'Short.',
+    authors: 'Ann, Bob,',
     tags: 'one two',
     projectUrl: 'https://example.com/',
     iconUrl: 'https://example.com/icon.png',
-    packageTypes: [{ name: 'DotnetTool', version: '1.0' }],
+    packageTypes: [{ name: 'DotnetTool', version: '1.0' }, { name: 'Template' }],
+    dependencies: [{ id: 'Other' }],
   });
-  const { totalHits, data } = await feed.json('/search?q=hit&semVerLevel=2.0.0');
-  t.is(totalHits, 1);
-  const registration = `${feed.server.url}/v3/registration-gz-semver2/contoso.hit/index.json`;
-  t.like(data[0], {
-    id: 'Contoso.Hit',
-    version: '1.0.0',
-    title: 'Hit',
-    description: 'Well.',
-    projectUrl: 'https://example.com/',
-    iconUrl: 'https://example.com/icon.png',
-    totalDownloads: 0,
-    verified: false,
-    registration,
+  const more = '<owners>Cid , Dan</owners><licenseUrl>https://example.com/license</licenseUrl><title>';
+  await feed.publish({ id: 'Contoso.Hit', nuspec: nuspec.replace('<title>', more) }, { id: 'Bare', icon: pngPixel });
+  const found = await feed.fetch('/search?semVerLevel=2.0.0&prerelease=true');
+  t.is(found.headers.get('cache-control'), 'private, no-cache');
+  t.is(found.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
+  const at = (id: string) => `${feed.server.url}/v3/registration-gz-semver2/${id}`;
+  t.deepEqual(await found.json(), {
+    totalHits: 2,
+    data: [
+      {
+        '@id': `${at('bare')}/index.json`,
+        '@type': 'Package',
+        registration: `${at('bare')}/index.json`,
+        id: 'Bare',
+        version: '1.0.0',
+        description: 'About Bare',
+        summary: '',
+        title: 'Bare',
+        iconUrl: `${feed.server.url}/v3/package/bare/1.0.0/icon`,
+        tags: [],
+        authors: ['Some Author'],
+        owners: [],
+        totalDownloads: 0,
+        verified: false,
+        packageTypes: [{ name: 'Dependency' }],
+        versions: [{ version: '1.0.0', downloads: 0, '@id': `${at('bare')}/1.0.0.json` }],
+      },
+      {
+        '@id': `${at('contoso.hit')}/index.json`,
+        '@type': 'Package',
+        registration: `${at('contoso.hit')}/index.json`,
+        id: 'Contoso.Hit',
+        version: '1.0.0-Beta+build',
+        description: 'Well.',
+        summary: 'Short.',
+        title: 'Hit',
+        iconUrl: 'https://example.com/icon.png',
+        licenseUrl: 'https://example.com/license',
+        projectUrl: 'https://example.com/',
+        tags: ['one', 'two'],
+        authors: ['Ann', 'Bob'],
+        owners: ['Cid', 'Dan'],
+        totalDownloads: 0,
+        verified: false,
+        packageTypes: [{ name: 'DotnetTool' }, { name: 'Template' }],
+        versions: [{ version: '1.0.0-Beta+build', downloads: 0, '@id': `${at('contoso.hit')}/1.0.0-beta.json` }],
+      },
+    ],
   });
-  t.deepEqual(data[0].authors, ['Ann', 'Bob']);
-  t.deepEqual(data[0].tags, ['one', 'two']);
-  t.deepEqual(data[0].packageTypes, [{ name: 'DotnetTool' }]);
-  t.deepEqual(data[0].versions, [{ version: '1.0.0', downloads: 0, '@id': registration.replace('index', '1.0.0') }]);
+  const [plain] = (await feed.json('/search')).data;
+  t.is(plain.registration, `${feed.server.url}/v3/registration/bare/index.json`);
+  const completed = await feed.fetch('/autocomplete?q=bare');
+  t.is(completed.headers.get('cache-control'), 'private, no-cache');
+  t.deepEqual(await completed.json(), { totalHits: 1, data: ['Bare'] });
+  const versions = await feed.fetch('/autocomplete?id=contoso.hit&prerelease=true&semVerLevel=2.0.0');
+  t.is(versions.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
+  t.deepEqual(await versions.json(), { data: ['1.0.0-Beta+build'] });
+  const none = await feed.fetch('/autocomplete?id=..');
+  t.is(none.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
+  t.deepEqual(await none.json(), { data: [] });
+  // Of a parameter that is given twice, the exact name counts, then the first one.
+  t.deepEqual((await feed.json('/autocomplete?Q=contoso&q=bare')).data, ['Bare']);
+  t.deepEqual((await feed.json('/autocomplete?Q=bare&Q=contoso')).data, ['Bare']);
+  t.deepEqual(
+    (await feed.json('/search?packageType=DotnetTool&packageTypeFilter=Dependency&prerelease=true')).data,
+    [],
+  );
 });
 
 test('a page has at most 1000 hits, and is empty behind 3000, so that a client that reads all pages ends', async (t) => {
