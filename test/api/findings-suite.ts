@@ -54,6 +54,12 @@ export function findingsOn(dialect: Dialect): void {
     t.is((await send(server, '/v1/advisories', 'POST', low)).status, 201);
     const deprecation = { reasons: ['Legacy'], message: 'Use another' };
     t.true((await send(server, '/v1/packages/Old/1.0.0/deprecation', 'PUT', deprecation)).ok);
+    // Another name with the same severity is used more.
+    await feed.publish({ id: 'Used' });
+    const used = { package: 'Used', versions: '[1.0.0]', severity: 2, url: 'https://a.test/3' };
+    t.is((await send(server, '/v1/advisories', 'POST', used)).status, 201);
+    for (let time = 0; time < 2; time += 1)
+      await (await server.fetch('/v3/package/used/1.0.0/used.1.0.0.nupkg')).arrayBuffer();
     for (const version of ['1.0.0', '2.0.0']) {
       await (await server.fetch(`/v3/package/stored/${version}/stored.${version}.nupkg`)).arrayBuffer();
     }
@@ -66,27 +72,53 @@ export function findingsOn(dialect: Dialect): void {
       (await read(query, token))['items'].map(({ id, version, severity, deprecated }: Json) =>
         [id, version, severity, deprecated ? 'deprecated' : ''].join(' ').trim(),
       );
-    await until(async () => (await shown()).length === 4);
-    t.deepEqual(await shown(), [
+    const complete = [
       'Stored 1.0.0 critical',
+      'Used 1.0.0 high',
       'Hosted 1.0.0 high',
       'Hosted 1.1.0 high',
       'Old 1.0.0  deprecated',
-    ]);
+    ];
+    // Downloads count when their answers have ended here.
+    await until(async () => (await shown()).join() === complete.join());
+    t.deepEqual(await shown(), complete);
     t.deepEqual(await shown('?q=HOST'), ['Hosted 1.0.0 high', 'Hosted 1.1.0 high']);
     t.like(await read('?q=o'), { vulnerable_count: 3, deprecated_count: 1 });
     t.like(await read('?q=sto'), { vulnerable_count: 1, deprecated_count: 0 });
     const all = await read();
-    t.like(all, { vulnerable_count: 3, deprecated_count: 1, is_complete: true, next_cursor: null });
-    t.like(all['items'][0], { origin: 'mirrored', upstream: 'nuget.org', downloads_30_days: 2 });
-    t.deepEqual(all['items'][2].advisories, [
+    t.like(all, { vulnerable_count: 4, deprecated_count: 1, is_complete: true, next_cursor: null });
+    const { last_used_at: usedAt, last_used_by: user, ...stored } = all['items'][0];
+    t.true(Math.abs(Date.parse(usedAt) - Date.now()) < 3_600_000);
+    t.deepEqual(stored, {
+      id: 'Stored',
+      version: '1.0.0',
+      origin: 'mirrored',
+      upstream: 'nuget.org',
+      severity: 'critical',
+      advisories: [{ severity: 'critical', url: 'https://advisories.test/stored' }],
+      deprecated: false,
+      downloads_30_days: 2,
+    });
+    t.is(user.token_name, 'first token');
+    t.deepEqual(all['items'][3].advisories, [
       { severity: 'high', url: 'https://a.test/1' },
       { severity: 'low', url: 'https://a.test/2' },
     ]);
+    t.like(all['items'][4], {
+      id: 'Old',
+      version: '1.0.0',
+      origin: 'hosted',
+      upstream: null,
+      severity: null,
+      advisories: [],
+      deprecated: true,
+      downloads_30_days: 0,
+    });
     t.deepEqual(await shown('?kind=deprecated'), ['Old 1.0.0  deprecated']);
     t.deepEqual(await shown('?origin=mirrored&kind=vulnerable'), ['Stored 1.0.0 critical']);
-    const first = await read('?limit=2');
-    t.deepEqual(await shown(`?limit=2&cursor=${first['next_cursor']}`), ['Hosted 1.1.0 high', 'Old 1.0.0  deprecated']);
+    t.deepEqual(await shown('?origin=hosted&kind=vulnerable'), complete.slice(1, -1));
+    const first = await read('?limit=3');
+    t.deepEqual(await shown(`?limit=3&cursor=${first['next_cursor']}`), ['Hosted 1.1.0 high', 'Old 1.0.0  deprecated']);
     const userOf = async (token: string) => (await read('', token))['items'].at(0).last_used_by;
     const admins = await createToken(server, ['read', 'admin']);
     t.like(await userOf(admins.value), { token_name: 'first token' });
@@ -106,6 +138,7 @@ export function findingsOn(dialect: Dialect): void {
       ['Hosted', 'high', false],
       ['Old', null, true],
       ['Stored', 'critical', false],
+      ['Used', 'high', false],
     ]);
     const dependents = async (query = '', token = server.token): Promise<Json> =>
       (await (await server.fetch(`/v1/packages/HOSTED/dependents${query}`, { token })).json()) as Json;
@@ -143,7 +176,7 @@ export function findingsOn(dialect: Dialect): void {
 
     const visitor = await Visitor.signedIn(server);
     const page = await visitor.page('/console/risks');
-    t.regex(page, /3 versions with a known vulnerability, 1\s+deprecated/);
+    t.regex(page, /4 versions with a known vulnerability, 1\s+deprecated/);
     t.regex(
       page,
       /Stored 1\.0\.0[^]*class="state bad">vulnerable: critical[^]*href="https:\/\/advisories\.test\/stored"/,
@@ -153,7 +186,7 @@ export function findingsOn(dialect: Dialect): void {
     t.regex(await visitor.page('/console/packages'), />Hosted<\/a>\s*<span class="state bad">vulnerable: high/);
     t.regex(
       (await visitor.page('/console/')).replace(/\s+/g, ' '),
-      /vulnerable: critical<\/span>\s*3 vulnerable versions, 1 deprecated/,
+      /vulnerable: critical<\/span>\s*4 vulnerable versions, 1 deprecated/,
     );
     t.regex(
       await visitor.page('/console/risks?kind=deprecated&origin=mirrored'),

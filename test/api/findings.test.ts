@@ -1,7 +1,7 @@
 import test from 'ava';
 import { startTestServer } from '../support/server.ts';
 import { until } from '../support/until.ts';
-import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { json, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { findingsOn, type Json } from './findings-suite.ts';
 
 findingsOn('sqlite');
@@ -19,4 +19,34 @@ test('a page of a registration that its index names no more deprecates nothing',
   await read('/v3/registration/stored/index.json');
   await until(async () => (await read('/v1/findings'))['is_complete'] === true);
   t.deepEqual((await read('/v1/findings'))['items'], []);
+});
+
+const advisory = (url: string) => ({ severity: 2, url, versions: '(, 9.0.0)' });
+
+test('a list of too many characters is not read, and then not all findings are known', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  /** As long as a list may be. */
+  const longest = Array.from({ length: 3000 }, (_, number) => advisory(`https://a.test/${number}`));
+  const over = () => 262_144 - JSON.stringify(longest).length;
+  while (over() < 0) longest.pop();
+  longest.at(-1)!.url += 'x'.repeat(over());
+  const longer = [...longest.slice(0, -1), advisory(`${longest.at(-1)!.url}x`)];
+  const entry = { '@name': 'base', '@id': `${up.url}/base.json`, '@updated': '2026-01-01T00:00:00Z' };
+  up.upstream.on('/vulnerabilities/index.json', json([entry]));
+  up.upstream.on('/base.json', json({ longest, longer }));
+  const server = await startTestServer(t, { upstreams: [up.as('nuget.org')] });
+  for (const id of ['Longest', 'Longer']) {
+    const key = id.toLowerCase();
+    await up.offer({ id, versions: [{ version: '1.0.0' }] });
+    await (await server.fetch(`/v3/package/${key}/1.0.0/${key}.1.0.0.nupkg`)).arrayBuffer();
+  }
+  const read = async () => (await (await server.fetch('/v1/findings')).json()) as Json;
+  await until(async () => (await read())['items'].length > 0);
+  const { items, is_complete: isComplete } = await read();
+  t.deepEqual(
+    items.map(({ id, advisories }: Json) => [id, advisories.length]),
+    [['Longest', 100]],
+    'of a package, 100 are shown',
+  );
+  t.false(isComplete);
 });

@@ -4,10 +4,10 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
 import { flushUsage } from '../support/inside.ts';
-import { makeNupkg } from '../support/builders/nupkg.ts';
+import { makeNupkg, pngPixel } from '../support/builders/nupkg.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import type { TestServer } from '../support/server.ts';
-import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
 // Mirrored and hosted packages in the management API.
 
@@ -225,4 +225,53 @@ test('for an ID of two upstreams the first upstream is shown, and reserved IDs a
   t.deepEqual(await listed(later), [['Both', 'mirrored']]);
   t.is((await later.fetch('/v1/packages/Secret.Plans')).status, 404);
   t.is((await later.fetch('/v1/packages/Secret.Plans/1.0.0', { method: 'DELETE' })).status, 404);
+});
+
+test('the details of a mirrored version have what its upstream says of it, if that is known', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const deprecation = { reasons: ['Legacy'], message: 'Old', alternatePackage: { id: 'New', range: '*' } };
+  const vulnerabilities = ['0', '2', '7'].map((severity, number) => ({
+    advisoryUrl: `https://a.test/${number}`,
+    severity,
+  }));
+  const nupkg = await makeNupkg({ id: 'Advised', version: '1.0.0', readme: '# Hello', icon: pngPixel });
+  const entry = { deprecation, vulnerabilities, listed: false };
+  await up.offer({ id: 'Advised', versions: [{ version: '1.0.0', nupkg, entry }] });
+  await up.offer({ id: 'Plain', versions: [{ version: '1.0.0', entry: { deprecation: { reasons: ['Other'] } } }] });
+  await up.offer({ id: 'Silent', versions: [{ version: '1.0.0' }] });
+  const page = { '@name': 'base', '@id': `${up.url}/base.json`, '@updated': '2026-01-01T00:00:00Z' };
+  const warnings = ['0', '3'].map((number) => ({
+    severity: 3,
+    url: `https://a.test/${number}`,
+    versions: '(, 9.0.0)',
+  }));
+  up.upstream.on('/vulnerabilities/index.json', json([page]));
+  up.upstream.on('/base.json', json({ Advised: warnings }));
+  const server = await startMirrorOf(t, [up.as('up.test')]);
+  const feed = new TestFeed(server);
+  for (const id of ['Advised', 'Plain', 'Silent']) await download(feed, id, '1.0.0');
+  up.upstream.on('/registration/silent/index.json', answer(500));
+  const details = async (id: string) => {
+    const answered: any = await (await server.fetch(`/v1/packages/${id}/1.0.0`)).json();
+    const { listed: isListed, deprecation: told, vulnerabilities: known, is_advice_known: isKnown } = answered;
+    return [isListed, told, known, isKnown];
+  };
+  t.deepEqual(await details('advised'), [
+    false,
+    { reasons: ['Legacy'], message: 'Old', alternate_package: { id: 'New', range: '*' } },
+    [
+      { advisory_url: 'https://a.test/0', severity: 'low' },
+      { advisory_url: 'https://a.test/1', severity: 'high' },
+      { advisory_url: 'https://a.test/2', severity: '7' },
+      { advisory_url: 'https://a.test/3', severity: 'critical' },
+    ],
+    true,
+  ]);
+  const plain = { reasons: ['Other'], message: null, alternate_package: null };
+  t.deepEqual(await details('plain'), [true, plain, [], true]);
+  t.deepEqual(await details('silent'), [true, null, [], false]);
+  const shown = await (await server.fetch('/v1/packages/advised/1.0.0')).json();
+  t.like(shown, { id: 'Advised', origin: 'mirrored', upstream: 'up.test', readme: '# Hello', has_icon: true });
+  t.is((await server.fetch('/v1/packages/advised/2.0.0')).status, 404);
+  t.is((await server.fetch('/v1/packages/advised/x')).status, 404);
 });

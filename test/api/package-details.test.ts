@@ -242,6 +242,13 @@ test('a dependency is marked only for who may read the package that it names', a
   const feed = new TestFeed(server);
   const dependencies = ['Old', 'Fine'].map((id) => ({ id, version: '1.0.0' }));
   await feed.publish({ id: 'Old' }, { id: 'Fine' }, { id: 'App', dependencies });
+  // NuGet chooses the lowest version of a range, if the range has one.
+  const ranges = ['[1.0.0]', '[1.0, 2.0.0)', '(1.0.0, )', '(, 1.0.0]', '0.9.0', '1.0.1'];
+  const dependencyGroups = ranges.map((version, number) => ({
+    targetFramework: `net${number + 5}.0`,
+    dependencies: [{ id: 'OLD', version }],
+  }));
+  await feed.publish({ id: 'Ranges', dependencyGroups });
   const deprecated = await server.fetch('/v1/packages/Old/1.0.0/deprecation', {
     method: 'PUT',
     headers: { 'content-type': 'application/json' },
@@ -266,4 +273,9 @@ test('a dependency is marked only for who may read the package that it names', a
     ['Old', false],
     ['Fine', false],
   ]);
+  const { dependency_groups: groups }: any = await (await server.fetch('/v1/packages/Ranges/1.0.0')).json();
+  t.deepEqual(
+    groups.flatMap((group: any) => group.dependencies.map(({ deprecated: mark }: any) => mark)),
+    [true, true, false, false, false, false],
+  );
 });

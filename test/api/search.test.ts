@@ -59,7 +59,9 @@ async function start(t: ExecutionContext, settings: object = {}) {
   const hub = registry.settings('docker.io', { default: true });
   const server = await startTestServer(t, { upstreams: [up.as('up.test'), hub], ...settings });
   const feed = new TestFeed(server);
-  await feed.publish({ id: 'Contoso.Redis', description: 'x'.repeat(500) }, { id: 'Redis.Tools' }, { id: 'Other' });
+  const long = { id: 'Contoso.Redis', description: 'x'.repeat(500) };
+  // The version that is shown is the newest release.
+  await feed.publish(long, { ...long, version: '2.0.0-beta' }, { id: 'Redis.Tools' }, { id: 'Other' });
   for (const id of ['StackExchange.Redis', 'Redis-Old']) {
     await up.offer({ id, versions: [{ version: '1.0.0' }] });
     const key = id.toLowerCase();
@@ -90,7 +92,23 @@ for (const dialect of dialects) {
       'package mirrored up.test Redis-Old',
       'package mirrored up.test StackExchange.Redis',
     ]);
-    t.is(page.items.find(({ name }) => name === 'Contoso.Redis')!.description!.length, 300);
+    const itemOf = (wanted: string) => page.items.find(({ name }) => name === wanted);
+    const common = { kind: 'package', version: '1.0.0', digest: null, severity: null, deprecated: false };
+    t.deepEqual(itemOf('Contoso.Redis'), {
+      ...common,
+      name: 'Contoso.Redis',
+      origin: 'hosted',
+      upstream: null,
+      description: 'x'.repeat(300),
+      download_count: 0,
+    } as Page['items'][number]);
+    t.like(itemOf('Redis-Old'), {
+      ...common,
+      name: 'Redis-Old',
+      origin: 'mirrored',
+      upstream: 'up.test',
+      description: null,
+    });
     t.deepEqual((await walk(server, 'q=redis&limit=2')).sort(), names(page).sort());
     t.deepEqual((await walk(server, 'q=redis&limit=1')).sort(), names(page).sort());
     t.deepEqual(names(await search(server, 'q=redis&kind=container&origin=mirrored')), [
