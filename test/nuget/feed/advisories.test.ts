@@ -139,6 +139,10 @@ test('what is wrong in an advisory is refused, with its field', async (t) => {
         'x',
         'javascript:alert(1)',
         'https://user:secret@x.test/',
+        'https://user@x.test/',
+        'https://:secret@x.test/',
+        'xhttps://x.test/',
+        'httpsx://x.test/',
         `https://x.test/${'a'.repeat(486)}`,
         `https://x.test/${'ü'.repeat(100)}`,
       ],
@@ -162,6 +166,7 @@ test('what is wrong in an advisory is refused, with its field', async (t) => {
     url: `https://x.test/${'a'.repeat(485)}`,
   });
   t.deepEqual([longest.versions.length, longest.url.length], [250, 500]);
+  t.is((await created(t, server, { ...advice, url: ' http://x.test/1 ' })).url, 'http://x.test/1');
 });
 
 test('a package has at most 25 advisories, an account at most 1000', async (t) => {
@@ -175,6 +180,18 @@ test('a package has at most 25 advisories, an account at most 1000', async (t) =
     t.regex(((await response.json()) as { detail: string }).detail, message);
   };
   await refused(advice, /A package has at most 25 advisories/);
+  const walked: any[] = [];
+  for (let cursor = ''; ;) {
+    const page: any = await (await server.fetch(`/v1/advisories?limit=7${cursor}`)).json();
+    walked.push(...page.items);
+    if (page.next_cursor === null) break;
+    cursor = `&cursor=${page.next_cursor}`;
+  }
+  t.deepEqual(
+    walked.map((each) => each.url),
+    Array.from({ length: 25 }, (_, number) => `${url}/${number}`),
+    'the earliest first, each once',
+  );
   t.is((await feed.json('/registration/contoso.lib/1.0.0.json')).catalogEntry.vulnerabilities.length, 25);
   const [row] = await rowsOf(server, 'SELECT * FROM package_advisories LIMIT 1');
   const rows = Array.from({ length: 975 }, (_, index) => ({ ...row!, id: `made-${index}`, package_row: 77 }));
@@ -273,6 +290,9 @@ test('clients revalidate the vulnerability data by its digest', async (t) => {
   for (const [index, path] of paths.entries()) {
     const same = await feed.fetch(path, { headers: { 'if-none-match': before[index]! } });
     t.deepEqual([same.status, same.headers.get('cache-control')], [304, 'private, no-cache']);
+    const { headers } = await feed.fetch(path);
+    t.is(headers.get('content-type'), 'application/json');
+    t.is(headers.get('cache-status'), 'entrepot; hit; detail=hosted');
   }
   await created(t, server);
   const after = await tags();

@@ -78,7 +78,13 @@ for (const dialect of dialects) {
       t.is(early.statusText, told);
       t.is(((await early.json()) as { detail: string }).detail, told);
     }
-    t.regex((await server.fetch('/as-of/2026-02-01/v3/package/contoso.core/index.json')).statusText, /from 2026-03-01/);
+    t.regex(
+      (await server.fetch('/as-of/2026-02-01/v3/package/contoso.core/index.json')).statusText,
+      /^contoso\.core is known from 2026-03-01/,
+    );
+    const icon = await server.fetch('/as-of/2026-03-05/v3/package/contoso.core/2.0.0/icon');
+    t.is(icon.status, 404);
+    t.notRegex(icon.statusText, /known/, 'the version is there on this day');
     for (const path of ['package/contoso.core/2.0.0/contoso.core.nuspec', 'registration/contoso.core/2.0.0.json']) {
       t.is((await server.fetch(`/as-of/2026-03-04/v3/${path}`)).status, 404, path);
       t.is((await server.fetch(`/as-of/2026-03-05/v3/${path}`)).status, 200, path);
@@ -114,8 +120,11 @@ test('the service index has packages, registrations, readmes and vulnerabilities
   );
   for (const path of ['vulnerabilities/index.json', 'vulnerabilities/base.json'])
     t.is((await server.fetch(`/as-of/2026-03-01/v3/${path}`)).status, 200, path);
-  for (const path of ['search', 'autocomplete', 'nothing', ''])
-    t.is((await server.fetch(`/as-of/2026-03-01/v3/${path}`)).status, 404, path);
+  for (const path of ['search', 'autocomplete', 'nothing', '']) {
+    const address = `/as-of/2026-03-01/v3/${path}`;
+    t.is((await server.fetch(address)).status, 404, path);
+    t.is((await server.fetch(address, { method: 'HEAD' })).status, 404, path);
+  }
 });
 
 test('a date that is none or in the future is 400, today is not; the past cannot be changed', async (t) => {

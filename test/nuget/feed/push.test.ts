@@ -3,6 +3,7 @@ import { readdir } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import test from 'ava';
+import { auditOf } from '../../support/audit.ts';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
 import { packageForm, TestFeed } from '../../support/feed.ts';
 import { makeNupkg, makeNuspec, zip } from '../../support/builders/nupkg.ts';
@@ -35,6 +36,8 @@ test('a push is visible to the very next request, byte for byte, under the norma
   t.is((await feed.json('/registration/contoso.json/index.json')).items[0].items[0].catalogEntry.id, 'Contoso.Json');
   t.is((await feed.json('/search?q=fast')).data[0].version, '1.2.0');
   t.deepEqual((await feed.json('/autocomplete?q=cont')).data, ['Contoso.Json']);
+  const [event] = await auditOf(feed.server, 'type=package.published');
+  t.deepEqual(event!.details, { size_bytes: nupkg.length });
 });
 
 test('the body itself may be the package', async (t) => {
@@ -338,6 +341,7 @@ test('a push needs a token with the scope, and the refusal is in the form that c
   const forbidden = await reader.push();
   t.is(forbidden.status, 403);
   t.is(forbidden.statusText, 'This token lacks the scope "write".');
+  t.is(forbidden.headers.get('www-authenticate'), null, 'other credentials are not asked for');
   t.is(((await forbidden.json()) as { scope: string }).scope, 'write');
   const writer = await TestFeed.ofAccount(server, 'default', ['write']);
   t.is((await writer.push()).status, 201);
@@ -356,13 +360,35 @@ test('equal files of two packages are stored once', async (t) => {
   t.is(blobs.length, 5, 'two packages, two nuspecs, one readme');
 });
 
-test('the push address allows only PUT, with or without a slash', async (t) => {
+test('each address of pushes names the methods that it allows, with or without a slash', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
-  for (const path of ['/push', '/push/']) {
-    const response = await feed.fetch(path);
-    t.is(response.status, 405);
-    t.is(response.headers.get('allow'), 'PUT');
+  for (const [path, allow] of [
+    ['/push', 'PUT'],
+    ['/push/a/1.0.0', 'DELETE, POST'],
+    ['/push/a/deprecations', 'PUT'],
+    ['/symbols', 'PUT'],
+  ] as const) {
+    for (const each of [path, `${path}/`]) {
+      const response = await feed.fetch(each);
+      t.deepEqual([response.status, response.headers.get('allow')], [405, allow], each);
+      t.like(await response.json(), { code: 'MethodNotAllowed', detail: `This address allows only ${allow}.` });
+    }
   }
+});
+
+test('a package has at most 100,000 versions', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'Many', version: '1.0.0' });
+  const count = (versions: number) =>
+    databaseOf(server).transaction((tx) => tx.run('UPDATE packages SET version_count = ?', [versions]));
+  await count(100_000);
+  const refused = await feed.push({ id: 'Many', version: '2.0.0' });
+  t.is(refused.status, 400);
+  t.regex(refused.statusText, /^Many has 100000 versions, and more are not allowed/);
+  t.deepEqual(await feed.json('/package/many/index.json'), { versions: ['1.0.0'] });
+  await count(99_999);
+  t.is((await feed.push({ id: 'Many', version: '2.0.0' })).status, 201);
 });
 
 test('a package without authors or description is refused, as by the public gallery', async (t) => {
@@ -384,6 +410,10 @@ test('a package without authors or description is refused, as by the public gall
 for (const dialect of dialects) {
   test(`${dialect}: versions of 255 characters are taken, and served everywhere`, async (t) => {
     const feed = new TestFeed(await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } }));
+    const packageTypes = ['First', ...Array.from({ length: 15 }, () => 'x'.repeat(100))].map((name) => ({ name }));
+    await feed.publish({ id: 'Typed', packageTypes });
+    const { items: listed } = (await (await feed.server.fetch('/v1/packages')).json()) as any;
+    t.is(listed[0].package_type, 'First', 'also if the types are longer together');
     const versions = [`1.0.0-${'a'.repeat(249)}`, `1.0.0-${'1.'.repeat(124)}1`, `2.0.0-rc+${'b'.repeat(246)}`];
     for (const version of versions) t.is((await feed.push({ id: 'Long', version })).status, 201, version);
     const keys = ['1.0.0-' + '1.'.repeat(124) + '1', `1.0.0-${'a'.repeat(249)}`, '2.0.0-rc'];

@@ -26,7 +26,9 @@ for (const dialect of dialects) {
       id: 'contoso.lib',
       files: { 'lib/net8.0/Contoso.Lib.pdb': pdb, 'lib/net9.0/Contoso.Lib.pdb': makePdb() },
     });
-    t.is((await feed.push(first, '/symbols')).status, 201);
+    const pushed = await feed.push(first, '/symbols');
+    t.is(pushed.status, 201);
+    t.deepEqual(await pushed.json(), { id: 'contoso.lib', version: '1.0.0' });
     const key = keyOf(guid);
     for (const path of [
       `Contoso.Lib.pdb/${key}/Contoso.Lib.pdb`,
@@ -37,7 +39,12 @@ for (const dialect of dialects) {
       t.is(response.headers.get('content-length'), String(pdb.length));
       t.deepEqual(Buffer.from(await response.arrayBuffer()), pdb);
       const head = await feed.fetch(`/symbols/${path}`, { method: 'HEAD' });
-      t.is(head.headers.get('content-length'), String(pdb.length));
+      for (const { headers } of [response, head]) {
+        t.is(headers.get('content-length'), String(pdb.length));
+        t.is(headers.get('content-type'), 'application/octet-stream');
+        t.is(headers.get('cache-control'), 'private, max-age=31536000, immutable');
+        t.is(headers.get('cache-status'), 'entrepot; hit; detail=hosted');
+      }
     }
     for (const path of [
       `other.pdb/${key}/other.pdb`,
@@ -65,9 +72,11 @@ test('symbols without their package, and invalid symbols packages, are refused',
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
   await feed.publish({ id: 'Contoso.Lib', version: '1.0.0' });
-  const orphan = await feed.push(await makeSnupkg({ id: 'Orphan' }), '/symbols');
-  t.is(orphan.status, 404);
-  t.regex(orphan.statusText, /Push the package before its symbols/);
+  for (const each of [{ id: 'Orphan' }, { id: 'Contoso.Lib', version: '1.0.1' }]) {
+    const orphan = await feed.push(await makeSnupkg(each), '/symbols');
+    t.is(orphan.status, 404);
+    t.regex(orphan.statusText, /^(?:Orphan 1\.0\.0|Contoso\.Lib 1\.0\.1) .*Push the package before its symbols/);
+  }
   const theirs = await TestFeed.ofAccount(server, 'theirs');
   t.is((await theirs.push(await makeSnupkg({ id: 'Contoso.Lib' }), '/symbols')).status, 404);
   for (const [bytes, reason] of [
