@@ -88,15 +88,13 @@ export function hostedOn(dialect: Dialect): void {
     const registrations = await Promise.all(
       [source, server].map(async (each) => {
         const { items } = await new TestFeed(each).json('/registration-gz-semver2/contoso.lib/index.json');
-        return items[0].items.map(({ catalogEntry }: any) => {
-          const { version, listed: isListed, published, deprecation } = catalogEntry;
-          return { version, isListed, published, reasons: deprecation?.reasons, message: deprecation?.message };
-        });
+        const text = JSON.stringify(items[0].items.map(({ catalogEntry }: any) => catalogEntry));
+        return JSON.parse(text.replaceAll(each.url, ''));
       }),
     );
     t.deepEqual(registrations[1], registrations[0]);
     t.deepEqual(
-      registrations[1].map(({ isListed, message }: any) => [isListed, message]),
+      registrations[1].map(({ listed: isListed, deprecation }: any) => [isListed, deprecation?.message]),
       [
         [false, 'Use "2.0.0".'],
         [true, undefined],

@@ -76,3 +76,21 @@ test('a deprecation that cannot be read refuses the bundle', async (t) => {
     t.regex(await far.fails('bundle', 'import', path(`bundle${at}`)), /a wrong deprecation of contoso\.lib/, text);
   }
 });
+
+test('a version without the time of its push refuses the bundle', async (t) => {
+  const gap = await startAirGap(t);
+  const { near, far, path } = gap;
+  const key = await trustedKey(gap);
+  const source = await near.serve();
+  await new TestFeed(source).publish({ id: 'Contoso.Lib' });
+  const latest = 8.64e15;
+  for (const time of [-1, latest]) {
+    await databaseOf(source).transaction((tx) => tx.run('UPDATE package_versions SET published_at = ?', [time]));
+    await create(gap, `bundle${time}`, key);
+    if (time === latest) await far.ok('bundle', 'import', path(`bundle${time}`));
+    else {
+      const told = /does not say when contoso\.lib 1\.0\.0 was published/;
+      t.regex(await far.fails('bundle', 'import', path(`bundle${time}`)), told, String(time));
+    }
+  }
+});

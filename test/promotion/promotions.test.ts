@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import type { Dialect } from '../../src/database/database.ts';
-import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
+import { makeNupkg, makePdb, makeSnupkg, pngPixel } from '../support/builders/nupkg.ts';
 import { auditOf, said } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
@@ -57,7 +57,8 @@ for (const dialect of dialects) {
     const { server, dev, prod, ask, approve } = await start(t, dialect);
     const feed = new TestFeed(server, dev);
     const there = new TestFeed(server, prod);
-    const nupkg = await makeNupkg({ id: 'Contoso.Lib', version: '1.0.0', files: { 'readme.md': 'Hello' } });
+    const shown = { icon: pngPixel, readme: 'Hello', dependencies: [{ id: 'Other', version: '1.0.0' }] };
+    const nupkg = await makeNupkg({ id: 'Contoso.Lib', version: '1.0.0', ...shown });
     t.is((await feed.push(nupkg)).status, 201);
     await feed.publish({ id: 'Contoso.Lib', version: '2.0.0' });
     const files = { 'lib/net8.0/Contoso.Lib.pdb': makePdb(randomBytes(16), 5000) };
@@ -93,6 +94,16 @@ for (const dialect of dialects) {
     t.deepEqual(Buffer.from(await got.arrayBuffer()), nupkg);
     const { items } = await there.json('/registration-gz-semver2/contoso.lib/index.json');
     t.like(items[0].items[0].catalogEntry, { listed: false, deprecation: { reasons: ['Legacy'], message: 'Use 2.' } });
+    const leaf = '/registration-gz-semver2/contoso.lib/1.0.0.json';
+    t.deepEqual(await there.json(leaf), await feed.json(leaf));
+    for (const file of ['icon', 'readme', 'contoso.lib.nuspec']) {
+      const path = `/package/contoso.lib/1.0.0/${file}`;
+      const [copy, first] = [await there.fetch(path), await feed.fetch(path)];
+      t.deepEqual([copy.status, copy.headers.get('content-type')], [200, first.headers.get('content-type')], file);
+      t.deepEqual(await copy.arrayBuffer(), await first.arrayBuffer(), file);
+    }
+    const [published] = await auditOf(server, 'type=package.published', prod);
+    t.deepEqual(published!.details, { size_bytes: nupkg.length, imported_from: 'account dev' });
     const [{ signature } = {}] = await rowsOf<{ signature: string }>(server, 'SELECT signature FROM package_symbols');
     t.is((await there.fetch(`/symbols/contoso.lib.pdb/${signature}/contoso.lib.pdb`)).status, 200);
     t.deepEqual(await rowsOf(server, 'SELECT digest FROM blobs'), blobs, 'no new bytes');
