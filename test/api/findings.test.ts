@@ -33,7 +33,8 @@ test('a list of too many characters is not read, and then not all findings are k
   const longer = [...longest.slice(0, -1), advisory(`${longest.at(-1)!.url}x`)];
   const entry = { '@name': 'base', '@id': `${up.url}/base.json`, '@updated': '2026-01-01T00:00:00Z' };
   up.upstream.on('/vulnerabilities/index.json', json([entry]));
-  up.upstream.on('/base.json', json({ longest, longer }));
+  const short = [advisory('https://a.test/1')];
+  up.upstream.on('/base.json', json({ longest, longer, short, other: short }));
   const server = await startTestServer(t, { upstreams: [up.as('nuget.org')] });
   for (const id of ['Longest', 'Longer']) {
     const key = id.toLowerCase();
@@ -49,4 +50,6 @@ test('a list of too many characters is not read, and then not all findings are k
     'of a package, 100 are shown',
   );
   t.false(isComplete);
+  const page = await (await server.fetch('/v3/vulnerabilities/nuget.org/base.json')).json();
+  t.deepEqual(page, { longest, longer, short, other: short }, 'clients get all of it');
 });

@@ -47,6 +47,7 @@ test('a whole feed comes, with dates, unlisted versions, deprecations and downlo
   const detail = (await (await target.fetch('/v1/packages/Contoso.Core')).json()) as any;
   t.is(detail.origin, 'hosted');
   t.is(detail.download_count, 3);
+  t.like(await (await target.fetch('/v1/packages/Fabrikam')).json(), { download_count: 0 });
   t.is(detail.versions.find(({ version }: any) => version === '1.0.0').download_count, 3);
   // After the counts, because it is a download here, too.
   const bytes = await (await into.fetch('/package/contoso.core/1.0.0/contoso.core.1.0.0.nupkg')).arrayBuffer();

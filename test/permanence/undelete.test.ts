@@ -65,7 +65,12 @@ for (const dialect of dialects) {
     const bytes = await makeNupkg({ id: 'Contoso.Core', version: '1.0.0', payloadBytes: 5000, readme: 'x' });
     const guid = Buffer.alloc(16, 7);
     t.is((await feed.push(bytes)).status, 201);
-    await feed.publish({ id: 'Contoso.Core', version: '2.0.0' });
+    await feed.publish({ id: 'Contoso.Core', version: '2.0.0' }, { id: 'Contoso.Other', version: '7.0.0' });
+    const other = async () => [
+      await (await server.fetch('/v1/packages/Contoso.Other')).json(),
+      await feed.json('/registration/contoso.other/index.json'),
+    ];
+    const ofOther = await other();
     const files = { 'lib/net8.0/Contoso.Core.pdb': makePdb(guid) };
     const symbols = await makeSnupkg({ id: 'Contoso.Core', version: '1.0.0', files });
     const pdb = async () =>
@@ -119,6 +124,7 @@ for (const dialect of dialects) {
     t.regex(again.headers.get('x-nuget-warning')!, /This push has restored it/);
     t.deepEqual([await registration(), await details(), await (await server.fetch(address)).json()], before);
     t.deepEqual(await deletedOf(server), []);
+    t.deepEqual(await other(), ofOther, 'another package is as it was');
 
     t.is((await server.fetch(address, remove)).status, 204);
     const [last] = await deletedOf(server);

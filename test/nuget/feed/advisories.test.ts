@@ -51,7 +51,7 @@ async function served(server: TestServer): Promise<unknown[]> {
 }
 
 const lib = { 'contoso.lib': [{ severity: 2, url, versions: '[1.0.0, 1.2.0)' }] };
-const empty = { name: 'base', updated: '2024-01-01T00:00:00.0000000Z', page: {} };
+const nothing = { name: 'base', updated: '2024-01-01T00:00:00.0000000Z', page: {} };
 
 for (const dialect of dialects) {
   test(`${dialect}: an advisory is listed, served, shown in registrations, counted and deleted`, async (t) => {
@@ -73,7 +73,7 @@ for (const dialect of dialects) {
       const { items } = await feed.json('/registration-gz-semver2/contoso.lib/index.json');
       return items[0].items.map(({ catalogEntry }: any) => catalogEntry.vulnerabilities ?? null);
     };
-    t.deepEqual(await data(feed), empty);
+    t.deepEqual(await data(feed), nothing);
     t.deepEqual(await shown(), [null, null, null]);
 
     const made: any = await document.read('POST /advisories', await create(server));
@@ -246,7 +246,7 @@ test('advisories need the scope write and a matching name; other accounts and up
   );
 
   const other = await TestFeed.ofAccount(server, 'other');
-  t.deepEqual(await data(other), empty);
+  t.deepEqual(await data(other), nothing);
   t.deepEqual(
     [(await create(server, advice, other.token)).status, (await remove(server, id, other.token)).status],
     [404, 404],
@@ -306,10 +306,23 @@ test('advisories stay while the name is claimed, and end with the claim', async 
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
   const { claims } = packageFeedOf(server);
-  await feed.publish({ id: 'Contoso.Other', version: '1.0.0' });
-  t.is((await server.fetch('/v1/packages/Contoso.Other/1.0.0', { method: 'DELETE' })).status, 204);
+  const other = await TestFeed.ofAccount(server, 'other');
+  for (const id of ['Contoso.Kept', 'Contoso.Empty', 'Contoso.Other', 'Contoso.Theirs'])
+    await (id === 'Contoso.Theirs' ? other : feed).publish({ id, version: '1.0.0' });
+  for (const id of ['Contoso.Empty', 'Contoso.Other'])
+    t.is((await server.fetch(`/v1/packages/${id}/1.0.0`, { method: 'DELETE' })).status, 204);
+  t.is(await claims.release(defaultAccountOf(server), 'Contoso.Kept'), 'in use');
+  t.is(await claims.release(defaultAccountOf(server), 'Contoso.Theirs'), 'unclaimed');
+  const empty = async (after = '') =>
+    (await claims.list(defaultAccountOf(server), after, 10)).map(({ name, position }) => [name, position]);
+  t.deepEqual(await empty(), [
+    ['Contoso.Empty', 'contoso.empty'],
+    ['Contoso.Other', 'contoso.other'],
+  ]);
+  t.deepEqual(await empty('contoso.empty'), [['Contoso.Other', 'contoso.other']]);
   t.is(await claims.release(defaultAccountOf(server), 'contoso.other'), undefined);
-  t.deepEqual(await data(feed), empty, 'it had no advisory, so clients need not read the data again');
+  t.deepEqual(await data(feed), nothing, 'it had no advisory, so clients need not read the data again');
+  t.deepEqual(await empty(), [['Contoso.Empty', 'contoso.empty']]);
   await feed.publish({ id: 'Contoso.Lib', version: '1.0.0' });
   await created(t, server);
   t.is((await server.fetch('/v1/packages/Contoso.Lib/1.0.0', { method: 'DELETE' })).status, 204);

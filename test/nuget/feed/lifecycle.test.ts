@@ -5,7 +5,7 @@ import { TestFeed } from '../../support/feed.ts';
 import { makeNupkg } from '../../support/builders/nupkg.ts';
 import { instancesOf } from '../../support/instances.ts';
 import { startTestServer } from '../../support/server.ts';
-import { rowsOf } from '../../support/inside.ts';
+import { rowsOf, tokenOf } from '../../support/inside.ts';
 
 /** What all documents of the package `Swift` say. */
 async function shownBy(feed: TestFeed): Promise<unknown[]> {
@@ -45,6 +45,17 @@ for (const dialect of dialects) {
       'package.unlisted Shy 1.0.0',
       'package.relisted Shy 1.0.0',
     ]);
+    const change = async (path: string, token = server.token) =>
+      (await server.fetch(`/v1/packages/${path}`, { method: 'POST', token })).status;
+    const [deleter, writer] = [await tokenOf(server, ['read', 'delete']), await tokenOf(server, ['read', 'write'])];
+    t.is(await change('SHY/1.0/unlist', writer), 403);
+    t.is(await change('SHY/1.0/unlist', deleter), 204);
+    t.deepEqual(await listing(), [false, '1900-01-01T00:00:00+00:00']);
+    t.is(await change('shy/1.0.0/relist', deleter), 403);
+    t.is(await change('shy/1.0.0/relist', writer), 204);
+    t.deepEqual(await listing(), [true, published]);
+    for (const path of ['shy/2.0.0', 'other/1.0.0', 'shy/x'])
+      for (const verb of ['unlist', 'relist']) t.is(await change(`${path}/${verb}`), 404, `${path}/${verb}`);
     for (const path of ['/push/shy/2.0.0', '/push/other/1.0.0', '/push/shy/x']) {
       t.is((await feed.fetch(path, { method: 'DELETE' })).status, 404, path);
       t.is((await feed.fetch(path, { method: 'POST' })).status, 404, path);
@@ -61,6 +72,8 @@ for (const dialect of dialects) {
     t.deepEqual(await feed.json('/package/gone/index.json'), { versions: ['1.0.0'] });
     t.is((await feed.fetch('/package/gone/1.1.0/gone.1.1.0.nupkg')).status, 404);
     t.like(await list(), [{ id: 'Gone', version_count: 1, latest_version: '1.0.0' }]);
+    t.is((await rowsOf(server, 'SELECT * FROM package_blobs')).length, 2, 'those of the other version');
+    t.is((await feed.fetch('/package/gone/1.0.0/gone.1.0.0.nupkg')).status, 200);
     t.is(await remove('gone/1.0.0'), 204);
     t.deepEqual(await list(), []);
     t.is((await server.fetch('/v1/packages/gone')).status, 404);

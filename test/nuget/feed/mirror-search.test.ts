@@ -216,6 +216,8 @@ test('search results that an older release has put into a shared cache are not u
 
 const advisory = [{ severity: 2, url: 'https://advisories.example/1', versions: '(, 2.0.0)' }];
 
+const manyWords = (length: number) => Array.from({ length }, (_, index) => `w${index}`).join(' ');
+
 test('a search that names a hosted or reserved id, a part of it or more than it reaches no upstream', async (t) => {
   const { up, feed } = await mirrored(
     t,
@@ -245,15 +247,27 @@ test('a search that names a hosted or reserved id, a part of it or more than it 
     'Exact.More',
     'single',
     '.Contoso.Billing.',
+    '-Contoso.Billing_',
+    '__Contoso.Billing--',
     'a,Contoso.Billing;b',
     '\u2003Contoso.Billing\u2003',
-    Array.from({ length: 40 }, (_, index) => `w${index}`).join(' '),
+    manyWords(33),
   ]) {
     t.deepEqual(await heard(`q=${encodeURIComponent(q)}`), [], q);
   }
   t.deepEqual(await heard('q=json&packageType=Reserved.Secret'), [], 'in any parameter');
-  for (const q of ['json', 'contoso', 'Contoso', 'reserved', 'Contosox.Billing', 'billing', 'Merged.Lib', 'Merged.L']) {
-    t.is((await heard(`q=${q}`)).length, 2, q);
+  for (const q of [
+    'json',
+    'contoso',
+    'Contoso',
+    'reserved',
+    'Contosox.Billing',
+    'billing',
+    'Merged.Lib',
+    'Merged.L',
+    manyWords(32),
+  ]) {
+    t.is((await heard(`q=${encodeURIComponent(q)}`)).length, 2, q);
   }
   const other = new TestFeed(feed.server, await tokenOf(feed.server, ['read'], 'other'));
   const before = up.upstream.asked.length;

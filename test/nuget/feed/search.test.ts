@@ -106,6 +106,9 @@ for (const dialect of dialects) {
       'tags:!!': [],
       '...': [],
       'unknown:json': [],
+      // Of a text, the first 400 characters count.
+      [`json${' '.repeat(391)}zebra`]: [],
+      [`json${' '.repeat(396)}zebra`]: ['Contoso.Json.Data', 'Newtonsoft.Json'],
     };
     for (const [q, ids] of Object.entries(cases)) {
       const found = await feed.json(`/search?q=${encodeURIComponent(q)}`);

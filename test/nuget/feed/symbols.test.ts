@@ -19,8 +19,14 @@ for (const dialect of dialects) {
   test(`symbols are found by file and signature in any case, and replaced by a new push (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);
-    await feed.publish({ id: 'Contoso.Lib' });
-    const [guid, later] = [randomBytes(16), randomBytes(16)];
+    await feed.publish({ id: 'Contoso.Other' }, { id: 'Contoso.Lib' });
+    const [guid, later, others] = [randomBytes(16), randomBytes(16), randomBytes(16)];
+    // The symbols of another package stay as they are.
+    const other = makePdb(others);
+    const otherSymbols = await makeSnupkg({ id: 'Contoso.Other', files: { 'lib/Other.pdb': other } });
+    t.is((await feed.push(otherSymbols, '/symbols')).status, 201);
+    const bytesOfOther = "SELECT metadata_bytes FROM packages WHERE package_key = 'contoso.other'";
+    const before = await rowsOf(server, bytesOfOther);
     const pdb = makePdb(guid, 5000);
     const first = await makeSnupkg({
       id: 'contoso.lib',
@@ -59,12 +65,16 @@ for (const dialect of dialects) {
     t.is((await feed.fetch(`/symbols/contoso.lib.pdb/${key}/contoso.lib.pdb`)).status, 404);
     t.is((await feed.fetch(`/symbols/contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`)).status, 200);
     const database = databaseOf(server);
-    t.is((await database.select('SELECT * FROM package_blobs')).length, 3, 'nupkg, nuspec and one snupkg');
+    t.is((await database.select('SELECT * FROM package_blobs')).length, 6, 'two nupkgs, nuspecs and snupkgs');
     const theirs = await TestFeed.ofAccount(server, 'theirs');
     t.is((await theirs.fetch(`/symbols/contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`)).status, 404);
     t.is((await server.fetch('/v1/packages/contoso.lib/1.0.0', { method: 'DELETE' })).status, 204);
     t.is((await feed.fetch(`/symbols/contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`)).status, 404);
-    t.is((await database.select('SELECT * FROM package_blobs')).length, 0);
+    t.is((await database.select('SELECT * FROM package_blobs')).length, 3);
+    t.is((await database.select('SELECT * FROM package_symbols')).length, 1);
+    const kept = await feed.fetch(symbolsPath('other.pdb', others));
+    t.deepEqual(Buffer.from(await kept.arrayBuffer()), other);
+    t.deepEqual(await rowsOf(server, bytesOfOther), before);
   });
 }
 
