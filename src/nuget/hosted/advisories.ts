@@ -227,7 +227,7 @@ function advisoryOf(row: AdvisoryRow): Advisory {
 }
 
 function parseAddress(text: string): string {
-  const address = text.length <= maxUrl ? URL.parse(text.trim()) : null;
+  const address = text.length <= maxUrl ? URL.parse(text) : null;
   const isWeb = address !== null && /^https?:$/.test(address.protocol) && address.username + address.password === '';
   if (!isWeb || address.href.length > maxUrl) {
     throw wrong('url', `Give an address with http or https, without a password, of at most ${maxUrl} characters.`);

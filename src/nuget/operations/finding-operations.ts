@@ -81,7 +81,8 @@ export function findingOperations(findings: Findings, uses: TokenUses, tokens: T
 /** Sorts by severity and by use, both from the highest, then by name and version. */
 function rankOf({ key, version, vulnerabilities: [highest] }: Finding, use: NameUse | undefined): string {
   const severity = String(severities.length - (highest?.severity ?? -1));
-  const downloads = String(Number.MAX_SAFE_INTEGER - (use?.downloads ?? 0)).padStart(16, '0');
+  // Always 16 digits, so that texts are in the order of numbers.
+  const downloads = String(Number.MAX_SAFE_INTEGER - (use?.downloads ?? 0));
   return `${severity} ${downloads} ${key} ${version}`;
 }
 

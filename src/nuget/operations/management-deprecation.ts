@@ -42,9 +42,9 @@ function versionOperations(feed: FeedContext): Operation[] {
       id: 'deprecatePackageVersion',
       summary: 'Deprecate one hosted version of a package, or change its deprecation',
       body: deprecationRequest,
-      run: async ({ owner, params: { id = '', version = '' }, body }) => {
-        const change = { deprecation: parseDeprecation(id, body) };
-        await changeDeprecation(feed, owner, id, [version], change);
+      run: async ({ owner, params: { id, version }, body }) => {
+        const change = { deprecation: parseDeprecation(id!, body) };
+        await changeDeprecation(feed, owner, id!, [version!], change);
       },
     }),
     operation({
@@ -52,8 +52,8 @@ function versionOperations(feed: FeedContext): Operation[] {
       method: 'delete',
       id: 'undeprecatePackageVersion',
       summary: 'End the deprecation of one hosted version',
-      run: async ({ owner, params: { id = '', version = '' } }) => {
-        await changeDeprecation(feed, owner, id, [version], { deprecation: undefined });
+      run: async ({ owner, params: { id, version } }) => {
+        await changeDeprecation(feed, owner, id!, [version!], { deprecation: undefined });
       },
     }),
   ];
@@ -80,13 +80,13 @@ function packageOperations(feed: FeedContext): Operation[] {
       query: pageQuery,
       status: 200,
       answer: versionDeprecationList,
-      run: async ({ principal, owner, params: { id = '' }, query }) => {
+      run: async ({ principal, owner, params: { id }, query }) => {
         requireHosted(principal);
         const { entries, next_cursor } = await readPage<VersionDeprecation, [string]>(query, {
           name: 'deprecations',
           key: z.tuple([z.string()]),
           keyOf: ({ key }) => [key],
-          read: (limit, after) => listDeprecations(feed.database, owner, id, limit, after?.[0]),
+          read: (limit, after) => listDeprecations(feed.database, owner, id!, limit, after?.[0]),
         });
         const items = entries.map((each) => ({
           version: each.version,
@@ -104,9 +104,9 @@ function packageOperations(feed: FeedContext): Operation[] {
       action: 'write',
       body: deprecationsRequest,
       status: 204,
-      run: async ({ owner, params: { id = '' }, body: { versions, ...rest } }) => {
-        const change = { deprecation: parseDeprecation(id, rest) };
-        await changeDeprecation(feed, owner, id, versions, change);
+      run: async ({ owner, params: { id }, body: { versions, ...rest } }) => {
+        const change = { deprecation: parseDeprecation(id!, rest) };
+        await changeDeprecation(feed, owner, id!, versions, change);
       },
     }),
     operation({
@@ -117,9 +117,9 @@ function packageOperations(feed: FeedContext): Operation[] {
       action: 'write',
       query: versionsQuery,
       status: 204,
-      run: async ({ owner, params: { id = '' }, query: { versions } }) => {
+      run: async ({ owner, params: { id }, query: { versions } }) => {
         const chosen = typeof versions === 'string' ? 'all' : versions;
-        await changeDeprecation(feed, owner, id, chosen, { deprecation: undefined });
+        await changeDeprecation(feed, owner, id!, chosen, { deprecation: undefined });
       },
     }),
   ];
@@ -175,8 +175,8 @@ function advisoryOperations(feed: FeedContext): Operation[] {
       action: 'write',
       params: { id: 'The ID of the advisory' },
       status: 204,
-      run: ({ principal, params: { id = '' } }) =>
-        deleteAdvisory(feed, principal.accountId, id, principal.names?.of('package')),
+      run: ({ principal, params: { id } }) =>
+        deleteAdvisory(feed, principal.accountId, id!, principal.names?.of('package')),
     }),
   ];
 }

@@ -69,8 +69,8 @@ export function parseQuery(
     hopeless: false,
   };
   const text: string[] = [];
-  for (const [, prefix, phrase, plain = ''] of q.slice(0, maxQueryLength).matchAll(pattern)) {
-    const value = (phrase ?? plain).replaceAll('"', '').trim();
+  for (const [, prefix, phrase, plain] of q.slice(0, maxQueryLength).matchAll(pattern)) {
+    const value = (phrase ?? plain!).replaceAll('"', '').trim();
     const name = prefix?.toLowerCase();
     if (value === '') continue;
     if (name === undefined) {
