@@ -2,7 +2,7 @@ import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { createToken, databaseOf, flushUsage, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
-import { ociIndex, TestRepository } from '../support/registry.ts';
+import { ociIndex, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
@@ -251,6 +251,158 @@ for (const dialect of dialects) {
     }
   });
 }
+
+const described = ({ digest, mediaType, size }: Descriptor) => ({ digest, media_type: mediaType, size_bytes: size });
+const unknown = { platform: null, created: null, author: null, user: null, working_directory: null };
+const noWords = { labels: [], entrypoint: [], command: [], environment: [], ports: [] };
+
+test('a description has all that a manifest says', async (t) => {
+  const server = await startTestServer(t);
+  server.clock.now = Date.now();
+  const updated_at = new Date(server.clock.now).toISOString();
+  const repository = new TestRepository(server, 'team/app');
+  const created = '2026-01-02T00:00:00Z';
+  const own = await repository.blob(
+    config({
+      architecture: 'arm64',
+      variant: 'v8',
+      author: 'Ada',
+      history: [{ created, created_by: 'COPY . .', comment: 'of a build' }, 'no object', { empty_layer: 'true' }],
+      config: {
+        Labels: { a: 'b', number: 5 },
+        Entrypoint: ['/entry'],
+        Cmd: ['serve', 1],
+        Env: ['A=1'],
+        User: '',
+        WorkingDir: '/work',
+        ExposedPorts: { '80/tcp': {} },
+      },
+    }),
+    configType,
+  );
+  const subject = await repository.image('subject');
+  const annotations = { note: 'v' };
+  const { mediaType, digest, size } = subject;
+  const more = { config: own, artifactType: 'application/x', subject: { mediaType, digest, size }, annotations };
+  const image = await repository.image('v1', more);
+  const missing = { mediaType, digest: `sha256:${'0'.repeat(64)}`, size: 7 };
+  const attests = { 'vnd.docker.reference.type': 'attestation-manifest', 'vnd.docker.reference.digest': image.digest };
+  const manifests = [
+    {
+      mediaType,
+      digest: image.digest,
+      size: image.size,
+      platform: { os: 'linux', architecture: 'arm64', variant: '' },
+    },
+    { ...missing, platform: { os: 'unknown', architecture: 'unknown' }, annotations: attests },
+  ];
+  const index = JSON.stringify({ schemaVersion: 2, mediaType: ociIndex, manifests });
+  const pushed = await repository.put('multi', index, ociIndex);
+  const ofIndex = { digest: pushed.headers.get('docker-content-digest')!, mediaType: ociIndex, size: index.length };
+  const layerOf = ({ bytes }: { bytes: string }) => JSON.parse(bytes).layers[0] as Descriptor;
+  const empty = JSON.parse(subject.bytes).config as Descriptor;
+  const imageBytes = image.size + own.size + layerOf(image).size;
+  const common = { name: 'team/app', origin: 'hosted', upstream: null, updated_at, pull_count: 0 };
+  const rest = { last_pulled_at: null, indexes: [], withdrawn_tags: [], artifact_type: null, subject: null };
+  const lists = { annotations: [], layers: [], history: [], children: [], referrers: [], are_referrers_known: true };
+  const nothing = { created: null, created_by: null, comment: null, is_empty: false };
+  t.deepEqual(await get(server, 'team/app/manifests/v1'), {
+    ...common,
+    ...rest,
+    ...lists,
+    ...described(image),
+    size_bytes: imageBytes,
+    tags: ['v1'],
+    indexes: [ofIndex.digest],
+    artifact_type: 'application/x',
+    subject: subject.digest,
+    annotations: [{ name: 'note', value: 'v' }],
+    config: {
+      ...described(own),
+      is_stored: true,
+      platform: 'linux/arm64/v8',
+      created: '2026-01-01T00:00:00Z',
+      author: 'Ada',
+      labels: [{ name: 'a', value: 'b' }],
+      entrypoint: ['/entry'],
+      command: ['serve'],
+      environment: ['A=1'],
+      user: null,
+      working_directory: '/work',
+      ports: ['80/tcp'],
+    },
+    layers: [described(layerOf(image))],
+    history: [{ created, created_by: 'COPY . .', comment: 'of a build', is_empty: false }, nothing, nothing],
+  });
+  t.deepEqual(await get(server, 'team/app/manifests/multi'), {
+    ...common,
+    ...rest,
+    ...lists,
+    ...described(ofIndex),
+    size_bytes: index.length + imageBytes,
+    tags: ['multi'],
+    config: null,
+    children: [
+      { ...described(missing), platform: null, is_stored: false, content_bytes: null, attests: image.digest },
+      { ...described(image), platform: 'linux/arm64', is_stored: true, content_bytes: imageBytes, attests: null },
+    ],
+  });
+  t.deepEqual(await get(server, 'team/app/manifests/subject'), {
+    ...common,
+    ...rest,
+    ...lists,
+    ...described(subject),
+    size_bytes: subject.size + empty.size + layerOf(subject).size,
+    tags: ['subject'],
+    config: { ...described(empty), is_stored: true, ...unknown, ...noWords },
+    layers: [described(layerOf(subject))],
+    referrers: [{ ...described(image), artifact_type: 'application/x', annotations: [{ name: 'note', value: 'v' }] }],
+  });
+  const { items } = await get(server, 'team/app/tags');
+  t.deepEqual(
+    items.map((each: any) => [each.name, each.media_type, each.attached, each.platforms, each.withdrawn_at]),
+    [
+      ['multi', ociIndex, ['attestation'], ['linux/arm64'], null],
+      ['subject', mediaType, [], [], null],
+      ['v1', mediaType, [], ['linux/arm64/v8'], null],
+    ],
+  );
+  t.deepEqual(await get(server, 'team/app/manifests'), { items: [], next_cursor: null });
+});
+
+const many = <T>(count: number, part: (index: number) => T): T[] => Array.from({ length: count }, (_, n) => part(n));
+
+test('a description has at most so many parts, and the beginning of long texts', async (t) => {
+  const server = await startTestServer(t);
+  const repository = new TestRepository(server, 'team/app');
+  const long = 'x'.repeat(3000);
+  const words = many(101, (n) => `A${n}=1`);
+  const own = await repository.blob(
+    config({ author: long, history: many(501, () => ({ created_by: long })), config: { Env: words } }),
+    configType,
+  );
+  const layer = await repository.blob('a layer');
+  const annotations = Object.fromEntries([[long, long], ...many(100, (n) => [`a${n}`, ''])]);
+  const image = await repository.image('v1', { config: own, layers: many(501, () => layer), annotations });
+  const of = await get(server, 'team/app/manifests/v1');
+  const counts = [of.layers, of.history, of.config.environment, of.annotations].map((each: unknown[]) => each.length);
+  t.deepEqual(counts, [500, 500, 100, 100]);
+  t.deepEqual(
+    [of.config.author, of.history[0].created_by, of.annotations[0].name, of.annotations[0].value].map(
+      (each) => each.length,
+    ),
+    [255, 2000, 255, 2000],
+  );
+  const { mediaType, size } = image;
+  const child = (n: number) => ({ mediaType, digest: `sha256:${String(n).padStart(64, '0')}`, size });
+  t.is(
+    (await repository.put('multi', { schemaVersion: 2, mediaType: ociIndex, manifests: many(201, child) })).status,
+    201,
+  );
+  t.is((await get(server, 'team/app/manifests/multi')).children.length, 200);
+  const { items } = await get(server, 'team/app/tags?limit=1');
+  t.deepEqual([items[0].name, items[0].platforms], ['multi', []]);
+});
 
 test('a token for one spelling of a name does not read what is hosted under another', async (t) => {
   const hub = await startUpstreamRegistry(t);

@@ -20,6 +20,7 @@ test('an account that shares a name shares no version, tag or history of its ups
   const registry = await startUpstreamRegistry(t);
   await up.offer({ id: 'Lib.Core', versions: [{ version: '1.0.0' }, { version: '9.0.0' }] });
   registry.image('lib/app', 'theirs');
+  registry.image('lib/theirs', 'v1');
   const server = await startTestServer(t, {
     upstreams: [
       up.as('up.test', { accounts: ['a'] }),
@@ -32,7 +33,8 @@ test('an account that shares a name shares no version, tag or history of its ups
   const [owner, reader] = [new TestFeed(server, a), new TestFeed(server, b)];
   await (await owner.fetch('/package/lib.core/9.0.0/lib.core.9.0.0.nupkg')).arrayBuffer();
   await owner.publish({ id: 'Lib.Core', version: '2.0.0' });
-  t.is((await server.fetch('/v2/lib/app/manifests/theirs', { token: a })).status, 200);
+  for (const path of ['lib/app/manifests/theirs', 'lib/theirs/manifests/v1'])
+    t.is((await server.fetch(`/v2/${path}`, { token: a })).status, 200);
   await new TestRepository(server, 'lib/app', a).image('ours');
   const body = { subject: { kind: 'account', id: 'b' }, verbs: ['read'], packages: ['Lib.*'], images: ['lib/*'] };
   const { id } = (await (await sendJson(server, 'POST', '/v1/grants', body, a)).json()) as { id: string };
@@ -62,6 +64,15 @@ test('an account that shares a name shares no version, tag or history of its ups
   t.true((await images(a)).has('theirs'));
   const shared = await images(b);
   t.deepEqual([shared.has('ours'), shared.has('theirs')], [true, false]);
+  for (const [token, names] of [
+    [a, ['lib/app', 'registry.test/lib/theirs']],
+    [b, ['lib/app']],
+  ] as const)
+    for (const path of ['/v1/containers', '/v1/containers?sort=tags', '/v1/search?q=lib']) {
+      const { items: found } = (await (await server.fetch(path, { token })).json()) as { items: { name: string }[] };
+      const shown = found.map(({ name }) => name).filter((name) => name.includes('/'));
+      t.deepEqual(shown.toSorted(), names, path);
+    }
 });
 
 test('a dependency is marked only for who may see the version that it chooses', async (t) => {

@@ -142,19 +142,19 @@ test('a hostile registry: nothing wrong comes in, and each refusal has its reaso
 test('a repository whose images an upstream has is mirrored, and one with an image of its own is hosted', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const source = await startUpstreamRegistry(t);
-  const catalog = ['library/alpine', 'library/mixed'];
+  const catalog = ['old/alpine', 'old/mixed'];
   for (const name of catalog) {
-    const { manifest, config, layer } = upstream.image(name, '3');
+    const { manifest, config, layer } = upstream.image(name.replace('old', 'library'), '3');
     source.blob(name, layer.bytes);
     source.on(`/v2/${name}/blobs/${config.digest}`, answer(404));
     source.manifest(name, manifest.bytes, '3');
   }
-  const own = source.image('library/mixed', 'own');
-  source.on('/v2/library/alpine/tags/list', answer(200, {}, '{"tags":["3"]}'));
-  source.on('/v2/library/mixed/tags/list', answer(200, {}, '{"tags":["own"]}'));
+  const own = source.image('old/mixed', 'own');
+  source.on('/v2/old/alpine/tags/list', answer(200, {}, '{"tags":["3"]}'));
+  source.on('/v2/old/mixed/tags/list', answer(200, {}, '{"tags":["own"]}'));
   source.on('/v2/_catalog', answer(200, {}, JSON.stringify({ repositories: catalog })));
   const importing = await startImporting(t, [upstream.settings('docker.io', { default: true })]);
-  const done = await importing.bring(source.url.href);
+  const done = await importing.bring(source.url.href, '--map', 'old/*=library/*');
   t.deepEqual([done.code, done.stderr], [0, '']);
   t.regex(done.stdout, /^imported: 1 \(.*\nhere already: 0\nmirrored: 1\n/);
   const origins = async (name: string) =>

@@ -81,6 +81,18 @@ test('the kind of a file is found by its name', (t) => {
     'Dockerfile.test': 'dockerfile',
     'web.dockerfile': 'dockerfile',
     Containerfile: 'dockerfile',
+    'Containerfile.dev': 'dockerfile',
+    'a.containerfile': 'dockerfile',
+    Dockerfiles: undefined,
+    MyDockerfile: undefined,
+    'a.dockerfile.bak': undefined,
+    'podman-compose.yaml': 'compose',
+    'compose-dev.yml': 'compose',
+    'compose.override.YAML': 'compose',
+    'composed.yaml': 'kubernetes',
+    'my-compose.yaml': 'kubernetes',
+    'compose.yaml.bak': undefined,
+    'a.yaml.bak': undefined,
     'images.txt': 'list',
     '-': 'list',
     'deploy.yaml': 'kubernetes',
@@ -111,12 +123,15 @@ test('the kind of a file is found by its name', (t) => {
   for (const file of ['a/All.sln', 'All.SLNX']) t.truthy(inputs.solutionOf(file), file);
   for (const file of ['All.slnx.old', 'All.slnf', 'sln']) t.is(inputs.solutionOf(file), undefined, file);
   t.is(inputs.kindOf({ file: 'stack.yml', text: 'services:\n  a:\n', values: new Map() }), 'compose');
-  t.is(inputs.kindOf({ file: 'x.yml', text: 'kind: Pod\nservices:\n', values: new Map() }), 'kubernetes');
+  for (const text of ['kind: Pod\nservices:\n', 'services:\nkind : Pod\n', 'a:\n  services:\n', 'services'])
+    t.is(inputs.kindOf({ file: 'x.yml', text, values: new Map() }), 'kubernetes', text);
+  for (const text of ['services :\n', 'a: b\nservices:\n  c:\n    kind: d\n'])
+    t.is(inputs.kindOf({ file: 'x.yml', text, values: new Map() }), 'compose', text);
   fails(
     t,
     'data.json',
     '{}',
-    /^data\.json: .*unknown; known are packages\.lock\.json, .*\*\.csproj, .*global\.json, .*Dockerfile, .*\*\.slnx; or set --kind lock\|assets/,
+    /^data\.json: .*unknown; known are packages\.lock\.json, .*\*\.csproj, .*global\.json, .*compose\.yaml, Kubernetes manifests \(\*\.yaml\), Dockerfile, .*\*\.slnx; or set --kind lock\|assets/,
   );
 });
 
@@ -170,6 +185,25 @@ test('image names are parsed as by clients', (t) => {
     ['127.0.0.1:8080/docker.io/library/alpine:3', '127.0.0.1:8080 docker.io/library/alpine 3'],
     [`alpine:3.20@${digest}`, `- alpine ${digest}`],
     [`GHCR.io/a@${digest}`, `ghcr.io a ${digest}`],
+    [`registry:5000/a:1@${digest}`, `registry:5000 a ${digest}`],
+    ['localhost', '- localhost latest'],
+    ['x.y', '- x.y latest'],
+    ['localhosts/a', '- localhosts/a latest'],
+    ['[::1]:5000/a:2', '[::1]:5000 a 2'],
+    ['a.b-c.io:65535/d/e', 'a.b-c.io:65535 d/e latest'],
+    ['a:123456/b', undefined],
+    ['a:5000/b', 'a:5000 b latest'],
+    ['a:/b', undefined],
+    ['a:5x/b', undefined],
+    ['a_b.io/c', undefined],
+    ['a.io-/c', undefined],
+    ['[x]:1/a', undefined],
+    ['x[::1]/a', undefined],
+    ['[::1]x/a', undefined],
+    ['a.io/', undefined],
+    ['a.io/B', undefined],
+    [`${'a'.repeat(1018)}.io/bc`, `${'a'.repeat(1018)}.io bc latest`],
+    [`${'a'.repeat(1018)}.io/bcd`, undefined],
     ['', undefined],
     ['Alpine', undefined],
     ['alpine:', undefined],
@@ -198,7 +232,7 @@ test('a platform without a variant matches any variant', (t) => {
 });
 
 test('variables', (t) => {
-  const values: Record<string, string> = { A: 'a', EMPTY: '' };
+  const values: Record<string, string> = { A: 'a', _B2: 'b', EMPTY: '' };
   const table: [string, string | RegExp][] = [
     ['plain', 'plain'],
     ['$A-${A}', 'a-a'],
@@ -210,17 +244,36 @@ test('variables', (t) => {
     ['${A:+x}${NO+y}', 'x'],
     ['${NO:-${ALSO:-deep}}/z', 'deep/z'],
     ['${A:?wanted}', 'a'],
-    ['$NO', /^NO has no value; give it with --arg NAME=…$|--arg NO=…/],
+    ['$A_1', /^A_1 has no value/],
+    ['$A.$A', 'a.a'],
+    ['$_B2-', 'b-'],
+    ['${_B2}', 'b'],
+    ['${EMPTY:+x}|${EMPTY+y}|${A+$A}', '|y|a'],
+    ['${NO:-$A}', 'a'],
+    ['${NO-{}', '{'],
+    ['${NO-x}}', 'x}'],
+    ['${NO:-a\nb}', 'a\nb'],
+    ['${A:+${NO}}', /^NO has no value/],
+    ['${A:-${NO}}', 'a'],
+    ['$1', /^"\$" at character 1 does not begin a variable; write \$\$ for a dollar sign$/],
+    ['${1A}', /^"\$\{1A\}" is not a supported variable$/],
+    ['${A.B}', /not a supported variable/],
+    [`\${${'#'.repeat(100)}}`, /^"\$\{#{60}\}" is not a supported variable$/],
+    [`${'${NO:-'.repeat(17)}x${'}'.repeat(17)}`, 'x'],
+    [`${'${NO:-'.repeat(18)}x${'}'.repeat(18)}`, /nested too deeply/],
+    ['$NO', /^NO has no value; give it with --arg NO=…$/],
+    ['${NO?wanted}', /^NO has no value/],
     ['${NO:?wanted}', /^NO has no value/],
     ['${A', /does not begin a variable/],
-    ['x$', /does not begin a variable/],
+    ['x$', /^"\$" at character 2 does not begin a variable/],
+    ['x${', /^"\$" at character 2 does not begin a variable/],
     ['${A#x}', /not a supported variable/],
     [`${'${NO:-'.repeat(40)}x${'}'.repeat(40)}`, /nested too deeply/],
   ];
   for (const [text, expected] of table) {
     const { value, reason } = substitute(text, (name) => values[name]);
-    if (typeof expected === 'string') t.is(value, expected, text);
-    else t.regex(reason ?? '', expected, text);
+    if (typeof expected === 'string') t.deepEqual([value, reason], [expected, undefined], text);
+    else t.regex(value === undefined ? (reason ?? '') : '', expected, text);
   }
 });
 
@@ -519,6 +572,13 @@ Project("${type}") = "${'n'.repeat(5000)}", "Long.csproj", "{5}"
     t.throws(() => solution(file, wrong), { name: 'Invalid', message });
 });
 
+/** A service that takes its image through as many merge keys. */
+const chain = (levels: number): string => {
+  const links = Array.from({ length: levels }, (_, n) => `x${n + 1}: &a${n + 1} { <<: *a${n} }\n`);
+  return `x0: &a0 { image: a }\n${links.join('')}services: { s: *a${levels} }\n`;
+};
+const withPlatform = (platform: string) => `services:\n  a:\n    image: x\n    platform: ${platform}\n`;
+
 test('compose files', (t) => {
   const text = `x-base: &base
   image: ghcr.io/org/base:1
@@ -545,7 +605,53 @@ services:
   ]);
   t.deepEqual(list('compose.yaml', text, { VERSION: '2', TAG: '6' }).slice(2), ['13 - redis 6', '15 - app 2']);
   t.deepEqual(list('compose.yaml', ''), []);
-  fails(t, 'compose.yaml', 'services:\n  a:\n   image: x\n  b: "\n', /^compose\.yaml:\d: not YAML: /);
+  t.deepEqual(list('compose.yaml', '# nothing\n---\nname: x\n---\nservices: { 1: { image: " a:1 " } }\n'), ['5 - a 1']);
+  const merged = `x-image: &image b:2
+x-one: &one { platform: linux/arm64 }
+x-two: &two { platform: linux/amd64, image: c:3 }
+services:
+  alias: { image: *image }
+  own:
+    <<: [*one, *two]
+    image: d:4
+  all: { <<: [*one, *two] }
+  built: { <<: *two, build: }
+  variable: { image: e, platform: "$P" }
+`;
+  t.deepEqual(list('compose.yaml', merged), [
+    '5 - b 2',
+    '8 - d 4 linux/arm64',
+    '9 - c 3 linux/arm64',
+    '11 ?e: P has no value; give it with --arg P=…',
+  ]);
+  t.deepEqual(list('compose.yaml', merged, { P: 'linux/s390x' }).at(-1), '11 - e latest linux/s390x');
+  t.is(list('compose.yaml', chain(8)).length, 1);
+  t.is(list('compose.yaml', chain(9)).length, 0, 'merge keys are followed to a depth');
+  fails(t, 'compose.yaml', 'a text\n', /^compose\.yaml:1: expected keys/);
+  const far = `${'\n'.repeat(20)}services: { a: { image: "abcdefghi", b: "c" d } }\n`;
+  fails(t, 'compose.yaml', far, /^compose\.yaml:21: not YAML: (?!.* at line).*\w$/);
+  fails(t, 'compose.yaml', '- a\n', /^compose\.yaml:1: expected keys such as "services"$/);
+  fails(t, 'compose.yaml', 'a: 1\nservices:\n', /^compose\.yaml:2: "services" must be a mapping/);
+  fails(
+    t,
+    'compose.yaml',
+    'services:\n  a:\n    image: 5\n',
+    /^compose\.yaml:3: the image of the service "a" must be text/,
+  );
+  fails(t, 'compose.yaml', withPlatform('linux'), /^compose\.yaml:3: "linux" is not a platform such as linux\/amd64/);
+  fails(t, 'compose.yaml', withPlatform('[a]'), /^compose\.yaml:3: the platform of the service "a" must be text/);
+  fails(
+    t,
+    'compose.yaml',
+    'a: {{ b }\n',
+    /^compose\.yaml:\d: not YAML: (?!.* at line).*\(render the template first\)$/,
+  );
+  fails(
+    t,
+    'compose.yaml',
+    'services:\n  a:\n   image: x\n  b: "\n',
+    /^compose\.yaml:[45]: not YAML: (?!.*(?:template| at line)).*\w/,
+  );
   fails(t, 'compose.yaml', 'services:\n  - a\n', /^compose\.yaml:2: "services" must be a mapping/);
   fails(t, 'compose.yaml', 'services:\n  a: x\n', /^compose\.yaml:2: the service "a" must be a mapping/);
   fails(t, 'compose.yaml', 'services:\n  a:\n    image: [x]\n', /^compose\.yaml:3: the image of the service "a"/);
@@ -600,7 +706,21 @@ data:
     'kind: Pod\nspec:\n  containers: [{ image: {{ .Values.image }} }]\n',
     /^a\.yaml:3: .*render the template first/,
   );
-  fails(t, 'a.yaml', '- a\n', /^a\.yaml:1: expected a resource/);
+  const alias = `kind: Pod
+x: &containers
+  - image: a:1
+  - &other { image: "" }
+spec:
+  containers: *containers
+  initContainers: [{ <<: *other, image: " b:2 " }, text]
+  ephemeralContainers: none
+  volumes: [{ image: {} }, { image: c }, { emptyDir: {} }]
+`;
+  t.deepEqual(list('a.yaml', alias), ['7 - b 2', '3 - a 1']);
+  fails(t, 'a.yaml', 'kind: Pod\ncontainers:\n  - image: [x]\n', /^a\.yaml:3: "image" must be text$/);
+  fails(t, 'a.yaml', 'kind: Pod\ncontainers:\n  - image: 5\n', /^a\.yaml:3: "image" must be text$/);
+  for (const text of ['', '# nothing\n', '---\n---\n']) t.deepEqual(list('a.yaml', text), [], text);
+  for (const text of ['- a\n', 'a text\n']) fails(t, 'a.yaml', text, /^a\.yaml:1: expected a resource/);
   fails(t, 'a.yaml', 'kind: Pod\nspec:\n  containers:\n    - image: a b\n', /^a\.yaml:4: "a b" is not an image/);
 });
 
@@ -636,6 +756,84 @@ FROM x:\${OPEN}
   t.true(list('Dockerfile', text, { TAG: '22', OPEN: '9' }).includes('19 - x 9'));
   t.deepEqual(list('Dockerfile', '# escape=`\r\nfrom a:1 `\r\n as x\r\n'), ['2 - a 1']);
   t.deepEqual(list('Dockerfile', 'FROM a:1\nCOPY --from= /a /b\nCOPY --from="" /a /b\n'), ['1 - a 1']);
+  const stages = `#syntax = docker/dockerfile:1
+# escape=\`
+# syntax=docker/dockerfile:2
+ARG V=1 W="2" X='3' Y
+  from "a:$V" as Build
+ARG V
+ARG Z=4
+ARG Q=$Z
+COPY --from=b:$V / /
+COPY --from=c:$Q / /
+COPY --from=d:$W / /
+FROM build
+COPY --from=BUILD / /
+COPY --from=1 / /
+COPY --from=2 / /
+COPY --from=0x0 / /
+COPY --from=e:$V / /
+COPY / --from=not:1 /
+ADD --from=not:2 / /
+COPY --mount=from=not:3 / /
+RUN --from=not:4 make --mount=from=not:5
+RUN --network=none --security=x,from=not:6 --mount=target=/t --mount=type=bind,from='f:1',target=/t make
+onbuild copy --from=g:1 / /
+ONBUILD ONBUILD COPY --from=not:6 / /
+FROM h:$Z
+FROM --platform="linux/arm64" i:$X\\
+`;
+  t.deepEqual(list('Dockerfile', `\uFEFF${stages.replace(/\\\n$/, '')}`), [
+    '3 - docker/dockerfile 2',
+    '5 - a 1',
+    '9 - b 1',
+    '10 - c 4',
+    '11 ?d:$W: W has no value; give it with --arg W=…',
+    '15 - 2 latest',
+    '16 - 0x0 latest',
+    '17 ?e:$V: V has no value; give it with --arg V=…',
+    '22 - f 1',
+    '23 - g 1',
+    '25 ?h:$Z: Z has no value; give it with --arg Z=…',
+    '26 - i 3 linux/arm64',
+  ]);
+  const documents = `FROM a:1
+RUN cat <<-ONE 3<<"TWO" > /x
+FROM not:1
+\tONE
+FROM not:2
+TWO
+COPY <<'THREE' /y
+FROM not:3
+ THREE
+THREE
+RUN <<THREE
+FROM not:4
+THREE
+RUN <<NEVER
+FROM b:2
+CMD <<FOUR
+FROM c:3
+FOUR
+`;
+  fails(t, 'Dockerfile', documents, /^Dockerfile:18: "FOUR" is not an instruction/);
+  t.deepEqual(list('Dockerfile', documents.replace('\nFOUR\n', ' \\\n\n# x\n  AS y \\')), [
+    '1 - a 1',
+    '15 - b 2',
+    '17 - c 3',
+  ]);
+  fails(
+    t,
+    'Dockerfile',
+    '# a comment\n# syntax=docker/dockerfile:1\nARG A\n\nARG B\n',
+    /^Dockerfile:5: FROM is missing/,
+  );
+  t.deepEqual(list('Dockerfile', '# no=directive here\n# syntax=docker/dockerfile:1\nFROM a:1\n'), ['3 - a 1']);
+  fails(t, 'Dockerfile', 'FROM a\nFROM --x=1 b\n', /^Dockerfile:2: FROM has no flag "--x=1"/);
+  fails(t, 'Dockerfile', 'FROM a AS\n', /^Dockerfile:1: expected FROM image/);
+  fails(t, 'Dockerfile', 'FROM a AS b c\n', /^Dockerfile:1: expected FROM image/);
+  fails(t, 'Dockerfile', 'FROM Not\n', /^Dockerfile:1: "Not" is not an image name/);
+  fails(t, 'Dockerfile', 'FROM --platform=linux a\n', /^Dockerfile:1: "linux" is not a platform such as linux\/amd64/);
   fails(t, 'Dockerfile', 'FROM\n', /^Dockerfile:1: FROM has no image/);
   fails(t, 'Dockerfile', 'FROM a b c\n', /^Dockerfile:1: expected FROM image/);
   fails(t, 'Dockerfile', '# x\nRUN a\n', /^Dockerfile:2: RUN is before the first FROM/);

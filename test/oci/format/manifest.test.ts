@@ -2,7 +2,7 @@ import test from 'ava';
 import * as fc from 'fast-check';
 import { isDomainError } from '../../../src/runtime/errors.ts';
 import { ambiguousKey } from '../../../src/oci/format/manifest-keys.ts';
-import { parseManifest } from '../../../src/oci/format/manifest.ts';
+import { manifestTypeIn, parseManifest, parsePushedManifest } from '../../../src/oci/format/manifest.ts';
 import { dockerList, dockerManifest, ociIndex, ociManifest } from '../../support/registry.ts';
 
 const descriptor = (fill: string, more = {}) => ({
@@ -13,11 +13,15 @@ const descriptor = (fill: string, more = {}) => ({
 });
 const image = { schemaVersion: 2, mediaType: ociManifest, config: descriptor('a'), layers: [descriptor('b')] };
 const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [descriptor('c')] };
+const pushed = (layers: number) => {
+  const many = Array.from({ length: layers }, () => descriptor('b'));
+  return parsePushedManifest(Buffer.from(JSON.stringify({ ...image, layers: many })), ociManifest);
+};
 const parse = (document: unknown, type?: string) => parseManifest(Buffer.from(JSON.stringify(document)), type);
 
 test('the four media types are accepted, without a Content-Type and with its parameters', (t) => {
   for (const mediaType of [ociManifest, dockerManifest]) {
-    for (const type of [undefined, mediaType, `${mediaType}; charset=utf-8`]) {
+    for (const type of [undefined, '', mediaType, ` ${mediaType.toUpperCase()} ; charset=utf-8`]) {
       const manifest = parse({ ...image, mediaType }, type);
       t.is(manifest.mediaType, mediaType);
       t.is(manifest.kind, 'image');
@@ -32,8 +36,62 @@ test('manifests of other tools are accepted: empty lists, null lists, unknown fi
   t.is(parse({ ...image, layers: [] }).required.length, 1);
   t.is(parse({ ...image, layers: null }).required.length, 1);
   t.is(parse({ ...index, manifests: [] }).required.length, 0);
+  t.deepEqual(parse({ ...index, manifests: null }).references, []);
+  t.is(parse({ ...image, layers: [descriptor('b', { size: 0, mediaType: 'x'.repeat(255) })] }).required.length, 2);
   t.is(parse({ ...image, unknown: { a: [1] } }).required.length, 2);
   t.is(parse({ ...image, layers: [descriptor('b'), descriptor('b')] }).required.length, 2);
+});
+
+test('the fields that a registry needs are read, and no others', (t) => {
+  const more = { urls: ['https://example.com/'], artifactType: 'application/z', annotations: { b: 'c', d: 'e' } };
+  const subject = descriptor('d');
+  const common = { subject: subject.digest, annotations: { a: 'b' } };
+  const layer = descriptor('b', more);
+  const own = { ...image, layers: [{ ...layer, platform: { os: 'linux' } }], subject, annotations: { a: 'b' } };
+  t.deepEqual(parse(own), {
+    ...common,
+    kind: 'image',
+    mediaType: ociManifest,
+    references: [descriptor('a'), layer] as never[],
+    required: [descriptor('a').digest as never],
+    artifactType: 'application/x',
+  });
+  t.deepEqual(parse({ ...index, subject, annotations: { a: 'b' }, artifactType: 'application/y' }), {
+    ...common,
+    kind: 'index',
+    mediaType: ociIndex,
+    references: [descriptor('c')] as never[],
+    required: [],
+    artifactType: 'application/y',
+  });
+});
+
+test('the type of a manifest of an upstream is found from its fields if it names none that is known', (t) => {
+  const untyped = { ...image, mediaType: undefined };
+  for (const [document, type] of [
+    [image, ociManifest],
+    [untyped, ociManifest],
+    [
+      { ...untyped, config: descriptor('a', { mediaType: 'application/vnd.docker.container.image.v1+json' }) },
+      dockerManifest,
+    ],
+    [{ ...image, mediaType: 'application/other' }, ociManifest],
+    [{ ...index, mediaType: undefined }, ociIndex],
+    [{ ...index, mediaType: dockerList }, dockerList],
+    [{ ...index, mediaType: [dockerList] }, ociIndex],
+    [{ ...image, schemaVersion: 1 }, undefined],
+    [{ ...untyped, config: undefined }, undefined],
+    [{ ...untyped, config: null }, undefined],
+    [{ ...untyped, config: 'x' }, undefined],
+    [{ ...untyped, layers: {} }, undefined],
+    [{ ...index, mediaType: undefined, manifests: {} }, undefined],
+  ] as const)
+    t.is(manifestTypeIn(document), type, JSON.stringify(document));
+});
+
+test('a push has at most 2,000 layers or entries', async (t) => {
+  t.is((await pushed(2000)).kind, 'image');
+  await t.throwsAsync(pushed(2001), { name: 'ManifestInvalid', message: /"layers" has 2001 entries/ });
 });
 
 test('foreign layers are references but not required', (t) => {
@@ -42,6 +100,8 @@ test('foreign layers are references but not required', (t) => {
     descriptor('e', { mediaType: 'application/vnd.oci.image.layer.nondistributable.v1.tar+gzip' }),
     descriptor('f', { mediaType: 'application/vnd.docker.image.rootfs.foreign.diff.tar.gzip' }),
   ];
+  const similar = descriptor('9', { mediaType: 'xapplication/vnd.docker.image.rootfs.foreign.diff', urls: [] });
+  t.is(parse({ ...image, layers: [similar] }).required.length, 2);
   const manifest = parse({ ...image, layers: [descriptor('b'), ...foreign] });
   t.deepEqual(manifest.required, [`sha256:${'a'.repeat(64)}`, `sha256:${'b'.repeat(64)}`]);
   t.is(manifest.references.length, 5);
@@ -83,6 +143,13 @@ const wrong: Record<string, unknown> = {
   'size as text': { ...image, layers: [descriptor('b', { size: '3' })] },
   'descriptor without a type': { ...image, layers: [descriptor('b', { mediaType: undefined })] },
   'descriptor with a very long type': { ...image, layers: [descriptor('b', { mediaType: 'x'.repeat(256) })] },
+  'urls that are no text': { ...image, layers: [descriptor('b', { urls: ['https://example.com', 1] })] },
+  'a descriptor in a list': { ...image, layers: [[descriptor('b')]] },
+  'a descriptor that is null': { ...index, manifests: [null] },
+  'annotations of a layer that are no strings': { ...image, layers: [descriptor('b', { annotations: { a: 1 } })] },
+  'an artifact type of a layer as number': { ...image, layers: [descriptor('b', { artifactType: 1 })] },
+  'annotations of which one is no string': { ...image, annotations: { a: 'b', c: null } },
+  'annotations in a list': { ...image, annotations: ['a'] },
   'urls as text': { ...image, layers: [descriptor('b', { urls: 'https://example.com' })] },
   'subject that is no descriptor': { ...image, subject: 'sha256:abc' },
   'annotations that are no strings': { ...image, annotations: { a: 1 } },
@@ -97,12 +164,15 @@ for (const [what, document] of Object.entries(wrong)) {
 test('a Content-Type other than the document’s own type is refused', (t) => {
   t.throws(() => parse(image, dockerManifest), { name: 'ManifestInvalid' });
   t.throws(() => parse(image, 'application/json'), { name: 'ManifestInvalid' });
+  const long = t.throws(() => parse(image, 'x'.repeat(5000)), { name: 'ManifestInvalid' });
+  t.true(long.message.length < 500, 'a message has only the beginning of it');
 });
 
 test('bytes that are not UTF-8, not JSON, or start with a byte order mark are refused', (t) => {
   const text = JSON.stringify(image);
   for (const bytes of [
     Buffer.from([0xff, 0xfe]),
+    Buffer.from(JSON.stringify({ ...image, annotations: { a: '\xff' } }), 'latin1'),
     Buffer.from(text.slice(1)),
     Buffer.from(`\ufeff${text}`),
     Buffer.from(''),
@@ -152,6 +222,14 @@ test('keys that clients read in different ways are found, and no others', (t) =>
     [whole(',"\\u006cayers":[]'), 'layers'],
     [whole(',"layer\u017f":[]'), 'layer\u017f'],
     [whole(',"Manifests":[]'), 'Manifests'],
+    [whole(',"annotations":{"a":{"size":1}},"Layers":1'), 'Layers'],
+    [whole(',"other":[1,{"a":[2]}],"Config":1'), 'Config'],
+    [`{"config":${d.slice(0, -1)},"Digest":1},"layers":[]}`, 'Digest'],
+    [`{"layers":[${d},${d.slice(0, -1)},"Urls":1}]}`, 'Urls'],
+    [whole(',"manifests":[[{"size":1,"Size":2}]],"Subject":1'), 'Subject'],
+    [whole(',"x\\\\":1,"layers":[]'), 'layers'],
+    [whole(',"\\"":"\\\\\\"","config":1'), 'config'],
+    [whole(',"subject":"x","Layers":1'), 'Layers'],
     [whole(`,"subject":${d.slice(0, -1)},"Digest":"x"}`), 'Digest'],
     [whole(`,"manifests":[${d},${d.slice(0, -1)},"size":1}]`), 'size'],
     [whole(`,"manifests":[${d.slice(0, -1)},"platform":{"os":"linux","OS":"windows"}}]`), 'OS'],
@@ -165,6 +243,10 @@ test('keys that clients read in different ways are found, and no others', (t) =>
     whole(''),
     whole(',"annotations":{"Size":"1","size":"2","a\\"{[":"}","a":"","A":""}'),
     whole(',"other":{"layers":1,"Layers":2},"Other":1,"other":2'),
+    whole(',"artifactType":"layers"'),
+    whole(',"subject":["size","Size","size"]'),
+    whole(',"manifests":[[{"size":1,"Size":2}]]'),
+    whole(`,"manifests":[${d},${d}]`),
     whole(`,"other":${nested}`),
     whole(',"config2":{"digest":1,"Digest":2}'),
     JSON.stringify({ ...image, layers: [descriptor('a', { annotations: { digest: 'x', Digest: 'y' } })] }),

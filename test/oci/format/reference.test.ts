@@ -4,6 +4,7 @@ import {
   fallbackTag,
   isRepositoryName,
   isTag,
+  isUploadId,
   parsePath,
   parseReference,
   parseRepositoryName,
@@ -85,6 +86,14 @@ for (const [path, kind] of [
   ['/v2/a/manifests', 'unknown'],
   ['/v2/a/tags/list/', 'unknown'],
   ['/v2/a/tags/other', 'unknown'],
+  ['/v2/a/list', 'unknown'],
+  ['/v2/a/other/list', 'unknown'],
+  ['/v2/a/other/uploads/x', 'unknown'],
+  ['/v2/a/other/x', 'unknown'],
+  ['/v2/a/_oci/ext/other', 'unknown'],
+  ['/v2/a/_oci/other/discover', 'unknown'],
+  ['/v2/a/_oci/manifests/x', 'unknown'],
+  ['/v2/_catalog/', 'unknown'],
   ['/v2/%zz/manifests/latest', 'unknown'],
   ['/v2/a/%', 'unknown'],
   ['/V2/a/manifests/latest', 'unknown'],
@@ -92,6 +101,37 @@ for (const [path, kind] of [
 ] as const) {
   test(`${path} is ${kind}`, (t) => t.is(parsePath(path).kind, kind));
 }
+
+test('a name behind as-of has a date and is the rest, for any date', (t) => {
+  for (const [path, wanted] of [
+    ['as-of/2020-01-01/team/app/manifests/v1', ['manifest', '2020-01-01', 'team/app', 'v1']],
+    ['as-of/x/tags/list', ['tags', 'x', '', 'list']],
+    ['as-of//app/tags/list', ['tags', '', 'app', 'list']],
+    ['as-of/1/a%0Ab/tags/list', ['tags', '1', 'a\nb', 'list']],
+    ['as-of/tags/list', ['tags', undefined, 'as-of', 'list']],
+    ['team/as-of/1/a/tags/list', ['tags', undefined, 'team/as-of/1/a', 'list']],
+  ] as const) {
+    const { kind, date, name: rest, item } = parsePath(`/v2/${path}`);
+    t.deepEqual([kind, date, rest, item], [...wanted], path);
+  }
+});
+
+test('the id of an upload is a UUID in lower case', (t) => {
+  const own = '01234567-89ab-cdef-0123-456789abcdef';
+  t.true(isUploadId(own));
+  for (const bad of [
+    `${own}0`,
+    `0${own}`,
+    own.toUpperCase(),
+    own.replace('-', '0'),
+    own.slice(1),
+    own.slice(0, -1),
+    `${own}\n`,
+  ])
+    t.false(isUploadId(bad), bad);
+  for (const at of [0, 9, 14, 19, 24]) t.false(isUploadId(`${own.slice(0, at)}g${own.slice(at + 1)}`), String(at));
+  for (const at of [0, 9, 14, 19, 24]) t.false(isUploadId(own.slice(0, at) + own.slice(at + 1)), `short at ${at}`);
+});
 
 test('names follow the grammar and have at most 255 characters', (t) => {
   fc.assert(fc.property(name, (text) => void t.true(isRepositoryName(text))));
@@ -112,6 +152,15 @@ test('names follow the grammar and have at most 255 characters', (t) => {
     'é',
     'a b',
     'a\n',
+    'a/b_',
+    'a/-b',
+    'a/b..c',
+    'a/b___c',
+    'a/b._c',
+    'a/B',
+    'b/c/A',
+    '/',
+    'a//b/c',
   ]) {
     t.false(isRepositoryName(bad), JSON.stringify(bad));
   }
@@ -122,8 +171,9 @@ test('names follow the grammar and have at most 255 characters', (t) => {
 test('a reference is a tag or a digest, and the error says which of them is wrong', (t) => {
   fc.assert(fc.property(tag, (text) => void t.deepEqual(parseReference(text), { tag: text })));
   fc.assert(fc.property(digest, (text) => void t.is(parseReference(text).digest, text as never)));
-  for (const bad of ['.a', '-a', 'a/b', 'a b', 'x'.repeat(129), '..', '']) {
-    t.false(isTag(bad));
+  for (const good of ['A', '_', '9', 'a.-_Z', 'x'.repeat(128)]) t.true(isTag(good), good);
+  for (const bad of ['.a', 'a\n', 'aé', '-a', 'a/b', 'a b', 'x'.repeat(129), '..', '']) {
+    t.false(isTag(bad), bad);
     t.throws(() => parseReference(bad), { name: 'TagInvalid' });
   }
   for (const bad of ['sha256:', 'sha256:ABC', `sha256:${'A'.repeat(64)}`, `md5:${'a'.repeat(32)}`, ':', 'a:b']) {

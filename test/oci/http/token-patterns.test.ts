@@ -248,6 +248,11 @@ test('lists of mirrored repositories are filtered by every spelling of a name', 
       items.map(({ name }) => name),
       ['docker.io/library/alpine'],
     );
+    for (const query of ['sort=size', 'sort=pulls', 'q=i']) {
+      const found = await server.fetch(`/v1/containers?total=1&${query}`, { token });
+      const { items: some, total } = (await found.json()) as { items: { name: string }[]; total: { count: number } };
+      t.deepEqual([some.map(({ name }) => name), total.count], [['docker.io/library/alpine'], 1], query);
+    }
     const other = await server.fetch('/v1/containers/docker.io/secret/app/v1', { method: 'DELETE', token });
     t.is(other.status, 403);
   }
