@@ -254,6 +254,7 @@ for (const dialect of dialects) {
 
 const described = ({ digest, mediaType, size }: Descriptor) => ({ digest, media_type: mediaType, size_bytes: size });
 const unknown = { platform: null, created: null, author: null, user: null, working_directory: null };
+const layerOf = ({ bytes }: { bytes: string }) => JSON.parse(bytes).layers[0] as Descriptor;
 const noWords = { labels: [], entrypoint: [], command: [], environment: [], ports: [] };
 
 test('a description has all that a manifest says', async (t) => {
@@ -299,7 +300,6 @@ test('a description has all that a manifest says', async (t) => {
   const index = JSON.stringify({ schemaVersion: 2, mediaType: ociIndex, manifests });
   const pushed = await repository.put('multi', index, ociIndex);
   const ofIndex = { digest: pushed.headers.get('docker-content-digest')!, mediaType: ociIndex, size: index.length };
-  const layerOf = ({ bytes }: { bytes: string }) => JSON.parse(bytes).layers[0] as Descriptor;
   const empty = JSON.parse(subject.bytes).config as Descriptor;
   const imageBytes = image.size + own.size + layerOf(image).size;
   const common = { name: 'team/app', origin: 'hosted', upstream: null, updated_at, pull_count: 0 };

@@ -160,6 +160,12 @@ test('with anonymous reads the 401 names the token endpoint, and pushes still ne
   await challenge(await ask('/v2/team/app/blobs/uploads/', 'POST'), 'repository:team/app:pull,push');
   const anonymous = { authorization: 'Bearer anonymous' };
   await challenge(await ask('/v2/team/app/manifests/v1', 'DELETE', anonymous), 'repository:team/app:delete');
+  const session = '/v2/team/app/blobs/uploads/00000000-0000-4000-8000-000000000000';
+  await challenge(await ask(session, 'PATCH', anonymous), 'repository:team/app:pull,push');
+  await challenge(await ask(session, 'PUT', anonymous), 'repository:team/app:pull,push');
+  await challenge(await ask('/v2/_catalog', 'GET', { authorization: 'Bearer wrong' }), 'registry:catalog:*');
+  const head = await ask('/v2/team/app/manifests/v1', 'HEAD', { authorization: 'Bearer wrong' });
+  t.is(head.headers.get('www-authenticate'), bearer('repository:team/app:pull'));
   await challenge(
     await ask('/v2/team/app/tags/list', 'GET', { authorization: 'Bearer wrong' }),
     'repository:team/app:pull',

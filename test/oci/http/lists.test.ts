@@ -32,6 +32,10 @@ for (const dialect of dialects) {
     const sorted = [...tags].sort();
     t.deepEqual(await pages(repository, 'tags/list', tagsOf), [sorted]);
     t.deepEqual(await pages(repository, 'tags/list?n=10', tagsOf), [sorted]);
+    t.deepEqual(await pages(repository, 'tags/list?n=&last=', tagsOf), [sorted]);
+    const first = await repository.fetch('tags/list?n=4');
+    t.is(first.headers.get('link'), `</v2/team/app/tags/list?n=4&last=${sorted[3]}>; rel="next"`);
+    t.is(first.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
     t.deepEqual(await pages(repository, 'tags/list?n=4', tagsOf), [
       sorted.slice(0, 4),
       sorted.slice(4, 8),
@@ -42,7 +46,7 @@ for (const dialect of dialects) {
     const none = await repository.fetch('tags/list?n=0');
     t.deepEqual(await none.json(), { name: 'team/app', tags: [] });
     t.is(none.headers.get('link'), null);
-    for (const bad of ['n=-1', 'n=x', 'n=1.5', 'n=1e3']) {
+    for (const bad of ['n=-1', 'n=x', 'n=1.5', 'n=1e3', 'n=1234567890123456']) {
       t.deepEqual(await errorOf(await repository.fetch(`tags/list?${bad}`)), [400, 'UNSUPPORTED']);
     }
     t.deepEqual(await errorOf(await repository.fetch('tags/list?last=.x')), [400, 'UNSUPPORTED']);
@@ -55,6 +59,10 @@ for (const dialect of dialects) {
     t.deepEqual(await pages(repository, '/v2/_catalog?n=3', namesOf), [names.slice(0, 3), names.slice(3)]);
     t.deepEqual(await pages(repository, '/v2/_catalog?last=team/app', namesOf), [['team/app2']]);
     t.deepEqual(await pages(repository, '/v2/_catalog?n=0', namesOf), [[]]);
+    const catalog = await repository.fetch('/v2/_catalog?n=3');
+    t.is(catalog.headers.get('link'), '</v2/_catalog?n=3&last=team%2Fapp>; rel="next"');
+    t.is(catalog.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
+    t.is((await repository.fetch('/v2/_catalog?n=4')).headers.get('link'), null);
     t.deepEqual(await errorOf(await repository.fetch('/v2/_catalog?last=A')), [400, 'NAME_INVALID']);
   });
 
@@ -67,6 +75,8 @@ for (const dialect of dialects) {
       t.is(response.headers.get('content-type'), ociIndex);
       const { manifests, ...rest } = (await response.json()) as { manifests: Descriptor[] };
       t.deepEqual(rest, { schemaVersion: 2, mediaType: ociIndex });
+      t.is(response.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
+      t.is(response.headers.get('link'), null);
       return { manifests, filters: response.headers.get('oci-filters-applied') };
     };
     const image = await repository.image('v1');
@@ -108,6 +118,18 @@ for (const dialect of dialects) {
       expected.map(({ digest }) => [digest]),
     );
     t.is((await repository.fetch(`referrers/${subject.digest}?last=x`)).status, 400);
+    const again = await repository.image('s2', { subject, artifactType: 'application/signature' });
+    const some = `referrers/${subject.digest}?n=1&artifactType=application/signature`;
+    const signatures = [signature.digest, again.digest].sort();
+    t.deepEqual(
+      await pages(repository, some, digestsOf),
+      signatures.map((each) => [each]),
+    );
+    t.is(
+      (await repository.fetch(some)).headers.get('link'),
+      `</v2/app/referrers/${subject.digest}?artifactType=application%2Fsignature&n=1&last=${encodeURIComponent(signatures[0]!)}>; rel="next"`,
+    );
+    await repository.fetch(`manifests/${again.digest}`, { method: 'DELETE' });
 
     await repository.fetch(`manifests/${image.digest}`, { method: 'DELETE' });
     t.is((await list()).manifests.length, 3, 'a subject need not be there');

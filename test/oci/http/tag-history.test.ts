@@ -76,6 +76,13 @@ for (const dialect of dialects) {
     t.deepEqual(await some(`before=${at(3000)}`), all.slice(2));
     t.deepEqual(await some(`since=${at(1000)}&before=${at(4000)}`), all.slice(1, 3));
     t.deepEqual(await some(`digest=${two.digest}`), all.slice(2, 4));
+    t.deepEqual(await some('last=&since=&before=&digest=&n='), all, 'what is empty asks for nothing');
+    t.deepEqual(await some(`since=${at(3000).toLowerCase()}`), all.slice(0, 1));
+    const query = `since=${at(0)}&before=${at(9000)}&digest=${encodeURIComponent(two.digest)}`;
+    const answered = await server.fetch(`${path}?n=1&${query}`);
+    t.is(answered.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
+    const link = /^<(.*)\?n=1&last=\d+&(.*)>; rel="next"$/.exec(answered.headers.get('link')!)!;
+    t.deepEqual(link.slice(1), [path, query]);
     const filtered = await pageOf(t, server, `${path}?n=1&digest=${two.digest}&since=${at(0)}`);
     t.deepEqual((await pageOf(t, server, filtered.next!)).descriptors.map(short), [all[3]]);
 
@@ -114,6 +121,9 @@ for (const dialect of dialects) {
     );
     t.deepEqual((await pageOf(t, server, '/v2/team/app/_oci/tag-history/v1')).descriptors, descriptors);
     t.is(hub.requests().length, asked);
+    t.is((await server.fetch(path)).headers.get('cache-status'), 'entrepot; hit');
+    const ofUpstream = await server.fetch('/v2/team/app/_oci/tag-history/v1?ns=hub.test&n=1');
+    t.regex(ofUpstream.headers.get('link')!, /^<\/v2\/team\/app\/_oci\/tag-history\/v1\?n=1&last=\d+&ns=hub\.test>/);
 
     held.add(two.digest);
     t.deepEqual((await pageOf(t, server, `${path}?n=1`)).descriptors.map(short), [`created ${one.digest}`]);
@@ -171,7 +181,18 @@ test('malformed requests, other methods and names of other patterns are refused'
   const status = async (path: string, init?: Parameters<TestServer['fetch']>[1]) =>
     (await server.fetch(path, init)).status;
   const path = '/v2/team/app/_oci/tag-history/v1';
-  for (const query of ['n=x', 'last=x', 'last=-1', 'since=yesterday', 'before=2026', 'digest=sha256:1']) {
+  for (const query of [
+    'n=x',
+    'last=x',
+    'last=-1',
+    'last=1x',
+    'last=1234567890123456',
+    'since=yesterday',
+    'since=x2026-06-01T00:00:00Z',
+    'since=2026-06-01T',
+    'before=2026',
+    'digest=sha256:1',
+  ]) {
     t.is(await status(`${path}?${query}`), 400, query);
   }
   t.is(await status('/v2/team/app/_oci/tag-history/.v1'), 400);
@@ -196,11 +217,14 @@ test('the registry and each repository announce the extension', async (t) => {
     t.is(response.headers.get('content-type'), 'application/json');
     t.is(response.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
     const { extensions } = (await response.json()) as { extensions: Record<string, unknown>[] };
-    t.deepEqual(
-      extensions.map(({ name }) => name),
-      ['_oci'],
-    );
-    t.true((extensions[0]!['endpoints'] as string[]).includes('/v2/<name>/_oci/tag-history/<tag>'));
+    const [{ description, ...extension } = {}, ...others] = extensions;
+    t.true((description as string).length > 20);
+    t.deepEqual(extension, {
+      name: '_oci',
+      url: 'https://github.com/opencontainers/distribution-spec/blob/main/extensions/_oci.md',
+      endpoints: ['/v2/_oci/ext/discover', '/v2/<name>/_oci/ext/discover', '/v2/<name>/_oci/tag-history/<tag>'],
+    });
+    t.deepEqual(others, []);
     t.is((await server.fetch(path, { token: null })).status, 401);
   }
 });

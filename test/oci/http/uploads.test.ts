@@ -42,8 +42,12 @@ test('chunks in order, with and without the unit, the last one in the PUT', asyn
   t.deepEqual(rangeOf(await chunk('PATCH', '0-9999', 0, 10_000)), [202, '0-9999']);
   t.deepEqual(rangeOf(await chunk('PATCH', 'bytes 10000-19999/*', 10_000, 20_000)), [202, '0-19999']);
   t.deepEqual(rangeOf(await chunk('PATCH', undefined, 20_000, 30_000)), [202, '0-29999']);
-  t.deepEqual(rangeOf(await repository.fetch(location)), [204, '0-29999']);
-  const finished = await chunk('PUT', '30000-99999', 30_000, 100_000, `?digest=${digest}`);
+  t.deepEqual(rangeOf(await chunk('PATCH', ' bytes=30000-39999/100000', 30_000, 40_000)), [202, '0-39999']);
+  const state = await repository.fetch(location);
+  t.deepEqual(rangeOf(state), [204, '0-39999']);
+  t.deepEqual([state.headers.get('content-length'), state.headers.get('location')], [null, location]);
+  t.is(started.headers.get('content-length'), '0');
+  const finished = await chunk('PUT', '40000-99999', 40_000, 100_000, `?digest=${digest}`);
   t.is(finished.status, 201);
   t.is(finished.headers.get('docker-content-digest'), digest);
   t.deepEqual(await errorOf(await repository.fetch(location)), [404, 'BLOB_UPLOAD_UNKNOWN'], 'the session is closed');
@@ -78,7 +82,16 @@ test('a wrong Content-Range is refused, and nothing of its body is kept', async 
     repository.fetch(location, { method: 'PATCH', headers: { 'content-range': range }, body: bytes });
   t.deepEqual(await errorOf(await patch('0-9')), [400, 'SIZE_INVALID']);
   t.deepEqual(await errorOf(await patch('9-0')), [400, 'BLOB_UPLOAD_INVALID']);
-  t.deepEqual(await errorOf(await patch('all of it')), [400, 'BLOB_UPLOAD_INVALID']);
+  for (const range of [
+    'all of it',
+    '0-99999x',
+    'x0-99999',
+    '0-99999/',
+    '0-99999/x',
+    'bytes:0-99999',
+    '0-1234567890123456',
+  ])
+    t.deepEqual(await errorOf(await patch(range)), [400, 'BLOB_UPLOAD_INVALID'], range);
   const chunked = openRequest(server, 'PATCH', location, { 'content-range': '0-9', 'transfer-encoding': 'chunked' });
   chunked.end(bytes);
   t.is((await answerOf(chunked)).status, 400, 'known only when the body has ended');
