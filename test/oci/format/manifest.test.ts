@@ -161,6 +161,20 @@ for (const [what, document] of Object.entries(wrong)) {
   });
 }
 
+test('a refusal names the place in the manifest', (t) => {
+  for (const [document, message] of [
+    [{ ...index, manifests: {} }, /: "manifests" has to be a list\.$/],
+    [{ ...image, layers: {} }, /: "layers" has to be a list\.$/],
+    [{ ...image, config: 'x' }, /: "config" has to be an object\.$/],
+    [{ ...image, layers: [descriptor('b'), 'x'] }, /: "layers\[1\]" has to be an object\.$/],
+    [{ ...image, subject: 'x' }, /: "subject" has to be an object\.$/],
+    [{ ...image, annotations: 'x' }, /: "annotations" has to be an object\.$/],
+    [{ ...image, artifactType: 1 }, /: "artifactType" has to be a string of at most 255 characters\.$/],
+    [[], /: it has to be an object\.$/],
+  ] as const)
+    t.throws(() => parse(document), { name: 'ManifestInvalid', message });
+});
+
 test('a Content-Type other than the document’s own type is refused', (t) => {
   t.throws(() => parse(image, dockerManifest), { name: 'ManifestInvalid' });
   t.throws(() => parse(image, 'application/json'), { name: 'ManifestInvalid' });

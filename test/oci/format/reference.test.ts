@@ -89,6 +89,7 @@ for (const [path, kind] of [
   ['/v2/a/list', 'unknown'],
   ['/v2/a/other/list', 'unknown'],
   ['/v2/a/other/uploads/x', 'unknown'],
+  ['/v2/a/other/uploads', 'unknown'],
   ['/v2/a/other/x', 'unknown'],
   ['/v2/a/_oci/ext/other', 'unknown'],
   ['/v2/a/_oci/other/discover', 'unknown'],
