@@ -179,6 +179,25 @@ test('a repository gets one manifest at a time', async (t) => {
   t.is(most, 1);
 });
 
+test('each of more tags than one statement reads goes once', async (t) => {
+  const here = await startTestServer(t);
+  const app = new TestRepository(here, 'app');
+  const { bytes, digest } = await app.image('first');
+  for (let start = 0; start < 500; start += 50) {
+    const tags = Array.from({ length: 50 }, (_, index) => `tag=t${start + index}`).join('&');
+    t.is((await app.put(`${digest}?${tags}`, bytes)).status, 201);
+  }
+  const asked: string[] = [];
+  const url = await serving(t, async (request, response) => {
+    asked.push(request.url!);
+    response.writeHead(200, { 'docker-content-digest': digest }).end();
+  });
+  const done = await exporting(here, 'registry', url);
+  t.deepEqual([done.code, done.stdout], [0, 'exported: 0\nthere already: 501\nconflicts: 0\nfailed: 0\n']);
+  const tags = asked.filter((path) => path.startsWith('/v2/app/manifests/'));
+  t.deepEqual([tags.length, new Set(tags).size], [501, 501]);
+});
+
 test('what refers to the image of one platform goes with the index, also when that is there already', async (t) => {
   const [old, here] = [await startTestServer(t), await startTestServer(t)];
   const app = new TestRepository(here, 'app');
