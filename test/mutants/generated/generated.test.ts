@@ -176,7 +176,7 @@ test('the tests of the source that few others reach are picked first', (t) => {
   const change = { file: 'src/f.ts', start: text.indexOf('one'), end: text.indexOf('one') + 5, text: '', rule: '' };
   t.deepEqual(
     pick(source, change, records).map(({ test }) => test),
-    ['own', 'small', 'whole'],
+    ['own', 'small', 'other', 'whole'],
   );
   t.deepEqual(
     pick(source, change, records.slice(3)).map(({ test }) => test),
@@ -189,6 +189,12 @@ test('the tests of the source that few others reach are picked first', (t) => {
   t.deepEqual(
     pick(source, change, loading).map(({ test }) => test),
     ['test/f.ts/small.ts', 'test/f.ts/large.ts', 'test/elsewhere/small.ts'],
+  );
+  const later = [recorded('later', [], [one, 3, 4]), recorded('latest', [], [one, 3, 4, 6])];
+  t.deepEqual(
+    pick(source, change, [...loading, ...later]).map(({ test }) => test),
+    ['later', 'test/f.ts/small.ts', 'latest', 'test/f.ts/large.ts', 'test/elsewhere/small.ts'],
+    'a file that starts a process loads it later',
   );
 });
 
