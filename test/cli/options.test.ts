@@ -60,17 +60,20 @@ test('the help shows the values that an option can have, and the one that it has
     'waiver list --state <state>: choices: "requested", "approved", "rejected", "ended"',
     'waiver approve --layer <policy>: choices: "account", "all"',
   ]);
-  t.deepEqual(inAccount, [
-    'account bills',
-    ...['token create', 'token list', 'token revoke'],
-    ...['grant add', 'grant list', 'grant accept', 'grant remove', 'access list', 'access explain', 'person limit'],
-    ...['publisher create', 'publisher list', 'publisher delete', 'publisher explain', 'claim list', 'claim release'],
-    ...['deprecate', 'advisory create', 'advisory list', 'advisory delete', 'permanence show', 'permanence set'],
-    ...['deleted list', 'deleted restore', 'deleted purge', 'promote', 'usage'],
-    ...['webhook create', 'webhook list', 'webhook change', 'webhook delete', 'webhook test', 'webhook deliveries'],
-    ...['webhook redeliver', 'prefetch', 'bundle create', 'bundle verify', 'client', 'client check'],
-    ...['policy seed', 'policy held', 'waiver request', 'explain'],
-  ]);
+  t.is(
+    inAccount.join(', '),
+    [
+      'account bills',
+      'token create, token list, token revoke',
+      'grant add, grant list, grant accept, grant remove, access list, access explain, person limit',
+      'publisher create, publisher list, publisher delete, publisher explain, claim list, claim release',
+      'deprecate, advisory create, advisory list, advisory delete, permanence show, permanence set',
+      'deleted list, deleted restore, deleted purge, promote, usage',
+      'webhook create, webhook list, webhook change, webhook delete, webhook test, webhook deliveries',
+      'webhook redeliver, prefetch, bundle create, bundle verify, client, client check',
+      'policy seed, policy held, waiver request, explain',
+    ].join(', '),
+  );
 });
 
 test('a wrong option ends the command with a message that says what is right', async (t) => {
