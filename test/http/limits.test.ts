@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
+import { auditOf } from '../support/audit.ts';
 import { TestFeed } from '../support/feed.ts';
 import { digestOf, errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { databaseOf, flushUsage } from '../support/inside.ts';
+import { databaseOf, flushEvents, flushUsage } from '../support/inside.ts';
 
 const warning = (response: Response) => response.headers.get('x-entrepot-limit-warning');
 
@@ -107,6 +108,10 @@ test('egress: above the limit of a month, pushes are refused in both protocols u
   t.is((await feed.push({ version: '1.0.1' })).status, 413);
   t.deepEqual(logged(server), [80, 100]);
   t.true((await ratio(server, 'egress')) > 1);
+  server.clock.now += 60_000;
+  await flushEvents(server);
+  const [{ details } = { details: {} }, ...more] = await auditOf(server, 'type=limit.reached');
+  t.like([details, more], [{ limit: 'egress', allowed: 20_000, count: 5 }, []], 'once for each refused request');
   await read();
   const other = await TestFeed.ofAccount(server, 'other');
   t.is((await other.push()).status, 201, 'another account has its own limit');
