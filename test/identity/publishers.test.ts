@@ -23,6 +23,7 @@ test('a rule is checked: issuer, claims that are IDs, scopes and patterns', asyn
     [{ claims: { repository: 'team/app' } }, /Add one of the claims repository_id/],
     [{ claims: { repository_id: '*' } }, /is an ID/],
     [{ claims: { repository_id: '1*' } }, /is an ID/],
+    [{ claims: { repository_id: 'one' } }, /"one" never matches/],
     [{ claims: { ...id, ref: '**' } }, /every value/],
     [{ claims: { ...id, ref: '' } }, /1 to 500 characters/],
     [{ claims: { ...id, ref: 'x'.repeat(501) } }, /1 to 500 characters/],
