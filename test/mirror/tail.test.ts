@@ -44,3 +44,83 @@ test('a reader without bytes gets the failure; one with some gets the rest of th
   t.is(await early.read(Buffer.alloc(1000), 100), 99);
   await t.throwsAsync(early.read(Buffer.alloc(1000), 199), { message: 'cut' });
 });
+
+test('a body that is not stored waits for the slowest reader, and not for one that has left', async (t) => {
+  const { tail } = setUp(10, 0);
+  t.false(tail.isPassThrough);
+  let left = 0;
+  let drained = 0;
+  const fast = tail.follow(100, () => undefined);
+  const slow = tail.follow(undefined, () => (left += 1));
+  t.deepEqual([fast.size, fast.source, slow.size], [100, 'a', undefined]);
+  tail.passThrough();
+  t.true(tail.isPassThrough);
+  t.is(fast.source, undefined);
+  const add = (bytes: Buffer) => tail.push(bytes, () => (drained += 1));
+  t.true(add(Buffer.alloc(2 ** 20 - 1, 'a')));
+  t.false(add(Buffer.from('b')));
+  t.is(tail.received, 2 ** 20 + 10);
+  const target = Buffer.alloc(2 ** 21);
+  t.is(await fast.read(target, 4), 6, 'the stored part comes from the file');
+  t.is(await fast.read(target, 10), 2 ** 20 - 1, 'the last byte is held back');
+  t.is(target.toString('latin1', 0, 1), 'a');
+  t.is(drained, 0);
+  slow.close();
+  slow.close();
+  t.is(left, 1);
+  t.is(drained, 1, 'the upstream goes on when the other reader leaves');
+  await t.throwsAsync(slow.read(target, 10), { name: 'Aborted' });
+  const last = fast.read(target, 2 ** 20 + 9);
+  tail.verified();
+  t.is(await last, 1);
+  t.is(target.toString('latin1', 0, 1), 'b');
+  t.is(await fast.read(target, 2 ** 20 + 10), 0);
+  t.true(add(Buffer.alloc(1000)));
+});
+
+test('a read frees memory for the upstream when the bytes were read before, and once for each wait', async (t) => {
+  const { tail } = setUp(0, 0);
+  tail.passThrough();
+  const [one, other] = [tail.follow(undefined, () => undefined), tail.follow(undefined, () => undefined)];
+  let drained = 0;
+  t.false(tail.push(Buffer.alloc(2 ** 20), () => (drained += 1)));
+  t.false(tail.push(Buffer.alloc(2 ** 20), () => (drained += 1)));
+  const target = Buffer.alloc(2 ** 20);
+  for (const each of [one, other]) {
+    t.is(drained, 0);
+    t.is(await each.read(target, 0), 2 ** 20);
+    t.is(await each.read(target, 2 ** 20), 2 ** 20 - 1);
+  }
+  t.is(drained, 0, 'the last piece is not read to its end');
+  tail.verified();
+  for (const each of [one, other]) t.is(await each.read(target, 2 ** 21 - 1), 1);
+  t.is(drained, 1);
+});
+
+test('a read that waits ends when its reader is closed; the others go on', async (t) => {
+  const { staged, tail } = setUp(1, 0);
+  const [one, other] = [tail.follow(undefined, () => undefined), tail.follow(undefined, () => undefined)];
+  const [ended, waiting] = [one.read(Buffer.alloc(10), 0), other.read(Buffer.alloc(10), 0)];
+  one.close();
+  await t.throwsAsync(ended, { name: 'Aborted' });
+  staged.size = 3;
+  tail.grown();
+  t.is(await waiting, 2);
+});
+
+test('many readers are woken seldom while a body grows, and all of them', async (t) => {
+  const { staged, tail } = setUp(1, 0);
+  const readers = Array.from({ length: 100 }, () => tail.follow(undefined, () => undefined));
+  const readAll = (position: number) => Promise.all(readers.map((each) => each.read(Buffer.alloc(1), position)));
+  const first = readAll(0);
+  staged.size = 2;
+  const start = performance.now();
+  tail.grown();
+  await first;
+  const second = readAll(1);
+  staged.size = 3;
+  tail.grown();
+  tail.grown();
+  await second;
+  t.true(performance.now() - start >= 100);
+});

@@ -186,6 +186,27 @@ test('a source that has ended before appends nothing', async (t) => {
   await staged.discard();
 });
 
+test('an append that stops before the end leaves a paused source for the next one', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  const source = new PassThrough();
+  const listeners = () => ['data', 'end', 'error', 'close'].map((each) => source.listenerCount(each));
+  const before = listeners();
+  const stop = new AbortController();
+  const appending = staged.append(source, { until: stop.signal, idle: 60_000 });
+  source.write('first');
+  await new Promise(setImmediate);
+  stop.abort();
+  t.is(await appending, 5);
+  t.deepEqual(listeners(), before);
+  t.true(source.isPaused());
+  const rest = staged.append(source);
+  source.resume();
+  source.end(' second');
+  t.is(await rest, 7);
+  t.is(await staged.digest(), digestOf('first second'));
+  await staged.discard();
+});
+
 test('a reopened file continues at the recorded size, also in another process', async (t) => {
   const paths = await folder(t);
   const first = await StagedFile.create(paths);
