@@ -1,5 +1,6 @@
 import test from 'ava';
 import { schema } from '../../src/config/schema.ts';
+import { Aliases } from '../../src/http/aliases.ts';
 import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { packageForm } from '../support/feed.ts';
 import { tokenOf } from '../support/inside.ts';
@@ -143,4 +144,117 @@ test('an alias that cannot be meant is refused', (t) => {
     const parsed = schema.safeParse({ aliases: [alias] });
     t.is(parsed.error?.issues[0]?.message, expected);
   }
+});
+
+const allAliases = new Aliases([
+  { path: '/nuget/feed', to: 'feed', account: 'team' },
+  { path: '/repository/hosted/index.json', to: 'feed' },
+  { path: '/slash/', to: 'feed' },
+  { path: '/api/v2/symbol', to: 'feed' },
+  { path: '/api/v2/symbolpackage', to: 'feed' },
+  { host: 'feed.test', to: 'feed' },
+  { path: '/old', to: 'registry', prefix: 'kept' },
+  { path: '/old/closer', to: 'registry' },
+  { host: 'images.test', to: 'registry', prefix: 'there', account: 'other' },
+  { host: 'ports.test:5000', path: '/old', to: 'registry', prefix: 'ports' },
+]);
+
+test('a request at an alias has one address here, and no other request has', (t) => {
+  const feed: [method: string, target: string, own: string | undefined, host?: string][] = [
+    ['GET', '/nuget/feed/index.json', '/v3/index.json'],
+    ['GET', '/nuget/feed/index.json/', '/v3/index.json'],
+    ['GET', '/nuget/feed/index.json?a=1&b=2', '/v3/index.json?a=1&b=2'],
+    ['GET', '/nuget/feed/v3/package/a/index.json', '/v3/package/a/index.json'],
+    ['GET', '/nuget/feed/v3', undefined],
+    ['GET', '/nuget/feed', undefined],
+    ['GET', '/nuget/feeds/index.json', undefined],
+    ['GET', '/x/nuget/feed/index.json', undefined],
+    ['GET', '/repository/hosted/index.json', '/v3/index.json'],
+    ['GET', '/slash/index.json', '/v3/index.json'],
+    ['PUT', '/nuget/feed', '/v3/push'],
+    ['PUT', '/nuget/feed/', '/v3/push'],
+    ['PUT', '/nuget/feed/package', '/v3/push'],
+    ['PUT', '/nuget/feed/api/v2/package', '/v3/push'],
+    ['PUT', '/nuget/feed/api/v2/package/', '/v3/push'],
+    ['PUT', '/nuget/feed/package/a', undefined],
+    ['PUT', '/nuget/feed/x/package', undefined],
+    ['PUT', '/nuget/feed/symbol', '/v3/symbols'],
+    ['PUT', '/nuget/feed/symbols', '/v3/symbols'],
+    ['PUT', '/nuget/feed/api/v2/symbolpackage', '/v3/symbols'],
+    ['PUT', '/nuget/feed/symbols/a', undefined],
+    ['PUT', '/nuget/feed/mysymbols', undefined],
+    ['PUT', '/api/v2/symbol', '/v3/symbols'],
+    ['PUT', '/api/v2/symbolpackage/', '/v3/symbols'],
+    ['POST', '/nuget/feed', undefined],
+    ['DELETE', '/nuget/feed/A/1.0.0', '/v3/push/A/1.0.0'],
+    ['DELETE', '/nuget/feed/package/A/1.0.0?x', '/v3/push/A/1.0.0?x'],
+    ['POST', '/nuget/feed/api/v2/package/A/1.0.0', '/v3/push/A/1.0.0'],
+    ['GET', '/nuget/feed/A/1.0.0', undefined],
+    ['DELETE', '/nuget/feed/A', undefined],
+    ['DELETE', '/nuget/feed/A/1.0.0/more', undefined],
+    ['DELETE', '/nuget/feed/api/v2/other/A/1.0.0', undefined],
+    ['GET', '/v3/index.json', '/v3/index.json', 'feed.test'],
+    ['GET', '/v3/index.json', '/v3/index.json', 'FEED.test:8080'],
+    ['GET', '/v1/tokens', undefined, 'feed.test'],
+    ['GET', '/index.json', undefined, 'feed.test'],
+    ['GET', '/v3/index.json', undefined, 'other.test'],
+  ];
+  for (const [method, target, own, host = 'any.test'] of feed) {
+    const found = allAliases.find(method, host, target);
+    const account = target.startsWith('/nuget/feed') ? 'team' : undefined;
+    t.deepEqual(
+      found,
+      own === undefined ? undefined : { target: own, account, renamed: undefined },
+      `${method} ${host}${target}`,
+    );
+  }
+  type Found = ReturnType<Aliases['find']>;
+  const plain = { account: undefined };
+  const registry: [host: string, target: string, found: Found][] = [
+    [
+      'any.test',
+      '/v2/old/app/tags/list',
+      { ...plain, target: '/v2/kept/app/tags/list', renamed: ['/v2/kept/', '/v2/old/'] },
+    ],
+    [
+      'any.test',
+      '/v2/old/closer/app/x?n=1',
+      { ...plain, target: '/v2/app/x?n=1', renamed: ['/v2/', '/v2/old/closer/'] },
+    ],
+    ['any.test', '/v2/old/', undefined],
+    ['any.test', '/v2/older/app/tags/list', undefined],
+    ['any.test', '/v2/old/_catalog', undefined],
+    ['any.test', '/v2/', undefined],
+    ['any.test', '/v1/old/app', undefined],
+    [
+      'any.test',
+      '/v2/old/app/blobs/uploads/?mount=x&from=old%2Flib',
+      { ...plain, target: '/v2/kept/app/blobs/uploads/?mount=x&from=kept%2Flib', renamed: ['/v2/kept/', '/v2/old/'] },
+    ],
+    [
+      'any.test',
+      '/v2/old/app/blobs/uploads/?mount=x&from=new%2Flib',
+      { ...plain, target: '/v2/kept/app/blobs/uploads/?mount=x&from=new%2Flib', renamed: ['/v2/kept/', '/v2/old/'] },
+    ],
+    ['images.test', '/v2/app/x', { target: '/v2/there/app/x', account: 'other', renamed: ['/v2/there/', '/v2/'] }],
+    ['images.test', '/v2/', { target: '/v2/', account: 'other', renamed: undefined }],
+    ['images.test:80', '/v2?x', { target: '/v2?x', account: 'other', renamed: undefined }],
+    ['images.test', '/v2/_catalog', { target: '/v2/_catalog', account: 'other', renamed: undefined }],
+    ['images.test', '/v2x', undefined],
+    ['images.test', '/x/v2/', undefined],
+    ['ports.test:5000', '/v2/old/app/x', { ...plain, target: '/v2/ports/app/x', renamed: ['/v2/ports/', '/v2/old/'] }],
+    ['ports.test', '/v2/old/app/x', { ...plain, target: '/v2/kept/app/x', renamed: ['/v2/kept/', '/v2/old/'] }],
+  ];
+  for (const [host, target, found] of registry) t.deepEqual(allAliases.find('GET', host, target), found, host + target);
+  const same = new Aliases([{ path: '/a', to: 'registry', prefix: 'a' }]);
+  t.is(same.find('GET', 'any.test', '/v2/a/app/x')!.renamed, undefined, 'its addresses stay as they are');
+  t.is(new Aliases([]).find('GET', 'any.test', '/v2/a/app/x'), undefined);
+});
+
+test('a host is an old name of this server with and without its port, in any letter case', (t) => {
+  for (const host of ['feed.test', 'Feed.Test', 'feed.test:8080', 'ports.test:5000'])
+    t.true(allAliases.isHost(host), host);
+  for (const host of ['other.test', 'ports.test', 'ports.test:5001', 'x.feed.test', '', undefined])
+    t.false(allAliases.isHost(host), host);
+  t.false(new Aliases([{ path: '/a', to: 'feed' }]).isHost('feed.test'));
 });

@@ -9,9 +9,52 @@ test('an empty policy ends one', (t) => {
 
 test('what is left out has its default', (t) => {
   const { document } = parsePolicy('minimumAge: { packages: 3d }')!;
-  t.like(document, { mode: 'enforce', rules: [], minimumAge: { packages: 3 * 86_400_000, images: 0, held: 'hide' } });
+  const minimumAge = {
+    packages: 3 * 86_400_000,
+    images: 0,
+    fixesPass: true,
+    unknownDate: 'firstSeen',
+    held: 'hide',
+    except: { packages: [], images: [], upstreams: [] },
+  };
+  t.deepEqual(document as unknown, {
+    mode: 'enforce',
+    minimumAge,
+    knownBad: { lists: [], verdict: 'deny' },
+    advisories: { verdict: 'deny', except: [] },
+    withdrawn: 'keep',
+    rules: [],
+  });
   t.deepEqual(parsePolicy('mode: audit')!.written, { mode: 'audit' });
 });
+
+test('each word that a policy may have is read', (t) => {
+  for (const text of [
+    'mode: enforce',
+    'minimumAge: { unknownDate: firstSeen, held: hide, fixesPass: false }',
+    'minimumAge: { unknownDate: hold, held: list }',
+    'knownBad: { verdict: deny }',
+    'advisories: { severity: low, verdict: deny, except: [CVE-1] }',
+    'withdrawn: keep',
+    'withdrawn: deny',
+    `rules: [{ name: ${'a'.repeat(100)}, digests: ["sha512:${'a'.repeat(128)}"], verdict: allow, reason: known }]`,
+    'rules: [{ name: a.b_c-2, images: ["a"], tags: ["v*"], verdict: deny }]',
+  ])
+    t.notThrows(() => parsePolicy(text), text);
+  t.true(
+    compileLayer(
+      { scope: 'all', document: checkPolicy({ minimumAge: { held: 'list' } })!.document, regimes: [] },
+      versionTest,
+    ).listsHeld,
+  );
+  t.false(
+    compileLayer({ scope: 'all', document: checkPolicy({ mode: 'audit' })!.document, regimes: [] }, versionTest)
+      .listsHeld,
+  );
+});
+
+const sized = (length: number) => `mode: audit\n# ${'x'.repeat(length - 14)}`;
+const digest = `sha256:${'a'.repeat(64)}`;
 
 test('a malformed policy names the line and the key', (t) => {
   const cases: [text: string, message: RegExp][] = [
@@ -31,6 +74,20 @@ test('a malformed policy names the line and the key', (t) => {
       'rules:\n  - { name: a, packages: ["*"], verdict: deny }\n  - { name: a, images: ["*"], verdict: deny }\n',
       /^line 3: rules\.1\.name: another rule/,
     ],
+    [
+      'rules:\n  - name: a\n    packages: ["*"]\n    tags: [b]\n    verdict: deny\n',
+      /^line 4: rules\.0\.tags: needs images in the same rule$/,
+    ],
+    ...['-a', 'a-', 'A', 'a b', 'a'.repeat(101)].map((name): [string, RegExp] => [
+      `rules: [{ name: "${name}", packages: ["*"], verdict: deny }]`,
+      /rules\.0\.name: expected a name such as no-foo-2$/,
+    ]),
+    ...[`x${digest}`, `${digest}0`, digest.replace('256', '512'), `${digest.slice(0, -1)}G`].map(
+      (each): [string, RegExp] => [
+        `rules: [{ name: a, digests: ["${each}"], verdict: deny }]`,
+        /rules\.0\.digests\.0: expected a digest such as sha256:…$/,
+      ],
+    ),
     ['knownBad:\n  lists:\n    - { name: a }\n', /^line 3: knownBad\.lists\.0: expected either url or file$/],
     ['knownBad:\n  lists: [{ name: a, url: "https://a.example", file: b }]\n', /expected either url or file$/],
     ['knownBad:\n  lists: [{ name: a, url: "file:///etc" }]\n', /lists\.0\.url: expected an http or https URL$/],
@@ -58,7 +115,8 @@ test('a malformed policy names the line and the key', (t) => {
   for (const [text, message] of cases) t.throws(() => parsePolicy(text), { name: 'Invalid', message }, text);
   const { message: cut } = t.throws(() => parsePolicy(`? ${'x'.repeat(10_000)}\n: 1`), { name: 'Invalid' });
   t.is(cut.length, 1000);
-  t.throws(() => parsePolicy(`mode: audit\n# ${'x'.repeat(65_536)}`), { message: /65536 characters/ });
+  t.notThrows(() => parsePolicy(sized(65_536)));
+  t.throws(() => parsePolicy(sized(65_537)), { message: 'The policy has more than 65536 characters.' });
 });
 
 const texts = (count: number, length: number) => Array.from({ length: count }, () => 'x'.repeat(length));
@@ -115,6 +173,12 @@ test('a rule needs a range with brackets', (t) => {
   for (const text of ['2.0', '[2.0', '[*, 3.0)', 'x']) {
     t.throws(() => compile(text), { name: 'Invalid', message: /^rules\.0\.versions: expected a range/ }, text);
   }
+  const { document, placeOf } = parsePolicy(
+    'rules:\n  - name: a\n    packages: ["*"]\n    versions: "2.0"\n    verdict: deny\n',
+  )!;
+  t.throws(() => compileLayer({ scope: 'all', document, regimes: [] }, versionTest, placeOf), {
+    message: /^line 4: rules\.0\.versions: expected a range/,
+  });
   t.true(compile('[2.0]').rules[0]!.hasVersion('2.0.0'));
   t.false(compile('[2.0]').rules[0]!.hasVersion('2.0.1'));
 });

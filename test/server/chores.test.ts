@@ -1,6 +1,8 @@
+import { join } from 'node:path';
 import test from 'ava';
 import { choresOf } from '../../src/server/chores.ts';
 import { openQuota } from '../../src/server/quota.ts';
+import { openUntilEnd } from '../support/databases.ts';
 import { rowsOf, tokenOf } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
 import { until } from '../support/until.ts';
@@ -58,4 +60,10 @@ test('the repeated work of a server writes what is counted in memory, and delete
   t.false(await has('tokens', "id = 'given'"), 'an expired token of a rule');
   for (const table of ['failed_requests', 'token_uses', 'client_checks', 'sessions', 'refused_forms'])
     t.false(await has(table), table);
+
+  t.is((await server.fetch(theirs)).status, 200);
+  await server.close();
+  const database = await openUntilEnd(t, `sqlite:${join(server.data, 'entrepot.db')}`);
+  const last = await database.get<{ at: number }>('SELECT MAX(used_at) AS at FROM mirror_entries', []);
+  t.is(last!.at, server.clock.now, 'the last use before a server ends is written at its end');
 });
