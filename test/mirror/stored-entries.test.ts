@@ -167,6 +167,17 @@ for (const dialect of dialects) {
     const found = await entriesUnder(database, 'manifest', ['few', 'many', 'other']);
     t.is(found.length, 503);
     t.is(new Set(found.map(({ upstream, name, reference }) => `${upstream} ${name} ${reference}`)).size, 503);
+    const contents = Array.from({ length: 2001 }, (_, index) => digestOf(`content ${index}`));
+    const more = contents.map((digest, index) =>
+      rowOf({ upstream: 'third', kind: 'blob', reference: number(index), digest }),
+    );
+    for (const some of [more.slice(0, 1000), more.slice(1000)])
+      await database.transaction((tx) => tx.insertNew('mirror_entries', some));
+    const stored = await all(storedDigests(database, ['third']));
+    t.deepEqual(stored, contents.toSorted());
+    await countOn(database, stored);
+    const [counted] = await database.select<{ many: number }>('SELECT COUNT(*) AS many FROM mirror_counted_on');
+    t.is(counted!.many, 2001);
     const used = await all(usedEntries(database, 'manifest', 4));
     t.is(used.length, 503, 'at this time, too');
     t.is(new Set(used.map(({ upstream, name, reference }) => `${upstream} ${name} ${reference}`)).size, 503);

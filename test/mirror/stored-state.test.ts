@@ -82,7 +82,10 @@ for (const dialect of dialects) {
     const { entries, put, withdrawals } = await open(t, dialect);
     await put('v1', { storedAt: 5 });
     const id = entryId(key('v1'));
+    t.is(await entries.getCached(id), undefined);
     const before = (await entries.find(id))!;
+    t.deepEqual(before, metadata('v1', { storedAt: 5 }));
+    t.deepEqual(await entries.getCached(id), before, 'the next request needs no database');
     await withdrawals.missing(name, ['v1'], 0);
     await put('v1', { storedAt: 6 });
     let also = 0;
