@@ -1,0 +1,242 @@
+// A page as lines of text, to compare what it shows.
+
+/**
+ * What a visitor reads and can do on a page, without its header and footer: `#` begins a heading, `[text](address)` is a link,
+ * `<text>` a button and `{name}` a field. A row of a table is a line; rows are sorted here, because many have the same time. What
+ * differs in each run is masked.
+ */
+export function shownLines(page: string): string[] {
+  const main = page.slice(page.indexOf('<main'), page.indexOf('</main>'));
+  const json = /<span>As JSON: [^]*?<code title="([^"]*)"/.exec(page)?.[1];
+  const lines = new Lines();
+  for (const [token, close, name, rest = ''] of main.matchAll(/<(\/?)([a-z][a-z0-9]*)((?:[^>"]|"[^"]*")*)>|[^<]+/g)) {
+    if (name === undefined) lines.text(token);
+    else if (close !== '') lines.close(name);
+    else lines.open(name, attributesOf(rest), rest.endsWith('/'));
+  }
+  return [...lines.all(), ...(json === undefined ? [] : [masked(decoded(`As JSON: ${json}`))])];
+}
+
+/** What differs between two pages: the lines of the second one with `+`, and how many lines of the first one are not there. */
+export function differences(before: readonly string[], after: readonly string[]): string[] {
+  // How many lines are common from a line of each on.
+  const common = Array.from({ length: before.length + 1 }, () => Array.from({ length: after.length + 1 }, () => 0));
+  for (let one = before.length - 1; one >= 0; one -= 1)
+    for (let other = after.length - 1; other >= 0; other -= 1)
+      common[one]![other] =
+        before[one] === after[other]
+          ? common[one + 1]![other + 1]! + 1
+          : Math.max(common[one + 1]![other]!, common[one]![other + 1]!);
+  const lines: string[] = [];
+  let [one, other, gone] = [0, 0, 0];
+  const tellGone = (): void => {
+    if (gone > 0) lines.push(`- ${gone}`);
+    gone = 0;
+  };
+  while (one < before.length || other < after.length) {
+    if (one < before.length && before[one] === after[other]) {
+      tellGone();
+      one += 1;
+      other += 1;
+    } else if (one < before.length && (other >= after.length || common[one + 1]![other]! >= common[one]![other + 1]!)) {
+      gone += 1;
+      one += 1;
+    } else {
+      tellGone();
+      lines.push(`+ ${after[other]}`);
+      other += 1;
+    }
+  }
+  tellGone();
+  return lines;
+}
+
+const blocks = new Set(
+  'main p div section form fieldset legend ul li dl dt dd table thead tbody tr nav details summary pre select label textarea h1 h2 h3'.split(
+    ' ',
+  ),
+);
+/** Most rows of a table, options of a field and boxes of a form; of others only their number is compared. */
+const most = 8;
+
+class Lines {
+  readonly #lines: string[] = [];
+  #line = '';
+  /** Elements that are open, with what stands after their content. */
+  readonly #open: { name: string; end: string }[] = [];
+  /** How many open elements are left out with all that is in them. */
+  #left = 0;
+  /** Where the rows of the table begin. */
+  /** The first line of the rows of a table. */
+  #rows = 0;
+  #options = 0;
+  #boxes = 0;
+
+  all(): string[] {
+    this.#finish();
+    return this.#lines;
+  }
+
+  text(text: string): void {
+    if (this.#left === 0) this.#line += text;
+  }
+
+  open(name: string, all: Record<string, string>, isEmpty: boolean): void {
+    if (this.#left > 0 || this.#isLeft(name, all)) {
+      this.#left += isEmpty ? 0 : 1;
+      return;
+    }
+    if (blocks.has(name) && name !== 'dd') this.#finish();
+    if (name === 'tbody') this.#rows = this.#lines.length;
+    const [before, end] = partsOf(name, all);
+    this.#line += before;
+    if (!isEmpty) this.#open.push({ name, end });
+  }
+
+  close(name: string): void {
+    if (this.#left > 0) {
+      this.#left -= 1;
+      return;
+    }
+    if (name === 'tbody') {
+      const rows = this.#lines.splice(this.#rows).sort();
+      this.#lines.push(...rows.slice(0, most));
+      if (rows.length > most) this.#lines.push(`… ${rows.length - most} more rows`);
+    }
+    if (name === 'select' && this.#options > most) this.#line += `… ${this.#options - most} more`;
+    if (name === 'fieldset' && this.#boxes > most) {
+      this.#finish();
+      this.#line = `… ${this.#boxes - most} more boxes`;
+    }
+    this.#line += this.#open.splice(this.#open.findLastIndex((each) => each.name === name))[0]!.end;
+    if (blocks.has(name) && name !== 'dt') this.#finish();
+  }
+
+  #isLeft(name: string, all: Record<string, string>): boolean {
+    if (name === 'select') this.#options = 0;
+    if (name === 'fieldset') this.#boxes = 0;
+    const isOption = name === 'option' && !('selected' in all);
+    const isBox = name === 'label' && all['class'] === 'choice';
+    return all['class'] === 'copy' || (isOption && (this.#options += 1) > most) || (isBox && (this.#boxes += 1) > most);
+  }
+
+  #finish(): void {
+    // A row is one line.
+    if (this.#open.some(({ name }) => name === 'td' || name === 'th')) {
+      this.#line += ' ';
+      return;
+    }
+    const text = masked(decoded(this.#line.replaceAll(/\s+/g, ' ').trim()));
+    if (text !== '') this.#lines.push(text);
+    this.#line = '';
+  }
+}
+
+const ofFields =
+  'name type value checked required readonly min max maxlength placeholder accept multiple autocomplete aria-label aria-describedby'.split(
+    ' ',
+  );
+
+/** What stands before and after the content of an element. */
+function partsOf(name: string, all: Record<string, string>): [before: string, after: string] {
+  switch (name) {
+    case 'h1':
+    case 'h2':
+    case 'h3':
+      return [`${'#'.repeat(Number(name[1]))} `, ''];
+    case 'a':
+      return ['[', `](${all['href']}${title(all)})${'aria-current' in all ? '*' : ''} `];
+    case 'button':
+      return ['<', `${named(all, ['class', 'name', 'value', 'formmethod', 'formaction'])}> `];
+    case 'input':
+      return [`{${named(all, ofFields)}} `, ''];
+    case 'textarea':
+    case 'select':
+      return [`{${named(all, ofFields)}: `, '}'];
+    case 'option':
+      return [`${'selected' in all ? '*' : ''}${all['value']}=`, '; '];
+    case 'form':
+      return [`form${named(all, ['method', 'action', 'enctype'])}`, ''];
+    case 'th':
+    case 'td':
+      return [`| ${'aria-sort' in all ? `(${all['aria-sort']}) ` : ''}${all['class'] === 'number' ? '# ' : ''}`, ' '];
+    case 'li':
+      return ['- ', ''];
+    case 'dt':
+      return ['', ': '];
+    case 'svg':
+      return [`chart ${all['aria-label'] ?? ''}: `, ''];
+    case 'title':
+      return ['', '; '];
+    case 'meter':
+      return [`meter ${all['value']} of ${all['max']} `, ''];
+    case 'pre':
+      return ['` ', ' `'];
+    default:
+      return [marks(all), ''];
+  }
+}
+
+/** The states, warnings and times that an element shows besides its text. */
+function marks(all: Record<string, string>): string {
+  const isMark = /^(?:state|warning|failure|notice|empty|field-error|origin)\b/.test(all['class'] ?? '');
+  const refresh = all['data-refresh'] === undefined ? '' : `(again after ${all['data-refresh']} ms) `;
+  return `${isMark ? `(${all['class']!.trim()}) ` : ''}${refresh}${title(all)}`;
+}
+
+function title(all: Record<string, string>): string {
+  return all['title'] === undefined ? '' : ` (${all['title']}) `;
+}
+
+function named(all: Record<string, string>, names: readonly string[]): string {
+  const given = names.filter((each) => all[each] !== undefined);
+  return given.map((each) => ` ${each}${all[each] === '' ? '' : `=${all[each]}`}`).join('');
+}
+
+function attributesOf(text: string): Record<string, string> {
+  const found = text.matchAll(/([a-z-]+)(?:="([^"]*)")?/g);
+  return Object.fromEntries([...found].map(([, name, value]) => [name!, value ?? '']));
+}
+
+const entities: Record<string, string> = { amp: '&', lt: '<', gt: '>', quot: '"', '#39': "'" };
+
+function decoded(text: string): string {
+  return text.replaceAll(/&(amp|lt|gt|quot|#39);/g, (_, name: string) => entities[name]!);
+}
+
+const masks: readonly (readonly [RegExp, string])[] = [
+  [/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, 'UUID'],
+  [/(?<=sha256(?::|%3A))[0-9a-f]{10,}/g, 'HEX'],
+  [/\b(?:[0-9a-f]{12,}|[0-9a-f]{8})\b/g, 'HEX'],
+  [/HEX…/g, 'HEX'],
+  [/(?<=^SHA-512: ).*/, 'SHA-512'],
+  [/(?<=BEGIN PUBLIC KEY-----).*(?=-----END)/, 'KEY'],
+  [/ent_\w{4,}/g, 'ent_TOKEN'],
+  [/refused=[\w-]{22}/g, 'refused=ID'],
+  [/127\.0\.0\.1(?::|%3A|\.\.)\d{4,5}/g, '127.0.0.1:PORT'],
+  // Real times, and what was measured.
+  [/\(\d{4}-\d\d-\d\dT[\d:]{8}\.(?!000)\d{3}Z\) (?:just now|now|[\w ]+? ago|in \d+ \w+)/g, 'TIME'],
+  [/\d+(?:\.\d+)? m?s\b/g, 'DURATION'],
+  [/meter \d+ of \d+ [\d.]+ \wB free/, 'meter free'],
+  [/\(2026-11-20T[\d:.]+Z\) (?:just now|now|\d+ minutes? ago)/g, 'TODAY'],
+  [/2026-11-20T[\d:.]+Z/g, 'TODAY'],
+  // The clock of the test can end them.
+  [/(?<=\/console\/(?:imports|prefetch)\/UUID\) ).*/, 'RESULT'],
+  [/Mozilla\/5\.0 [^|]*/g, 'BROWSER '],
+  [/(?<=^Without an upstream: ).*/, 'SHARE'],
+  [/(?<=\b(?:package feed|registry) .*)[\d.]+ % of [\d,]+/, 'SHARE'],
+  [/(?<=^(?:Needed from it|Saved): .*)[\d,]+(?= requests| documents| from the storage,)/g, 'N'],
+  [/(?<=TODAY by )\[[\w ]+\]/g, '[TOKEN]'],
+  [/failed a moment ago: it /g, ''],
+  [/(?<=manifest library\/alpine )(?:3\.21|sha256:HEX),/g, 'TAG OR DIGEST,'],
+  // The test asks until all is ready, and these answers are bytes that were sent.
+  [/[\d.]+ MB(?= sent)/, 'SIZE'],
+  [/(?<=^chart Bytes sent .*)[\d.]+ MB/g, 'SIZE'],
+  [/(?<=^Sent: )\S+ bytes\) [\d.]+ MB/, 'SIZE'],
+  [/(?<=^\| 2026-11-(?:14|20) \| # )\S+ bytes\) [\d.]+ MB/, 'SIZE'],
+];
+
+/** The text without what differs in each run. */
+export function masked(text: string): string {
+  return masks.reduce((all, [pattern, mask]) => all.replace(pattern, mask), text);
+}
