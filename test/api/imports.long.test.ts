@@ -223,6 +223,10 @@ test('the page starts an import, shows its failures, and asks for the secret aga
   t.regex(wrong, /Use a rule such as old\/\*=team\/\*/);
   t.regex(wrong, new RegExp(`name="url"[^>]*value="${source.url}/index.json"`));
   t.false(wrong.includes(secret));
+  const planned = await visitor.send('/console/imports', { ...fields, dry_run: 'true' });
+  const planAt = planned.headers.get('location')!;
+  await ended(server, planAt.split('/').at(-1)!);
+  t.regex(await visitor.page(planAt), /only shown, nothing imported[^]*To import[^]*Cannot come/);
   const started = await visitor.send('/console/imports', fields);
   const at = started.headers.get('location')!;
   await ended(server, at.split('/').at(-1)!);

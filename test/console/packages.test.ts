@@ -53,6 +53,8 @@ test('the page of a hosted package has install lines, README, dependencies, fact
     tags: 'json serialiser',
     readme: '# Hello\n\nSee [docs](https://docs.test/) ![logo](https://evil.test/a.png)',
     license: { type: 'expression', value: 'MIT' },
+    developmentDependency: true,
+    minClientVersion: '5.0',
     projectUrl: 'https://project.test/',
     repository: { type: 'git', url: 'https://source.test/repo', commit: 'abc123' },
     dependencyGroups: [{ targetFramework: 'net8.0', dependencies: [{ id: 'Contoso.Core', version: '[1.0, 2.0)' }] }],
@@ -76,6 +78,7 @@ test('the page of a hosted package has install lines, README, dependencies, fact
     t.true(page.includes(text), text);
   }
   t.regex(page, /<a href="https:\/\/source\.test\/repo" rel="nofollow noopener">/);
+  t.regex(page, /<dt><\/dt>\s*<dd>Used only while building\.<\/dd><dt>Needs NuGet<\/dt>\s*<dd>5\.0<\/dd>/);
   t.regex(await tab('history'), /Who did what[^]*package\.unlisted/);
   t.regex(page, /Latest versions[^]*>2\.0\.0<[^]*>1\.59\.0<[^]*All 61 versions/);
   t.notRegex(page, />1\.50\.0</);

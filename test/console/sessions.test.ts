@@ -49,7 +49,9 @@ test('a session ends when its visitor signs out, when its token is revoked, and 
 
   const leaving = await Visitor.signedIn(server);
   const { cookie } = leaving;
-  t.is((await leaving.send('/console/sign-out', {})).status, 303);
+  const left = await leaving.send('/console/sign-out', {});
+  t.is(left.status, 303);
+  t.is(left.headers.getSetCookie()[0], 'entrepot-session=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0');
   t.is(leaving.cookie, undefined);
   leaving.cookie = cookie;
   t.false(await isOpen(leaving), 'the old cookie is worth nothing');
