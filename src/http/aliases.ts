@@ -23,7 +23,7 @@ export class Aliases {
 
   constructor(aliases: readonly Alias[]) {
     // The longest path is the closest one, and one with a host is closer than one for all hosts.
-    const weight = ({ path = '', host }: Alias) => path.length * 2 + (host === undefined ? 0 : 1);
+    const weight = ({ path = '', host }: Alias) => path.replace(/\/$/, '').length * 2 + (host === undefined ? 0 : 1);
     this.#aliases = aliases.toSorted((one, other) => weight(other) - weight(one));
     this.#hosts = new Set(aliases.flatMap(({ host }) => (host === undefined ? [] : [host])));
   }

@@ -251,6 +251,15 @@ test('a request at an alias has one address here, and no other request has', (t)
   t.is(new Aliases([]).find('GET', 'any.test', '/v2/a/app/x'), undefined);
 });
 
+test('of two aliases with one path, with and without a slash at its end, that of the host is taken', (t) => {
+  const aliases = new Aliases([
+    { path: '/old/', to: 'feed' },
+    { path: '/old', host: 'feed.test', to: 'feed', account: 'team' },
+  ]);
+  t.is(aliases.find('GET', 'feed.test', '/old/index.json')?.account, 'team');
+  t.is(aliases.find('GET', 'other.test', '/old/index.json')?.account, undefined);
+});
+
 test('a host is an old name of this server with and without its port, in any letter case', (t) => {
   for (const host of ['feed.test', 'Feed.Test', 'feed.test:8080', 'ports.test:5000'])
     t.true(allAliases.isHost(host), host);

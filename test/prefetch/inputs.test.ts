@@ -119,6 +119,11 @@ test('the kind of a file is found by its name', (t) => {
     'Dockerfile.test',
     'web.dockerfile',
     'Containerfile',
+    'Containerfile.dev',
+    'a.containerfile',
+    'podman-compose.yaml',
+    'compose-dev.yml',
+    'compose.override.YAML',
   ]);
   for (const file of ['a/All.sln', 'All.SLNX']) t.truthy(inputs.solutionOf(file), file);
   for (const file of ['All.slnx.old', 'All.slnf', 'sln']) t.is(inputs.solutionOf(file), undefined, file);
