@@ -1,3 +1,5 @@
+import { hostname } from 'node:os';
+
 // A page as lines of text, to compare what it shows.
 
 /**
@@ -66,7 +68,6 @@ class Lines {
   readonly #open: { name: string; end: string }[] = [];
   /** How many open elements are left out with all that is in them. */
   #left = 0;
-  /** Where the rows of the table begin. */
   /** The first line of the rows of a table. */
   #rows = 0;
   #options = 0;
@@ -238,5 +239,8 @@ const masks: readonly (readonly [RegExp, string])[] = [
 
 /** The text without what differs in each run. */
 export function masked(text: string): string {
-  return masks.reduce((all, [pattern, mask]) => all.replace(pattern, mask), text);
+  return masks.reduce(
+    (all, [pattern, mask]) => all.replace(pattern, mask),
+    text.replaceAll(`| ${hostname()} |`, '| HOST |'),
+  );
 }
