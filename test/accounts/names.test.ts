@@ -27,6 +27,8 @@ test('a star matches any characters, letter case of patterns does not count, and
   t.true(new NameSet(['*']).includes(''));
   t.false(new NameSet([]).includes(''));
   t.true(new NameSet([]).isEmpty);
+  t.true(new NameSet(['a'], new NameSet([])).isEmpty);
+  t.false(new NameSet(['a'], new NameSet(['b'])).isEmpty, 'what two sets have in common is not looked for');
   t.false(new NameSet(['ab*ba']).includes('aba'), 'the two ends do not overlap');
   t.false(new NameSet(['a*b*b']).includes('ab'), 'nor does the middle overlap the end');
 });
