@@ -66,10 +66,10 @@ for (const dialect of dialects) {
       { deliveries: 0 },
     ]);
 
-    const [rotated] = await shown<{ secret: string }>('change', item.id, '--rotate-secret', '--events', '*');
+    const [rotated] = await shown<{ secret: string }>('change', item.id, '--rotate-secret', '--events', '*, tag.* ');
     t.regex(rotated!.secret, /^whsec_/);
-    t.deepEqual(await shown('change', item.id, '--disable'), [{ ...item, events: ['*'], enabled: false }]);
-    const renamed = { ...item, events: ['*'], name: 'build' };
+    t.deepEqual(await shown('change', item.id, '--disable'), [{ ...item, events: ['*', 'tag.*'], enabled: false }]);
+    const renamed = { ...item, events: ['*', 'tag.*'], name: 'build' };
     t.deepEqual(await shown('change', item.id, '--enable', '--name', 'build'), [renamed]);
     const limited = { ...renamed, patterns: { packages: ['Contoso.*'] } };
     t.deepEqual(await shown('change', item.id, '--packages', 'Contoso.*'), [limited]);

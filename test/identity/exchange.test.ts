@@ -336,4 +336,6 @@ test('a wrong rule of the settings stops the start with one line', async (t) => 
   await t.throwsAsync(startTestServer(t, { trustedIssuers, publishers: [rule, rule] }), {
     message: /two rules with this name/,
   });
+  const publishers = [rule, { ...rule, account: 'other' }];
+  await t.notThrowsAsync(startTestServer(t, { trustedIssuers, publishers }), 'each account has its own names');
 });
