@@ -5,7 +5,7 @@ import type { Command } from 'commander';
 import { refuseOthersFolder } from '../server/command-place.ts';
 import { isHostName } from '../config/hosts.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
-import { authorityOf, isLoopback } from '../runtime/authority.ts';
+import { authorityOf, hostnameOf, isLoopback } from '../runtime/authority.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { makeFolder } from '../storage/files/permissions.ts';
 import { createSelfSigned } from '../tls/self-signed.ts';
@@ -41,7 +41,7 @@ export function addCert(program: Command, environment: Environment, terminal: Te
       const [first] = hosts;
       const authority = authorityOf(first!, server.port);
       // An address of this machine alone is what the server listens on by default.
-      const isHidden = isLoopback(hostOf(server.host, server.port)) && !isLoopback(hostOf(first!, server.port));
+      const isHidden = isLoopback(hostnameOf(server.host)) && !isLoopback(hostnameOf(first!));
       terminal.stdout.write(instructions(folder, authority, hosts, isHidden));
     });
 }
@@ -50,11 +50,6 @@ export function addCert(program: Command, environment: Environment, terminal: Te
 function canBeNamed(host: string): boolean {
   const name = /^\*\.([^:]+)$/.exec(host)?.[1] ?? host;
   return isHostName(name) && !name.includes('%');
-}
-
-/** As a URL has it. */
-function hostOf(host: string, port: number): string {
-  return URL.parse(`http://${authorityOf(host, port)}`)?.hostname ?? host;
 }
 
 /** Writes all files, or none if one exists. */

@@ -1,7 +1,6 @@
 import type { IncomingMessage } from 'node:http';
-import { isIPv6 } from 'node:net';
 import type { Config } from '../config/schema.ts';
-import { isLoopback } from '../runtime/authority.ts';
+import { hostnameOf, isLoopback } from '../runtime/authority.ts';
 import type { Aliases } from './aliases.ts';
 import { Proxies } from './proxies.ts';
 import { splitTarget } from './target.ts';
@@ -26,7 +25,8 @@ export class Hosts {
     this.#proxies = new Proxies(trustProxy);
     const urls = [baseUrl, feedUrl, registryUrl].filter((each) => each !== undefined).map((each) => new URL(each));
     this.#public = new Set(urls.map(({ host }) => host));
-    if (baseUrl !== undefined) this.#names = new Set([...urls.map(({ hostname }) => hostname), ...hosts.map(nameOf)]);
+    if (baseUrl !== undefined)
+      this.#names = new Set([...urls.map(({ hostname }) => hostname), ...hosts.map(hostnameOf)]);
   }
 
   /**
@@ -57,9 +57,4 @@ export class Hosts {
     const isRequested = URL.canParse(requested) && new URL(requested).host === host;
     return host === '' || !(isRequested || this.#public.has(host));
   }
-}
-
-/** A configured name or address in the form that it has in a URL. */
-function nameOf(host: string): string {
-  return new URL(`http://${isIPv6(host) ? `[${host}]` : host}`).hostname;
 }

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
 import { collectGarbage } from '../support/garbage.ts';
+import { bytesOfBuffers } from '../support/measures.ts';
 import { raw } from '../support/raw.ts';
 import { startTestServer } from '../support/server.ts';
 import { eventually } from '../support/until.ts';
@@ -11,17 +12,16 @@ import { eventually } from '../support/until.ts';
 
 const mebibyte = 2 ** 20;
 
-/** Bytes of all buffers that are in use. */
-function bytesOfBuffers(): number {
+function bytesInUse(): number {
   collectGarbage();
-  return process.memoryUsage().arrayBuffers;
+  return bytesOfBuffers();
 }
 
 test.serial('a short document keeps no more memory than it has bytes', async (t) => {
   const server = await startTestServer(t, { log: { level: 'fatal' } });
   await new TestFeed(server).publish({ id: 'Short' });
   for (const form of ['registration-gz-semver2', 'package']) {
-    const before = bytesOfBuffers();
+    const before = bytesInUse();
     // Each host has its own document, because documents have absolute addresses.
     for (let index = 0; index < 500; index += 1) {
       const host = `host-${form}-${index}.test`;
@@ -32,7 +32,7 @@ test.serial('a short document keeps no more memory than it has bytes', async (t)
     }
     // The buffers of a connection are free some time after its end.
     const kept = await eventually(
-      () => Promise.resolve((bytesOfBuffers() - before) / mebibyte),
+      () => Promise.resolve((bytesInUse() - before) / mebibyte),
       (each) => each < 1.5,
     );
     t.log(`500 documents of ${form} keep ${kept} MiB`);

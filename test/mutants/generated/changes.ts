@@ -73,7 +73,7 @@ function placesOfDescriptions(tree: types.File): types.Node[] {
       if (types.isIdentifier(node.callee) && node.callee.name.endsWith('Error')) places.push(...node.arguments);
     },
     ObjectProperty({ node }) {
-      if (describing.has(nameOf(node.key))) places.push(node.value);
+      if (isDescription(node)) places.push(node.value);
     },
     ObjectExpression({ node }) {
       if (node.properties.length > 0 && node.properties.every(isDescription)) places.push(node);
