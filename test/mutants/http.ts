@@ -84,7 +84,7 @@ export const http = [
     [
       ['requests of a subdomain are from this site', "site !== 'same-origin' && site", "site !== 'same-site' && site"],
       ['all paths answer to other hosts', 'return operations.has(splitTarget(target).path);', 'return true;'],
-      ['further names do not count', '...hosts.map(nameOf)', ''],
+      ['further names do not count', '...hosts.map(hostnameOf)', ''],
     ],
   ),
   ...mutantsOf(
