@@ -190,6 +190,8 @@ test('the tests of the source that few others reach are picked first', (t) => {
     pick(source, change, loading).map(({ test }) => test),
     ['test/f.ts/small.ts', 'test/f.ts/large.ts', 'test/elsewhere/small.ts'],
   );
+  const using = recorded('using', [one], [two, 7, 8]);
+  t.is(pick(source, change, [...loading, using])[0]!.test, 'using', 'it uses the functions beside what it loads');
   const later = [recorded('later', [], [one, 3, 4]), recorded('latest', [], [one, 3, 4, 6])];
   t.deepEqual(
     pick(source, change, [...loading, ...later]).map(({ test }) => test),
