@@ -1,6 +1,7 @@
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
+import { Mask } from '../cli/mask.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { startAirGap, type Site } from '../support/bundles.ts';
 import { TestFeed } from '../support/feed.ts';
@@ -13,51 +14,20 @@ import { ociManifest } from '../support/registry.ts';
 
 const printedFile = join(import.meta.dirname, 'printed.txt');
 
-/** What differs in each run, each value with a number of its own. */
-class Mask {
-  readonly #known = new Map<string, string>();
-
-  /** `folder` holds all files of the test. */
-  of(text: string, folder: string): string {
-    return (
-      text
-        .replaceAll(`${folder}/`, '')
-        .replaceAll(/sha256:[0-9a-f]{64}/g, (each) => this.#named('digest', each.slice(7, 23)))
-        .replaceAll(/\b[0-9a-f]{64}\b/g, (each) => this.#named('key', each.slice(0, 16)))
-        .replaceAll(/\b[0-9a-f]{16}\b/g, (each) => `${this.#named('key', each)}…`)
-        .replaceAll(/\b[0-9a-f]{8}-[0-9a-f-]{27}\b/g, (each) => this.#named('installation', each))
-        .replaceAll(/"(payload|sig)":"[^"]*"/g, '"$1":"…"')
-        // The segment of each small content depends on its digest.
-        .replace(/checked .*(?=\nentrepot: Segments are missing)/, 'checked …')
-        .replace(/stored \S+ KiB;/, 'stored …;')
-        .replaceAll(/127\.0\.0\.1:\d+/g, 'upstream')
-        .replaceAll(/\b20\d\d-\d\d-\d\dT\S+Z/g, (each) => {
-          const days = Math.round((Date.parse(each) - Date.now()) / 86_400_000);
-          return days === 0 ? 'NOW' : `NOW+${days}d`;
-        })
-    );
-  }
-
-  #named(kind: string, value: string): string {
-    const known = this.#known.get(value);
-    if (known !== undefined) return known;
-    const name = `${kind}-${[...this.#known.values()].filter((each) => each.startsWith(kind)).length + 1}`;
-    this.#known.set(value, name);
-    return name;
-  }
-}
-
 test('the commands of bundles say what they made, checked, brought in and trust', async (t) => {
   const gap = await startAirGap(t);
   const { feed, registry, near, far, path, file } = gap;
-  const mask = new Mask();
+  const mask = new Mask(gap.folder);
   const printed: string[] = [];
   const command = (site: Site) => async (words: string) => {
     const paths = words.split(' ').map((each) => (each.startsWith('@') ? path(each.slice(1)) : each));
     const { code, stdout, stderr } = await site.run('bundle', ...paths);
-    printed.push(
-      mask.of(`$ ${site === near ? 'near' : 'far'}: bundle ${words}\n${stdout}${stderr}= ${code}\n`, gap.folder),
-    );
+    const text = mask
+      .of(`$ ${site === near ? 'near' : 'far'}: bundle ${words}\n${stdout}${stderr}= ${code}\n`)
+      // The segment of each small content depends on its digest.
+      .replace(/checked .*(?=\nentrepot: Segments are missing)/, 'checked …')
+      .replace(/stored \S+ KiB;/, 'stored …;');
+    printed.push(text);
   };
   const [there, here] = [command(near), command(far)];
 

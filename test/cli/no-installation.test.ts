@@ -62,3 +62,23 @@ test.serial('a command that reads or changes makes no installation where a setti
     ENTREPOT_UPSTREAMS: '[]',
   })),
 );
+
+/** Words after which a command that else makes an installation only looks. */
+const looking = ['import PLACE --dry-run', 'prefetch LIST --dry-run', 'prefetch --in-use'].concat(
+  ['LIST --dry-run', '--stored', '--in-use', '--hosted default'].map((words) => `bundle create --to PLACE/b ${words}`),
+);
+
+test.serial('the others make one where a setting names the place, unless they only look', async (t) => {
+  const lines = creating.filter((each) => each !== 'serve' && each !== 'restore');
+  for (const line of [...lines, ...looking]) {
+    const folder = await folderUntilEnd(t);
+    await writeFile(join(folder, 'list.txt'), 'alpine:3.20\n');
+    const words = looking.includes(line)
+      ? line.replace('PLACE', folder).replace('LIST', join(folder, 'list.txt'))
+      : `${line} ${needed(folder)[line] ?? ''}`.trim();
+    const data = join(folder, 'data');
+    await entrepot({ ENTREPOT_DATA: data, ENTREPOT_UPSTREAMS: '[]' }, ...words.split(' '));
+    const made = await readdir(data).catch((): string[] => []);
+    t.is(made.includes('entrepot.db'), lines.includes(line), words);
+  }
+});
