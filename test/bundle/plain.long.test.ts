@@ -48,6 +48,8 @@ test('an OCI image layout, as a folder and as an archive, and an archive of dock
     await mkdir(join(path('layout'), name, '..'), { recursive: true });
     await writeFile(join(path('layout'), name), bytes);
   }
+  // Names that are not those of segments.
+  for (const name of ['copy-0001.tar', '0001.tar.sha256', '00001.tar']) await writeFile(join(path('layout'), name), '');
   t.regex(
     await far.fails('bundle', 'import', path('layout')),
     /this is no bundle\. Content of other tools is not signed.*--unsigned/,

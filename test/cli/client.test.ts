@@ -241,8 +241,35 @@ test('docker gets a mirror only if docker.io is mirrored, because it asks mirror
   t.notRegex(stdout, /registry-mirrors/);
   t.regex(stdout, /docker uses a mirror for Docker Hub only, and docker\.io is not among the registries\./);
   t.regex(stdout, /docker login hub\.example\.com --username api/);
-  t.regex((await client('docker', '--registries', 'ghcr.io,docker.io')).stdout, /registry-mirrors/);
+  t.regex((await client('docker', '--registries', 'ghcr.io, docker.io ')).stdout, /registry-mirrors/);
   t.notRegex((await client('docker', '--registries', 'ghcr.io', '--form', 'prefix')).stdout, /Docker Hub/);
+});
+
+test('the feed and the registry may have addresses of their own', async (t) => {
+  const settings = {
+    ENTREPOT_BASE_URL: 'https://hub.test//',
+    ENTREPOT_FEED_URL: 'https://feed.test/',
+    ENTREPOT_REGISTRY_URL: 'https://images.test//',
+    ENTREPOT_DATA: await folderUntilEnd(t),
+  };
+  const { ENTREPOT_FEED_URL: _, ENTREPOT_REGISTRY_URL: __, ...base } = settings;
+  const indexOf = async (environment: Record<string, string>, ...words: string[]) =>
+    /value="(.*?)\/v3\/index\.json"/.exec((await entrepot(environment, 'client', 'dotnet', ...words)).stdout)?.[1];
+  const hostOf = async (environment: Record<string, string>, ...words: string[]) =>
+    /login (\S+)/.exec((await entrepot(environment, 'client', 'podman', ...words)).stdout)?.[1];
+  t.deepEqual([await indexOf(settings), await hostOf(settings)], ['https://feed.test', 'images.test']);
+  t.deepEqual([await indexOf(base), await hostOf(base)], ['https://hub.test', 'hub.test']);
+  const given = ['--url', 'HTTPS://other.test//'];
+  t.deepEqual(
+    [await indexOf(settings, ...given), await hostOf(settings, ...given)],
+    ['HTTPS://other.test', 'other.test'],
+  );
+  for (const wrong of ['xhttps://hub.test', 'hub.test', 'https://'])
+    t.regex(
+      (await entrepot(settings, 'client', 'dotnet', '--url', wrong)).stderr,
+      /Name the address of this server/,
+      wrong,
+    );
 });
 
 test('a registry whose name has a port is left out where its name would be a part of the path', async (t) => {
@@ -373,11 +400,11 @@ for (const dialect of dialects) {
     t.regex(heard.stdout, /The client uses this server/);
 
     const refused = check('docker');
-    await server.fetch(`/v2/${(await nameFrom()).slice('docker.io/'.length)}/manifests/latest?ns=docker.io`, {
-      token: 'ent_x',
-    });
+    const asked = `/v2/${(await nameFrom()).slice('docker.io/'.length)}/manifests/latest?ns=docker.io`;
+    for (let count = 0; count < 2; count += 1)
+      await server.fetch(asked, { token: 'ent_x', headers: { 'user-agent': 'docker/1' } });
     t.is(await refused, 1);
-    t.regex(heard.stdout, /401 .* with a wrong credential/);
+    t.regex(heard.stdout, /401 .* with a wrong credential, by docker\/1 at \S+, 2 times\n/);
     t.regex(heard.stderr, /was refused\. Its credential is wrong/);
 
     t.is(await check('containerd', '--wait', '1s'), 1);
@@ -386,5 +413,24 @@ for (const dialect of dialects) {
     t.regex(heard.stderr, /--wait: expected a time such as 5m, at most 15m/);
     t.is(await check('podman', '--denied', 'docker.io/team/app:v1'), 1);
     t.regex(heard.stderr, /No policy refuses docker\.io\/team\/app v1/);
+    t.is(await check('dotnet', '--wait', '15m', '--denied', 'Lib@1.0.0'), 1);
+    t.regex(heard.stderr, /No policy refuses Lib 1\.0\.0/);
+    const form = '--denied: expected ID@VERSION, or IMAGE:TAG.';
+    const letters = (option: string, text: string) =>
+      `${option}: expected letters, digits and . _ - / : @ + in "${text}".`;
+    for (const [option, value, message] of [
+      ...['app', 'a@', '@1', 'a@b@c', ':1', 'team/app:', 'host:5000/app', 'a@1/2'].map((each) => [
+        '--denied',
+        each,
+        form,
+      ]),
+      ['--denied', 'a b:1', letters('--denied', 'a b')],
+      ['--denied', 'app:a b', letters('--denied', 'a b')],
+      ['--denied', `${'x'.repeat(256)}:1`, letters('--denied', 'x'.repeat(256))],
+      ['--registry', 'a b', letters('--registry', 'a b')],
+    ] as const) {
+      t.is(await check('podman', option!, value!), 1);
+      t.is(heard.stderr, `entrepot: ${message}\n`, value);
+    }
   });
 }

@@ -99,7 +99,14 @@ test('a later copy that is cut off leaves a target on which no server starts, un
   const copy = () => entrepot(environment, 'storage', 'copy', '--to', 's3', '--rate', '10GiB');
   const first = await serveOn(t, place);
   await new TestFeed(first).publish({ id: 'A', version: '1.0.0' });
-  t.like(await copy(), { code: 0, stderr: '' });
+  const done = await copy();
+  t.like(done, { code: 0, stderr: '' });
+  t.deepEqual(done.stdout.trimEnd().split('\n').slice(-4), [
+    'next: 1. stop all servers',
+    '      2. run "entrepot storage copy --to s3" again: it copies what was pushed since',
+    '      3. set storage.driver: s3 (ENTREPOT_STORAGE_DRIVER=s3) for all instances, and start them',
+    '      4. run "entrepot verify", then remove the content from the old place',
+  ]);
   await new TestFeed(first).publish({ id: 'B', version: '1.0.0' });
   s3.fault = ({ method, key }) =>
     method === 'PUT' && key.startsWith('blobs/') ? { status: 403, code: 'AccessDenied' } : undefined;
