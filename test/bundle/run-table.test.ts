@@ -1,7 +1,10 @@
 import test from 'ava';
+import { Bundles } from '../../src/bundle/bundles.ts';
+import type { BundleHeader, BundleList } from '../../src/bundle/format.ts';
 import { BundleRunTable } from '../../src/bundle/runs/run-table.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { databaseOf } from '../support/inside.ts';
+import { databaseOf, rowsOf } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
 
 const settings = { files: [], platforms: [], frameworks: [], referrers: true };
@@ -42,3 +45,160 @@ for (const dialect of dialects)
       await table.rows.end(id, 'done', {});
     }
   });
+
+test('runs are listed, given up and forgotten, and those whose files are kept are known', async (t) => {
+  const server = await startTestServer(t);
+  const now = Date.now();
+  server.clock.now = now;
+  const table = new BundleRunTable(databaseOf(server), server.clock.time);
+  const told = async () => {
+    const rows = await rowsOf<{ type: string; subject_name: string; subject_reference: string }>(
+      server,
+      "SELECT type, subject_name, subject_reference FROM events WHERE type LIKE 'job.%' ORDER BY id",
+    );
+    return rows.map(({ type, subject_name: name, subject_reference: reference }) => `${type} ${name} ${reference}`);
+  };
+  const made = await table.make(making);
+  t.like(await table.get('made', made), {
+    id: made,
+    state: 'running',
+    settings: making,
+    createdAt: now,
+    endedAt: null,
+  });
+  await t.throwsAsync(table.get('imported', made), {
+    name: 'NotFound',
+    message: 'There is no bundle or import with this ID. The latest 50 are kept.',
+  });
+  await t.throwsAsync(table.make(making), { message: 'Another bundle is made now. Start this one when it has ended.' });
+  t.true(await table.cancel('made', made));
+  await table.rows.end(made, 'done', {});
+
+  const begun: string[] = [];
+  for (let count = 0; count < 3; count += 1) {
+    server.clock.now += 1;
+    begun.push(await table.beginImport());
+  }
+  const [first, second, third] = begun as [string, string, string];
+  const many = '3 imports are waiting for segments. Run one of them, or give it up.';
+  await t.throwsAsync(table.beginImport(), { name: 'TooManyRequests', message: many });
+  t.deepEqual(
+    (await table.list('imported')).map(({ id }) => id),
+    [third, second, first],
+  );
+  t.deepEqual(
+    (await table.list('made')).map(({ id }) => id),
+    [made],
+  );
+  t.false(await table.cancel('imported', second));
+  await t.throwsAsync(table.get('imported', second), { name: 'NotFound' });
+  await t.throwsAsync(table.startImport(second, options), { name: 'NotFound' });
+  await table.startImport(first, { unsigned: true, older: true });
+  t.like(await table.get('imported', first), { state: 'running', settings: { unsigned: true, older: true } });
+  await t.throwsAsync(table.receive(first), { name: 'UploadBusy' });
+  await t.throwsAsync(table.startImport(third, options), {
+    message: 'Another import runs now. Start this one when it has ended.',
+  });
+  t.deepEqual(await table.withFiles(), new Set([third, first, made]));
+  t.deepEqual(await told(), [
+    `job.started bundle ${made}`,
+    `job.cancelled bundle ${made}`,
+    `job.cancelled bundle-import ${second}`,
+    `job.started bundle-import ${first}`,
+  ]);
+  await table.rows.end(first, 'done', {});
+  await t.throwsAsync(table.receive(first), { message: /^This import is done\./ });
+  t.deepEqual(await table.withFiles(), new Set([third, made]));
+
+  // A day later, what was not used is expired.
+  server.clock.now = now + 86_400_000;
+  await table.receive(third);
+  t.deepEqual(await table.withFiles(), new Set([third]));
+  server.clock.now += 86_400_000 - 1;
+  t.deepEqual(await table.withFiles(), new Set([third]));
+  server.clock.now += 1;
+  t.deepEqual(await table.withFiles(), new Set());
+  t.like(await table.get('imported', third), { state: 'expired', endedAt: server.clock.now });
+  t.like(await table.get('imported', first), { state: 'done' });
+  for (const use of [table.receive(third), table.startImport(third, options)])
+    await t.throwsAsync(use, { name: 'Invalid', message: /^This import was not used for a day/ });
+
+  const bundles: string[] = [];
+  for (let count = 0; count < 4; count += 1) {
+    server.clock.now += 1;
+    bundles.push(await table.make(making));
+    await table.rows.end(bundles.at(-1)!, 'done', {});
+  }
+  t.deepEqual(await table.withFiles(), new Set(bundles.slice(1)), 'the latest three');
+  await databaseOf(server).transaction((tx) => tx.run("UPDATE bundle_runs SET slot = 'kept' WHERE id = ?", [made]));
+  for (let count = 0; count < 50; count += 1) {
+    server.clock.now += 1;
+    await table.rows.end(await table.make(making), 'done', {});
+  }
+  t.is((await table.list('made')).length, 50);
+  t.deepEqual(
+    (
+      await rowsOf<{ id: string }>(server, "SELECT id FROM bundle_runs WHERE direction = 'made' ORDER BY created_at")
+    ).map(({ id }) => id)[0],
+    made,
+    'one that runs is kept',
+  );
+  t.is((await table.list('imported')).length, 2, 'those of the other direction are');
+});
+
+test('bundles are listed by the time of their change, in pages, from both ends', async (t) => {
+  const server = await startTestServer(t);
+  const database = databaseOf(server);
+  const clock = { now: 1000 };
+  const bundles = new Bundles(database, () => clock.now);
+  const counts = { count: 0, bytes: 0 };
+  const summary = {
+    packages: counts,
+    manifests: counts,
+    layers: counts,
+    documents: counts,
+    segments: 1,
+    bytes: 0,
+    against: null,
+    key: null,
+  };
+  const write = async (name: string, state: 'complete' | 'incomplete', direction: 'made' | 'imported' = 'imported') => {
+    const header = { source: `source-${name.length}`, sequence: Number(name), created_at: 1 } as BundleHeader;
+    const list = { header } as Pick<BundleList, 'header'>;
+    await database.transaction((tx) => bundles.write(tx, direction, digestOf(name), list, state, summary));
+    return digestOf(name).slice('sha256:'.length);
+  };
+  const ids: string[] = [];
+  for (const name of ['1', '2', '3']) ids.push(await write(name, 'complete'));
+  const same = ids.toSorted();
+  clock.now = 2000;
+  const later = await write('4', 'incomplete');
+  await write('5', 'complete', 'made');
+  const oldest = [...same, later];
+  const pages = async (size: number, isOldest: boolean) => {
+    const found: string[] = [];
+    for (let after: [number, string] | undefined; ;) {
+      const page = await bundles.list('imported', size, after, isOldest);
+      found.push(...page.map(({ id }) => id));
+      const last = page.at(-1);
+      if (!last || page.length < size) return found;
+      after = [last.changedAt, last.id];
+    }
+  };
+  for (const size of [1, 2, 10]) {
+    t.deepEqual(await pages(size, true), oldest, String(size));
+    t.deepEqual(await pages(size, false), oldest.toReversed(), String(size));
+  }
+  t.deepEqual([await bundles.latest('imported', 'source-1'), await bundles.latest('made', 'source-1')], [3, 5]);
+  t.is(await bundles.latest('imported', 'other'), 0);
+  t.like(await bundles.find('imported', digestOf('4')), {
+    state: 'incomplete',
+    summary,
+    created_at: 1,
+    changed_at: 2000,
+  });
+  t.is(await bundles.find('made', digestOf('4')), undefined);
+  const drop = (before: number) => database.transaction((tx) => bundles.dropUnfinished(tx, before));
+  t.deepEqual([await drop(2000), await drop(2001), await drop(2001)], [[], [later], []]);
+  t.deepEqual(await pages(10, true), same);
+});

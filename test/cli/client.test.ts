@@ -245,6 +245,12 @@ test('docker gets a mirror only if docker.io is mirrored, because it asks mirror
   t.notRegex((await client('docker', '--registries', 'ghcr.io', '--form', 'prefix')).stdout, /Docker Hub/);
 });
 
+/** The address of the feed, and the host of the registry, in configurations. */
+const indexOf = async (environment: Record<string, string>, ...words: string[]) =>
+  /value="(.*?)\/v3\/index\.json"/.exec((await entrepot(environment, 'client', 'dotnet', ...words)).stdout)?.[1];
+const hostOf = async (environment: Record<string, string>, ...words: string[]) =>
+  /login (\S+)/.exec((await entrepot(environment, 'client', 'podman', ...words)).stdout)?.[1];
+
 test('the feed and the registry may have addresses of their own', async (t) => {
   const settings = {
     ENTREPOT_BASE_URL: 'https://hub.test//',
@@ -253,10 +259,6 @@ test('the feed and the registry may have addresses of their own', async (t) => {
     ENTREPOT_DATA: await folderUntilEnd(t),
   };
   const { ENTREPOT_FEED_URL: _, ENTREPOT_REGISTRY_URL: __, ...base } = settings;
-  const indexOf = async (environment: Record<string, string>, ...words: string[]) =>
-    /value="(.*?)\/v3\/index\.json"/.exec((await entrepot(environment, 'client', 'dotnet', ...words)).stdout)?.[1];
-  const hostOf = async (environment: Record<string, string>, ...words: string[]) =>
-    /login (\S+)/.exec((await entrepot(environment, 'client', 'podman', ...words)).stdout)?.[1];
   t.deepEqual([await indexOf(settings), await hostOf(settings)], ['https://feed.test', 'images.test']);
   t.deepEqual([await indexOf(base), await hostOf(base)], ['https://hub.test', 'hub.test']);
   const given = ['--url', 'HTTPS://other.test//'];
@@ -357,6 +359,8 @@ test('a terminal is asked for the token, and does not show it', async (t) => {
   t.deepEqual(stopped.modes, [true, false]);
 });
 
+const letters = (option: string, text: string) => `${option}: expected letters, digits and . _ - / : @ + in "${text}".`;
+
 for (const dialect of dialects) {
   test(`${dialect}: a check prints the line, waits for its request, and says what came`, async (t) => {
     const data = await folderUntilEnd(t);
@@ -416,8 +420,6 @@ for (const dialect of dialects) {
     t.is(await check('dotnet', '--wait', '15m', '--denied', 'Lib@1.0.0'), 1);
     t.regex(heard.stderr, /No policy refuses Lib 1\.0\.0/);
     const form = '--denied: expected ID@VERSION, or IMAGE:TAG.';
-    const letters = (option: string, text: string) =>
-      `${option}: expected letters, digits and . _ - / : @ + in "${text}".`;
     for (const [option, value, message] of [
       ...['app', 'a@', '@1', 'a@b@c', ':1', 'team/app:', 'host:5000/app', 'a@1/2'].map((each) => [
         '--denied',
@@ -429,7 +431,7 @@ for (const dialect of dialects) {
       ['--denied', `${'x'.repeat(256)}:1`, letters('--denied', 'x'.repeat(256))],
       ['--registry', 'a b', letters('--registry', 'a b')],
     ] as const) {
-      t.is(await check('podman', option!, value!), 1);
+      t.is(await check('podman', option, value), 1);
       t.is(heard.stderr, `entrepot: ${message}\n`, value);
     }
   });
