@@ -58,6 +58,7 @@ test('runs are listed, given up and forgotten, and those whose files are kept ar
     );
     return rows.map(({ type, subject_name: name, subject_reference: reference }) => `${type} ${name} ${reference}`);
   };
+  const filesKept = async () => [...(await table.withFiles())].toSorted();
   const made = await table.make(making);
   t.like(await table.get('made', made), {
     id: made,
@@ -99,7 +100,7 @@ test('runs are listed, given up and forgotten, and those whose files are kept ar
   await t.throwsAsync(table.startImport(third, options), {
     message: 'Another import runs now. Start this one when it has ended.',
   });
-  t.deepEqual(await table.withFiles(), new Set([third, first, made]));
+  t.deepEqual(await filesKept(), [third, first, made].toSorted());
   t.deepEqual(await told(), [
     `job.started bundle ${made}`,
     `job.cancelled bundle ${made}`,
@@ -108,16 +109,16 @@ test('runs are listed, given up and forgotten, and those whose files are kept ar
   ]);
   await table.rows.end(first, 'done', {});
   await t.throwsAsync(table.receive(first), { message: /^This import is done\./ });
-  t.deepEqual(await table.withFiles(), new Set([third, made]));
+  t.deepEqual(await filesKept(), [third, made].toSorted());
 
   // A day later, what was not used is expired.
   server.clock.now = now + 86_400_000;
   await table.receive(third);
-  t.deepEqual(await table.withFiles(), new Set([third]));
+  t.deepEqual(await filesKept(), [third]);
   server.clock.now += 86_400_000 - 1;
-  t.deepEqual(await table.withFiles(), new Set([third]));
+  t.deepEqual(await filesKept(), [third]);
   server.clock.now += 1;
-  t.deepEqual(await table.withFiles(), new Set());
+  t.deepEqual(await filesKept(), []);
   t.like(await table.get('imported', third), { state: 'expired', endedAt: server.clock.now });
   t.like(await table.get('imported', first), { state: 'done' });
   for (const use of [table.receive(third), table.startImport(third, options)])
@@ -129,20 +130,15 @@ test('runs are listed, given up and forgotten, and those whose files are kept ar
     bundles.push(await table.make(making));
     await table.rows.end(bundles.at(-1)!, 'done', {});
   }
-  t.deepEqual(await table.withFiles(), new Set(bundles.slice(1)), 'the latest three');
-  await databaseOf(server).transaction((tx) => tx.run("UPDATE bundle_runs SET slot = 'kept' WHERE id = ?", [made]));
+  t.deepEqual(await filesKept(), bundles.slice(1).toSorted(), 'the latest three');
   for (let count = 0; count < 50; count += 1) {
     server.clock.now += 1;
     await table.rows.end(await table.make(making), 'done', {});
   }
   t.is((await table.list('made')).length, 50);
-  t.deepEqual(
-    (
-      await rowsOf<{ id: string }>(server, "SELECT id FROM bundle_runs WHERE direction = 'made' ORDER BY created_at")
-    ).map(({ id }) => id)[0],
-    made,
-    'one that runs is kept',
-  );
+  t.deepEqual(await rowsOf(server, "SELECT COUNT(*) AS count FROM bundle_runs WHERE direction = 'made'"), [
+    { count: 50 },
+  ]);
   t.is((await table.list('imported')).length, 2, 'those of the other direction are');
 });
 
@@ -194,8 +190,8 @@ test('bundles are listed by the time of their change, in pages, from both ends',
   t.like(await bundles.find('imported', digestOf('4')), {
     state: 'incomplete',
     summary,
-    created_at: 1,
-    changed_at: 2000,
+    createdAt: 1,
+    changedAt: 2000,
   });
   t.is(await bundles.find('made', digestOf('4')), undefined);
   const drop = (before: number) => database.transaction((tx) => bundles.dropUnfinished(tx, before));

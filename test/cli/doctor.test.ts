@@ -2,6 +2,9 @@ import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import test from 'ava';
+import { redirectState } from '../../src/cli/doctor-redirect.ts';
+import type { Config } from '../../src/config/schema.ts';
+import type { StorageDescription } from '../../src/storage/drivers/driver.ts';
 import { execute } from '../support/clients/clients.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
@@ -61,6 +64,35 @@ test('doctor proposes to reserve hosted names that could be sent to an upstream'
   };
   t.is(await line(all), 'ok    private names: no hosted name can be sent to an upstream');
   t.is(await line({ ENTREPOT_UPSTREAMS: '[]' }), 'ok    private names: no hosted name can be sent to an upstream');
+});
+
+/** What doctor says of redirects to a host, for a server with these addresses. */
+const redirectsTo = (redirectHost: string | undefined, ...urls: (string | undefined)[]) => {
+  const [baseUrl, feedUrl, registryUrl] = urls;
+  const server = { baseUrl, feedUrl, registryUrl };
+  return redirectState({ server } as Config, { redirectHost } as StorageDescription);
+};
+
+test('a host of redirects to which clients would send their token is a problem', (t) => {
+  t.is(redirectsTo(undefined, 'https://hub.test'), undefined);
+  const text = 'large downloads are redirected to s3.hub.test, and their egress is an estimate';
+  t.deepEqual(redirectsTo('s3.hub.test', 'https://other.test', undefined, 'https://3.hub.test'), { text });
+  t.deepEqual(redirectsTo('s3.hub.test'), {
+    text: `${text}; set ENTREPOT_BASE_URL to check that this host is not below the one of this server`,
+  });
+  const advice =
+    'of this server, and S3 then refuses them: set ENTREPOT_STORAGE_S3_PUBLIC_ENDPOINT to another host name, or ENTREPOT_STORAGE_S3_REDIRECT to false';
+  const all = 'Docker and other clients send their token also to s3.hub.test, because it is';
+  for (const urls of [
+    ['https://hub.test:8080/x'],
+    [undefined, 'https://hub.test'],
+    ['https://a.test', undefined, 'https://hub.test'],
+  ])
+    t.deepEqual(redirectsTo('s3.hub.test', ...urls), { text, problem: `${all} below the host hub.test ${advice}` });
+  t.deepEqual(redirectsTo('s3.hub.test', 'https://s3.hub.test'), {
+    text,
+    problem: `${all} the host s3.hub.test ${advice}`,
+  });
 });
 
 test('doctor fails for a part that cannot be read or written', async (t) => {
