@@ -1,5 +1,5 @@
 import { createReadStream } from 'node:fs';
-import { access } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { extract } from 'tar-stream';
 import { piecesOf, type Content } from '../storage/files/content.ts';
 import { TarWriter } from '../storage/files/tar.ts';
@@ -15,11 +15,7 @@ const readSize = 512 * 1024;
  * earlier backup, exists.
  */
 export async function openArchive(path: string): Promise<BackupTarget> {
-  const exists = await access(path).then(
-    () => true,
-    () => false,
-  );
-  if (exists) throw backupInvalid(`${path} exists already. Name a new file`);
+  if (await stat(path).catch(() => undefined)) throw backupInvalid(`${path} exists already. Name a new file`);
   const tar = await TarWriter.create(path, { mode: 0o600 }).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'EEXIST') throw error;
     throw backupInvalid(`${path}.part exists: another backup writes it, or has not ended. If none runs, delete it`);

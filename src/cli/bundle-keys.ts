@@ -1,4 +1,4 @@
-import { access, readFile, stat, writeFile } from 'node:fs/promises';
+import { readFile, stat, writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { bundleInvalid, maxStatement } from '../bundle/format.ts';
@@ -193,11 +193,7 @@ function durationOf(text: string | undefined): number | undefined {
 }
 
 async function refuseExisting(file: string): Promise<void> {
-  const exists = await access(file).then(
-    () => true,
-    () => false,
-  );
-  if (exists) throw bundleInvalid(`${file} exists already. Name a new file`);
+  if (await stat(file).catch(() => undefined)) throw bundleInvalid(`${file} exists already. Name a new file`);
 }
 
 function dateOf(milliseconds: number): string {

@@ -34,15 +34,15 @@ export function addExposed(program: Command, environment: Environment, terminal:
         const only = account === undefined ? undefined : await accountId(core, account);
         const found = await exposure.find(what, { accountId: only, viewId: only ?? core.defaultAccount.id });
         const read = (after: Place | undefined) => exposure.users(found, since, pageSize, after);
-        let count = 0;
+        let isPulled = false;
         for await (const page of pagesOf(undefined as Place | undefined, pageSize, read, keyOf)) {
           for (const each of page) {
             const item = exposedItem(each, (await core.accounts.nameOf(each.content.accountId)) ?? null);
             terminal.stdout.write(json ? `${JSON.stringify(item)}\n` : linesOf(item));
           }
-          count += page.length;
+          isPulled = true;
         }
-        if (count === 0) terminal.stderr.write('Nobody pulled it from this server since its records begin.\n');
+        if (!isPulled) terminal.stderr.write('Nobody pulled it from this server since its records begin.\n');
         if (!found.isComplete) terminal.stderr.write('There is more: ask for fewer versions at once.\n');
       }),
     );

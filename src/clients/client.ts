@@ -53,8 +53,6 @@ export interface Client {
   isFeed: boolean;
   /** Whether a file of it contains the token; the others keep it themselves, or read it from the environment. */
   holdsToken: boolean;
-  /** Whether it can be kept from asking the other registry. */
-  staysHere: boolean;
   /** Whether its mirrors may have a port in their names; others put the name into the path, where a port cannot be. */
   takesPorts?: true;
   text: (options: ClientTextOptions) => ClientText;

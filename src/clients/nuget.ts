@@ -38,7 +38,6 @@ export const dotnetClient: Client = {
   title: 'dotnet and NuGet',
   isFeed: true,
   holdsToken: false,
-  staysHere: true,
   text: ({ feed, credentials, ca }) => {
     const content = nugetConfig(`${feed}/v3/index.json`, credentials);
     const files: ClientFile[] = [{ path: 'nuget.config', content, secret: false }];

@@ -52,7 +52,6 @@ export const containerd: Client = {
   title: 'containerd',
   isFeed: false,
   holdsToken: true,
-  staysHere: true,
   takesPorts: true,
   text: (options) => {
     const authority = `${certs}/${hostOf(options)}/ca.crt`;
@@ -84,7 +83,6 @@ export const k3s: Client = {
   title: 'k3s and RKE2',
   isFeed: false,
   holdsToken: true,
-  staysHere: true,
   takesPorts: true,
   text: (options) => {
     const { registry, credentials, ca, fallback } = options;
@@ -122,7 +120,6 @@ export const talos: Client = {
   title: 'Talos',
   isFeed: false,
   holdsToken: true,
-  staysHere: true,
   text: (options) => {
     const { registry, credentials, ca, fallback } = options;
     const documents = [
@@ -185,7 +182,6 @@ export const podman: Client = {
   title: 'podman, buildah, skopeo',
   isFeed: false,
   holdsToken: false,
-  staysHere: true,
   text: (options) => ({ files: containersFiles(options), steps: signIn('podman', options) }),
   check: (name, tag) => `podman pull ${name}:${tag}`,
 };
@@ -194,7 +190,6 @@ export const crio: Client = {
   title: 'CRI-O',
   isFeed: false,
   holdsToken: true,
-  staysHere: true,
   text: (options) => {
     const file = '/etc/crio/entrepot-auth.json';
     const { token, credentials } = options;
@@ -225,7 +220,6 @@ export const openshift: Client = {
   title: 'OpenShift',
   isFeed: false,
   holdsToken: false,
-  staysHere: true,
   text: (options) => {
     const { ca, credentials, fallback } = options;
     const host = hostOf(options);
@@ -316,7 +310,6 @@ export const docker: Client = {
   title: 'docker',
   isFeed: false,
   holdsToken: false,
-  staysHere: false,
   takesPorts: true,
   text: (options) => {
     const host = hostOf(options);
@@ -361,7 +354,6 @@ export const buildkit: Client = {
   title: 'BuildKit',
   isFeed: false,
   holdsToken: false,
-  staysHere: false,
   text: (options) => {
     const { ca } = options;
     const host = hostOf(options);
