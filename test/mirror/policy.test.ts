@@ -90,6 +90,12 @@ test('private names are proposed by their prefix, and one by one where the prefi
   t.deepEqual(await propose(many.slice(0, 5), ['a.']), { patterns: many.slice(0, 5), more: 0 });
   t.deepEqual(await propose(many, ['a.']), { patterns: many.slice(0, 5), more: 1 });
   t.deepEqual(await propose(many), { patterns: ['a.*'], more: 0 });
+  // Two accounts may host the same name.
+  t.deepEqual(await propose(['alone', 'b.x', 'alone', 'b.x', 'b.y'], ['b.']), {
+    patterns: ['alone', 'b.x', 'b.y'],
+    more: 0,
+  });
+  t.deepEqual(await propose(Array(8).fill('b.x'), ['b.']), { patterns: ['b.x'], more: 0 });
   const prefixes = Array.from({ length: 22 }, (_, index) => `p${index}.x`);
   const proposed = await propose(prefixes);
   t.deepEqual([proposed.patterns.length, proposed.more], [20, 2]);

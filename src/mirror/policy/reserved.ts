@@ -17,19 +17,19 @@ export async function proposeReserved(
   separator: '.' | '/',
   isPublic: (prefix: string) => Promise<boolean>,
 ): Promise<Proposal> {
-  const byPrefix = new Map<string, string[]>();
+  const byPrefix = new Map<string, Set<string>>();
   for await (const name of names) {
     const end = name.indexOf(separator);
     const prefix = end < 0 ? name : name.slice(0, end + 1);
-    const some = byPrefix.get(prefix) ?? [];
-    if (some.length <= maxSingle) some.push(name);
+    const some = byPrefix.get(prefix) ?? new Set();
+    if (some.size <= maxSingle) some.add(name);
     byPrefix.set(prefix, some);
   }
   const proposal: Proposal = { patterns: [], more: 0 };
   for (const [prefix, some] of byPrefix) {
     const isSingle = !prefix.endsWith(separator);
-    const patterns = isSingle || (await isPublic(prefix)) ? some.slice(0, maxSingle) : [`${prefix}*`];
-    if (some.length > maxSingle && patterns.length > 1) proposal.more += 1;
+    const patterns = isSingle || (await isPublic(prefix)) ? [...some].slice(0, maxSingle) : [`${prefix}*`];
+    if (some.size > maxSingle && patterns.length > 1) proposal.more += 1;
     for (const pattern of patterns) {
       if (proposal.patterns.length < maxPatterns) proposal.patterns.push(pattern);
       else proposal.more += 1;
