@@ -235,6 +235,18 @@ test('files in YAML and JSON have the published fields, in each form', (t) => {
   });
 });
 
+const withoutRegistry = (form: (typeof clientForms)[number], kind: (typeof clientKinds)[number] = 'docker') =>
+  clientText(kind, { ...hub, registries: [], form, fallback: false, credentials: true });
+
+test('without a registry of an upstream, images can only have the host of this server in their names', (t) => {
+  t.is(withoutRegistry('prefix').steps[0]!.lines, 'docker login hub.example.com --username api');
+  t.throws(() => withoutRegistry('mirror'), {
+    name: 'Invalid',
+    message: 'docker: This server mirrors no registry for this account. Use the form "prefix".',
+  });
+  t.is(withoutRegistry('mirror', 'dotnet').files.length, 1, 'packages need none');
+});
+
 test('docker gets a mirror only if docker.io is mirrored, because it asks mirrors for Docker Hub only', async (t) => {
   const { code, stdout, stderr } = await client('docker', '--registries', 'ghcr.io,quay.io');
   t.is(code, 0, stderr);
