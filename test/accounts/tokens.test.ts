@@ -183,6 +183,7 @@ for (const dialect of dialects) {
     for (const each of bad)
       await t.throwsAsync(tokens.create(account.id, each), named('Invalid'), JSON.stringify(each));
     t.deepEqual(await tokens.list(account.id, 10), []);
+    t.is((await tokens.create(account.id, { name: ` ${'x'.repeat(200)} `, scopes: ['read'] })).token.name.length, 200);
     const other = await accounts.create('other');
     const { token } = await tokens.create(other.id, { name: 'theirs', scopes: ['read'] });
     await t.throwsAsync(tokens.revoke(account.id, token.id), named('NotFound'));
@@ -199,6 +200,8 @@ for (const dialect of dialects) {
       await t.throwsAsync(accounts.create('a'), named('AlreadyExists'));
       const twice = await Promise.allSettled([accounts.create('same'), accounts.create('same')]);
       t.deepEqual(twice.map((each) => each.status).sort(), ['fulfilled', 'rejected']);
+      const created = await database.select("SELECT id FROM events WHERE type = 'account.created'");
+      t.is(created.length, 5, 'a name that is taken is no event');
       await database.transaction((tx) => tx.run('DELETE FROM accounts'));
       const defaults = await Promise.all([1, 2, 3].map(() => accounts.ensureDefault()));
       t.is(defaults.filter(({ created }) => created).length, 1);

@@ -237,7 +237,14 @@ test('a request at an alias has one address here, and no other request has', (t)
       { ...plain, target: '/v2/kept/app/blobs/uploads/?mount=x&from=new%2Flib', renamed: ['/v2/kept/', '/v2/old/'] },
     ],
     ['images.test', '/v2/app/x', { target: '/v2/there/app/x', account: 'other', renamed: ['/v2/there/', '/v2/'] }],
+    // A list has parameters, too, and none of them is the repository of a mount.
+    [
+      'images.test',
+      '/v2/app/tags/list?n=1&last=a/b',
+      { target: '/v2/there/app/tags/list?n=1&last=a/b', account: 'other', renamed: ['/v2/there/', '/v2/'] },
+    ],
     ['images.test', '/v2/', { target: '/v2/', account: 'other', renamed: undefined }],
+    ['images.test', '/v2', { target: '/v2', account: 'other', renamed: undefined }],
     ['images.test:80', '/v2?x', { target: '/v2?x', account: 'other', renamed: undefined }],
     ['images.test', '/v2/_catalog', { target: '/v2/_catalog', account: 'other', renamed: undefined }],
     ['images.test', '/v2x', undefined],
@@ -258,6 +265,14 @@ test('of two aliases with one path, with and without a slash at its end, that of
   ]);
   t.is(aliases.find('GET', 'feed.test', '/old/index.json')?.account, 'team');
   t.is(aliases.find('GET', 'other.test', '/old/index.json')?.account, undefined);
+});
+
+test('a request to a host with several aliases that none of them changes has the account of the closest one', (t) => {
+  const aliases = new Aliases([
+    { host: 'two.test', path: '/a', to: 'registry', account: 'one' },
+    { host: 'two.test', path: '/longer', to: 'registry', account: 'two' },
+  ]);
+  t.deepEqual(aliases.find('GET', 'two.test', '/v2/'), { target: '/v2/', account: 'two', renamed: undefined });
 });
 
 test('a host is an old name of this server with and without its port, in any letter case', (t) => {

@@ -19,7 +19,10 @@ for (const kind of kinds) {
       t.deepEqual(parseWanted({ [claim]: 7 }, kind), { [claim]: ['7'] });
       t.throws(() => parseWanted({ [claim]: '7*' }, kind), { name: 'Invalid', message: /is an ID/ });
       t.true(isForProject({ [claim]: ['7'] }, [], kind));
-      t.false(isForProject({ [claim]: ['7'] }, [{ claim, wanted: ['7'], found: [] }], kind));
+      const missed = { claim, wanted: ['7'], found: [] };
+      t.false(isForProject({ [claim]: ['7'] }, [missed], kind));
+      t.false(isForProject({ [claim]: ['7'], ref: ['a'] }, [{ ...missed, claim: 'ref' }, missed], kind));
+      t.true(isForProject({ [claim]: ['7'], ref: ['a'] }, [{ ...missed, claim: 'ref' }], kind));
     }
     const others = kinds.flatMap((each) => identifying[each]).filter((each) => !identifying[kind].includes(each));
     for (const claim of others.filter((each) => each !== 'sub')) {
@@ -44,6 +47,19 @@ test('a rule names no claim that every token has, and no "sub" whose form depend
   t.deepEqual(parseWanted({ sub: 'x' }, 'other'), { sub: ['x'] });
 });
 
+test('an ID that is a number at its issuer is refused as another text, of which the message shows the beginning', (t) => {
+  for (const kind of ['github', 'gitlab'] as const) {
+    const id = identifying[kind][0]!;
+    t.deepEqual(parseWanted({ [id]: ['7', '123456'] }, kind), { [id]: ['7', '123456'] });
+    for (const value of ['team', '7x', 'x7', '-7', '1.5', ' 7'])
+      t.throws(() => parseWanted({ [id]: value }, kind), { message: new RegExp(`"${value}" never matches`) }, value);
+    const { message } = t.throws(() => parseWanted({ [id]: 'x'.repeat(200) }, kind));
+    t.true(message.includes(`"${'x'.repeat(100)}" never`), message);
+  }
+  for (const kind of ['azure', 'kubernetes'] as const)
+    t.notThrows(() => parseWanted({ [identifying[kind][0]!]: 'a-7' }, kind), kind);
+});
+
 const claims = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, each) => [`c${each}`, 'x']));
 const values = (count: number) => ({ claim: Array.from({ length: count }, (_, each) => `v${each}`) });
 
@@ -62,14 +78,16 @@ test('the numbers and lengths of claims and values have bounds', (t) => {
   t.throws(() => parseWanted({ claim: '' }, 'other'), invalid);
   for (const all of ['*', '**'])
     t.throws(() => parseWanted({ claim: all }, 'other'), { message: /accepts every value/ });
+  const some = ['*main', 'refs/*', 'a*b'];
+  t.deepEqual(parseWanted({ claim: some }, 'other'), { claim: some });
 });
 
 test('a claim of a token is read by its name or its path, as texts', (t) => {
-  const token = { 'a/b': 'flat', a: { b: 'deep', c: { d: 7 } }, list: ['x', true, null, { y: 1 }, 2] };
+  const token = { 'a/b': 'flat', a: { b: 'deep', c: { d: 7 } }, list: ['x', true, null, { y: 1 }, 2], none: null };
   t.deepEqual(valuesIn(token, 'a/b'), ['flat']);
   t.deepEqual(valuesIn(token, 'a/c/d'), ['7']);
   t.deepEqual(valuesIn(token, 'list'), ['x', 'true', '2']);
-  for (const name of ['a', 'a/c', 'a/none', 'none', 'toString', 'a/toString', 'list/length'])
+  for (const name of ['a', 'a/c', 'a/none', 'none', 'none/a', 'toString', 'a/toString', 'list/length', 'a/b/length'])
     t.deepEqual(valuesIn(token, name), [], name);
   const many = Array.from({ length: 1001 }, (_, each) => each);
   t.is(valuesIn({ many }, 'many').length, 1000);
@@ -85,6 +103,9 @@ test('a value matches as a whole; a star stands for any characters', async (t) =
     ['*main', 'main'],
     ['a*b*c', 'a-b-b-c'],
     ['*b*', 'abc'],
+    ['aa*aa', 'aaaa'],
+    ['a*b*b', 'abb'],
+    ['a*b*b*c', 'a-bb-c'],
     ['refs/*', `refs/${'x'.repeat(995)}`],
   ] as const)
     t.true(await matches(value, found), `${value} ${found.slice(0, 20)}`);
@@ -96,12 +117,38 @@ test('a value matches as a whole; a star stands for any characters', async (t) =
     ['aa*aa', 'aaa'],
     ['a*b*c', 'a-c-b'],
     ['a*b*b', 'a-b'],
+    ['a*b*b*c', 'a-b-c'],
     ['refs/*', `refs/${'x'.repeat(996)}`],
   ] as const)
     t.false(await matches(value, found), `${value} ${found.slice(0, 20)}`);
   t.deepEqual(await mismatches({ c: ['a', 'b'], d: ['x'] }, { c: ['z', 'b'], d: 'y' }), [
     { claim: 'd', wanted: ['x'], found: ['y'] },
   ]);
+});
+
+const jobIn = (kind: IssuerKind, claimed: object) => {
+  const issuer = { name: 'ci', issuer: 'https://ci.example', audience: 'x', kind };
+  return jobOf(1, { issuer, claims: claimed } as never);
+};
+
+test('a job has the repository, the ref and the run that tokens of its kind of issuer name', (t) => {
+  const named: [kind: IssuerKind, claims: object][] = [
+    ['github', { repository: 'team/app', ref: 'main', run_id: 7 }],
+    ['gitlab', { project_path: 'team/app', ref: 'main', pipeline_id: 7 }],
+    ['azure', { rpo_uri: 'team/app', rpo_ref: 'main', run_id: 7 }],
+    [
+      'kubernetes',
+      { 'kubernetes.io': { namespace: 'team/app', serviceaccount: { name: 'main' }, pod: { name: '7' } } },
+    ],
+    ['other', { repository: 'team/app', ref: 'main', run_id: 7 }],
+  ];
+  for (const [kind, claimed] of named) {
+    const { id, ...job } = jobIn(kind, { ...claimed, sub: 'x'.repeat(501) });
+    t.regex(id, /^[0-9a-f]{32}$/);
+    const subject = 'x'.repeat(500);
+    t.deepEqual(job, { issuer: 'ci', repository: 'team/app', ref: 'main', run: '7', subject }, kind);
+  }
+  t.like(jobIn('github', {}), { repository: null, ref: null, run: null, subject: null });
 });
 
 test('the tokens of one run are one job, and each other account, issuer, repository, ref or run is another one', (t) => {
