@@ -1,5 +1,6 @@
 import test from 'ava';
 import { originForm, splitTarget } from '../../src/http/target.ts';
+import { TestFeed } from '../support/feed.ts';
 import { freePort } from '../support/processes/services.ts';
 import { raw } from '../support/raw.ts';
 import { startTestServer } from '../support/server.ts';
@@ -95,6 +96,67 @@ test('every answer has the request ID of its log line', async (t) => {
     t.is(answer.headers['x-request-id'], line!.request, target);
     t.true(line!.seconds > 0, target);
   }
+});
+
+test('the log line of a request says who asked for what, how it ended, and what was sent', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish({ id: 'Some.Lib', version: '1.0.0' });
+  const { items } = (await (await server.fetch('/v1/tokens')).json()) as { items: { id: string }[] };
+  const lineOf = async (method: string, target: string, headers: Record<string, string> = {}) => {
+    server.lines.length = 0;
+    const { body, headers: answered } = await raw(server, target, {
+      method,
+      headers: { 'user-agent': 'a test', ...headers },
+    });
+    const lines = server.lines.map((each) => JSON.parse(each) as Record<string, unknown>);
+    const found = lines.filter(({ msg }) => msg === 'request');
+    for (const each of found) {
+      t.is(each['request'], answered['x-request-id']);
+      for (const name of ['time', 'at', 'seconds', 'request', 'pid', 'hostname']) delete each[name];
+    }
+    return { lines: found, size: body.length };
+  };
+  const path = '/v3/package/some.lib/1.0.0/some.lib.1.0.0.nupkg';
+  const common = {
+    level: 30,
+    complete: true,
+    received: 0,
+    fetched: 0,
+    remote: '127.0.0.1',
+    agent: 'a test',
+    msg: 'request',
+  };
+  const known = { ...common, account: 'default', token: items[0]!.id };
+  const download = await lineOf('GET', `${path}?a=b`);
+  t.deepEqual(download.lines, [
+    {
+      ...known,
+      method: 'GET',
+      path,
+      status: 200,
+      sent: download.size,
+      kind: 'package',
+      subject: 'some.lib',
+      act: 'download',
+      cache: 'entrepot; hit; detail=hosted',
+      billable: true,
+    },
+  ]);
+  const other = { kind: 'other', subject: '' };
+  const head = { method: 'HEAD', status: 200, sent: 0, billable: true };
+  t.like((await lineOf('HEAD', path)).lines[0], { ...head, path, cache: 'entrepot; hit; detail=hosted' });
+  for (const each of ['/v1/account', '/v3/index.json', '/v3/vulnerabilities/index.json', '/v2/', '/v3/search'])
+    t.like((await lineOf('HEAD', each)).lines[0], { ...head, path: each }, each);
+  const refused = await lineOf('GET', '/v1/account', { authorization: 'Bearer wrong' });
+  t.deepEqual(refused.lines, [
+    { ...common, ...other, method: 'GET', path: '/v1/account', status: 401, sent: refused.size, billable: false },
+  ]);
+  const lost = await lineOf('GET', '/nowhere');
+  t.deepEqual(lost.lines, [
+    { ...common, ...other, method: 'GET', path: '/nowhere', status: 404, sent: lost.size, billable: false },
+  ]);
+  for (const each of ['/livez', '/livez?a', '/readyz']) t.deepEqual((await lineOf('GET', each)).lines, [], each);
+  t.is((await lineOf('HEAD', '/livez')).lines.length, 1, 'a person may have sent it');
 });
 
 test('the metrics count requests and bytes by method, status and direction', async (t) => {

@@ -48,6 +48,20 @@ async function liveMetrics(t: ExecutionContext): Promise<Metrics> {
   return parseMetrics(`${own.text}\n${await tls.text()}`);
 }
 
+/** Labels with few values, all of which are there from the start: alerts and dashboards name them. */
+const valuesOfLabels: [name: string, label: string, values: string[]][] = [
+  ['entrepot_http_body_bytes_total', 'direction', ['in', 'out']],
+  ['entrepot_degraded', 'part', ['database', 'storage', 'redis', 'certificate', 'webhooks']],
+  ['entrepot_mirror_requests_total', 'kind', ['nuget', 'registry']],
+  ['entrepot_mirror_bytes_total', 'kind', ['nuget', 'registry']],
+  ['entrepot_mirror_bytes_total', 'source', ['store', 'upstream']],
+  ['entrepot_storage_bytes', 'origin', ['hosted', 'mirrored']],
+  ['entrepot_s3_bytes_total', 'direction', ['in', 'out']],
+  ['entrepot_storage_cache_requests_total', 'outcome', ['hit', 'joined', 'miss']],
+  ['entrepot_job_runs_total', 'outcome', ['done', 'failed', 'interrupted']],
+  ['entrepot_database_seconds_count', 'operation', ['read', 'transaction']],
+];
+
 test('the documents, the dashboard and the alerts name exactly what a server shows', async (t) => {
   const live = await liveMetrics(t);
   const text = await readFile(join(import.meta.dirname, '../../docs/metrics.md'), 'utf8');
@@ -64,8 +78,17 @@ test('the documents, the dashboard and the alerts name exactly what a server sho
     return `${name} ${type} ${[...labels].join(' ')}`.trim();
   });
   t.deepEqual(documented.toSorted(), shown.toSorted());
-
   const series = new Set(live.series.map(({ name }) => name));
+  const empty = [...live.types.keys()].filter((name) => !series.has(name) && !series.has(`${name}_count`));
+  t.deepEqual(empty, [], 'each has a value');
+  for (const [name, label, values] of valuesOfLabels) {
+    const found = live.series.filter((each) => each.name === name).map(({ labels }) => labels[label]!);
+    t.deepEqual([...new Set(found)].toSorted(), values.toSorted(), `${label} of ${name}`);
+    const description = rows.find(([, each]) => name.startsWith(each!))![4]!;
+    for (const value of values)
+      t.true(label === 'kind' || description.includes(`\`${value}\``), `${value} in the documents of ${name}`);
+  }
+
   const { panels, templating } = await readDashboard();
   const rules = await readRules();
   const targets = panels.flatMap((panel) => panel.targets ?? []);

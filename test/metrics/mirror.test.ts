@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
+import { outcomes } from '../../src/mirror/store/counts.ts';
 import { scrape } from '../support/metrics.ts';
 import { startTestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed, validated } from '../support/upstreams/upstream-feed.ts';
@@ -57,6 +58,15 @@ test('requests to the mirror are counted by outcome, and bytes by where they cam
   t.is(hits.metrics.value('entrepot_upstream_request_seconds_count', { upstream: 'up-team' }), 2);
   t.is(hits.metrics.value('entrepot_upstream_request_seconds_bucket', { le: '+Inf' }), 2);
   t.is(hits.metrics.value('entrepot_flights'), 0);
+  // Prometheus cannot see the growth to a first value.
+  for (const kind of ['nuget', 'registry'])
+    for (const outcome of outcomes)
+      t.is(
+        missed.metrics.value('entrepot_mirror_requests_total', { kind, outcome }),
+        kind === 'registry' && outcome === 'miss' ? 1 : 0,
+      );
+  for (const source of ['store', 'upstream'])
+    t.is(hits.metrics.value('entrepot_mirror_bytes_total', { kind: 'nuget', source }), 0);
 });
 
 test('a tag that is confirmed saves its bytes, and one that is served while the upstream fails is stale', async (t) => {
@@ -159,4 +169,13 @@ test('a feed counts apart from registries, also under the same ID', async (t) =>
   }
   const counted = metrics.series.filter(({ name }) => name === 'entrepot_upstream_request_seconds_count');
   t.is(counted.length, 1, 'a series must not occur twice');
+  for (const [at, { counts }] of server.installation.core.upstreams.entries()) {
+    Object.assign(counts, { slowBodies: 1 + at, auditsWithout: 3 + at });
+    counts.noteLimit(`${7 - at};w=3600`, `${100 + at}`, server.clock.now);
+  }
+  const joined = await scrape(server);
+  const valuesOf = (name: string) =>
+    joined.series.filter((each) => each.name === `entrepot_upstream_${name}`).map(({ value }) => value);
+  t.deepEqual(['slow_bodies_total', 'audits_without_data_total'].map(valuesOf), [[3], [7]], 'what both count');
+  t.deepEqual(['ratelimit_remaining', 'ratelimit_limit'].map(valuesOf), [[6], [100]], 'the smaller one');
 });

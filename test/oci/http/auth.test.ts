@@ -1,7 +1,8 @@
 import test from 'ava';
+import { DomainError } from '../../../src/runtime/errors.ts';
 import { digestOf, errorOf, TestRepository } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
-import { tokenOf } from '../../support/inside.ts';
+import { failTokens, tokenOf } from '../../support/inside.ts';
 
 const basic = (password: string, user = 'api') => `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`;
 
@@ -218,8 +219,39 @@ test('the token endpoint returns the API token of the client, or an anonymous to
     t.is(status, 401);
     t.is((body['errors'] as { code: string }[])[0]!.code, 'UNAUTHORIZED');
   }
-  t.is((await ask({ method: 'PUT' }))[0], 405);
-  t.is((await ask({ method: 'POST', body: 'x'.repeat(100_000) }))[0], 400);
+  for (const [init, status] of [
+    [{ method: 'PUT' }, 405],
+    [{ method: 'POST', body: 'x'.repeat(100_000) }, 400],
+  ] as const) {
+    const [found, body] = await ask(init);
+    t.deepEqual([found, (body['errors'] as { code: string }[])[0]!.code], [status, 'UNSUPPORTED']);
+  }
+  const refused = await server.fetch('/token', { token: 'wrong' });
+  t.is(refused.headers.get('www-authenticate'), 'Basic realm="Entrepot"');
   const closed = await startTestServer(t);
   t.is((await closed.fetch('/token', { token: null })).status, 401);
+});
+
+test('the token endpoint refuses with the codes of the registry', async (t) => {
+  const server = await startTestServer(t);
+  for (const [name, status, code] of [
+    ['TooManyRequests', 429, 'TOOMANYREQUESTS'],
+    ['DatabaseUnavailable', 503, 'UNAVAILABLE'],
+    ['StorageUnavailable', 503, 'UNAVAILABLE'],
+    ['UpstreamUnavailable', 502, 'UNAVAILABLE'],
+    ['UpstreamTimeout', 504, 'UNAVAILABLE'],
+    ['QuotaExceeded', 403, 'DENIED'],
+  ] as const) {
+    failTokens(server, () => Promise.reject(new DomainError(name, 'This is why.')));
+    const response = await server.fetch('/token');
+    t.deepEqual(
+      [response.status, await response.json()],
+      [status, { errors: [{ code, message: 'This is why.' }] }],
+      name,
+    );
+  }
+  failTokens(server, () => Promise.reject(new DomainError('TagInvalid', 'A defect.')));
+  const defect = await server.fetch('/token');
+  const message = 'An error occurred in this server. Its log has the details.';
+  t.deepEqual([defect.status, await defect.json()], [500, { errors: [{ code: 'UNKNOWN', message }] }]);
 });
