@@ -3,6 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { exportSPKI, generateKeyPair, importJWK, type CryptoKey, type JWTPayload } from 'jose';
 import { auditOf } from '../support/audit.ts';
 import { Browser } from '../support/cookie-browser.ts';
+import { databaseOf } from '../support/inside.ts';
 import { startIssuer, type TestIssuer } from '../support/issuer.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { until, within } from '../support/until.ts';
@@ -210,6 +211,92 @@ test('what the ID token says counts more than the userinfo, and than what is sai
   t.is(items[0]!.name, name.replaceAll('\u0007', ' ').replaceAll('\u001b', ' ').slice(0, 200));
 });
 
+test('the record of a person has the name, the groups and the claims of rules that the provider sent', async (t) => {
+  const rules = [
+    { claim: 'groups', value: 'dev', scopes: ['read'] },
+    { claim: 'team', value: 'one', scopes: ['write'] },
+    { claim: 'team', value: 'two', scopes: ['delete'] },
+  ];
+  const pair = await startWithFake(t, { rules });
+  pair.issuer.answers.userinfo = (_request, response) => response.end('{"sub":"ann"}');
+  const recorded = async (claims: object): Promise<Record<string, unknown>> => {
+    const { response } = await finish(pair, (usual) => pair.issuer.sign({ ...usual, ...claims }));
+    const [row] = await databaseOf(pair.server).select<{ person: string }>('SELECT person FROM people');
+    return { status: response.status, ...(JSON.parse(row!.person) as object) };
+  };
+  const groups = ['dev', 'dev', 7, '', 'x'.repeat(255), 'y'.repeat(256), true, null];
+  t.deepEqual(await recorded({ name: 'Ann', groups, team: ['two', 'three'] }), {
+    status: 303,
+    issuer: pair.issuer.url,
+    subject: 'ann',
+    name: 'Ann',
+    claims: [
+      ['groups', 'dev'],
+      ['team', 'two'],
+    ],
+    groups: ['dev', '7', 'x'.repeat(255)],
+    cut: [],
+  });
+  for (const [claims, name] of [
+    [{ name: ' ', preferred_username: 'ann-a', email: 'a@example.com' }, 'ann-a'],
+    [{ name: 7, preferred_username: '', email: 'a@example.com' }, 'a@example.com'],
+    [{ email: null }, 'ann'],
+  ] as const)
+    t.is((await recorded(claims))['name'], name);
+  const elsewhere = Object.fromEntries(Array.from({ length: 25 }, (_, each) => [`c${each}`, 'source']));
+  t.is(((await recorded({ _claim_names: elsewhere }))['cut'] as string[]).length, 20);
+  for (const [claims, status] of [
+    [{ hasgroups: 'true' }, 303],
+    [{ hasgroups: true }, 303],
+    [{ _claim_names: { groups: 'source' } }, 303],
+    [{ hasgroups: 'no' }, 403],
+    [{ _claim_names: null }, 403],
+    [{ _claim_names: 'groups' }, 403],
+  ] as const) {
+    t.is((await recorded({}))['status'], 303);
+    t.is((await recorded({ groups: undefined, ...claims }))['status'], status, JSON.stringify(claims));
+  }
+});
+
+test('a page tells why the provider refused a sign-in, if that is one of its codes', async (t) => {
+  const pair = await startWithFake(t);
+  for (const [code, isShown] of [
+    ['access_denied', true],
+    ['a'.repeat(50), true],
+    ['a'.repeat(51), false],
+    ['Access', false],
+    ['x denied', false],
+    ['denied1', false],
+  ] as const) {
+    const { response } = await finish(
+      pair,
+      (usual) => pair.issuer.sign(usual),
+      (query) => {
+        query.delete('code');
+        query.set('error', code);
+      },
+    );
+    t.is(response.status, 400);
+    const text = await response.text();
+    t.is(text.includes(`The provider refused the sign-in (${code}). Sign in again.`), isShown, code);
+    t.is(text.includes('The provider refused the sign-in. Sign in again.'), !isShown, code);
+  }
+});
+
+test('the metadata of the provider are read again after an hour', async (t) => {
+  const { server, issuer } = await startWithFake(t);
+  server.clock.now = Date.now();
+  const read = async () => {
+    await begin(server, new Browser());
+    return issuer.requests.filter((path) => path.startsWith('/.well-known')).length;
+  };
+  t.deepEqual([await read(), await read()], [1, 1]);
+  server.clock.now += 3_600_000 - 1;
+  t.is(await read(), 1);
+  server.clock.now += 1;
+  t.is(await read(), 2);
+});
+
 test('a provider that fails, redirects, or answers with too much shows a page of the console', async (t) => {
   const pair = await startWithFake(t);
   const { server, issuer } = pair;
@@ -232,6 +319,11 @@ test('a provider that fails, redirects, or answers with too much shows a page of
   issuer.answers.keys = (_request, answer) => answer.writeHead(500).end();
   t.is((await finish(pair, sign)).response.status, 502);
   delete issuer.answers.keys;
+  issuer.answers.token = (_request, answer) => answer.writeHead(500).end('{}');
+  const failing = new Browser();
+  const { sent: asking } = await begin(server, failing);
+  const failed = `${server.url}/console/sign-in/oidc/callback?code=c&state=${asking.get('state')}`;
+  t.is((await failing.fetch(failed)).status, 502);
   const browser = new Browser();
   const { sent } = await begin(server, browser);
   issuer.answers.token = (_request, answer) => void answer.writeHead(200).write('{');

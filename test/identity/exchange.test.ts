@@ -235,6 +235,16 @@ test('a message says what did not match only to the project that the rule was wr
   t.notRegex(own, /release|v\*/, 'the values of the rule stay secret');
   const foreign = await refusalOf(server, await issuer.sign({ ...fromRepository, repository_id: '101' }));
   t.notRegex(foreign, /secret plan|ref|environment/);
+  const others = Array.from({ length: 7 }, (_, each) => `c${each}`);
+  const many = { repository_id: '200', ...Object.fromEntries(others.map((each) => [each, 'a'])) };
+  await createRule(server, { name: 'many claims', claims: many });
+  const long = await refusalOf(
+    server,
+    await issuer.sign({ ...fromRepository, repository_id: '200', c0: 'x'.repeat(300) }),
+  );
+  const shown = others.slice(1, 5).map((each) => `the claim '${each}' is missing`);
+  const first = `the claim 'c0' is '${'x'.repeat(100)}'`;
+  t.true(long.endsWith(`does not match this token: ${[first, ...shown].join(', ')}.`), long);
   const right = { ...fromRepository, ref: 'refs/tags/v1.2', environment: 'production' };
   t.is((await exchange(server, await issuer.sign(right))).status, 200);
   for (const wrong of [
@@ -320,6 +330,14 @@ test('rules of the settings work as others, and are changed only there', async (
   const body = { name: 'x', issuer: 'github', claims: { repository_id: '1' }, scopes: ['read'] };
   t.is((await sendJson(server, 'PUT', path, body)).status, 400);
   t.is((await sendJson(server, 'POST', '/v1/publishers', { ...body, name: 'of settings' })).status, 409);
+  const other = await tokenOf(server, ['admin'], 'other');
+  t.is((await sendJson(server, 'POST', '/v1/publishers', { ...body, name: 'of settings' }, other)).status, 201);
+  const theirs = (await (await server.fetch('/v1/publishers', { token: other })).json()) as { items: Json[] };
+  t.deepEqual(
+    theirs.items.map(({ source }) => source),
+    ['api'],
+    'another account has none of them',
+  );
 });
 
 test('a wrong rule of the settings stops the start with one line', async (t) => {

@@ -142,12 +142,94 @@ test('keys are fetched when they are needed, and again for an unknown key at mos
   t.is(fetches(), before, 'a failure is not repeated for 5 seconds');
 });
 
+const place = { kind: 'other', allowPrivateNetwork: false } as const;
+
+/** Keys of an issuer whose documents these are, with their clock and the addresses that were asked for. */
+function keysWith(documents: (url: URL) => unknown, issuer: object) {
+  const clock = { now: 0 };
+  const asked: string[] = [];
+  const read = async (url: URL) => {
+    asked.push(url.href);
+    return Response.json(await documents(url));
+  };
+  const settings = { name: 'ci', issuer: 'https://ci.example', audience, ...place, ...issuer };
+  const keys = new IssuerKeys(settings, read, pino({ level: 'silent' }), () => clock.now);
+  const find = (kid = 'first', mayFetch = true) =>
+    keys.keyFor({ alg: 'ES256', kid }, { payload: '', signature: '' }, mayFetch);
+  return { clock, asked, find };
+}
+
+test('the documents of an issuer are below its address, and its keys are used for 10 minutes, or for an hour while it fails', async (t) => {
+  const { publicKey } = await generateKeyPair('ES256');
+  const jwk = { ...(await exportJWK(publicKey)), kid: 'first', alg: 'ES256' };
+  let fails = false;
+  for (const issuer of ['https://ci.example', 'https://ci.example/realm/']) {
+    const { clock, asked, find } = keysWith(
+      ({ pathname }) => {
+        if (fails) throw new Error('no answer');
+        return pathname === '/keys' ? { keys: [jwk] } : { issuer, jwks_uri: 'https://keys.example/keys' };
+      },
+      { issuer },
+    );
+    const discovery = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`;
+    await find();
+    t.deepEqual(asked.splice(0), [discovery, 'https://keys.example/keys']);
+    clock.now = 600_000 - 1;
+    await find();
+    t.deepEqual(asked, []);
+    clock.now = 600_000;
+    await find();
+    t.is(asked.splice(0).length, 2);
+    fails = true;
+    clock.now += 3_600_000 - 1;
+    await find();
+    await find('first', false);
+    t.deepEqual(asked.splice(0), [discovery]);
+    clock.now += 1;
+    await t.throwsAsync(find('first', false), { name: 'Unauthorized' });
+    clock.now += 5000 - 2;
+    await t.throwsAsync(find(), { name: 'UpstreamUnavailable' });
+    t.deepEqual(asked, [], 'a failure is not repeated for 5 seconds');
+    clock.now += 1;
+    await t.throwsAsync(find(), { name: 'UpstreamUnavailable' });
+    t.deepEqual(asked, [discovery]);
+    fails = false;
+  }
+});
+
+test('keys are read at an address that is encrypted, or of a private network', async (t) => {
+  const { publicKey } = await generateKeyPair('ES256');
+  const jwk = { ...(await exportJWK(publicKey)), kid: 'first', alg: 'ES256' };
+  for (const [jwksUri, allowPrivateNetwork, isRead] of [
+    ['https://keys.example/keys', false, true],
+    ['http://keys.example/keys', false, false],
+    ['http://keys.example/keys', true, true],
+    ['xhttp://keys.example/keys', true, false],
+    ['httpsx://keys.example/keys', false, false],
+    ['ftp://keys.example/keys', true, false],
+    ['/keys', true, false],
+    [undefined, true, false],
+  ] as const) {
+    const { find } = keysWith(
+      ({ pathname }) =>
+        pathname.endsWith('/keys') ? { keys: [jwk] } : { issuer: 'https://ci.example', jwks_uri: jwksUri },
+      { allowPrivateNetwork },
+    );
+    if (isRead) await t.notThrowsAsync(find(), jwksUri);
+    else
+      await t.throwsAsync(
+        find(),
+        { message: /^The issuer "ci" has no https address of its keys\. Try again\.$/ },
+        jwksUri,
+      );
+  }
+});
+
 test('all jobs with a new key wait while it is fetched', async (t) => {
   const pairs = await Promise.all(['first', 'next'].map(async (kid) => [kid, await generateKeyPair('ES256')] as const));
   const [first, next] = await Promise.all(
     pairs.map(async ([kid, { publicKey }]) => ({ ...(await exportJWK(publicKey)), kid, alg: 'ES256' })),
   );
-  const place = { kind: 'other', allowPrivateNetwork: false } as const;
   const issuer = { name: 'ci', issuer: 'https://ci.example', audience, ...place };
   const published = [first];
   let held = Promise.resolve();
@@ -249,6 +331,11 @@ test('huge, slow, redirecting and wrong documents of an issuer are refused', asy
     ['another issuer', discovery({ issuer: 'https://other.example' }), /another issuer/],
     ['keys at the metadata service', discovery({ jwks_uri: 'http://169.254.169.254/latest' }), /never allowed/],
     ['keys in a file', discovery({ jwks_uri: 'file:///etc/passwd' }), /address of its keys/],
+    [
+      'keys at a long address that has none',
+      discovery({ jwks_uri: `${issuer.url}/${'x'.repeat(600)}` }),
+      /answered 404 for http\S{496}\. Try again/,
+    ],
   ];
   for (const [name, answers, message] of cases) {
     issuer.answers = answers;
@@ -325,6 +412,25 @@ test('no keys are fetched for a token whose audience or times are wrong', async 
   const asked = issuer.requests.length;
   await refusalOf(server, unknown);
   t.is(issuer.requests.length, asked);
+});
+
+test('keys are fetched for a token whose times are right within the tolerance', async (t) => {
+  const { server, issuer } = await startPair(t);
+  await createRule(server);
+  server.clock.now = 1_800_000_000_000;
+  for (const [exp, iat] of [
+    [-29, -100],
+    [300, 30],
+    [300, -86_430],
+  ] as const) {
+    // The known keys are too old.
+    server.clock.now += 61 * 60_000;
+    const now = server.clock.now / 1000;
+    const claims = { ...fromRepository, exp: now + exp, iat: now + iat, nbf: undefined };
+    const { status, body } = await exchange(server, await issuer.sign(claims));
+    t.is(status, 200, `${exp} ${iat}: ${JSON.stringify(body)}`);
+  }
+  t.is(issuer.requests.length, 6);
 });
 
 test('failed exchanges of an identity are limited, whatever its tokens and addresses are', async (t) => {

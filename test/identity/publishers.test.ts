@@ -214,6 +214,8 @@ test('a rule that changes in the moment in which it was made gives what it says 
   t.is((await change({})).status, 200);
   t.is(await scope(), 'read');
   t.is((await change({ name: 'other' })).status, 409);
+  await createRule(server, { name: 'theirs' }, await tokenOf(server, ['admin', 'read', 'write'], 'elsewhere'));
+  t.is((await change({ name: 'theirs' })).status, 200, 'each account has its own names');
 });
 
 test('the rules of an account have at most 128 KiB of claims and patterns', async (t) => {
