@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import test from 'ava';
 import { choresOf } from '../../src/server/chores.ts';
+import { DomainError } from '../../src/runtime/errors.ts';
 import { openQuota } from '../../src/server/quota.ts';
 import { openUntilEnd } from '../support/databases.ts';
 import { rowsOf, tokenOf } from '../support/inside.ts';
@@ -66,4 +67,45 @@ test('the repeated work of a server writes what is counted in memory, and delete
   const database = await openUntilEnd(t, `sqlite:${join(server.data, 'entrepot.db')}`);
   const last = await database.get<{ at: number }>('SELECT MAX(used_at) AS at FROM mirror_entries', []);
   t.is(last!.at, server.clock.now, 'the last use before a server ends is written at its end');
+});
+
+test('the repeated work reads files and limits again, and starts the job for predecessors when an inventory is due', async (t) => {
+  const { installation } = await startTestServer(t);
+  const done: string[] = [];
+  const noted = (what: string) => () => Promise.resolve(void done.push(what));
+  const launched = { result: Promise.resolve(), scheduled: ['gc', 'takeover'], isDue: true };
+  const parts = {
+    ...installation,
+    bills: { run: noted('bills') },
+    takeover: { isDue: () => Promise.resolve(launched.isDue) },
+    jobs: {
+      get scheduled() {
+        return launched.scheduled;
+      },
+      launch: (job: string) => {
+        done.push(job);
+        return launched.result;
+      },
+    },
+  };
+  const others = [{ review: noted('limits') }, { refresh: noted('certificate') }];
+  const chores = choresOf(parts as never, others[0] as never, others[1] as never);
+  for (const each of chores) await each.run();
+  t.deepEqual(done.toSorted(), ['bills', 'certificate', 'limits', 'takeover']);
+
+  const inventories = chores.find(({ failure }) => failure.includes('inventories'))!;
+  const starts = async () => {
+    done.length = 0;
+    await inventories.run();
+    return done;
+  };
+  launched.result = Promise.reject(new DomainError('Invalid', 'It runs already.'));
+  t.deepEqual(await starts(), ['takeover']);
+  launched.result = Promise.reject(new Error('no database'));
+  await t.throwsAsync(starts(), { message: 'no database' });
+  launched.isDue = false;
+  t.deepEqual(await starts(), []);
+  launched.isDue = true;
+  launched.scheduled = ['gc'];
+  t.deepEqual(await starts(), [], 'its schedule is off');
 });
