@@ -39,6 +39,8 @@ for (const dialect of dialects) {
     const refused = await make(server);
     t.is(refused.status, 403);
     t.like(await refused.json(), { code: 'QuotaExceeded' });
+    const entitled = await server.fetch('/v1/grants/entitled?verb=admin&kind=package&name=any');
+    t.like(await entitled.json(), { is_complete: false }, 'it looks at 1,000 tokens');
     await databaseOf(server).transaction((tx) => tx.run("UPDATE tokens SET revoked_at = 3 WHERE name = 'made'"));
     await databaseOf(server).transaction((tx) => tx.run("UPDATE tokens SET revoked_at = 1 WHERE name = 'first token'"));
     await addTokens(server, 1000, { revoked_at: 2 });

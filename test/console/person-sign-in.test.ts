@@ -380,8 +380,17 @@ for (const dialect of dialects) {
       t.is((await ask('POST', `${path}/enable?layer=${layer}`)).status, 200);
       t.deepEqual(await statuses(), [200, 200, 303], 'the session has ended');
     }
-    const events = await auditOf(server, 'type=person.disabled');
-    t.like(events[0], { details: { ...reason, person_id: dee['id'] } });
+    const events = await auditOf(server, 'type=person.*');
+    const about = { person_id: dee['id'] };
+    t.deepEqual(
+      events.map(({ type, account, subject, details }) => [type, account, subject.kind, subject.name, details]),
+      [
+        ['person.disabled', 'default', 'person', 'Dee', { ...about, everywhere: false, ...reason }],
+        ['person.enabled', 'default', 'person', 'Dee', { ...about, everywhere: false }],
+        ['person.disabled', null, 'person', 'Dee', { ...about, everywhere: true, ...reason }],
+        ['person.enabled', null, 'person', 'Dee', { ...about, everywhere: true }],
+      ],
+    );
 
     const admin = await Visitor.signedIn(server);
     const at = `/console${path}`;

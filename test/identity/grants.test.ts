@@ -297,6 +297,19 @@ test('it is explained which rule or grant lets somebody do something, and why no
   await grant(server, { subject: person('ann'), verbs: ['write'], ...names });
   const ofGrants = ['rule sub=root', 'group g-pay', 'person ann', 'person zed'];
   t.deepEqual(await entitled('write', pay), [...ofGrants, `token ${ofAnn.id}`, `token ${token.id}`]);
+  const shown = await (await server.fetch(`/v1/grants/entitled?verb=write&kind=package&name=${pay}`)).json();
+  const byTheGroup = byGroup[1];
+  t.like((shown as { items: Json[] }).items, [
+    { who: 'rule', id: 'sub=root', name: null, because: 'a rule of the settings gives that' },
+    { who: 'group', id: 'g-pay', name: null, because: byTheGroup },
+    { who: 'person', id: 'ann', name: 'Ann' },
+    { who: 'person', id: 'zed', name: null },
+    { who: 'token', id: ofAnn.id, name: 'mine' },
+    { who: 'token', id: token.id, name: 'a test', because: `the grant ${toToken} to the token gives that` },
+  ] as never);
+  const mistaken = async (...words: string[]) => (await entrepot(environment, 'access', 'explain', ...words)).stderr;
+  t.regex(await mistaken('robot', 'x', 'read', 'Lib'), /robot: expected one of person, group, token, account\./);
+  t.regex(await mistaken('person', 'ann', 'sudo', 'Lib'), /There is no scope "sudo"/);
   t.deepEqual(
     await entitled('read', 'Lib'),
     ['rule sub=root', 'rule sub=reader', `token ${token.id}`],

@@ -125,7 +125,10 @@ test('who is disabled in an account keeps the session in another one', async (t)
   t.deepEqual([await disable(' '), await disable('x'.repeat(201)), await disable('x'.repeat(200))], [400, 400, 200]);
   const statuses = [here, there].map(async (each) => (await each.fetch(`${server.url}/console/connect`)).status);
   t.deepEqual(await Promise.all(statuses), [303, 200]);
+  const rows = async () => (await databaseOf(server).select('SELECT id FROM sessions')).length;
+  t.is(await rows(), 1, 'nothing is left of the other one');
   t.is(await disable('left', 'all'), 200);
+  t.is(await rows(), 0);
   const [{ disabled }] = (await itemsOf(server, '/v1/people')) as [{ disabled: Json[] }];
   t.deepEqual(disabled.map(({ account }) => String(account)).sort(), ['default', 'null'], 'one does not end the other');
 });
@@ -231,6 +234,8 @@ test('a list of sessions asks for all grants at once, and one of people reads 1,
   const first = await page();
   t.deepEqual(first.items, []);
   t.is((await page(`&cursor=${first.next_cursor}`)).items.length, 1);
+  const entitled = await server.fetch('/v1/grants/entitled?verb=read&kind=package&name=any');
+  t.like(await entitled.json(), { is_complete: false }, 'it looks at 1,000 people');
   const shown = await (await Visitor.signedIn(server)).page('/console/people');
   t.regex(shown, /Nothing on this page\.[^]*rel="next"/);
   t.notRegex(shown, /No person has signed in/);
