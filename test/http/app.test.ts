@@ -15,6 +15,11 @@ test('a target is split into path and query, also in absolute form', (t) => {
   t.is(originForm('http://registry.example'), '/');
   t.is(originForm('HTTP://registry.example/v2/'), '/v2/');
   t.is(originForm('http://registry.example?n=1'), '/?n=1');
+  t.is(originForm('https://registry.example/a?b=http://c/d'), '/a?b=http://c/d');
+  t.is(originForm('a/http://b/c'), '/a/http://b/c');
+  t.is(originForm('*'), '/*');
+  t.deepEqual(splitTarget('/a?b?c'), { path: '/a', query: 'b?c' });
+  t.deepEqual(splitTarget('/a?'), { path: '/a', query: '' });
 });
 
 test('each interface answers only its own prefix, also in absolute form, and no similar prefix', async (t) => {
@@ -142,6 +147,10 @@ test('the log line of a request says who asked for what, how it ended, and what 
       billable: true,
     },
   ]);
+  const file = '/v1/packages/Some.Lib/1.0.0/file';
+  const byPage = (await lineOf('GET', file, { range: 'bytes=0-9' })).lines;
+  t.like(byPage, [{ path: file, status: 206, sent: 10, subject: 'some.lib', act: 'download' }] as never);
+  t.is((await lineOf('HEAD', file)).lines[0]!['act'], undefined, 'nothing was downloaded');
   const other = { kind: 'other', subject: '' };
   const head = { method: 'HEAD', status: 200, sent: 0, billable: true };
   t.like((await lineOf('HEAD', path)).lines[0], { ...head, path, cache: 'entrepot; hit; detail=hosted' });
