@@ -6,6 +6,7 @@ import { Browser } from '../support/cookie-browser.ts';
 import { databaseOf } from '../support/inside.ts';
 import { startIssuer, type TestIssuer } from '../support/issuer.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { sendJson } from '../identity/support.ts';
 import { until, within } from '../support/until.ts';
 import { Visitor } from '../support/visitor.ts';
 
@@ -189,6 +190,21 @@ test('claims that the ID token lacks come from the userinfo of the same subject'
     response.setHeader('content-type', 'application/json').end(text);
   const { response } = await finish(bare, (usual) => bare.issuer.sign({ ...usual, groups: undefined }));
   t.is(response.status, 403, 'a provider without userinfo is not asked for it');
+});
+
+test('the userinfo is asked for claims of rules, and for groups only while grants name some', async (t) => {
+  const pair = await startWithFake(t, { rules: [{ claim: 'team', value: 'one', scopes: ['read'] }] });
+  pair.issuer.answers.userinfo = (_request, response) => response.end('{"sub":"ann","groups":["dev"]}');
+  const asks = async (claims: object) => {
+    const before = pair.issuer.requests.length;
+    await finish(pair, (usual) => pair.issuer.sign({ ...usual, groups: undefined, ...claims }));
+    return pair.issuer.requests.slice(before).includes('/userinfo');
+  };
+  t.deepEqual([await asks({ team: ['one'] }), await asks({ team: [] }), await asks({})], [false, true, true]);
+  const grant = { subject: { kind: 'group', id: 'dev' }, verbs: ['write'] };
+  const made = await sendJson(pair.server, 'POST', '/v1/grants', grant);
+  t.is(made.status, 201);
+  t.deepEqual([await asks({ team: ['one'] }), await asks({ team: ['one'], groups: ['dev'] })], [true, false]);
 });
 
 test('what the ID token says counts more than the userinfo, and than what is said to be elsewhere', async (t) => {

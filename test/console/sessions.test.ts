@@ -222,8 +222,26 @@ test('a token has at most 50 sessions: one more ends its oldest, and none of ano
 
 test('another account neither sees nor ends the session of a token', async (t) => {
   const server = await startTestServer(t);
-  const visitor = await Visitor.signedIn(server);
+  server.clock.now = Date.UTC(2027, 0, 1);
+  const visitor = new Visitor(server);
+  const agent = `A browser ${'x'.repeat(300)}`;
+  await visitor.send('/console/sign-in', { token: server.token }, { 'user-agent': agent });
+  server.clock.now += minute;
+  await visitor.page('/console/connect');
   const { items } = (await (await server.fetch('/v1/sessions')).json()) as { items: { id: string }[] };
+  const [own] = ((await (await server.fetch('/v1/tokens')).json()) as { items: { id: string }[] }).items;
+  t.deepEqual(items, [
+    {
+      id: items[0]!.id,
+      token_id: own!.id,
+      token_name: 'first token',
+      person: null,
+      agent: agent.slice(0, 255),
+      address: '127.0.0.1',
+      created_at: '2027-01-01T00:00:00.000Z',
+      last_used_at: '2027-01-01T00:01:00.000Z',
+    },
+  ] as never);
   const { value: token } = await createToken(server, ['admin'], 'other');
   t.deepEqual(((await (await server.fetch('/v1/sessions', { token })).json()) as { items: [] }).items, []);
   t.is((await server.fetch(`/v1/sessions/${items[0]!.id}`, { method: 'DELETE', token })).status, 404);

@@ -89,6 +89,10 @@ test('an account hears of what another one does with a grant from its acceptance
     [accepted, 'system'],
     [removed, 'token'],
   ]);
+  const unwanted = await grant(server, toDefault, from);
+  t.is((await server.fetch(`/v1/grants/${unwanted}`, { method: 'DELETE', token: own })).status, 204);
+  t.deepEqual((await shown(own)).at(-1), [removed, 'token'], 'this account ends one that it has not accepted');
+  t.deepEqual((await shown(from)).at(-1), [removed, 'system']);
 });
 
 test('a grant is for a valid token of the account, and its texts have bounds', async (t) => {

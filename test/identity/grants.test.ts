@@ -350,7 +350,7 @@ test('it is explained which rule or grant lets somebody do something, and why no
 });
 
 test('a grant is refused with the field that is wrong, and belongs to one provider', async (t) => {
-  const { server, signIn } = await start(t, 'sqlite');
+  const { server, issuer, signIn } = await start(t, 'sqlite');
   const refusal = async (body: Json, token?: string) => {
     const answer = await sendJson(server, 'POST', '/v1/grants', body, token);
     const { detail, errors } = (await answer.json()) as { detail: string; errors?: { field: string }[] };
@@ -376,6 +376,12 @@ test('a grant is refused with the field that is wrong, and belongs to one provid
   t.regex(await refusal({ subject: ann, verbs: ['read'] }, limited), /^403/);
   t.regex(await refusal({ subject: ann, verbs: ['write'], packages: ['Contoso.A'] }, limited), /^403/);
   await grant(server, { subject: ann, verbs: ['read'], packages: ['Contoso.A'] }, limited);
+  const subjectOf = async (subject: Json) =>
+    ((await (await sendJson(server, 'POST', '/v1/grants', { subject, verbs: ['read'] })).json()) as Json)['subject'];
+  t.deepEqual(await subjectOf({ kind: 'group', id: ' g ', issuer: ' ' }), { kind: 'group', issuer, id: 'g' });
+  const { token: own } = await createToken(server, ['read']);
+  const ofToken = { kind: 'token', id: own.id };
+  t.deepEqual(await subjectOf({ ...ofToken, issuer: 'https://a.example' }), { ...ofToken, issuer: null });
 
   await grant(server, { subject: { ...person('bob'), issuer: 'https://other.example' }, verbs: ['read'] });
   await t.throwsAsync(signIn('bob'), { message: /403/ }, 'the same subject of another provider');

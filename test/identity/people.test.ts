@@ -405,4 +405,7 @@ test('a new session begins in the account that the person used last, whatever ot
   await first.send(`${server.url}/console/account`, { account: 'work' });
   t.is(await give('aaa'), 201);
   t.is(await account(await signedIn(server)), 'work');
+  await first.send(`${server.url}/console/account`, { account: 'other' });
+  const [row] = await databaseOf(server).select<{ used: string }>('SELECT used_accounts AS used FROM people');
+  t.deepEqual(JSON.parse(row!.used), ['other', 'work'], 'each once, the latest first');
 });
