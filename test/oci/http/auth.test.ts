@@ -236,6 +236,7 @@ test('the token endpoint refuses with the codes of the registry', async (t) => {
   const server = await startTestServer(t);
   for (const [name, status, code] of [
     ['TooManyRequests', 429, 'TOOMANYREQUESTS'],
+    ['Aborted', 400, 'UNSUPPORTED'],
     ['DatabaseUnavailable', 503, 'UNAVAILABLE'],
     ['StorageUnavailable', 503, 'UNAVAILABLE'],
     ['UpstreamUnavailable', 502, 'UNAVAILABLE'],
