@@ -95,6 +95,7 @@ test('shared names are listed by account, and a name belongs to the first accoun
   ] as const)
     t.is(await shared.ownerOf(1, 'package', name), owner, name);
   t.is(await shared.ownerOf(1, 'container', 'team/app'), 1, 'a kind that nobody shares');
+  t.is(shared.ownerOf(1, 'package', 'unshared'), 1, 'without a look at what is hosted');
 });
 
 const ends = (owner: string | null, expires: number | null, longest: number | null) =>

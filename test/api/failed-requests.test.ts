@@ -109,6 +109,10 @@ test('each account sees its own failed requests, a limited token those of its na
   t.is((await server.fetch('/v2/ours/app/manifests/v1', head)).status, 404);
   t.is((await server.fetch('/v3/package/ours.two/index.json', { token: null })).status, 401);
   t.deepEqual(await names(server.token), ['ours.one', 'ours/app', 'private.one', 'theirs.one']);
+  // A push that is refused concerns the name to which it was.
+  t.is((await server.fetch('/v2/ours/pushed/manifests/v1', { method: 'PUT', body: 'x' })).status, 400);
+  const pushed = (await json(server, '/v1/failed-requests?name=ours/pushed'))['items'];
+  t.like(pushed, [{ kind: 'container', name: 'ours/pushed', status: 400, code: 'ManifestInvalid' }] as never);
 });
 
 test('one client cannot fill the table of failed requests', async (t) => {
