@@ -113,7 +113,7 @@ export class Access {
     for await (const { kind, id, issuer } of withPauses(subjects.filter((each) => each.kind === 'person'))) {
       const who = { kind, id };
       // A person with a grant who has not used the account yet.
-      if (!examined.has(personIdOf({ issuer: issuer ?? '', subject: id })))
+      if (!examined.has(personIdOf({ issuer: issuer!, subject: id })))
         add(who, null, await this.#ofPerson({ ...about, who }, await people.withSubject(id), place));
     }
     const all = await tokens.list(account.id, maxCandidates);
@@ -165,7 +165,7 @@ export class Access {
     if (giving(question, [own]).length === 0) return refused('the personal token was made for other verbs or names');
     const { scopes } = await personal.limits();
     if (scopes?.includes(verb) === false)
-      return refused(`the account allows personal tokens only ${scopes.join(', ') || 'nothing'}`);
+      return refused(`the account allows personal tokens only ${scopes.join(', ')}`);
     const person = await personal.person(token.personId);
     return person ? this.#ofPerson(question, person, place) : refused('its person has not signed in for too long');
   }

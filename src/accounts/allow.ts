@@ -81,7 +81,7 @@ function isPersonal(principal: Principal): boolean {
 
 /** Whether `allow` lets `principal` do what `scope` permits with `name`. */
 export function isAllowed(principal: Principal, scope: Scope, kind: NameKind, name: string): boolean {
-  return principal.scopes.has(scope) && (namesFor(principal, scope)?.of(kind)?.includes(name) ?? true);
+  return principal.scopes.has(scope) && (namesFor(principal, scope)?.of(kind).includes(name) ?? true);
 }
 
 /** `Unauthorized`, for a request without a credential that needs one. */

@@ -126,7 +126,7 @@ export class Grants {
   /** Tells, of some of these people and groups of one provider, the names of the accounts that have grants to them, in order. */
   async accountsWith(subjects: readonly Grantee[]): Promise<(some: readonly Grantee[]) => string[]> {
     const accounts = new Map<string, Set<string>>();
-    const { issuer } = subjects[0] ?? { issuer: null };
+    const issuer = subjects[0]?.issuer ?? null;
     const ids = [...new Set(subjects.map(({ id }) => id))];
     for (let start = 0; start < ids.length; start += idsPerStatement) {
       const some = ids.slice(start, start + idsPerStatement);

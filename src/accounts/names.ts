@@ -86,7 +86,7 @@ function joined(conditions: readonly string[]): string {
   const groups: string[] = [];
   for (let start = 0; start < conditions.length; start += maxJoined)
     groups.push(conditions.slice(start, start + maxJoined).join(' OR '));
-  return groups.length < 2 ? groups.join('') : groups.map((each) => `(${each})`).join(' OR ');
+  return groups.map((each) => `(${each})`).join(' OR ');
 }
 
 /** Whether a text matches `pattern`, in which `*` stands for any characters. Letter case counts. */

@@ -54,8 +54,7 @@ export class Aliases {
 /** A host with and without its port. */
 function namesOf(host: string): string[] {
   const lower = host.toLowerCase();
-  const name = lower.replace(/:\d+$/, '');
-  return name === lower ? [lower] : [lower, name];
+  return [lower, lower.replace(/:\d+$/, '')];
 }
 
 /** The index, pushes and symbols of a feed; below `/v3/`, what this server has there, too. */

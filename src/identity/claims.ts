@@ -1,3 +1,4 @@
+import { textMatcher } from '../accounts/names.ts';
 import type { IssuerKind } from '../config/identity.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { pause } from '../runtime/event-loop.ts';
@@ -86,8 +87,8 @@ function valuesOf(name: string, given: unknown, kind: IssuerKind): readonly stri
 /** The values of a claim, ready to be compared. */
 interface Prepared {
   exact: ReadonlySet<string>;
-  /** The texts between the `*` of each other value. */
-  patterns: readonly (readonly string[])[];
+  /** For each other value, whether a text matches it. */
+  patterns: readonly ((text: string) => boolean)[];
 }
 
 /** By the values of a rule, which stay the same objects until the rule is changed. */
@@ -107,7 +108,7 @@ function prepare(values: readonly string[]): Prepared {
   let prepared = preparedValues.get(values);
   if (!prepared) {
     const exact = new Set(values.filter((each) => !each.includes('*')));
-    const patterns = values.filter((each) => !exact.has(each)).map((each) => each.split('*'));
+    const patterns = values.filter((each) => !exact.has(each)).map((each) => textMatcher(each));
     preparedValues.set(values, (prepared = { exact, patterns }));
   }
   return prepared;
@@ -116,10 +117,10 @@ function prepare(values: readonly string[]): Prepared {
 async function matchesSome({ exact, patterns }: Prepared, found: readonly string[]): Promise<boolean> {
   if (found.some((each) => exact.has(each))) return true;
   const compared = found.filter((each) => each.length <= maxComparedLength);
-  for (const pattern of patterns) {
+  for (const matches of patterns) {
     const pausing = pause();
     if (pausing) await pausing;
-    if (compared.some((each) => matchesPattern(pattern, each))) return true;
+    if (compared.some((each) => matches(each))) return true;
   }
   return false;
 }
@@ -148,23 +149,6 @@ function inside(claims: Claims, path: readonly string[]): unknown {
     value = (value as Record<string, unknown>)[key];
   }
   return value;
-}
-
-/**
- * Whether `found` consists of the texts with any characters between them. It tries only the leftmost place of each text, which is
- * enough.
- */
-function matchesPattern([first = '', ...parts]: readonly string[], found: string): boolean {
-  const last = parts.pop() ?? '';
-  const end = found.length - last.length;
-  if (end < first.length || !found.startsWith(first) || !found.endsWith(last)) return false;
-  let at = first.length;
-  for (const part of parts) {
-    const place = found.indexOf(part, at);
-    if (place < 0 || place + part.length > end) return false;
-    at = place + part.length;
-  }
-  return true;
 }
 
 function invalid(message: string): DomainError {

@@ -143,7 +143,6 @@ function addUpstreams(operations: Probes, { mirror, upstreams, now }: Core): voi
 }
 
 /** What this process knows about each upstream. */
-/** What this process knows about each upstream. */
 export function figuresOf({ mirror, upstreams, now }: Core, startedAt: number): UpstreamFigures[] {
   return upstreams.map(({ id, config, counts, pause }) => {
     const { requests, saved, sent } = mirror.counts.of(config.kind, id);
