@@ -8,7 +8,12 @@ import { pino } from 'pino';
 import { examine } from '../../src/cli/doctor.ts';
 import { schema } from '../../src/config/schema.ts';
 import { Health } from '../../src/http/health.ts';
-import { Probes } from '../../src/http/probes.ts';
+import { Probes, type SeesAccounts } from '../../src/http/probes.ts';
+import { AppResponse } from '../../src/http/request-context.ts';
+import { Sending } from '../../src/http/sending.ts';
+import type { MetricsReport } from '../../src/metrics/report.ts';
+import type { UpstreamFigures } from '../../src/metrics/upstreams.ts';
+import { DomainError } from '../../src/runtime/errors.ts';
 import { adminHostAdvice } from '../../src/server/admin-host.ts';
 import { TestFeed } from '../support/feed.ts';
 import { freePort } from '../support/processes/services.ts';
@@ -101,6 +106,45 @@ test('the text of metrics about accounts is made only for who may see it, and on
   const headers = { authorization: 'Bearer x' };
   await Promise.all(Array.from({ length: 20 }, async () => (await fetch(url, { headers })).text()));
   t.true(reads > 0 && reads < reports, `${reads} of ${reports}`);
+});
+
+const yes: SeesAccounts = () => Promise.resolve(true);
+
+test('without the first process there are no metrics, and while the database fails there are none about accounts', async (t) => {
+  const log = pino({ level: 'silent' });
+  const health = new Health({ reads: [], writes: [], redisFailedAt: () => undefined, log });
+  let reports: MetricsReport[] | undefined = [];
+  const probes = new Probes(health, { start: () => undefined, others: () => Promise.resolve(reports) });
+  probes.gauge('common', 'For all', [], () => [[{}, 1]]);
+  probes.accountGauge('about', 'Of accounts', ['account'], () => [[{ account: 'team' }, 2]]);
+  let sees: SeesAccounts = yes;
+  const router = probes.router((request) => sees(request));
+  const sending = new Sending();
+  const server = createServer({ ServerResponse: AppResponse }, (request, response) => {
+    response.sending = sending;
+    router(request as never, response as never, () => response.writeHead(500).end());
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => void server.close());
+  const ask = async () => {
+    const response = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/metrics`);
+    const text = await response.text();
+    return [response.status, /^common 1$/m.test(text), /^about\{account="team"\} 2$/m.test(text), text] as const;
+  };
+  t.deepEqual((await ask()).slice(0, 3), [200, true, true]);
+  sees = () => Promise.reject(new DomainError('DatabaseUnavailable', 'It is away.'));
+  t.deepEqual((await ask()).slice(0, 3), [200, true, false]);
+  sees = () => Promise.reject(new DomainError('Unauthorized', 'Who is it?'));
+  t.deepEqual((await ask()).slice(1, 3), [false, false]);
+  sees = yes;
+  reports = undefined;
+  const [status, , , text] = await ask();
+  t.is(status, 503);
+  t.like(JSON.parse(text), { code: 'NotReady', detail: 'The first process of this instance does not answer.' });
+  t.deepEqual(await probes.upstreams(), []);
+  const own = { kind: 'nuget', id: 'up', startedAt: 1, processes: 1 } as UpstreamFigures;
+  probes.observeUpstreams(() => [own]);
+  t.is((await probes.upstreams())[0]?.id, 'up', 'what this process knows');
 });
 
 test('on the admin port, metrics about accounts need no token', async (t) => {
