@@ -41,6 +41,7 @@ async function sending(
     const counted: Content = {
       size: content.size,
       read: (target, position) => content.read(target, position),
+      ...(content.location && { location: content.location }),
       close: () => {
         open -= 1;
         content.close();
@@ -147,6 +148,42 @@ test('a range is answered with 206, unless the content has changed', async (t) =
   t.is((await ask({ range: 'bytes=0-1', 'if-range': 'W/"abc"' })).status, 200, 'a weak validator is not enough');
   t.is((await ask({ range: 'bytes=9999999-' })).status, 416);
   t.is(open(), 0);
+});
+
+const location = () => Promise.resolve('https://storage.test/x?signed');
+
+test('large content with an address at the storage is sent from there, if the client asks for all of it', async (t) => {
+  const sizes = { large: 2 ** 20, small: 2 ** 20 - 1 };
+  const at = (size: number) => ({ ...contentOf(large.subarray(0, size)), location });
+  const { ask, contexts, open } = await sending(t, () => at(sizes.large), {
+    etag: '"abc"',
+    ranges: true,
+    redirect: true,
+  });
+  const led = await ask();
+  t.like(led, { status: 307, body: Buffer.alloc(0) });
+  t.like(led.headers, {
+    location: 'https://storage.test/x?signed',
+    'cache-control': 'no-store',
+    'content-length': '0',
+    'content-type': 'x/y',
+  });
+  t.is(led.headers.etag, undefined, 'it is no answer with the content');
+  t.like(contexts[0], { redirected: sizes.large, sent: 0 });
+  for (const [status, headers, method] of [
+    [206, { range: 'bytes=0-1' }, 'GET'],
+    [200, {}, 'HEAD'],
+    [304, { 'if-none-match': '"abc"' }, 'GET'],
+  ] as const)
+    t.is((await ask(headers as Record<string, string>, method)).status, status);
+  t.is(open(), 0);
+  for (const [content, redirect] of [
+    [at(sizes.small), true],
+    [at(sizes.large), false],
+    [contentOf(large.subarray(0, sizes.large)), true],
+    [{ ...at(sizes.large), size: undefined }, true],
+  ] as const)
+    t.is((await (await sending(t, () => content, { redirect })).ask()).status, 200);
 });
 
 /** Content that calls `fail` for reads from `at` on. */
