@@ -4,6 +4,7 @@ import { TestFeed } from '../support/feed.ts';
 import { freePort } from '../support/processes/services.ts';
 import { raw } from '../support/raw.ts';
 import { startTestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
 
 test('a target is split into path and query, also in absolute form', (t) => {
   for (const target of ['/v2/a/tags/list?n=1&last=b', 'http://registry.example:5000/v2/a/tags/list?n=1&last=b']) {
@@ -164,6 +165,12 @@ test('the log line of a request says who asked for what, how it ended, and what 
   t.deepEqual(lost.lines, [
     { ...common, ...other, method: 'GET', path: '/nowhere', status: 404, sent: lost.size, billable: false },
   ]);
+  server.lines.length = 0;
+  const form = new URLSearchParams({ grant_type: 'password', password: server.token }).toString();
+  const headers = { 'content-type': 'application/x-www-form-urlencoded' };
+  t.is((await server.fetch('/token', { method: 'POST', token: null, body: form, headers })).status, 200);
+  await until(() => server.lines.some((each) => each.includes('"path":"/token"')));
+  t.like(JSON.parse(server.lines.find((each) => each.includes('"path":"/token"'))!), { received: form.length });
   for (const each of ['/livez', '/livez?a', '/readyz']) t.deepEqual((await lineOf('GET', each)).lines, [], each);
   t.is((await lineOf('HEAD', '/livez')).lines.length, 1, 'a person may have sent it');
 });

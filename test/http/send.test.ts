@@ -151,10 +151,10 @@ test('a range is answered with 206, unless the content has changed', async (t) =
 });
 
 const location = () => Promise.resolve('https://storage.test/x?signed');
+const at = (size: number) => ({ ...contentOf(large.subarray(0, size)), location });
 
 test('large content with an address at the storage is sent from there, if the client asks for all of it', async (t) => {
   const sizes = { large: 2 ** 20, small: 2 ** 20 - 1 };
-  const at = (size: number) => ({ ...contentOf(large.subarray(0, size)), location });
   const { ask, contexts, open } = await sending(t, () => at(sizes.large), {
     etag: '"abc"',
     ranges: true,
