@@ -6,7 +6,14 @@ import { auditOf, said } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { createToken, databaseOf, rowsOf, runJob, tokenOf } from '../support/inside.ts';
-import { digestOf, ociIndex, signedIndex, TestRepository } from '../support/registry.ts';
+import {
+  digestOf,
+  ociIndex,
+  signedIndex,
+  TestRepository,
+  type Descriptor,
+  type Manifest,
+} from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { untilStored } from '../support/stored-bytes.ts';
 
@@ -160,7 +167,17 @@ for (const dialect of dialects) {
     const target = new TestRepository(server, 'released/app', prod);
     const { index, sbom } = await signedIndex(source, 'v1');
     const digest = digestOf(index);
-    const signature = await source.image(`${digest.replace(':', '-')}.sig`);
+    const attached = await Promise.all(
+      ['', '.att', '.sbom', '.sig'].map(async (end) => {
+        const tag = `${digest.replace(':', '-')}${end}`;
+        return [tag, (await source.image(tag)).digest] as const;
+      }),
+    );
+    // What refers to an image of the same digest elsewhere.
+    const elsewhere = new TestRepository(server, 'team/other', dev);
+    await elsewhere.manifest();
+    await elsewhere.attach({ mediaType: ociIndex, digest, size: index.length });
+    await elsewhere.image('only-there');
     const blobs = await rowsOf(server, 'SELECT digest FROM blobs ORDER BY digest');
     const wish = { kind: 'image', name: 'team/app', reference: 'v1', to_name: 'released/app' };
     const { id } = await ask(wish);
@@ -182,23 +199,30 @@ for (const dialect of dialects) {
       (referrers as { manifests: { digest: string }[] }).manifests.map((each) => each.digest),
       [digestOf(sbom)],
     );
-    t.is(await digestAt(server, prod, 'released/app', `${digest.replace(':', '-')}.sig`), signature.digest);
-    t.deepEqual(await (await target.fetch('tags/list')).json(), {
-      name: 'released/app',
-      tags: [`${digest.replace(':', '-')}.sig`, 'v1'],
-    });
+    for (const [tag, expected] of attached) t.is(await digestAt(server, prod, 'released/app', tag), expected, tag);
+    const tags = { name: 'released/app', tags: [...attached.map(([tag]) => tag), 'v1'] };
+    t.deepEqual(await (await target.fetch('tags/list')).json(), tags);
     const after = await rowsOf<{ digest: string }>(server, 'SELECT digest FROM blobs ORDER BY digest');
     t.is(after.length, blobs.length + 2, 'the push of the moved tag is all that is new');
     const history = await (await target.fetch('_oci/tag-history/v1')).json();
     t.true(JSON.stringify(history).includes(digest));
     const counts = `SELECT tag_count, manifest_count FROM repositories WHERE name = 'released/app'`;
-    t.like((await rowsOf(server, counts))[0], { tag_count: 2, manifest_count: 5 });
+    t.like((await rowsOf(server, counts))[0], { tag_count: 5, manifest_count: 8 });
     t.like(await runJob(server, 'gc'), { layers: 0 });
 
     // Once more, and what was asked for and rejected.
     const again = await ask({ ...wish, reference: digest });
     t.like(await approve(again.id), { state: 'done' });
-    t.is((await target.fetch('tags/list')).status, 200);
+    t.deepEqual(await (await target.fetch('tags/list')).json(), tags, 'a digest is no tag');
+    for (const unknown of [
+      { name: 'team/app', reference: 'only-there' },
+      { name: 'released/app', reference: 'v1' },
+      { name: 'Team/App', reference: 'v1' },
+    ])
+      t.like(await ask({ ...wish, ...unknown }), {
+        status: 404,
+        detail: `This account has no image ${unknown.name} ${unknown.reference}.`,
+      });
     const other = await ask({ ...wish, to_name: 'released/other' });
     t.like(await reject(other.id), { status: 200, state: 'rejected' });
     t.like(await reject(other.id), { status: 200, state: 'rejected' });
@@ -215,9 +239,11 @@ for (const dialect of dialects) {
 
     // Gone between the request and the approval.
     const last = await ask({ ...wish, to_name: 'released/last' });
+    const byDigest = await ask({ ...wish, to_name: 'released/last', reference: moved.digest });
     t.is((await source.fetch(`manifests/${moved.digest}`, { method: 'DELETE' })).status, 202);
-    const gone = await approve(last.id);
-    t.deepEqual([gone.status, /was deleted since/.test(gone.detail)], [404, true]);
+    const ends = 'was deleted since, so it cannot be promoted.';
+    t.like(await approve(last.id), { status: 404, detail: `The image team/app v1 (${moved.digest}) ${ends}` });
+    t.like(await approve(byDigest.id), { status: 404, detail: `The image team/app ${moved.digest} ${ends}` });
   });
 }
 
@@ -300,6 +326,9 @@ test('an image or package of which something is gone is refused, and nothing of 
   const { digest: lacking, bytes } = await repository.image('lacking');
   const [layer] = (JSON.parse(bytes) as { layers: { digest: string }[] }).layers;
   const image = await repository.image('whole');
+  // A blob that only another repository has is not one of the image.
+  const copy = `/v2/team/copy/blobs/uploads/?mount=${layer!.digest}&from=team/app`;
+  t.is((await server.fetch(copy, { method: 'POST', token: dev })).status, 201);
   t.is((await repository.fetch(`blobs/${layer!.digest}`, { method: 'DELETE' })).status, 202);
   const wish = (reference: string) => ask({ kind: 'image', name: 'team/app', reference });
   const refused = await approve((await wish('lacking')).id);
@@ -408,13 +437,17 @@ test('the limit of bytes of an account holds for what it does not have yet', asy
   await new TestFeed(server, prod).publish({
     id: 'Own',
     version: '1.0.0',
-    files: { 'lib/a.bin': randomBytes(60_000) },
+    files: { 'lib/a.bin': randomBytes(66_000) },
   });
   await untilStored(server, 60_000, prod);
   const wish = { kind: 'package', reference: '1.0.0' };
   const refused = await approve((await ask({ ...wish, name: 'Large' })).id);
   t.deepEqual([refused.status, /its limit is 100000 bytes/.test(refused.detail)], [403, true]);
   t.like(await approve((await ask({ ...wish, name: 'Small' })).id), { state: 'done' });
+  const app = new TestRepository(server, 'app', dev);
+  await app.image('v1', { layers: [await app.blob(randomBytes(34_000))] });
+  const image = await approve((await ask({ kind: 'image', name: 'app', reference: 'v1' })).id);
+  t.deepEqual([image.status, /its limit is 100000 bytes/.test(image.detail)], [403, true]);
 });
 
 test('what an account has already does not count for its limit of bytes', async (t) => {
@@ -439,11 +472,12 @@ test('what an account has already does not count for its limit of bytes', async 
 test('an image with more than 1,000 manifests that refer to it is refused, and nothing of it appears', async (t) => {
   const { server, dev, prod, ask, approve } = await start(t);
   const source = new TestRepository(server, 'app', dev);
-  const { bytes: _bytes, ...subject } = await source.image('v1');
+  const { bytes, ...subject } = await source.image('v1');
+  const image = JSON.parse(bytes) as Manifest;
   const manifest = await source.manifest({ subject, artifactType: 'application/vnd.test.note' });
   const push = (number: number) => {
-    const bytes = JSON.stringify({ ...manifest, annotations: { number: String(number) } });
-    return source.put(digestOf(bytes), bytes);
+    const note = JSON.stringify({ ...manifest, annotations: { number: String(number) } });
+    return source.put(digestOf(note), note);
   };
   for (let start = 0; start < 1000; start += 50) {
     const pushed = await Promise.all(Array.from({ length: 50 }, (_, at) => push(start + at)));
@@ -460,4 +494,17 @@ test('an image with more than 1,000 manifests that refer to it is refused, and n
   t.like(await approve(id), { status: 200, state: 'done' });
   const [counts] = await rowsOf(server, "SELECT manifest_count FROM repositories WHERE name = 'app' ORDER BY id DESC");
   t.like(counts, { manifest_count: 1000 });
+  // In another repository there are few, and those of the first one do not count.
+  const few = new TestRepository(server, 'few', dev);
+  for (const { digest } of [image['config'], ...(image['layers'] as Descriptor[])] as Descriptor[]) {
+    const mount = await few.fetch(`blobs/uploads/?mount=${digest}&from=app`, { method: 'POST' });
+    t.is(mount.status, 201);
+  }
+  t.is((await few.put('v1', bytes)).status, 201);
+  for (let number = 0; number < 3; number += 1) await few.attach(subject);
+  t.like(await approve((await ask({ kind: 'image', name: 'few', reference: 'v1' })).id), { state: 'done' });
+  t.is(
+    (await rowsOf(server, "SELECT manifest_count FROM repositories WHERE name = 'few' AND manifest_count = 4")).length,
+    2,
+  );
 });
