@@ -43,7 +43,7 @@ async function harborOf(source: UpstreamRegistry) {
   });
   api(
     '/projects?page=1&page_size=100',
-    firstPage([{ project_id: 1, name: 'lib' }], '/api/v2.0/projects?page=2&page_size=100'),
+    firstPage([{ project_id: 1, name: 'lib', registry_id: 0 }], '/api/v2.0/projects?page=2&page_size=100'),
   );
   api('/projects?page=2&page_size=100', json([{ project_id: 2, name: 'hub', registry_id: 3 }, { name: '../x' }, null]));
   api(
@@ -98,6 +98,17 @@ test('Harbor: repositories of its projects without the catalog, times of tags, a
   t.regex(again.stdout, /^imported: 0\nhere already: 3\n/);
   const recent = await bring(...words, '--since', '2022-01-01', '--dry-run');
   t.regex(recent.stdout, /^to import: 0\nhere already: 2\n/);
+  // The interface of Harbor tells the tags when the registry does not list them.
+  source.on('/v2/lib/app/tags/list', answer(404));
+  t.regex((await bring(...words)).stdout, /^imported: 0\nhere already: 3\n/);
+  source.on('/v2/lib/app/tags/list', answer(400));
+  t.regex((await bring(...words)).stderr, /^failed: lib\/app: The source .* answered 400$/m);
+  source.on('/v2/lib/app/tags/list', json({ tags: ['1.0'] }));
+  source.on(
+    `/api/v2.0/projects/lib/repositories/app/artifacts?with_tag=true&with_accessory=true&page=1&page_size=50`,
+    answer(400),
+  );
+  t.regex((await bring(...words)).stderr, /^failed: lib\/app: .*400$/m);
   const wrong = await bring('harbor', source.url.href, '--user', 'robot', '--token-file', await file('wrong', 'x'));
   t.is(wrong.code, 1);
   t.regex(wrong.stderr, /stopped before the end: .*refused access; check its credentials/);
