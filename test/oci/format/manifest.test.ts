@@ -171,13 +171,19 @@ test('a refusal names the place in the manifest', (t) => {
     [{ ...image, annotations: 'x' }, /: "annotations" has to be an object\.$/],
     [{ ...image, artifactType: 1 }, /: "artifactType" has to be a string of at most 255 characters\.$/],
     [[], /: it has to be an object\.$/],
+    [
+      { ...image, mediaType: undefined },
+      `This manifest cannot be stored: its media type "" is none of ${[ociManifest, ociIndex, dockerManifest, dockerList].join(', ')}.`,
+    ],
   ] as const)
     t.throws(() => parse(document), { name: 'ManifestInvalid', message });
 });
 
 test('a Content-Type other than the document’s own type is refused', (t) => {
-  t.throws(() => parse(image, dockerManifest), { name: 'ManifestInvalid' });
-  t.throws(() => parse(image, 'application/json'), { name: 'ManifestInvalid' });
+  const message = `This manifest cannot be stored: its "mediaType" is "${ociManifest}", its Content-Type "${dockerManifest}".`;
+  t.throws(() => parse(image, dockerManifest), { name: 'ManifestInvalid', message });
+  const other = { name: 'ManifestInvalid', message: /: its media type "application\/json" is none of / };
+  t.throws(() => parse(image, 'application/json'), other);
   const long = t.throws(() => parse(image, 'x'.repeat(5000)), { name: 'ManifestInvalid' });
   t.true(long.message.length < 500, 'a message has only the beginning of it');
 });
@@ -191,7 +197,10 @@ test('bytes that are not UTF-8, not JSON, or start with a byte order mark are re
     Buffer.from(`\ufeff${text}`),
     Buffer.from(''),
   ]) {
-    t.throws(() => parseManifest(bytes, ociManifest), { name: 'ManifestInvalid' });
+    t.throws(() => parseManifest(bytes, ociManifest), {
+      name: 'ManifestInvalid',
+      message: /: it is not JSON in UTF-8\.$/,
+    });
   }
 });
 

@@ -100,7 +100,13 @@ for (const [path, kind] of [
   ['/V2/a/manifests/latest', 'unknown'],
   ['/v1/a/manifests/latest', 'unknown'],
 ] as const) {
-  test(`${path} is ${kind}`, (t) => t.is(parsePath(path).kind, kind));
+  test(`${path} is ${kind}`, (t) => {
+    const { name, item, ...found } = parsePath(path);
+    t.deepEqual(found, { kind });
+    // What is of no repository has no name: it counts for none.
+    if (['base', 'catalog', 'unknown'].includes(kind)) t.is(name, '');
+    if (kind !== 'tags') t.is(item, '');
+  });
 }
 
 test('a name behind as-of has a date and is the rest, for any date', (t) => {

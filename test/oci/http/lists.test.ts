@@ -117,7 +117,8 @@ for (const dialect of dialects) {
       paged,
       expected.map(({ digest }) => [digest]),
     );
-    t.is((await repository.fetch(`referrers/${subject.digest}?last=x`)).status, 400);
+    const malformed = await repository.fetch(`referrers/${subject.digest}?last=x`);
+    t.deepEqual(await errorOf(malformed), [400, 'DIGEST_INVALID']);
     const again = await repository.image('s2', { subject, artifactType: 'application/signature' });
     const some = `referrers/${subject.digest}?n=1&artifactType=application/signature`;
     const signatures = [signature.digest, again.digest].sort();
@@ -146,15 +147,18 @@ for (const dialect of dialects) {
 }
 
 test('referrers that a client listed under the fallback tag are listed too, while their manifests exist', async (t) => {
-  const repository = new TestRepository(await startTestServer(t), 'app');
+  const server = await startTestServer(t);
+  const repository = new TestRepository(server, 'app');
   const { digest } = await repository.image('v1');
   const by = await repository.image('by-api', { subject: { mediaType: ociManifest, digest, size: 1 } });
   const old = await repository.image('old');
   const gone = await repository.image('gone');
+  const elsewhere = await new TestRepository(server, 'elsewhere').image('v1');
   const listed = [
     { ...entry(old), artifactType: 'application/old', annotations: { from: 'tag' } },
     { ...entry(by), artifactType: 'application/wrong' },
     entry(gone),
+    entry(elsewhere),
   ];
   const fallback = { schemaVersion: 2, mediaType: ociIndex, manifests: listed };
   t.is((await repository.put(digest.replace(':', '-'), fallback)).status, 201);
@@ -182,6 +186,29 @@ test('referrers that a client listed under the fallback tag are listed too, whil
     [old.digest, by.digest].sort().slice(1),
     'the next page has the rest only',
   );
+  for (const [last, rest] of [old.digest, by.digest].sort().map((each, at, all) => [each, all.slice(at + 1)] as const))
+    t.deepEqual(
+      (await list(`?last=${last}`)).map((each) => each.digest),
+      rest,
+    );
+  // More than one query reads, half of them under the fallback tag only.
+  const other = await repository.image('other');
+  const base = await repository.manifest({ subject: { mediaType: ociManifest, digest: other.digest, size: 1 } });
+  const { subject: _subject, ...plain } = base;
+  const pushed = await Promise.all(
+    Array.from({ length: 80 }, async (_, number) => {
+      const bytes = JSON.stringify({ ...(number % 2 === 0 ? base : plain), annotations: { number: String(number) } });
+      const one = { mediaType: ociManifest, digest: digestOf(bytes), size: bytes.length };
+      t.is((await repository.put(one.digest, bytes)).status, 201);
+      return one;
+    }),
+  );
+  const manifests = pushed.filter((_, number) => number % 2 === 1);
+  const index = { schemaVersion: 2, mediaType: ociIndex, manifests };
+  t.is((await repository.put(other.digest.replace(':', '-'), index)).status, 201);
+  const all = pushed.map((each) => each.digest).sort();
+  for (const n of [1000, 80, 33])
+    t.deepEqual((await pages(repository, `referrers/${other.digest}?n=${n}`, digestsOf)).flat(), all, String(n));
 });
 
 test('a page of referrers stays below 4 MiB, and the next page continues', async (t) => {

@@ -250,7 +250,15 @@ test('the error for missing content contains its name, tag or digest', async (t)
   await repository.image('v1');
   t.deepEqual(await errorOf(await repository.fetch('manifests/latest')), [404, 'MANIFEST_UNKNOWN']);
   t.deepEqual(await errorOf(await repository.fetch('manifests/.no-tag')), [404, 'MANIFEST_UNKNOWN']);
-  t.deepEqual(await errorOf(await repository.fetch(`manifests/${digestOf('x')}`)), [404, 'MANIFEST_UNKNOWN']);
+  for (const [reference, detail] of [
+    ['none', { tag: 'none' }],
+    ['.no-tag', { tag: '.no-tag' }],
+    ['t'.repeat(300), { tag: 't'.repeat(160) }],
+    [digestOf('x'), { digest: digestOf('x') }],
+  ] as const) {
+    const { errors } = (await (await repository.fetch(`manifests/${reference}`)).json()) as { errors: unknown[] };
+    t.like(errors, { 0: { code: 'MANIFEST_UNKNOWN', detail } }, reference);
+  }
   for (const malformed of ['sha256:abc', 'sha256:', `sha1:${'a'.repeat(40)}`, `SHA256:${'a'.repeat(64)}`]) {
     t.deepEqual(await errorOf(await repository.fetch(`manifests/${malformed}`)), [400, 'DIGEST_INVALID']);
     t.deepEqual(await errorOf(await repository.fetch(`blobs/${malformed}`)), [400, 'DIGEST_INVALID']);
