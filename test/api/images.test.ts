@@ -301,6 +301,23 @@ test('a description has all that a manifest says', async (t) => {
   const pushed = await repository.put('multi', index, ociIndex);
   const ofIndex = { digest: pushed.headers.get('docker-content-digest')!, mediaType: ociIndex, size: index.length };
   const empty = JSON.parse(subject.bytes).config as Descriptor;
+  // The same content in another repository, with more that belongs to it there.
+  const copy = new TestRepository(server, 'copy');
+  for (const blob of [own, empty, layerOf(image), layerOf(subject)]) {
+    const mount = await copy.fetch(`blobs/uploads/?mount=${blob.digest}&from=team/app`, { method: 'POST' });
+    t.is(mount.status, 201);
+  }
+  for (const [tag, bytes, type] of [
+    ['of-subject', subject.bytes, mediaType],
+    ['of-image', image.bytes, mediaType],
+    ['of-index', index, ociIndex],
+    ['another-index', JSON.stringify({ schemaVersion: 2, mediaType: ociIndex, manifests: [manifests[0]] }), ociIndex],
+  ] as const)
+    t.is((await copy.put(tag, bytes, type)).status, 201);
+  await copy.attach(subject);
+  await copy.image(`${image.digest.replace(':', '-')}.sig`);
+  await (await copy.fetch('manifests/of-image')).text();
+  await flushUsage(server);
   const imageBytes = image.size + own.size + layerOf(image).size;
   const common = { name: 'team/app', origin: 'hosted', upstream: null, updated_at, pull_count: 0 };
   const rest = { last_pulled_at: null, indexes: [], withdrawn_tags: [], artifact_type: null, subject: null };
@@ -360,13 +377,28 @@ test('a description has all that a manifest says', async (t) => {
   });
   const { items } = await get(server, 'team/app/tags');
   t.deepEqual(
-    items.map((each: any) => [each.name, each.media_type, each.attached, each.platforms, each.withdrawn_at]),
+    items.map((each: any) => [
+      each.name,
+      each.media_type,
+      each.attached,
+      each.platforms,
+      each.withdrawn_at,
+      each.aliases,
+      each.pull_count,
+    ]),
     [
-      ['multi', ociIndex, ['attestation'], ['linux/arm64'], null],
-      ['subject', mediaType, [], [], null],
-      ['v1', mediaType, [], ['linux/arm64/v8'], null],
+      ['multi', ociIndex, ['attestation'], ['linux/arm64'], null, [], 0],
+      ['subject', mediaType, [], [], null, [], 0],
+      ['v1', mediaType, [], ['linux/arm64/v8'], null, [], 0],
     ],
   );
+  const pulled = (await get(server, 'copy/tags')).items.map((each: any) => [each.name, each.pull_count]);
+  t.deepEqual(pulled.slice(0, 4), [
+    ['another-index', 1],
+    ['of-image', 1],
+    ['of-index', 1],
+    ['of-subject', 0],
+  ]);
   t.deepEqual(await get(server, 'team/app/manifests'), { items: [], next_cursor: null });
 });
 

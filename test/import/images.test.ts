@@ -185,13 +185,39 @@ test('an OCI image layout, an archive of docker save, and the folder of a docker
   const named = await bring(layout, '--name', 'team/one');
   t.deepEqual([named.code, named.stderr], [0, '']);
   t.is((await imageAt(importing, 'team/one', '1.0')).text, one.manifest.toString());
+  const digested = await bring(layout, '--name', `team/one@${one.described.digest}`, '--account', 'default');
+  t.regex(digested.stderr, /layout: it has an image without a tag: give it with --name/);
+  // A whole name, and an image that lacks its layer.
+  const whole = { 'io.containerd.image.name': 'docker.io/team/whole:5', 'org.opencontainers.image.ref.name': 'x' };
+  const lacks = made('lacking');
+  const more = await write('more', {
+    'oci-layout': '{"imageLayoutVersion":"1.0.0"}',
+    'index.json': layoutIndex({ ...one.described, annotations: whole }, { ...lacks.described, annotations }),
+    ...Object.fromEntries(
+      [...one.blobs, ...lacks.blobs.slice(1)].map((bytes) => [`blobs/sha256/${hex(bytes)}`, bytes]),
+    ),
+  });
+  const partly = await bring(more, '--name', 'team/lacking');
+  t.regex(partly.stdout, /^imported: 1 \(/);
+  const layer = digestOf(lacks.blobs[0]!);
+  t.true(partly.stderr.includes(`failed: team/lacking 1.0: The source does not have ${layer}, which the image needs`));
+  t.is((await imageAt(importing, 'team/whole', '5')).text, one.manifest.toString());
+  await write('more', { 'index.json': layoutIndex({ annotations: whole }) });
+  t.regex((await bring(more)).stderr, /more: index\.json has no digest/);
   const saved = await write('saved', {
-    'manifest.json': JSON.stringify([{ Config: 'config.json', Layers: ['a/layer.tar'], RepoTags: ['team/two:2'] }]),
+    'manifest.json': JSON.stringify([
+      { Config: 'config.json', Layers: ['a/layer.tar'], RepoTags: ['team/two:2', 'team/two:two'] },
+      { Config: 'config.json', Layers: [], RepoTags: null },
+    ]),
     'config.json': '{"architecture":"amd64","rootfs":{}}',
     'a/layer.tar': 'a layer',
   });
-  t.is((await bring(saved)).code, 0);
-  t.is((await imageAt(importing, 'team/two', '2')).status, 200);
+  t.regex((await bring(saved)).stderr, /saved: it has an image without a name: give it with --name/);
+  t.is((await bring(saved, '--name', 'team/unnamed:1')).code, 0);
+  const two = await imageAt(importing, 'team/two', '2');
+  t.is(JSON.parse(two.text).layers[0].digest, digestOf('a layer'));
+  t.deepEqual(await imageAt(importing, 'team/two', 'two'), two);
+  t.deepEqual(JSON.parse((await imageAt(importing, 'team/unnamed', '1')).text).layers, []);
   const three = made('three');
   const repository = 'docker/registry/v2/repositories/team/three/_manifests';
   const link = digestOf(three.manifest);
@@ -200,14 +226,41 @@ test('an OCI image layout, an archive of docker save, and the folder of a docker
   const past = (of: string) => `${repository}/tags/v3/index/sha256/${of.slice(7)}/link`;
   const links = [first, second].map(({ manifest }) => digestOf(manifest));
   const lost = digestOf('a manifest that is not there any more');
+  const later = made('one that the tag had later, before it was moved back');
+  // What refers to an image, and what looks so.
+  const referring = (subject: unknown, text: string) => {
+    const { manifest, blobs } = made(text);
+    const own = Buffer.from(JSON.stringify({ ...JSON.parse(manifest.toString()), subject }));
+    return [...blobs.slice(0, 2), own];
+  };
+  const signatures = ['a', 'b'].map((each) => referring(described(three.manifest, ociManifest), `signature ${each}`));
+  const strange = [referring(null, 'null'), referring({ digest: 5 }, 'number'), [Buffer.from('no JSON')]];
+  const long = digestOf(three.manifest, 'sha512');
+  const revision = (of: string) => [`${repository}/revisions/${of.replace(':', '/')}/link`, of];
   const files = await write('registry', {
     ...Object.fromEntries(
-      [...three.blobs, ...first.blobs, ...second.blobs].map((bytes) => [
-        `docker/registry/v2/blobs/sha256/${hex(bytes).slice(0, 2)}/${hex(bytes)}/data`,
-        bytes,
-      ]),
+      [three, first, second, later]
+        .flatMap(({ blobs }) => blobs)
+        .concat(...signatures, ...strange)
+        .map((bytes) => registryData(digestOf(bytes), bytes)),
     ),
-    [`${repository}/tags/v3/current/link`]: link,
+    ...Object.fromEntries([...signatures, ...strange].map((parts) => revision(digestOf(parts.at(-1)!)))),
+    ...Object.fromEntries([
+      registryData(long, three.manifest),
+      revision(long),
+      revision(lost),
+      revision(digestOf(later.manifest)),
+    ]),
+    ...Object.fromEntries([registryData(digestOf('right'), Buffer.from('wrong')), revision(digestOf('right'))]),
+    [`${repository}/tags/long/current/link`]: long,
+    [`${repository}/tags/wrong/current/link`]: digestOf('right'),
+    [`${repository}/tags/.bad/current/link`]: link,
+    [`${repository.replace('three', 'Three')}/tags/v1/current/link`]: link,
+    // A manifest that only another repository has.
+    [`${repository.replace('three', 'four')}/tags/v1/current/link`]: link,
+    [past(digestOf(later.manifest))]: digestOf(later.manifest),
+    [`${past(digestOf(signatures[0]!.at(-1)!))}.old`]: 'no link',
+    [`${repository}/tags/v3/current/link`]: `${link}\n`,
     ...Object.fromEntries([...links, link, lost].map((each) => [past(each), each])),
     ...Object.fromEntries(links.map((each) => [`${repository}/revisions/sha256/${each.slice(7)}/link`, each])),
     // The clock of the source was ahead.
@@ -223,18 +276,28 @@ test('an OCI image layout, an archive of docker save, and the folder of a docker
     [past(links[1]!), '2019-05-06'],
     [past(lost), '2017-01-01'],
     [past(link), '2020-01-02'],
+    [past(digestOf(later.manifest)), '2020-01-03'],
+    [`${past(digestOf(signatures[0]!.at(-1)!))}.old`, '2018-01-01'],
     [`${ahead}/current/link`, '2099-01-02'],
     [`${ahead}/index/sha256/${links[0]!.slice(7)}/link`, '2099-01-01'],
   ] as const)
     await utimes(join(files, path), new Date(time), new Date(time));
   const registry = await bring('docker-registry', files);
   t.is(registry.code, 1);
-  t.regex(registry.stdout, /^imported: 2 \(/);
+  t.regex(registry.stdout, /^imported: 3 \(.*\nhere already: 0\nmirrored: 0\nconflicts: 0\nfailed: 3\n/);
+  t.regex(registry.stderr, /^failed: team\/four v1: The source lists this tag and does not have its image$/m);
+  t.regex(registry.stderr, /^failed: team\/three wrong: The source sent other content under sha256:/m);
+  t.is((await imageAt(importing, 'team/three', 'long')).text, three.manifest.toString());
+  for (const parts of signatures) {
+    const bytes = parts.at(-1)!;
+    t.is((await imageAt(importing, 'team/three', digestOf(bytes))).text, bytes.toString());
+  }
   t.regex(registry.stderr, /^failed: team\/three broken: The link of this tag has no digest$/m);
   t.is((await imageAt(importing, 'team/three', 'v3')).text, three.manifest.toString());
   const read = async (path: string) => (await (await importing.target.fetch(path)).json()) as any;
   const { items } = await read('/v1/containers/team%2Fthree/tags');
   const shown = Object.fromEntries(items.map((each: any) => [each.name, each.updated_at]));
+  t.deepEqual(Object.keys(shown), ['ahead', 'long', 'v3']);
   t.regex(shown['v3'], /^2020-01-02/);
   const history = await read('/v2/team/three/_oci/tag-history/v3');
   const time = 'org.opencontainers.distribution.tag.timestamp';
@@ -279,3 +342,12 @@ const described = (bytes: Buffer, mediaType: string) => ({
 });
 
 const hex = (bytes: Buffer) => digestOf(bytes).slice(7);
+
+/** The index of an image layout. */
+const layoutIndex = (...manifests: object[]) => JSON.stringify({ schemaVersion: 2, manifests });
+
+/** A blob in the folder of a docker-registry. */
+const registryData = (of: string, bytes: Buffer) => {
+  const [algorithm, digits] = of.split(':') as [string, string];
+  return [`docker/registry/v2/blobs/${algorithm}/${digits.slice(0, 2)}/${digits}/data`, bytes] as const;
+};

@@ -84,6 +84,10 @@ test('an image and its tag are stored when the upstream is down, and its content
   t.is(await get(`docker.io/library/alpine/manifests/${manifest.digest}`), 200);
   t.is(await get(`library/alpine/blobs/${layer.digest}`), 200);
   t.is(await get(`library/alpine/blobs/${config.digest}`), 200);
+  mirror.clock.now += 3_600_000;
+  const stale = await prefetchInto(mirror, wishesOf('alpine:3.20'), { referrers: false });
+  t.deepEqual(missingIn(stale), ['alpine:3.20: the upstream failed; the stored manifest may be out of date']);
+  t.deepEqual([stale.present.manifest.count, stale.present.blob.count], [1, 2]);
 });
 
 test('a name without a registry is taken from docker.io if no upstream is the default, unless it is hosted here', async (t) => {
@@ -100,6 +104,12 @@ test('a name without a registry is taken from docker.io if no upstream is the de
   );
   registry.unplug();
   t.is(await get('docker.io/library/alpine/manifests/3.20'), 200);
+  const other = await setUp(t, { upstreams: [registry.settings('hub.test')] });
+  const unknown = await prefetchInto(other.mirror, wishesOf('alpine:3.20', 'docker.io/alpine:3.20'));
+  t.deepEqual(missingIn(unknown), [
+    'alpine:3.20: no upstream is configured for this name',
+    'docker.io/alpine:3.20: no upstream is named docker.io',
+  ]);
 });
 
 test('only the chosen platforms of an index are fetched, and the index does not change', async (t) => {
@@ -137,6 +147,30 @@ test('only the chosen platforms of an index are fetched, and the index does not 
   const all = await prefetchInto(mirror, wishesOf('team/app:1'));
   t.is(all.present.manifest.count, 5);
   t.is(all.fetched.blob.count, 0);
+});
+
+test('the blobs of a build cache are fetched; what is no descriptor is not', async (t) => {
+  const { registry, mirror } = await setUp(t);
+  const child = registry.image('team/cache').manifest;
+  const layer = { ...registry.blob('team/cache', 'a layer'), mediaType: 'application/vnd.oci.image.layer.v1.tar+gzip' };
+  const state = { ...registry.blob('team/cache', '{}'), mediaType: 'application/vnd.buildkit.cacheconfig.v0' };
+  const part = ({ digest }: { digest: string }, more = {}) => ({ digest, ...more });
+  const manifests = [
+    null,
+    { mediaType: ociManifest, digest: 'none', size: 1 },
+    part(layer, { mediaType: layer.mediaType, size: 7, bytes: undefined }),
+    part(state, { mediaType: state.mediaType, size: '2' }),
+    part(child, { size: child.size, platform: { os: 'linux' } }),
+  ];
+  registry.manifest('team/cache', { schemaVersion: 2, mediaType: ociIndex, manifests }, '1');
+  const options = { referrers: false, platforms: [parsePlatform('linux/amd64')!] };
+  const dry = await prefetchInto(mirror, wishesOf('team/cache:1'), { ...options, dryRun: true });
+  t.deepEqual(missingIn(dry), []);
+  t.is(dry.fetched.blob.count, 4);
+  const report = await prefetchInto(mirror, wishesOf('team/cache:1'), options);
+  t.deepEqual(missingIn(report), []);
+  t.is(report.fetched.blob.count, 4);
+  t.is(dry.fetched.blob.bytes, report.fetched.blob.bytes - layer.size + 7 - state.size, 'as announced');
 });
 
 test('a foreign layer is not fetched, with and without its addresses', async (t) => {

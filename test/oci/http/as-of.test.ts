@@ -76,6 +76,34 @@ for (const dialect of dialects) {
       link: '</v2/as-of/2026-03-05/team/app/tags/list?n=1&last=latest>; rel="next"',
     });
     t.deepEqual(await tags('2026-03-05', '?n=1&last=latest'), { told: nameAt('2026-03-05'), tags: ['v2'], link: null });
+    t.deepEqual(await tags('2026-03-05', '?n=2'), { told: nameAt('2026-03-05'), tags: ['latest', 'v2'], link: null });
+    t.deepEqual(await tags('2026-03-05', '?last=v3'), { told: nameAt('2026-03-05'), tags: [], link: null });
+    const listed = await server.fetch('/v2/as-of/2026-03-01/team/app/tags/list');
+    t.is(listed.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
+    for (const reference of ['v1', one.digest]) t.is(await digestAt(server, '2026-03-02', 'none/app', reference), 404);
+    t.is(await tagsAt(server, '2026-03-02', 'none/app'), 404);
+    t.deepEqual(await (await server.fetch(`/v2/as-of/2026-03-02/none/app/referrers/${one.digest}`)).json(), {
+      schemaVersion: 2,
+      mediaType: ociIndex,
+      manifests: [],
+    });
+    // More tags than one query reads, of which some were deleted.
+    const many = Array.from({ length: 550 }, (_, number) => `t${1000 + number}`);
+    const large = new TestRepository(server, 'team/large');
+    const image = await large.image('t1000');
+    for (let start = 0; start < many.length; start += 50) {
+      const more = many.slice(start, start + 50).map((tag) => `tag=${tag}`);
+      t.is((await large.put(`${image.digest}?${more.join('&')}`, image.bytes)).status, 201);
+    }
+    t.is((await large.fetch('manifests/t1007', { method: 'DELETE' })).status, 202);
+    const left = many.filter((tag) => tag !== 't1007');
+    const told9 = 'as-of/2026-03-09/team/large';
+    t.deepEqual(await tagsAt(server, '2026-03-09', 'team/large'), { told: told9, tags: left, link: null });
+    t.deepEqual(await tagsAt(server, '2026-03-09', 'team/large', '?n=520'), {
+      told: told9,
+      tags: left.slice(0, 520),
+      link: `</v2/${told9}/tags/list?n=520&last=${left[519]}>; rel="next"`,
+    });
 
     const history = await server.fetch('/v2/as-of/2026-03-03/team/app/_oci/tag-history/v1?n=1');
     t.deepEqual(
@@ -164,6 +192,8 @@ test('mirrored tags have the digests that were seen by the day, for all spelling
       link: null,
     });
     t.is(await tagsAt(server, '2026-02-28', name), 404);
+    const listed = await server.fetch(`/v2/as-of/2026-03-02/${name}/tags/list`);
+    t.is(listed.headers.get('cache-status'), 'entrepot; hit');
   }
   const byNamespace = await server.fetch('/v2/as-of/2026-03-02/team/app/manifests/v1?ns=hub.test');
   t.is(byNamespace.headers.get('docker-content-digest'), one);
