@@ -154,13 +154,12 @@ test('the blobs of a build cache are fetched; what is no descriptor is not', asy
   const child = registry.image('team/cache').manifest;
   const layer = { ...registry.blob('team/cache', 'a layer'), mediaType: 'application/vnd.oci.image.layer.v1.tar+gzip' };
   const state = { ...registry.blob('team/cache', '{}'), mediaType: 'application/vnd.buildkit.cacheconfig.v0' };
-  const part = ({ digest }: { digest: string }, more = {}) => ({ digest, ...more });
   const manifests = [
     null,
     { mediaType: ociManifest, digest: 'none', size: 1 },
-    part(layer, { mediaType: layer.mediaType, size: 7, bytes: undefined }),
-    part(state, { mediaType: state.mediaType, size: '2' }),
-    part(child, { size: child.size, platform: { os: 'linux' } }),
+    { mediaType: layer.mediaType, digest: layer.digest, size: 7 },
+    { mediaType: state.mediaType, digest: state.digest, size: '2' },
+    { digest: child.digest, size: child.size, platform: { os: 'linux' } },
   ];
   registry.manifest('team/cache', { schemaVersion: 2, mediaType: ociIndex, manifests }, '1');
   const options = { referrers: false, platforms: [parsePlatform('linux/amd64')!] };
