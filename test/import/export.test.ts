@@ -8,7 +8,7 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { serving, startImporting } from '../support/imports.ts';
 import { entrepot } from '../support/in-process.ts';
 import { rowsOf } from '../support/inside.ts';
-import { digestOf, platformImage, signedIndex, TestRepository } from '../support/registry.ts';
+import { digestOf, ociIndex, ociManifest, platformImage, signedIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 
@@ -133,6 +133,8 @@ test('images go with platforms and referrers, renamed, to no other address; a ta
     [digestOf(sbom)],
   );
   t.regex((await exporting(here, ...words)).stdout, /^exported: 0\nthere already: 3\n/);
+  const { tags } = (await (await old.fetch('/v2/old/app/tags/list')).json()) as any;
+  t.deepEqual(tags, ['1.0', 'amd64', 'arm64'], 'this registry has lists of referrers by itself');
   const moved = await new TestRepository(old, 'old/app').image('amd64');
   const conflict = await exporting(here, ...words);
   t.is(conflict.code, 1);
@@ -212,4 +214,84 @@ test('what refers to the image of one platform goes with the index, also when th
   const later = await app.attach(platform);
   t.regex(await send(), /^exported: 1 \(/);
   t.is(await imageOf(old, 'app', later.digest), await imageOf(here, 'app', later.digest));
+});
+
+const entryOf = (text: string, more = {}) => ({
+  mediaType: ociManifest,
+  digest: digestOf(text),
+  size: text.length,
+  ...more,
+});
+const indexOf = (...manifests: object[]) => ({ schemaVersion: 2, mediaType: ociIndex, manifests });
+
+test('a registry without lists of referrers gets them under a tag, beside what is there, and what it refuses is told', async (t) => {
+  const here = await startTestServer(t);
+  const app = new TestRepository(here, 'team/app');
+  const { index, sbom } = await signedIndex(app, '1.0');
+  t.is((await app.put('sparse', indexOf(entryOf('an image that is not there')))).status, 201);
+  const tag = digestOf(index).replace(':', '-');
+  t.is((await app.put(tag, indexOf())).status, 201);
+
+  const manifests = new Map([[tag, { type: ociIndex, text: JSON.stringify(indexOf(entryOf('of another client'))) }]]);
+  const blobs = new Set<string>();
+  const sent: string[] = [];
+  let refused = '';
+  const url = await serving(t, async (request, response) => {
+    const { pathname, searchParams } = new URL(request.url!, 'http://target');
+    const body = Buffer.concat(await request.toArray());
+    const kind = /\/(manifests|blobs\/uploads|blobs)\//.exec(pathname)?.[1] ?? '';
+    const reference = pathname.split('/').at(-1)!;
+    const end = (status: number, headers = {}, text?: string) => void response.writeHead(status, headers).end(text);
+    if (request.method !== 'GET' && request.method !== 'HEAD') sent.push(`${request.method} ${pathname}`);
+    if (pathname === '/v2/') end(200);
+    else if (`${request.method} ${kind}` === refused) end(400);
+    else if (request.method === 'POST') end(202, { location: `${pathname}1?state=x` });
+    else if (request.method === 'PUT' && kind === 'blobs/uploads') {
+      const isRight = searchParams.get('state') === 'x' && searchParams.get('digest') === digestOf(body);
+      blobs.add(digestOf(body));
+      end(isRight ? 204 : 400);
+    } else if (request.method === 'PUT') {
+      manifests.set(reference, { type: request.headers['content-type']!, text: body.toString() });
+      end(200);
+    } else if (kind === 'blobs') end(blobs.has(reference) ? 200 : 404);
+    else {
+      const found = kind === 'manifests' ? manifests.get(reference) : undefined;
+      const headers = found && { 'content-type': found.type, 'docker-content-digest': digestOf(found.text) };
+      end(found ? 200 : 404, headers, request.method === 'HEAD' ? undefined : found?.text);
+    }
+  });
+  const words = ['registry', url, '--rename', 'team/*=old/*', '--concurrency', '1'];
+  t.regex((await exporting(here, ...words, '--dry-run')).stdout, /^to export: 4 \(/m);
+  t.deepEqual(sent, []);
+  const done = await exporting(here, ...words);
+  t.deepEqual([done.code, done.stderr], [0, '']);
+  t.regex(done.stdout, /^exported: 4 \(/);
+  t.is(manifests.get('1.0')!.text, index);
+  t.is(manifests.get('1.0')!.type, ociIndex);
+  t.deepEqual(manifests.get(digestOf(sbom)), { type: ociManifest, text: sbom });
+  const { type, text } = manifests.get(tag)!;
+  t.is(type, ociIndex);
+  t.deepEqual(
+    JSON.parse(text),
+    indexOf(entryOf('of another client'), entryOf(sbom, { artifactType: 'application/spdx+json' })),
+  );
+  const count = sent.length;
+  t.is(new Set(sent.filter((each) => each.startsWith('PUT') && each.includes('sha256:'))).size, 5, 'each manifest');
+  t.is((await exporting(here, ...words)).stdout, 'exported: 0\nthere already: 4\nconflicts: 0\nfailed: 0\n');
+  t.is(sent.length, count, 'nothing more');
+
+  for (const [what, message] of [
+    ['POST blobs/uploads', /^failed: old\/app 1\.0: The target refused an upload to old\/app \(400\)$/m],
+    ['PUT blobs/uploads', /^failed: old\/app 1\.0: The target refused sha256:\w{64} \(400\)$/m],
+    ['PUT manifests', /^failed: old\/app 1\.0: The target refused the manifest sha256:\w{64} \(400\)$/m],
+  ] as const) {
+    manifests.clear();
+    blobs.clear();
+    refused = what;
+    const failed = await exporting(here, ...words);
+    t.is(failed.code, 1);
+    t.regex(failed.stderr, message);
+  }
+  const wrong = await exporting(here, 'registry', url, '--rename', 'team/*=Old/*');
+  t.regex(wrong.stderr, /^failed: team\/app: Old\/app is not a name of images$/m);
 });

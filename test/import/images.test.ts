@@ -39,6 +39,8 @@ test('a whole registry comes, with platforms, signatures and other referrers, re
   t.deepEqual([planned.code, planned.stderr], [0, '']);
   t.regex(planned.stdout, /^to import: 5 \(/);
   t.is((await imageAt(importing, 'team/app', '1.0')).status, 404);
+  const wrong = await bring(...words.slice(0, -1), 'old/*=Team/*', '--dry-run');
+  t.regex(wrong.stderr, /^failed: old\/app: Team\/app is not a name of images$/m);
   const done = await bring(...words);
   t.deepEqual([done.code, done.stderr], [0, '']);
   t.regex(done.stdout, /^imported: 5 \(/);
@@ -105,6 +107,11 @@ test('a hostile registry: nothing wrong comes in, and each refusal has its reaso
   tagsOf('long', '1');
   source.on('/v2/lying/manifests/1', answer(200, { 'docker-content-digest': good.manifest.digest }, 'no manifest'));
   tagsOf('lying', '1');
+  const values = JSON.stringify({ schemaVersion: 2, values: Array.from({ length: 40_000 }, () => 0) });
+  source.on('/v2/many/manifests/1', answer(200, { 'content-type': ociManifest }, values));
+  tagsOf('many', '1');
+  source.on('/v2/other/manifests/1', answer(200, { 'content-type': 'application/other' }, '{"schemaVersion":2}'));
+  tagsOf('other', '1');
   // An index that names itself cannot have its own digest; one whose child has other content is refused.
   const child = { mediaType: ociManifest, digest: digestOf('another'), size: 7 };
   source.on(
@@ -118,16 +125,18 @@ test('a hostile registry: nothing wrong comes in, and each refusal has its reaso
     '/v2/circle/tags/list',
     answer(200, { link: '</v2/circle/tags/list?n=1000>; rel="next"' }, '{"tags":["1"]}'),
   );
-  const repositories = ['good', 'wrong', 'long', 'lying', 'nested', 'circle', '../x', 'A/b', ''];
+  const repositories = ['good', 'wrong', 'long', 'lying', 'many', 'other', 'nested', 'circle', '../x', 'A/b', ''];
   source.on('/v2/_catalog', answer(200, {}, JSON.stringify({ repositories })));
   const importing = await startImporting(t);
   const heard = await importing.bring(source.url.href);
   t.is(heard.code, 1);
-  t.regex(heard.stdout, /^imported: 1 \(.*\nhere already: 0\nmirrored: 0\nconflicts: 0\nfailed: 5\n/);
+  t.regex(heard.stdout, /^imported: 1 \(.*\nhere already: 0\nmirrored: 0\nconflicts: 0\nfailed: 7\n/);
   for (const expected of [
     /^failed: wrong 1: The source sent other content under sha256:/m,
     /^failed: long 1: .*larger than/m,
-    /^failed: lying 1: Its manifest is of the type/m,
+    /^failed: lying 1: Its manifest is of the type unknown, which is not stored here$/m,
+    /^failed: many 1: Its manifest has too many values$/m,
+    /^failed: other 1: Its manifest is of the type application\/other, which is not stored here$/m,
     /^failed: nested 1: The source sent other content under sha256:/m,
     /^failed: circle: The source sends a list without an end$/m,
   ])
@@ -150,16 +159,27 @@ test('a repository whose images an upstream has is mirrored, and one with an ima
     source.manifest(name, manifest.bytes, '3');
   }
   const own = source.image('old/mixed', 'own');
-  source.on('/v2/old/alpine/tags/list', answer(200, {}, '{"tags":["3"]}'));
+  // An upstream that refuses access to an image does not have it; one that fails may have it.
+  for (const [name, status] of [
+    ['refused', 403],
+    ['failing', 400],
+  ] as const) {
+    const { digest } = source.image(`old/${name}`, '3').manifest;
+    upstream.on(`/v2/library/${name}/manifests/${digest}`, answer(status));
+    catalog.push(`old/${name}`);
+  }
+  for (const name of ['alpine', 'refused', 'failing'])
+    source.on(`/v2/old/${name}/tags/list`, answer(200, {}, '{"tags":["3"]}'));
   source.on('/v2/old/mixed/tags/list', answer(200, {}, '{"tags":["own"]}'));
   source.on('/v2/_catalog', answer(200, {}, JSON.stringify({ repositories: catalog })));
   const importing = await startImporting(t, [upstream.settings('docker.io', { default: true })]);
   const done = await importing.bring(source.url.href, '--map', 'old/*=library/*');
-  t.deepEqual([done.code, done.stderr], [0, '']);
-  t.regex(done.stdout, /^imported: 1 \(.*\nhere already: 0\nmirrored: 1\n/);
+  t.regex(done.stdout, /^imported: 2 \(.*\nhere already: 0\nmirrored: 1\nconflicts: 0\nfailed: 1\n/);
+  t.regex(done.stderr, /^failed: old\/failing: It is not known whether docker\.io has this image, too: /m);
+  t.is(done.stderr.match(/^failed/gm)?.length, 1);
   const origins = async (name: string) =>
     ((await (await importing.target.fetch(`/v1/containers/${encodeURIComponent(name)}`)).json()) as any).origin;
-  t.is(await origins('library/mixed'), 'hosted');
+  for (const name of ['library/mixed', 'library/refused']) t.is(await origins(name), 'hosted', name);
   t.is((await imageAt(importing, 'library/mixed', 'own')).text, own.manifest.bytes);
   t.is(await origins('docker.io/library/alpine'), 'mirrored');
 });

@@ -9,10 +9,11 @@ import {
   ociIndex,
   ociManifest,
   TestRepository,
+  type Descriptor,
   type Manifest,
 } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
-import { databaseOf } from '../../support/inside.ts';
+import { databaseOf, rowsOf } from '../../support/inside.ts';
 
 const dockerConfig = 'application/vnd.docker.container.image.v1+json';
 const dockerLayer = 'application/vnd.docker.image.rootfs.diff.tar.gzip';
@@ -56,17 +57,44 @@ for (const dialect of dialects) {
   test(`${dialect}: a deletion removes a tag alone, a manifest with its tags, or a blob of one repository`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const repository = new TestRepository(server, 'team/app');
-    const { digest, bytes } = await repository.image('one');
-    await repository.put('two', bytes);
+    const manifest = await repository.manifest();
+    const bytes = JSON.stringify(manifest);
+    const digest = digestOf(bytes);
+    // Another repository with the same image and the same tags, which loses nothing, and another image in this one.
+    const twin = new TestRepository(server, 'team/twin');
+    for (const blob of [manifest['config'], ...(manifest['layers'] as Descriptor[])] as Descriptor[]) {
+      const mount = await twin.fetch(`blobs/uploads/?mount=${blob.digest}&from=team/app`, { method: 'POST' });
+      t.is(mount.status, 201);
+    }
+    for (const tag of ['one', 'two']) t.is((await twin.put(tag, bytes)).status, 201);
+    const kept = await repository.image('kept');
+    for (const tag of ['one', 'two']) t.is((await repository.put(tag, bytes)).status, 201);
+    const stateOf = async (name: string) => {
+      const [row] = await rowsOf<{ size_bytes: number }>(
+        server,
+        `SELECT tag_count, manifest_count, size_bytes FROM repositories WHERE name = '${name}'`,
+      );
+      return { ...row!, ...((await (await server.fetch(`/v2/${name}/tags/list`)).json()) as object) };
+    };
+    const before = { app: await stateOf('team/app'), twin: await stateOf('team/twin') };
+    t.like(before.app, { tag_count: 3, manifest_count: 2, tags: ['kept', 'one', 'two'] });
     const remove = async (path: string) => (await repository.fetch(path, { method: 'DELETE' })).status;
     t.is(await remove('manifests/one'), 202);
     t.is(await remove('manifests/one'), 404);
     t.is((await repository.fetch(`manifests/${digest}`)).status, 200);
+    t.deepEqual(await stateOf('team/app'), { ...before.app, tag_count: 2, tags: ['kept', 'two'] });
     t.is(await remove(`manifests/${digest}`), 202);
+    const size = before.app.size_bytes - bytes.length;
+    const left = { ...before.app, tag_count: 1, manifest_count: 1, size_bytes: size, tags: ['kept'] };
+    t.deepEqual(await stateOf('team/app'), left);
+    t.is((await repository.fetch('manifests/kept')).headers.get('docker-content-digest'), kept.digest);
     t.deepEqual(await errorOf(await repository.fetch('manifests/two')), [404, 'MANIFEST_UNKNOWN']);
     t.is(await remove(`manifests/${digest}`), 404);
-    t.deepEqual(await (await server.fetch('/v2/_catalog')).json(), { repositories: [] });
+    t.is(await remove(`manifests/${kept.digest}`), 202);
+    t.deepEqual(await (await server.fetch('/v2/_catalog')).json(), { repositories: ['team/twin'] });
     t.deepEqual(await (await repository.fetch('tags/list')).json(), { name: 'team/app', tags: [] }, 'the name is kept');
+    t.deepEqual(await stateOf('team/twin'), before.twin);
+    t.is(await (await twin.fetch('manifests/two')).text(), bytes);
     const claim = await databaseOf(server).get('SELECT claimed_at FROM repositories WHERE name = ?', ['team/app']);
     t.is(typeof claim?.['claimed_at'], 'number');
 
