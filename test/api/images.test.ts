@@ -129,6 +129,13 @@ for (const dialect of dialects) {
     ] as const)
       for (const limit of [1, 50]) t.deepEqual(await listed(`limit=${limit}&${query}`), expected, query);
     const whole = await get(server, '?total=1');
+    t.deepEqual(
+      whole.items.map((each: any) => [each.name, names(each.tags)]),
+      [
+        ['team/app', order.toSorted().slice(0, whole.items[0].tags.length)],
+        ['zeta/large', ['v1']],
+      ],
+    );
     const bytes = whole.items.reduce((sum: number, each: any) => sum + each.size_bytes, 0);
     t.deepEqual(whole.total, { count: 2, size_bytes: bytes });
     for (const bad of ['order=x', 'cursor=x', `q=${'a'.repeat(129)}`]) {
@@ -392,12 +399,12 @@ test('a description has all that a manifest says', async (t) => {
       ['v1', mediaType, [], ['linux/arm64/v8'], null, [], 0],
     ],
   );
-  const pulled = (await get(server, 'copy/tags')).items.map((each: any) => [each.name, each.pull_count]);
-  t.deepEqual(pulled.slice(0, 4), [
-    ['another-index', 1],
-    ['of-image', 1],
-    ['of-index', 1],
-    ['of-subject', 0],
+  const inCopy = (await get(server, 'copy/tags')).items.map((each: any) => [each.name, each.pull_count, each.attached]);
+  t.deepEqual(inCopy.slice(0, 4), [
+    ['another-index', 1, []],
+    ['of-image', 1, ['signature']],
+    ['of-index', 1, ['attestation']],
+    ['of-subject', 0, []],
   ]);
   t.deepEqual(await get(server, 'team/app/manifests'), { items: [], next_cursor: null });
 });

@@ -53,6 +53,29 @@ async function windowOf(server: TestServer): Promise<number> {
   return list.deleted_for_seconds;
 }
 
+/** Puts a manifest, whose blobs `from` has, under a tag or its digest. */
+async function copyTo(
+  to: TestRepository,
+  from: TestRepository,
+  reference: string,
+  bytes: string,
+): Promise<TestRepository> {
+  const {
+    mediaType,
+    config,
+    layers = [],
+  } = JSON.parse(bytes) as {
+    mediaType: string;
+    config?: { digest: string };
+    layers?: { digest: string }[];
+  };
+  for (const { digest } of config ? [config, ...layers] : layers)
+    await to.fetch(`blobs/uploads/?mount=${digest}&from=${from.name}`, post);
+  const { status } = await to.put(reference, bytes, mediaType);
+  if (status !== 201) throw new Error(`${status}`);
+  return to;
+}
+
 async function serve(t: ExecutionContext, dialect: 'sqlite' | 'mysql', more: Record<string, unknown> = {}) {
   const url = await temporaryDatabase(t, dialect);
   return startTestServer(t, { database: { url }, deletedFor: undefined, gc: { grace: '0s' }, ...more });
@@ -259,7 +282,11 @@ for (const dialect of dialects) {
   test(`${dialect}: an image that was deleted and pushed again has the pulls of both times`, async (t) => {
     const server = await serve(t, dialect);
     const api = new TestRepository(server, 'team/api');
-    const { digest, bytes } = await api.image('v1');
+    const bytes = JSON.stringify(await api.manifest());
+    const digest = digestOf(bytes);
+    // An older repository with the same image, which changes in nothing.
+    const twin = await copyTo(new TestRepository(server, 'team/twin'), api, 'v1', bytes);
+    t.is((await api.put('v1', bytes)).status, 201);
     const pull = async (times: number) => {
       for (let each = 0; each < times; each += 1) t.is((await api.fetch('manifests/v1')).status, 200);
       await flushUsage(server);
@@ -288,14 +315,21 @@ for (const dialect of dialects) {
     t.is((await api.fetch(`manifests/${digest}`, remove)).status, 202);
     await restore();
     t.deepEqual(await pulls(), [['v1', 7]], 'restored after both were deleted');
+    const { items } = (await (await server.fetch('/v1/containers/team%2Ftwin/tags')).json()) as { items: object[] };
+    t.like(items, { 0: { name: 'v1', digest, pull_count: 0 }, length: 1 });
+    t.is(await (await twin.fetch('manifests/v1')).text(), bytes);
   });
 
   test(`${dialect}: an index that is restored leaves images deleted that were deleted before it`, async (t) => {
     const server = await serve(t, dialect);
     const api = new TestRepository(server, 'team/api');
-    const { index } = await signedIndex(api, 'v1');
+    // An older repository with the same images, which changes in nothing.
+    const twin = new TestRepository(server, 'team/twin');
+    const { index, sbom } = await signedIndex(twin, 'v1');
     const { manifests } = JSON.parse(index) as { manifests: { digest: string }[] };
     const [before, after] = manifests.map(({ digest }) => digest);
+    for (const reference of ['amd64', 'arm64', digestOf(sbom), 'v1'])
+      await copyTo(api, twin, reference, await (await twin.fetch(`manifests/${reference}`)).text());
     for (const digest of [before, digestOf(index), after])
       t.is((await api.fetch(`manifests/${digest}`, remove)).status, 202);
     const { id } = (await deletedOf(server)).find(
@@ -304,6 +338,27 @@ for (const dialect of dialects) {
     t.is((await server.fetch(`/v1/deleted/${id}/restore`, post)).status, 200);
     const status = async (digest: string | undefined) => (await api.fetch(`manifests/${digest}`)).status;
     t.deepEqual([await status(digestOf(index)), await status(after), await status(before)], [200, 200, 404]);
+    const tagsOf = async (name: string) => (await (await server.fetch(`/v2/${name}/tags/list`)).json()) as object;
+    t.deepEqual(await tagsOf('team/api'), { name: 'team/api', tags: ['arm64', 'v1'] });
+
+    // A tag brings its manifest back, if that was deleted later.
+    for (const reference of ['v1', digestOf(index)])
+      t.is((await api.fetch(`manifests/${reference}`, remove)).status, 202);
+    const tag = (await deletedOf(server)).find(({ type, reference }) => type === 'tag' && reference === 'v1')!;
+    t.is((await server.fetch(`/v1/deleted/${tag.id}/restore`, post)).status, 200);
+    t.is((await api.fetch('manifests/v1')).headers.get('docker-content-digest'), digestOf(index));
+    t.deepEqual(await tagsOf('team/api'), { name: 'team/api', tags: ['arm64', 'v1'] });
+
+    t.deepEqual(await tagsOf('team/twin'), { name: 'team/twin', tags: ['amd64', 'arm64', 'v1'] });
+    for (const each of [before, after, digestOf(index), digestOf(sbom)])
+      t.is((await twin.fetch(`manifests/${each}`)).status, 200);
+    const counts = await databaseOf(server).select(
+      'SELECT name, tag_count, manifest_count FROM repositories ORDER BY name',
+    );
+    t.deepEqual(counts, [
+      { name: 'team/api', tag_count: 2, manifest_count: 3 },
+      { name: 'team/twin', tag_count: 3, manifest_count: 4 },
+    ]);
   });
 
   test(`${dialect}: a deletion, a restoration or a purge that is interrupted changes nothing`, async (t) => {
