@@ -1,3 +1,4 @@
+import { readdir, readlink } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
 import type { Verdict } from '../../src/mirror/policy/admission.ts';
 import { makePdb } from '../support/builders/nupkg.ts';
@@ -8,6 +9,7 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { answer, serve } from '../support/upstreams/faulty-upstream.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { until } from '../support/until.ts';
 
 // Every route that reveals a mirrored version, tag or byte passes the one admission.
 
@@ -332,4 +334,37 @@ test('a prefetch stores nothing that is held, except a manifest, whose age count
   const asked = registry.requests();
   t.true(asked.includes('GET /v2/team/app/manifests/hidden-tag'));
   t.false(asked.includes(`GET /v2/team/app/blobs/${digests.layer}`));
+});
+
+/** The open files of stored and staged content below a folder, on Linux. */
+async function openContent(folder: string): Promise<string[]> {
+  const names = await readdir('/proc/self/fd').catch(() => []);
+  const links = await Promise.all(names.map((each) => readlink(`/proc/self/fd/${each}`).catch(() => '')));
+  return links.filter((each) => each.startsWith(folder) && !/\.db|\.lock/.test(each));
+}
+
+test('a manifest that is held or refused leaves no file open', async (t) => {
+  const registry = await startUpstreamRegistry(t);
+  let verdict: Verdict = 'hold';
+  const judge = async () => () => verdict;
+  const server = await startTestServer(t, { upstreams: [registry.settings('registry.test')] }, { judge });
+  // Too large for the memory that keeps small content.
+  const annotations = { text: 'x'.repeat(3 * 2 ** 20) };
+  const config = registry.blob('team/large', '{}');
+  registry.manifest('team/large', { schemaVersion: 2, mediaType: ociManifest, config, layers: [], annotations }, '1');
+  const before = await openContent(server.data);
+  for (const [next, status] of [
+    ['hold', 404],
+    ['hold', 404],
+    [{ denied: reason }, 403],
+    ['allow', 200],
+    ['hold', 404],
+  ] as const) {
+    verdict = next;
+    const response = await server.fetch('/v2/registry.test/team/large/manifests/1');
+    await response.arrayBuffer();
+    t.is(response.status, status);
+  }
+  await until(async () => (await openContent(server.data)).length <= before.length);
+  t.deepEqual(await openContent(server.data), before);
 });
