@@ -12,7 +12,7 @@ export function readCompose({ file, text, values }: Input): OciItem[] {
   const items: OciItem[] = [];
   for (const document of yaml.documents) {
     const root: unknown = document.contents;
-    if (root === null || (isScalar(root) && root.value === null)) continue;
+    if (isScalar(root) && root.value === null) continue;
     if (!isMap(root)) throw malformed(file, yaml.lineOf(root), 'expected keys such as "services"');
     const services = yaml.field(document, root, 'services');
     if (services === undefined) continue;
@@ -25,8 +25,7 @@ export function readCompose({ file, text, values }: Input): OciItem[] {
       const image = field('image');
       if (image === undefined || field('build') !== undefined) continue;
       const platform = field('platform');
-      const own = (each: unknown) => each !== undefined && service.items.some((pair) => pair.value === each);
-      const line = yaml.lineOf(own(image) ? image : key);
+      const line = yaml.lineOf(service.items.some((pair) => pair.value === image) ? image : key);
       const read = (each: unknown, what: string): string => {
         if (isScalar(each) && typeof each.value === 'string') return each.value;
         throw malformed(file, line, `the ${what} of the service ${firstLine(name)} must be text`);

@@ -97,16 +97,12 @@ function readFrom(file: string, line: number, rest: string): { image: string; pl
 
 /** The images or stages that an instruction copies or mounts from. */
 function sourcesOf(name: string, rest: string): string[] {
-  const inner = name === 'ONBUILD' ? /^(\w+)\s+([^]*)$/.exec(rest) : undefined;
+  const inner = name === 'ONBUILD' ? /^(\w+)\s+([^]*)/.exec(rest) : undefined;
   // ONBUILD cannot trigger another ONBUILD.
   if (inner) return inner[1]!.toUpperCase() === 'ONBUILD' ? [] : sourcesOf(inner[1]!.toUpperCase(), inner[2]!);
-  const flags: string[] = [];
-  for (const word of rest.split(/\s+/)) {
-    if (!word.startsWith('--')) break;
-    flags.push(word);
-  }
   const found: string[] = [];
-  for (const flag of flags) {
+  for (const flag of rest.split(/\s+/)) {
+    if (!flag.startsWith('--')) break;
     if (name === 'COPY' && flag.startsWith('--from=')) found.push(flag.slice('--from='.length));
     if (name !== 'RUN' || !flag.startsWith('--mount=')) continue;
     const from = flag
@@ -134,10 +130,11 @@ function split(file: string, text: string) {
   const directives = new Map<string, { value: string; line: number }>();
   const found: Instruction[] = [];
   let at = 0;
-  for (; at < lines.length; at += 1) {
-    const directive = /^#\s*([a-z]+)\s*=\s*(\S+)\s*$/i.exec(lines[at]!);
+  for (const each of lines) {
+    const directive = /^#\s*([a-z]+)\s*=\s*(\S+)\s*$/i.exec(each);
     if (!directive) break;
-    directives.set(directive[1]!.toLowerCase(), { value: directive[2]!, line: at + 1 });
+    at += 1;
+    directives.set(directive[1]!.toLowerCase(), { value: directive[2]!, line: at });
   }
   const escape = directives.get('escape')?.value === '`' ? '`' : '\\';
   while (at < lines.length) {
@@ -151,12 +148,11 @@ function split(file: string, text: string) {
       if (next === '' || next.startsWith('#')) continue;
       whole = `${whole.slice(0, -1)} ${next}`;
     }
-    if (whole.endsWith(escape)) whole = whole.slice(0, -1).trimEnd();
-    const match = /^([A-Za-z]+)(?:\s+([^]*))?$/.exec(whole);
-    const name = match?.[1]!.toUpperCase() ?? '';
+    if (whole.endsWith(escape)) whole = whole.slice(0, -1);
+    const name = whole.split(/\s/, 1)[0]!.toUpperCase();
     if (!instructions.has(name))
       throw malformed(file, line, `${firstLine(whole)} is not an instruction of a Dockerfile`);
-    const rest = match?.[2]?.trim() ?? '';
+    const rest = whole.slice(name.length).trim();
     found.push({ line, name, rest });
     if (['RUN', 'COPY', 'ADD', 'ONBUILD'].includes(name)) at = afterHereDocuments(lines, at, rest);
   }
@@ -166,7 +162,7 @@ function split(file: string, text: string) {
 /** The line after the here-documents of an instruction. Ignores a here-document that does not end. */
 function afterHereDocuments(lines: readonly string[], start: number, rest: string): number {
   let at = start;
-  for (const word of rest.split(/\s+/)) {
+  for (const word of rest.split(/\s/)) {
     const match = /^\d*<<(-?)(["']?)([^<"'\s]+)\2$/.exec(word);
     if (!match) continue;
     const end = lines.findIndex(

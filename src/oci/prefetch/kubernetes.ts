@@ -25,7 +25,7 @@ export function readKubernetes({ file, text }: Input): OciItem[] {
   };
   for (const document of yaml.documents) {
     const root: unknown = document.contents;
-    if (root === null || (isScalar(root) && root.value === null)) continue;
+    if (isScalar(root) && root.value === null) continue;
     if (!isMap(root)) throw malformed(file, yaml.lineOf(root), 'expected a resource with "apiVersion" and "kind"');
     visit(document, {
       Map: (_key, map) => {

@@ -34,12 +34,12 @@ export class YamlInput {
       // Deep nesting overflows the stack of the parser.
       throw malformed(file, 1, `cannot be read as YAML: ${(error as Error).message.split('\n', 1)[0]}`);
     }
-    this.documents = Array.isArray(documents) ? documents : [];
+    this.documents = documents;
     for (const { errors } of this.documents) {
       const [error] = errors;
       if (!error) continue;
       const templated = text.includes('{{') ? ' (render the template first)' : '';
-      const reason = error.message.split('\n', 1)[0]!.replace(/ at line \d+, column \d+:$/, '');
+      const reason = error.message.split('\n', 1)[0]!.replace(/ at line \d+, column \d+:/, '');
       throw malformed(file, error.linePos?.[0].line ?? 1, `not YAML: ${reason}${templated}`);
     }
   }
@@ -59,12 +59,11 @@ export class YamlInput {
   field(document: Document, map: YAMLMap, key: string, depth = 0): unknown {
     let merged: unknown;
     for (const { key: name, value } of map.items) {
-      const text = isScalar(name) ? name.value : name;
-      if (text === key) return this.resolve(document, value);
-      const isMerge = isScalar(name) && (name.source === '<<' || name.value === '<<' || typeof name.value === 'symbol');
-      if (isMerge) merged = this.resolve(document, value);
+      if (!isScalar(name)) continue;
+      if (name.value === key) return this.resolve(document, value);
+      if (name.source === '<<') merged = this.resolve(document, value);
     }
-    if (merged === undefined || depth === deepest) return undefined;
+    if (depth === deepest) return undefined;
     for (const each of isSeq(merged) ? merged.items : [merged]) {
       const source = this.resolve(document, each);
       const found = isMap(source) ? this.field(document, source, key, depth + 1) : undefined;
