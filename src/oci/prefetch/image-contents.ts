@@ -1,5 +1,5 @@
 import { isDigest, type Digest } from '../../runtime/digest.ts';
-import { isForeignLayer, isIndex, mediaTypes } from '../format/manifest.ts';
+import { isForeignLayer, mediaTypes } from '../format/manifest.ts';
 import { isPlatform, type Platform } from '../../prefetch/platform.ts';
 
 // The references of manifests (image-spec "manifest", "image-index"). They come from upstreams and may be incomplete.
@@ -21,14 +21,14 @@ const manifestTypes: readonly string[] = Object.values(mediaTypes);
 
 /** The manifests and blobs that a manifest or index needs. */
 export function contentsOf(document: object): { manifests: Child[]; blobs: Item[] } {
-  const { manifests, config, layers, fsLayers } = document as Record<string, unknown>;
+  const { manifests, config, layers } = document as Record<string, unknown>;
   const found = { manifests: [] as Child[], blobs: [] as Item[] };
   for (const each of asList(manifests)) {
     const item = itemOf(each);
     if (!item) continue;
     const { mediaType, platform, annotations } = each as Record<string, unknown>;
     // The index of a build cache lists blobs.
-    if (typeof mediaType === 'string' && !manifestTypes.includes(mediaType) && !isIndex(mediaType)) {
+    if (typeof mediaType === 'string' && !manifestTypes.includes(mediaType)) {
       found.blobs.push(item);
       continue;
     }
@@ -44,11 +44,6 @@ export function contentsOf(document: object): { manifests: Child[]; blobs: Item[
     const { mediaType, urls } = (each ?? {}) as Record<string, unknown>;
     const isElsewhere = (typeof mediaType === 'string' && isForeignLayer(mediaType)) || asList(urls).length > 0;
     if (item && !isElsewhere) found.blobs.push(item);
-  }
-  // Docker schema 1.
-  for (const each of asList(fsLayers)) {
-    const item = itemOf({ digest: (each as Record<string, unknown> | null)?.['blobSum'] });
-    if (item) found.blobs.push(item);
   }
   return found;
 }
