@@ -47,7 +47,7 @@ export function ambiguousKey(text: string): string | undefined {
     const mark = text[index];
     if (mark === '"') {
       const end = endOfString(text, index);
-      if (freeDepth === 0 && top.isKey && top.kind) {
+      if (top.isKey && top.kind) {
         const key = JSON.parse(text.slice(index, end + 1)) as string;
         const field = fields[top.kind].get(fold(key));
         if (field !== undefined && (field !== key || top.seen.has(key))) return key;

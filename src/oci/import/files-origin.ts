@@ -137,8 +137,8 @@ class FilesOrigin implements ImageOrigin {
 }
 
 const tagLink = /^(.*?)repositories\/(.+)\/_manifests\/tags\/([^/]+)\/current\/link$/;
-const pastLink = /^.*?repositories\/(.+)\/_manifests\/tags\/([^/]+)\/index\/(sha256|sha512)\/([0-9a-f]+)\/link$/;
-const revisionLink = /^(.*?)repositories\/(.+)\/_manifests\/revisions\/(sha256|sha512)\/([0-9a-f]+)\/link$/;
+const pastLink = /repositories\/(.+)\/_manifests\/tags\/([^/]+)\/index\/(sha256|sha512)\/([0-9a-f]+)\/link$/;
+const revisionLink = /repositories\/(.+)\/_manifests\/revisions\/(sha256|sha512)\/([0-9a-f]+)\/link$/;
 
 /** The images in the folder of a docker-registry (distribution, "filesystem layout"); undefined if it is none. */
 export async function registryFolder({ files }: PlainSource, manifestLimit: number): Promise<ImageOrigin | undefined> {
@@ -169,7 +169,7 @@ export async function registryFolder({ files }: PlainSource, manifestLimit: numb
       tagged(of, past).times!.set(before, file.changedAt);
       continue;
     }
-    const [, , owner = '', algorithm, hex] = revisionLink.exec(path) ?? [];
+    const [, owner = '', algorithm, hex] = revisionLink.exec(path) ?? [];
     const digest = `${algorithm}:${hex}`;
     if (isRepositoryName(owner) && isDigest(digest)) named(owner).manifests!.add(digest);
   }
