@@ -275,6 +275,7 @@ test('an OCI image layout, an archive of docker save, and the folder of a docker
     [`${repository}/tags/long/current/link`]: long,
     [`${repository}/tags/wrong/current/link`]: digestOf('right'),
     [`${repository}/tags/.bad/current/link`]: link,
+    [`${repository}/tags/copy/current/link.old`]: link,
     [`${repository.replace('three', 'Three')}/tags/v1/current/link`]: link,
     // A manifest that only another repository has.
     [`${repository.replace('three', 'four')}/tags/v1/current/link`]: link,
