@@ -158,7 +158,7 @@ export async function registryFolder({ files }: PlainSource, manifestLimit: numb
   for (const [path, file] of files) {
     await pause();
     const [, start, name = '', tag = ''] = tagLink.exec(path) ?? [];
-    if (start !== undefined && isRepositoryName(name) && isTag(tag)) {
+    if (isRepositoryName(name) && isTag(tag)) {
       root ??= start;
       tagged(name, tag).link = file;
       continue;
