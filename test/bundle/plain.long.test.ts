@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { pack } from 'tar-stream';
 import test from 'ava';
 import { startAirGap } from '../support/bundles.ts';
-import { digestOf, ociManifest } from '../support/registry.ts';
+import { digestOf, dockerManifest, ociIndex, ociManifest } from '../support/registry.ts';
 
 // Content of other tools: it is not signed, and comes in only if that is said.
 
@@ -41,6 +41,8 @@ function layout(name: string) {
   return { files, manifest, layer };
 }
 
+const whole = (name: string) => ({ 'io.containerd.image.name': name });
+
 test('an OCI image layout, as a folder and as an archive, and an archive of docker save', async (t) => {
   const { far, path } = await startAirGap(t);
   const one = layout('docker.io/team/one:1');
@@ -77,6 +79,49 @@ test('an OCI image layout, as a folder and as an archive, and an archive of dock
     await tarOf({ ...one.files, 'index.json': '{"manifests":[{"digest":"sha256:1"}]}' }),
   );
   t.regex(await far.fails('bundle', 'import', path('broken.tar'), '--unsigned'), /index\.json has no digest/);
+  const without = (part: Buffer) =>
+    Object.fromEntries(Object.entries(one.files).filter(([name]) => name !== blob(part)[0]));
+  const empty = Buffer.from('{}');
+  const ofEmpty = JSON.stringify({
+    manifests: [{ digest: digestOf(empty), annotations: whole('team/empty:1') }],
+  });
+  const save = (image: object) => ({ ...archive, 'manifest.json': JSON.stringify([{ ...saved[0], ...image }]) });
+  for (const [what, files, more, message] of [
+    ['manifest', without(one.manifest), [], `${digestOf(one.manifest)} is missing`],
+    ['layer', without(one.layer), [], `${digestOf(one.layer)} is missing`],
+    [
+      'type',
+      { ...one.files, ...Object.fromEntries([blob(empty)]), 'index.json': ofEmpty },
+      [],
+      'is no manifest of a known type',
+    ],
+    ['json', { ...one.files, 'index.json': 'no JSON' }, [], 'index.json is not JSON'],
+    [
+      'name',
+      layout('Not A Tag').files,
+      ['--name', 'docker.io/team/x'],
+      '"docker.io/team/x:Not A Tag" is not an image name',
+    ],
+    ['file', save({ Layers: ['none.tar'] }), [], '"none.tar" is missing'],
+    ['tags', save({ RepoTags: null }), [], 'it has an image without a name: give it with --name'],
+  ] as const) {
+    await writeFile(path(`${what}.tar`), await tarOf(files));
+    const said = await far.fails('bundle', 'import', path(`${what}.tar`), '--unsigned', ...more);
+    t.true(said.includes(message), `${what}: ${said}`);
+  }
+  // The option names an image of docker save without a name, and a layout may have only some platforms of an image.
+  await far.ok('bundle', 'import', path('tags.tar'), '--unsigned', '--name', 'docker.io/team/named:3');
+  const platforms = Buffer.from(
+    JSON.stringify({
+      schemaVersion: 2,
+      mediaType: ociIndex,
+      manifests: [descriptor(one.manifest, ociManifest), { ...descriptor(empty, ociManifest), size: 2 }],
+    }),
+  );
+  const sparse = { manifests: [{ ...descriptor(platforms, ociIndex), annotations: whole('docker.io/team/sparse:4') }] };
+  const some = { ...one.files, ...Object.fromEntries([blob(platforms)]), 'index.json': JSON.stringify(sparse) };
+  await writeFile(path('sparse.tar'), await tarOf(some));
+  await far.ok('bundle', 'import', path('sparse.tar'), '--unsigned');
 
   const server = await far.serve();
   for (const [name, { manifest, layer: bytes }] of [
@@ -90,10 +135,22 @@ test('an OCI image layout, as a folder and as an archive, and an archive of dock
       String(bytes),
     );
   }
-  const manifest = (await (await server.fetch('/v2/team/saved/manifests/2')).json()) as {
-    layers: { digest: string }[];
-  };
-  t.is(await (await server.fetch(`/v2/team/saved/blobs/${manifest.layers[0]!.digest}`)).text(), layer);
+  const text = await (await server.fetch('/v2/team/saved/manifests/2')).text();
+  const bytes = { config: Buffer.from(config), layer: Buffer.from(layer) };
+  t.deepEqual(JSON.parse(text), {
+    schemaVersion: 2,
+    mediaType: dockerManifest,
+    config: descriptor(bytes.config, 'application/vnd.docker.container.image.v1+json'),
+    layers: [descriptor(bytes.layer, 'application/vnd.docker.image.rootfs.diff.tar')],
+  });
+  for (const each of Object.values(bytes))
+    t.is(await (await server.fetch(`/v2/team/saved/blobs/${digestOf(each)}`)).text(), each.toString());
+  for (const reference of [digestOf(text), '2'])
+    t.is((await server.fetch(`/v2/team/saved/manifests/${reference}`)).headers.get('content-type'), dockerManifest);
+  t.is(await (await server.fetch('/v2/team/named/manifests/3')).text(), text);
+  t.is(await (await server.fetch('/v2/team/sparse/manifests/4')).text(), platforms.toString());
+  const child = await server.fetch(`/v2/team/sparse/manifests/${digestOf(one.manifest)}`);
+  t.is(await child.text(), one.manifest.toString());
   await server.close();
 });
 
