@@ -50,8 +50,13 @@ test('what was pushed here since goes back to the old feed, also unlisted; what 
   t.is((await here.fetch('/v3/push/Lib/2.0.0', { method: 'DELETE' })).status, 204);
   const later = await exporting(here, 'feed', ...words, '--since', new Date(Date.now() + 60_000).toISOString());
   t.regex(later.stdout, /^exported: 0\nthere already: 0\n/);
+  const assessed = await exporting(here, 'feed', ...words, '--only', 'Lib,Hidden', '--dry-run');
+  t.is(assessed.stdout, 'to export: 0\nthere already: 1\nto unlist there: 1\nconflicts: 0\ncannot go: 0\n');
   t.regex((await exporting(here, 'feed', ...words, '--only', 'Lib')).stdout, /^unlisted there: 1\n/m);
-  t.regex((await exporting(here, 'feed', ...words, '--all', '--only', 'Lib')).stdout, /^there already: 2\n/m);
+  // What came from there keeps its state there.
+  t.is((await here.fetch('/v3/push/Lib/1.0.0', { method: 'DELETE' })).status, 204);
+  const all = await exporting(here, 'feed', ...words, '--all', '--only', 'Lib');
+  t.is(all.stdout, 'exported: 0\nthere already: 2\nconflicts: 0\nfailed: 0\n');
 });
 
 test('symbols go with their package', async (t) => {
@@ -109,6 +114,139 @@ test('a target that deletes what it is asked to unlist gets the package again, a
   t.deepEqual([done.code, done.stderr], [0, '']);
   t.deepEqual([...files.keys()].sort(), ['a', 'b']);
   t.is(asked.filter((each) => each.startsWith('DELETE')).length, 1);
+});
+
+const presentThere = (name: string) => [name, 'present', 0, undefined];
+const otherThere = (name: string) => [name, 'conflict', 0, 'the target has other content under this name'];
+
+test('what a target answers about each version: there meanwhile, other content, hidden, refused, symbols, not unlisted', async (t) => {
+  const here = await startTestServer(t);
+  const feed = new TestFeed(here);
+  const sent = new Map<string, Buffer>();
+  const ids = [
+    'Accepted',
+    'Changed',
+    'Gone',
+    'Hidden',
+    'Kept',
+    'Known',
+    'Lost',
+    'Raced',
+    'Refused',
+    'Same',
+    'Sized',
+    'Wrong',
+  ];
+  for (const [at, id] of ids.entries()) {
+    const nupkg = await makeNupkg({ id, version: '1.0.0', payloadBytes: at });
+    sent.set(id.toLowerCase(), nupkg);
+    t.is((await feed.push(nupkg)).status, 201);
+  }
+  const symbols = new Map<string, number>();
+  for (const id of ['Known', 'Wrong']) {
+    const files = { 'lib/net8.0/A.pdb': makePdb(Buffer.alloc(16, id.length)) };
+    const snupkg = await makeSnupkg({ id, version: '1.0.0', files });
+    symbols.set(id, snupkg.length);
+    t.is((await feed.push(snupkg, '/symbols')).status, 201);
+  }
+  for (const id of ['Gone', 'Kept']) t.is((await here.fetch(`/v3/push/${id}/1.0.0`, { method: 'DELETE' })).status, 204);
+
+  const other = (id: string) => Buffer.from(sent.get(id)!.map((byte) => byte ^ 1));
+  const files = new Map([
+    ['same', sent.get('same')!],
+    ['sized', Buffer.alloc(5)],
+    ['changed', other('changed')],
+  ]);
+  const statuses: Record<string, number> = { accepted: 299, hidden: 409, lost: 409, raced: 409, refused: 400 };
+  const types = ['PackagePublish/2.0.0', 'SymbolPackagePublish/4.9.0'];
+  const asked: { method: string; path: string; key: unknown }[] = [];
+  const answersClosed = Promise.withResolvers<void>();
+  const url = await serving(t, async (request, response) => {
+    const path = new URL(request.url!, 'http://x').pathname;
+    asked.push({ method: request.method!, path, key: request.headers['x-nuget-apikey'] });
+    const body = Buffer.concat(await request.toArray()).toString('latin1');
+    const named = path.split('/')[2] ?? ids.find((each) => body.includes(`${each}.nuspec`))?.toLowerCase() ?? '';
+    const at = `http://${request.headers.host}`;
+    if (path === '/index.json') {
+      const resources = types.map((type) => ({ '@id': `${at}/${type.split('P')[0]}push`, '@type': type }));
+      resources.push({ '@id': `${at}/flat/`, '@type': 'PackageBaseAddress/3.0.0' });
+      response.end(JSON.stringify({ version: '3.0.0', resources }));
+    } else if (path === '/Symbolpush') response.writeHead(named === 'known' ? 409 : 400).end();
+    else if (request.method === 'PUT') {
+      if (named !== 'hidden' && named !== 'refused')
+        files.set(named, named === 'lost' ? other(named) : sent.get(named)!);
+      response.writeHead(statuses[named] ?? 201);
+      if (named === 'gone') {
+        // An answer without an end: nobody reads it, so the connection is closed.
+        response.once('close', answersClosed.resolve);
+        response.write(Buffer.alloc(2 ** 20));
+      } else response.end();
+    } else if (request.method === 'DELETE') {
+      if (named === 'gone') await answersClosed.promise;
+      response.writeHead(named === 'gone' ? 299 : 405).end();
+    } else if (!path.endsWith('.nupkg') || !files.has(named)) response.writeHead(404).end();
+    else {
+      // One has no length.
+      response.writeHead(200, named === 'same' ? {} : { 'content-length': files.get(named)!.length });
+      response.end(request.method === 'HEAD' ? undefined : files.get(named));
+    }
+  });
+  const folder = await folderUntilEnd(t);
+  await writeFile(join(folder, 'key'), 'key-of-pushes');
+  let runs = 0;
+  const run = async (...words: string[]) => {
+    const report = join(folder, `report-${(runs += 1)}`);
+    const more = ['--api-key-file', join(folder, 'key'), '--concurrency', '1', '--report', report, ...words];
+    const heard = await exporting(here, 'feed', `${url}/index.json`, ...more);
+    const lines = (await readFile(report, 'utf8')).trimEnd().split('\n');
+    const read = lines.map((line) => JSON.parse(line));
+    return { ...heard, lines: read.map(({ name, outcome, bytes, note }) => [name, outcome, bytes, note]) };
+  };
+  const sizeOf = (id: string) => sent.get(id.toLowerCase())!.length;
+  const imported = (name: string, note?: string) => [name, 'imported', sizeOf(name), note];
+  const planned = await run('--dry-run');
+  const whole = (name: string) => [name, 'imported', sizeOf(name) + (symbols.get(name) ?? 0), undefined];
+  const known = new Map([
+    ['Same', presentThere('Same')],
+    ['Changed', otherThere('Changed')],
+    ['Sized', otherThere('Sized')],
+  ]);
+  t.deepEqual(
+    planned.lines,
+    ids.map((name) => known.get(name) ?? whole(name)),
+  );
+  t.deepEqual(
+    asked.filter(({ method }) => method === 'PUT'),
+    [],
+  );
+  const hidden = 'the target has this version already, and does not show it';
+  const kept = 'it is listed there, and not here: the target answered 405';
+  const done = await run();
+  t.deepEqual(done.lines, [
+    imported('Accepted'),
+    otherThere('Changed'),
+    imported('Gone'),
+    ['Hidden', 'conflict', 0, hidden],
+    imported('Kept', kept),
+    whole('Known'),
+    ['Lost', 'conflict', 0, hidden],
+    imported('Raced'),
+    ['Refused', 'failed', 0, 'The target refused the package (400).'],
+    presentThere('Same'),
+    otherThere('Sized'),
+    imported('Wrong', 'the target answered 400 to the symbols'),
+  ]);
+  t.false(asked.some(({ method, path }) => method === 'GET' && path.endsWith('/sized.1.0.0.nupkg')));
+  const keys = Map.groupBy(asked, ({ method }) => method === 'PUT' || method === 'DELETE');
+  t.deepEqual([...new Set(keys.get(true)!.map(({ key }) => key))], ['key-of-pushes']);
+  t.deepEqual([...new Set(keys.get(false)!.map(({ key }) => key))], [undefined]);
+  // A target without symbols, and one without pushes.
+  types.pop();
+  const plain = await run('--only', 'Known,Wrong');
+  t.is(plain.stderr, 'warning: The target has no address for symbols, so none are sent.\n');
+  t.deepEqual(plain.lines, [presentThere('Known'), presentThere('Wrong')]);
+  types.pop();
+  t.regex((await run('--only', 'Known')).stderr, /the list of names: The target has no PackagePublish\/2\.0\.0, so/);
 });
 
 async function imageOf(server: TestServer, name: string, reference: string) {

@@ -1,12 +1,14 @@
 import { mkdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { gzipSync } from 'node:zlib';
 import test from 'ava';
 import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
 import { startImporting } from '../support/imports.ts';
 import { flushUsage } from '../support/inside.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { answer, serve } from '../support/upstreams/faulty-upstream.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
 test('a whole feed comes, with dates, unlisted versions, deprecations and downloads, and a second time nothing is fetched', async (t) => {
@@ -137,6 +139,11 @@ test('a folder of packages with their symbols: other bytes are a conflict, and t
   await utimes(join(place, 'e.nupkg'), new Date('2020-01-02'), new Date('2020-01-02'));
   await writeFile(join(place, 'f.nupkg'), await makeNupkg({ id: 'Future', version: '1.0.0' }));
   await utimes(join(place, 'f.nupkg'), new Date('2100-01-02'), new Date('2100-01-02'));
+  const planned = await bring(join(folder, 'packages'), '--dry-run', '--report', join(folder, 'plan'));
+  t.regex(planned.stdout, /^to import: 5 \(/);
+  const plan = (await readFile(join(folder, 'plan'), 'utf8')).trimEnd().split('\n');
+  const sent = plan.map((line) => JSON.parse(line)).find(({ reference }) => reference === '1.0.0 symbols');
+  t.deepEqual([sent.outcome, sent.bytes], ['imported', symbols.length]);
   const heard = await bring(join(folder, 'packages'));
   t.is(heard.code, 1);
   t.regex(heard.stdout, /^imported: 4 \(/);
@@ -281,6 +288,153 @@ test('the folder of BaGetter with its database: dates, unlisted versions and dow
   await writeFile(join(folder, 'plain/notes.db'), 'no database');
   await writeFile(join(folder, 'plain/a.nupkg'), await makeNupkg({ id: 'Plain', version: '1.0.0' }));
   t.regex((await bring(join(folder, 'plain'))).stdout, /^imported: 1 \(/);
+});
+
+/** A package with one version. */
+const made = async (id: string, payloadBytes = 10) => ({
+  id,
+  versions: [{ version: '1.0.0', nupkg: await makeNupkg({ id, version: '1.0.0', payloadBytes }) }],
+});
+const fileIn = (id: string) => `/flat/${id}/1.0.0/${id}.1.0.0.nupkg`;
+const importedLine = (id: string, bytes: number, version = '1.0.0') => [id, version, 'imported', bytes, undefined];
+const presentLine = (id: string, note: string, version = '1.0.0') => [id, version, 'present', 0, note];
+
+test('what a feed tells: pages elsewhere, no registration, no length, a coding, too much, wrong deprecations, dates', async (t) => {
+  const source = await UpstreamFeed.start(t);
+  const [chunked, full, large, plain] = await Promise.all([
+    made('Chunked'),
+    made('Full', 3000),
+    made('Large', 3001),
+    made('Plain'),
+  ]);
+  const [quiet, zipped] = await Promise.all([made('Quiet'), made('Zipped')]);
+  const bytesOf = ({ versions: [first] }: typeof full) => first!.nupkg;
+  for (const each of [chunked, full, large, plain, zipped]) await source.offer(each);
+  await source.offer({ ...quiet, versions: [{ ...quiet.versions[0]!, published: '1900-01-01T00:00:00+00:00' }] });
+  const published = ['2021-12-31T23:59:59Z', '2022-01-01T00:00:00Z'];
+  const versions = await Promise.all(
+    published.map(async (each, at) => {
+      const version = `${at + 1}.0.0`;
+      const deprecation = at === 0 ? { reasons: ['Other'] } : { reasons: ['Legacy', 'Legacy'], message: 'Old.' };
+      const nupkg = await makeNupkg({ id: 'Paged', version });
+      return { version, nupkg, published: each, entry: { deprecation } };
+    }),
+  );
+  await source.offer({ id: 'Paged', versions, pageSize: 1 });
+  source.upstream.on('/registration/plain/index.json', answer(404));
+  source.upstream.on(fileIn('chunked'), serve(bytesOf(chunked), { length: false }));
+  const coded = gzipSync(bytesOf(zipped));
+  source.upstream.on(fileIn('zipped'), answer(200, { 'content-encoding': 'gzip' }, coded));
+  // One that only the registration has.
+  source.upstream.on('/flat/full/index.json', answer(404));
+  const limit = bytesOf(full).length;
+  const { target, bring, file: write, folder } = await startImporting(t, [], { ENTREPOT_LIMITS_NUPKG: String(limit) });
+  const names = await write('names', 'Chunked\nFull\nLarge\nPaged\nPlain\nQuiet\nZipped\n');
+  let runs = 0;
+  const run = async (...words: string[]) => {
+    const report = join(folder, `report-${(runs += 1)}`);
+    await bring(`${source.url}/index.json`, '--names', names, '--report', report, ...words);
+    const lines = (await readFile(report, 'utf8'))
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    return lines
+      .map(({ name, reference, outcome, bytes, note }) => [name, reference, outcome, bytes, note])
+      .toSorted((one, other) => (`${one[0]} ${one[1]}` < `${other[0]} ${other[1]}` ? -1 : 1));
+  };
+  const others = [
+    importedLine('Paged', versions[0]!.nupkg.length),
+    importedLine('Paged', versions[1]!.nupkg.length, '2.0.0'),
+    importedLine('Plain', bytesOf(plain).length),
+    importedLine('Quiet', bytesOf(quiet).length),
+  ];
+  t.deepEqual(await run('--dry-run'), [
+    importedLine('Chunked', 0),
+    importedLine('Full', limit),
+    importedLine('Large', bytesOf(large).length),
+    ...others,
+    importedLine('Zipped', coded.length),
+  ]);
+  const recent = await run('--dry-run', '--since', '2022-01-01');
+  t.deepEqual(
+    recent.map(([id, version]) => [id, version]),
+    [
+      ['Paged', '2.0.0'],
+      ['Plain', '1.0.0'],
+      ['Quiet', '1.0.0'],
+    ],
+  );
+  t.deepEqual(await run(), [
+    importedLine('Chunked', bytesOf(chunked).length),
+    importedLine('Full', limit),
+    ['Large', '1.0.0', 'failed', 0, `The package is larger than the ${limit} bytes allowed here.`],
+    ...others,
+    importedLine('Zipped', bytesOf(zipped).length),
+  ]);
+  const feed = new TestFeed(target);
+  const legacy = { message: 'Old.', reasons: ['Legacy'] };
+  t.deepEqual(
+    (await versionsOf(feed, 'paged')).map(({ listed, published: time, each }: any) => [listed, time, each]),
+    [
+      [true, '2021-12-31T23:59:59.000+00:00', undefined],
+      [true, '2022-01-01T00:00:00.000+00:00', legacy],
+    ],
+  );
+  t.is((await versionsOf(feed, 'quiet'))[0].listed, false);
+  t.is((await versionsOf(feed, 'plain'))[0].listed, true);
+  // The source does not tell any more that it is unlisted, and has another file.
+  source.upstream.on('/registration/quiet/index.json', answer(404));
+  source.upstream.on(fileIn('zipped'), serve(Buffer.alloc(5)));
+  const bySize = 'compared by the size: the source tells no hash';
+  t.deepEqual(await run(), [
+    presentLine('Chunked', 'the source tells neither a hash nor a size'),
+    presentLine('Full', bySize),
+    ['Large', '1.0.0', 'failed', 0, `The package is larger than the ${limit} bytes allowed here.`],
+    presentLine('Paged', bySize),
+    presentLine('Paged', bySize, '2.0.0'),
+    presentLine('Plain', bySize),
+    presentLine('Quiet', bySize),
+    ['Zipped', '1.0.0', 'conflict', 0, 'other content is here under this name'],
+  ]);
+  t.is((await versionsOf(feed, 'quiet'))[0].listed, false);
+});
+
+test('an upstream that cannot be asked, has lost the file, or has other files under the same names', async (t) => {
+  const upstream = await UpstreamFeed.start(t);
+  const [one, two] = [Buffer.alloc(50, 1), Buffer.alloc(50, 2)];
+  const { target, bring, folder } = await startImporting(t, [upstream.as('feed.test')]);
+  const place = join(folder, 'packages');
+  await mkdir(place);
+  const plain = { version: '1.0.0', payloadBytes: 0 };
+  const pairs: [id: string, here: Record<string, Buffer>, there: Record<string, Buffer>][] = [
+    ['Lost', { a: one }, { a: one }],
+    ['More', { a: one, b: two }, { a: one }],
+    ['Renamed', { a: one, b: two }, { a: one, c: two }],
+    ['Same', { b: two, a: one }, { a: one, b: two }],
+    ['Unknown', { a: one }, { a: one }],
+  ];
+  for (const [id, here, there] of pairs) {
+    await writeFile(join(place, `${id}.nupkg`), await makeNupkg({ ...plain, id, files: here }));
+    await upstream.offer({
+      id,
+      versions: [{ version: '1.0.0', nupkg: await makeNupkg({ ...plain, id, files: there }) }],
+    });
+  }
+  upstream.upstream.on('/flat/lost/1.0.0/lost.1.0.0.nupkg', answer(404));
+  upstream.upstream.on('/flat/unknown/index.json', answer(403));
+  upstream.upstream.on('/registration/unknown/index.json', answer(403));
+  const done = await bring(place);
+  t.is(done.code, 1);
+  t.regex(done.stdout, /^imported: 0\nhere already: 0\nmirrored: 1\nconflicts: 3\nfailed: 1\n/);
+  for (const id of ['Lost', 'More', 'Renamed'])
+    t.true(done.stderr.includes(`conflict: ${id} 1.0.0: feed.test has other content under this name; to serve`), id);
+  t.regex(
+    done.stderr,
+    /^failed: Unknown: It is not known whether feed\.test has this package, too: .* Import it again later, or with --hosted$/m,
+  );
+  const origin = (await (await target.fetch('/v1/packages/Same')).json()) as any;
+  t.is(origin.origin, 'mirrored');
+  t.regex((await bring(place, '--hosted', '--only', 'Unknown')).stdout, /^imported: 1 \(/);
 });
 
 /** What a registration says. */
