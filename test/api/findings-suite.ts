@@ -17,8 +17,14 @@ const body = (value: unknown) => answer(200, { 'content-type': 'application/json
 /** A feed that warns of `Stored` before 2.0.0 (more than critical, which is critical) and of `Absent`. */
 export async function warningFeed(t: Parameters<typeof UpstreamFeed.start>[0]): Promise<UpstreamFeed> {
   const up = await UpstreamFeed.start(t);
-  const page = { '@name': 'base', '@id': `${up.url}/known/base.json`, '@updated': '2026-01-01T00:00:00Z' };
-  up.upstream.on('/vulnerabilities/index.json', body([page]));
+  const page = (name: string) => ({
+    '@name': name,
+    '@id': `${up.url}/known/${name}.json`,
+    '@updated': '2026-01-01T00:00:00Z',
+  });
+  up.upstream.on('/vulnerabilities/index.json', body([page('base'), page('update')]));
+  // Nothing is new since the first page.
+  up.upstream.on('/known/update.json', body({}));
   up.upstream.on(
     '/known/base.json',
     body({

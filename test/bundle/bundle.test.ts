@@ -56,10 +56,20 @@ test('a folder of packages, and the versions that were here before stay listed',
   // As the folder of global packages has them.
   await mkdir(join(path('packages'), 'lib/2.0.0'), { recursive: true });
   await writeFile(join(path('packages'), 'lib/2.0.0/lib.2.0.0.nupkg'), bytes);
+  const newest = await makeNupkg({ id: 'LIB', version: '10.0.0' });
+  await writeFile(join(path('packages'), 'newest.NUPKG'), newest);
   await writeFile(join(path('packages'), 'notes.txt'), 'not a package');
-  await far.ok('bundle', 'import', path('packages'), '--unsigned');
+  await writeFile(join(path('packages'), 'lib.2.0.0.symbols.nupkg'), 'not read');
+  const words = ['bundle', 'import', path('packages'), '--unsigned', '--upstream'];
+  t.regex(
+    await far.fails(...words, 'other.test'),
+    /packages: name the upstream to which the packages belong with --upstream: feed\.test/,
+  );
+  await far.ok(...words, 'feed.test');
   const server = await far.serve();
-  t.deepEqual(await (await server.fetch('/v3/package/lib/index.json')).json(), { versions: ['1.0.0', '2.0.0'] });
+  t.deepEqual(await (await server.fetch('/v3/package/lib/index.json')).json(), {
+    versions: ['1.0.0', '2.0.0', '10.0.0'],
+  });
   const nupkg = await (await server.fetch('/v3/package/lib/2.0.0/lib.2.0.0.nupkg')).arrayBuffer();
   t.true(Buffer.from(nupkg).equals(bytes));
   await server.close();

@@ -57,6 +57,13 @@ test('what was pushed here since goes back to the old feed, also unlisted; what 
   t.is((await here.fetch('/v3/push/Lib/1.0.0', { method: 'DELETE' })).status, 204);
   const all = await exporting(here, 'feed', ...words, '--all', '--only', 'Lib');
   t.is(all.stdout, 'exported: 0\nthere already: 2\nconflicts: 0\nfailed: 0\n');
+  const stateThere = async () =>
+    (await there.json('/registration/lib/index.json')).items[0].items[0].catalogEntry.listed;
+  t.true(await stateThere());
+  // One that is not there any more comes again, with its state here.
+  t.is((await old.fetch('/v1/packages/Lib/1.0.0', { method: 'DELETE' })).status, 204);
+  t.regex((await exporting(here, 'feed', ...words, '--all', '--only', 'Lib')).stdout, /^exported: 1 \(/);
+  t.false(await stateThere());
 });
 
 test('symbols go with their package', async (t) => {
@@ -184,7 +191,8 @@ test('what a target answers about each version: there meanwhile, other content, 
     } else if (request.method === 'DELETE') {
       if (named === 'gone') await answersClosed.promise;
       response.writeHead(named === 'gone' ? 299 : 405).end();
-    } else if (!path.endsWith('.nupkg') || !files.has(named)) response.writeHead(404).end();
+    } else if (path === '/flat/same/index.json') response.end('{"versions":["1.0.0"]}');
+    else if (!path.endsWith('.nupkg') || !files.has(named)) response.writeHead(404).end();
     else {
       // One has no length.
       response.writeHead(200, named === 'same' ? {} : { 'content-length': files.get(named)!.length });

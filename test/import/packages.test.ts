@@ -9,7 +9,7 @@ import { startImporting } from '../support/imports.ts';
 import { flushUsage } from '../support/inside.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { answer, serve } from '../support/upstreams/faulty-upstream.ts';
-import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { json, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
 test('a whole feed comes, with dates, unlisted versions, deprecations and downloads, and a second time nothing is fetched', async (t) => {
   const old = await startTestServer(t);
@@ -397,6 +397,53 @@ test('what a feed tells: pages elsewhere, no registration, no length, a coding, 
     ['Zipped', '1.0.0', 'conflict', 0, 'other content is here under this name'],
   ]);
   t.is((await versionsOf(feed, 'quiet'))[0].listed, false);
+});
+
+test('a search that ends early is asked by first letters; autocompletion is enough; without both, names are needed', async (t) => {
+  const source = await UpstreamFeed.start(t);
+  const ids = ['A.One', 'B.Two', 'C.Three'];
+  for (const id of ids) await source.offer(await made(id));
+  let isHidden = false;
+  source.upstream.on('/query', (request, response) => {
+    const asked = new URL(request.url!, source.url).searchParams;
+    const beginning = asked.get('q')!.toLowerCase();
+    const found = ids.filter((id) => id.toLowerCase().startsWith(beginning));
+    const isLater = Number(asked.get('skip') ?? 0) > 0;
+    const shown = isLater ? [] : found.filter((id) => id !== 'C.Three' || (beginning !== '' && !isHidden));
+    const data = shown.map((id) => ({ id, version: '1.0.0', versions: [{ version: '1.0.0', downloads: 1 }] }));
+    json({ totalHits: found.length, data })(request, response);
+  });
+  const { 'SearchAutocompleteService/3.5.0': completion } = source.resources;
+  delete source.resources['SearchAutocompleteService/3.5.0'];
+  source.announce();
+  const { bring, file } = await startImporting(t);
+  const words = [`${source.url}/index.json`, '--dry-run'];
+  const asked = () =>
+    source.upstream.asked
+      .filter(({ path }) => path.startsWith('/query'))
+      .map(({ path }) => Object.fromEntries(new URL(path, source.url).searchParams));
+  const planned = await bring(...words);
+  t.deepEqual([planned.code, planned.stderr], [0, '']);
+  t.regex(planned.stdout, /^to import: 3 \(/);
+  const page = { q: '', prerelease: 'true', skip: '0', take: '200', semVerLevel: '2.0.0' };
+  const next = { ...page, skip: '2' };
+  const stable = { prerelease: 'false' };
+  const first = [page, next, { ...page, ...stable }, { ...next, ...stable }];
+  const letters = Array.from('abcdefghijklmnopqrstuvwxyz0123456789._-', (q) => ({ ...page, q }));
+  t.deepEqual(asked(), [...first, ...letters]);
+  isHidden = true;
+  t.is(
+    (await bring(...words)).stderr,
+    'warning: The source tells of 3 packages and lists 2: some may be missing. List them in a file, and name it with --names.\n',
+  );
+  t.regex((await bring(...words, '--names', await file('names', 'B.two'))).stdout, /^to import: 1 \(/);
+  t.deepEqual(asked().at(-1), { q: 'B.two', prerelease: 'true', semVerLevel: '2.0.0', take: '20' });
+  delete source.resources['SearchQueryService/3.5.0'];
+  source.announce();
+  t.regex((await bring(...words)).stderr, /^failed: the list of names: The source has no search\. List the packages/m);
+  source.resources['SearchAutocompleteService/3.5.0'] = completion!;
+  source.announce();
+  t.regex((await bring(...words)).stdout, /^to import: 3 \(/);
 });
 
 test('an upstream that cannot be asked, has lost the file, or has other files under the same names', async (t) => {

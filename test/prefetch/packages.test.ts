@@ -203,8 +203,16 @@ test('a dry run counts packages and bytes and fetches none', async (t) => {
   const { feed, mirror, offer } = await setUp(t);
   await offer('Lib', { '1.0.0': { payloadBytes: 50_000, ...on({ id: 'Dep', version: '1.0.0' }) } });
   await offer('Dep', { '1.0.0': { payloadBytes: 30_000 } });
+  // One without a length, and one that is only listed.
+  await offer('Unsized', { '1.0.0': {} });
+  const unsized = serve(await makeNupkg({ id: 'Unsized', version: '1.0.0' }), { length: false });
+  feed.upstream.on('/flat/unsized/1.0.0/unsized.1.0.0.nupkg', unsized);
+  await offer('Gone', { '1.0.0': {} });
+  feed.upstream.on('/flat/gone/1.0.0/gone.1.0.0.nupkg', answer(404));
+  const others = await prefetchInto(mirror, wishesOf('Unsized@1.0.0', 'Gone@1.0.0'), { dryRun: true });
+  t.deepEqual([others.unmeasured, others.fetched.package], [2, { count: 2, bytes: 0 }]);
   const dry = await prefetchInto(mirror, wishesOf('Lib@1.0.0', 'Dep@1.0.0', 'None@1.0.0'), { dryRun: true });
-  t.is(dry.fetched.package.count, 2);
+  t.deepEqual([dry.unmeasured, dry.fetched.package.count], [0, 2]);
   t.true(dry.fetched.package.bytes > 80_000 && dry.fetched.package.bytes < 85_000);
   t.true(dry.received < 5000);
   t.deepEqual(missingIn(dry), ['None 1.0.0: the upstream does not have this version']);
@@ -219,15 +227,15 @@ test('content in use: the newest releases of all mirrored packages are fetched',
   await offer('Pre', { '1.0.0-a': {} });
   await prefetchInto(mirror, wishesOf('Lib@1.0.0', 'Pre@1.0.0-a'));
   await offer('Lib', { '1.0.0': {}, '1.1.0': {}, '1.2.0': {}, '2.0.0-rc': {} });
-  await offer('Pre', { '1.0.0-a': {}, '1.0.0-b': {} });
+  await offer('Pre', { '1.0.0-a': {}, '1.0.0-b': {}, '1.0.0-c': {} });
   await offer('Unused', { '1.0.0': {} });
   mirror.clock.now = Date.now() + 3_600_000;
   const report = await prefetchInto(mirror, [], { inUse: { newest: 2, since: 0 } });
   t.deepEqual(missingIn(report), []);
-  t.deepEqual([report.fetched.package.count, report.present.package.count], [3, 1]);
+  t.deepEqual([report.fetched.package.count, report.present.package.count], [4, 0]);
   await feed.upstream.stop();
-  t.true(await isHere('Lib', '1.2.0'));
-  t.true(await isHere('Pre', '1.0.0-b'));
+  for (const version of ['1.1.0', '1.2.0']) t.true(await isHere('Lib', version));
+  for (const version of ['1.0.0-b', '1.0.0-c']) t.true(await isHere('Pre', version));
   t.false(await isHere('Lib', '2.0.0-rc'));
 });
 

@@ -116,6 +116,9 @@ test('a package needs exactly one nuspec at its root', async (t) => {
   await refused(t, read(await zip({ 'a.nuspec': makeNuspec(), 'B.NUSPEC': makeNuspec() })), /more than one/);
   await refused(t, read(writeZip([nuspecEntry, nuspecEntry])), /more than one/);
   t.is((await read(await zip({ 'A.NuSpec': makeNuspec(), 'lib/b.nuspec': '' }))).nuspec.id, 'Made.Package');
+  t.is((await read(await zip({ 'a.nuspec': makeNuspec(), 'a.nuspec.bak': '' }))).nuspec.id, 'Made.Package');
+  const packageTypes = [{ name: 'Dependency' }, { name: 'symbolsPACKAGE' }];
+  await refused(t, read(await makeNupkg({ packageTypes })), /symbols package\. Push it to the symbols URL/);
 });
 
 test('the nuspec must be valid, and its id ASCII if the option says so', async (t) => {

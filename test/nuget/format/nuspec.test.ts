@@ -105,6 +105,19 @@ test('missing elements have defaults', (t) => {
 
 const licenseOf = (type: string) => parse(holding(`<license type="${type}">MIT</license>`)).license;
 
+test('a nuspec may have 1 MiB and no more, tags may have many separators, and a message shows the start of a long text', (t) => {
+  const longest = makeNuspec({ description: 'a' });
+  const filled = longest.replace('>a<', `>${'a'.repeat(maxNuspecBytes - Buffer.byteLength(longest) + 1)}<`);
+  t.is(Buffer.byteLength(filled), maxNuspecBytes);
+  t.is(parse(filled).id, 'Made.Package');
+  t.throws(() => parse(`${filled} `), { message: /larger than 1048576 bytes/ });
+  t.deepEqual(made({ tags: `a${' ,;'.repeat(1000)}b` }).tags, ['a', 'b']);
+  const error = t.throws(() => made({ minClientVersion: 'x'.repeat(500) }));
+  t.is(error.message, `minClientVersion '${'x'.repeat(120)}' is not a version. Correct or remove it.`);
+  const letters = t.throws(() => made({ id: 'a b' }));
+  t.regex(letters.message, /^The package id 'a b' is not valid\. Use at most 100 letters, digits/);
+});
+
 test('a license of an unknown type is none', (t) => {
   t.deepEqual(['file', 'Expression', 'other'].map(licenseOf), [
     { type: 'file', value: 'MIT' },
