@@ -123,6 +123,7 @@ test('a package needs exactly one nuspec at its root', async (t) => {
 
 test('the nuspec must be valid, and its id ASCII if the option says so', async (t) => {
   await refused(t, read(await makeNupkg({ version: 'new' })), /version 'new'/);
+  await refused(t, read(await makeNupkg({ dependencies: [{ id: 'A', version: 'x' }] })), /version range 'x'/);
   await refused(t, read(await makeNupkg({ nuspec: '<!DOCTYPE a>' })), /document type/);
   await refused(t, read(await makeNupkg({ nuspec: randomBytes(1024 ** 2 + 1) })), /larger than/);
   const bytes = await makeNupkg({ id: 'Größe' });
@@ -355,6 +356,7 @@ test('symbols packages with files other than portable symbols are refused', asyn
     await refused(t, snupkg({ 'lib/a.pdb': bytes }), /not a portable PDB/);
   }
   await refused(t, snupkg({ 'lib/a.pdb': makePdb(), 'lib/a.dll': 'x' }), /'lib\/a.dll' does not belong/);
+  await refused(t, snupkg({ 'lib/a.pdb': makePdb(), 'lib/a.xml.dll': 'x' }), /'lib\/a.xml.dll' does not belong/);
   await refused(t, snupkg({}), /no .pdb/);
   for (const packageTypes of [[], [{ name: 'SymbolsPackage' }, { name: 'Dependency' }]]) {
     const path = await staged(await zip({ 'a.nuspec': makeNuspec({ packageTypes }), 'a.pdb': makePdb() }));

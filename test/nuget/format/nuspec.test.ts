@@ -130,12 +130,15 @@ test('a flat list of dependencies is one group of any framework', (t) => {
   t.deepEqual(made({ dependencies: [{ id: 'A', version: '[1.0]' }] }).dependencyGroups, [
     { targetFramework: undefined, dependencies: [{ id: 'A', range: '[1.0.0, 1.0.0]' }] },
   ]);
+  const both = { dependencies: [{ id: 'A' }], dependencyGroups: [{ targetFramework: 'net8.0', dependencies: [] }] };
+  t.deepEqual(made(both).dependencyGroups, both.dependencyGroups, 'beside a group it is not read');
 });
 
 for (const date of ['2010/07', '2011/08', '2011/10', '2012/06', '2013/01', '2013/05']) {
   test(`namespace ${date} is known, on either element`, (t) => {
     const namespace = `http://schemas.microsoft.com/packaging/${date}/nuspec.xsd`;
     t.is(made({ id: 'A', namespace }).id, 'A');
+    t.is(made({ id: 'A', namespace: ` ${namespace} ` }).id, 'A');
     t.is(
       parse(makeNuspec({ namespace: '' }).replace('<metadata', `<metadata xmlns="${namespace}"`)).id,
       'Made.Package',
