@@ -74,11 +74,11 @@ export function idOf(path: Record<string, string>): string {
   throw noPackage(path);
 }
 
-export function noPackage({ id = '' }: Record<string, string>): DomainError {
-  return new DomainError('NotFound', `The package ${id.slice(0, 100)} does not exist in this feed.`);
+export function noPackage({ id }: Record<string, string>): DomainError {
+  return new DomainError('NotFound', `The package ${id!.slice(0, 100)} does not exist in this feed.`);
 }
 
 /** Of a version, or of a file of a version. */
-export function noFile({ id = '', version = '' }: Record<string, string>): DomainError {
-  return new DomainError('NotFound', `${id.slice(0, 100)} ${version.slice(0, 100)} has no such file in this feed.`);
+export function noFile({ id, version }: Record<string, string>): DomainError {
+  return new DomainError('NotFound', `${id!.slice(0, 100)} ${version!.slice(0, 100)} has no such file in this feed.`);
 }

@@ -13,9 +13,9 @@ export const pastFeedPath = '/as-of/:date/v3';
 
 /** The feed as it was at the end of a day in UTC: what restores need, and nothing that changes packages or searches them. */
 export function createPastFeed(parts: FeedParts, past: PastPackages): Router {
-  const placeOf: PlaceOf = ({ date = '' }) => ({
-    prefix: `/as-of/${date}`,
-    source: past.at(endOfDay(date, parts.feed.now())),
+  const placeOf: PlaceOf = ({ date }) => ({
+    prefix: `/as-of/${date!}`,
+    source: past.at(endOfDay(date!, parts.feed.now())),
     isPast: true,
   });
   const answering = answeringWith(parts, placeOf);

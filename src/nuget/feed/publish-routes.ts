@@ -86,8 +86,8 @@ function addSymbols(router: Router, answering: Answering, parts: FeedParts): voi
 
 async function sendPdb({ feed, symbols }: FeedParts, call: FeedCall): Promise<void> {
   const { request, response, principal, accountId, path } = call;
-  const { file = '', key = '', again = '' } = path;
-  const same = file.toLowerCase() === again.toLowerCase();
+  const [file, key] = [path['file']!, path['key']!];
+  const same = file.toLowerCase() === path['again']!.toLowerCase();
   // A look-up of symbols works like a search: only packages among the token's names are found.
   const only = principal.names?.of('package');
   const pdb = same && readsHosted(principal) ? await openSymbols(feed, accountId, file, key, only) : undefined;

@@ -63,11 +63,11 @@ async function sendFile({ request, response, accountId, source, isPast, path }: 
 }
 
 /** `{id}.{version}.nupkg`, `{id}.nuspec`, `readme` or `icon`; the names repeat the folders, in any spelling. */
-function kindOf({ id = '', version = '', file = '' }: Record<string, string>): FileKind | undefined {
-  const name = file.toLowerCase();
-  const key = packageKey(id);
+function kindOf({ id, version, file }: Record<string, string>): FileKind | undefined {
+  const name = file!.toLowerCase();
+  const key = packageKey(id!);
   if (name === 'readme' || name === 'icon') return name;
   if (name === `${key}.nuspec`) return 'nuspec';
   const number = name.startsWith(`${key}.`) && name.endsWith('.nupkg') ? name.slice(key.length + 1, -6) : undefined;
-  return number !== undefined && keyOfVersion(number) === keyOfVersion(version) ? 'nupkg' : undefined;
+  return number !== undefined && keyOfVersion(number) === keyOfVersion(version!) ? 'nupkg' : undefined;
 }

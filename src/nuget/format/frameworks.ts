@@ -68,7 +68,7 @@ function highestStandard(family: 'core' | 'framework', version: number): number 
 function parseFramework(text: string): Framework | undefined {
   const match = /^(\.?[a-z]+?)(?:,version=v)?(\d+(?:\.\d+)*)(?:-([a-z]+)[\d.]*)?$/.exec(text.trim().toLowerCase());
   if (!match) return undefined;
-  const [, name = '', digits = '', platform] = match;
+  const [name, digits, platform] = [match[1]!, match[2]!, match[3]];
   const parts = (digits.includes('.') ? digits.split('.') : Array.from(digits)).map(Number);
   const [major = 0, minor = 0, patch = 0] = parts;
   if (major > 9999 || minor > 99 || patch > 99) return undefined;

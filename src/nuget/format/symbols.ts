@@ -32,7 +32,7 @@ export async function readSnupkg(open: OpenBytes, limits: Partial<NupkgLimits> =
   using zip = await Zip.open(open, limits);
   const manifest = await readManifest(zip, limits);
   const [type, ...others] = manifest.nuspec.packageTypes;
-  if (type?.name.toLowerCase() !== 'symbolspackage' || others.length > 0) {
+  if (type!.name.toLowerCase() !== 'symbolspackage' || others.length > 0) {
     throw invalid(
       'The only package type of a symbols package is SymbolsPackage. Set SymbolPackageFormat to snupkg and pack again.',
     );

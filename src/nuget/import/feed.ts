@@ -240,7 +240,7 @@ function deprecationFrom(id: string, deprecation: Deprecation | undefined): Host
   if (!deprecation) return undefined;
   const { reasons, message, alternatePackage } = deprecation;
   try {
-    return parseDeprecation(id, { reasons: [...new Set(reasons)], message, alternative: alternatePackage });
+    return parseDeprecation(id, { reasons, message, alternative: alternatePackage });
   } catch {
     return undefined;
   }

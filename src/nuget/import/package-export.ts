@@ -118,7 +118,7 @@ export class PackageExport {
         const meanwhile = await this.#compare({ id, versions: new Map() }, row);
         if (meanwhile !== 'same')
           return { ...conflict, note: 'the target has this version already, and does not show it' };
-      } else if (status < 200 || status > 299) throw refused('the package', status);
+      } else if (status > 299) throw refused('the package', status);
       bytes += row.size_bytes;
     }
     let note: string | undefined;
