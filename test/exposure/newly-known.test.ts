@@ -1,7 +1,7 @@
 import test from 'ava';
 import { batches } from '../../src/database/batches.ts';
 import { migrate } from '../../src/database/migrate.ts';
-import { NewlyKnown } from '../../src/exposure/newly-known.ts';
+import { forget, NewlyKnown } from '../../src/exposure/newly-known.ts';
 import { KnownBad } from '../../src/known-bad/known-bad.ts';
 import { ListedNames } from '../../src/policy/listed-names.ts';
 import { PullList } from '../../src/usage/pull-list.ts';
@@ -20,9 +20,6 @@ for (const dialect of dialects) {
       last_day: 0,
       is_compared: 0,
     }));
-    await database.transaction(async (tx) => {
-      for (const some of batches(versions)) await tx.insertNew('pull_contents', some);
-    });
     // More rows than a statement of MySQL can have parameters for: 3 of each, and 65,535 in all.
     const known = Array.from({ length: 120 }, (_, at) => ({ id: `GHSA-${at}`, severity: 3, affects: () => true }));
     const advisories = { of: () => Promise.resolve(known), named: () => Promise.resolve([]) };
@@ -34,9 +31,16 @@ for (const dialect of dialects) {
       now: () => 1,
     });
     const { signal } = new AbortController();
+    t.deepEqual(await newlyKnown.compare(signal), { contents: 0, exposures: 0 }, 'nothing was pulled');
+    await database.transaction(async (tx) => {
+      for (const some of batches(versions)) await tx.insertNew('pull_contents', some);
+    });
     t.deepEqual(await newlyKnown.compare(signal), { contents: 200, exposures: 0 });
-    const noted = await database.get<{ noted: number }>('SELECT COUNT(*) AS noted FROM exposures');
-    t.is(noted!.noted, 200 * 120);
+    const noted = async () => (await database.get<{ noted: number }>('SELECT COUNT(*) AS noted FROM exposures'))!.noted;
+    t.is(await noted(), 200 * 120);
     t.deepEqual(await newlyKnown.compare(signal), { contents: 200, exposures: 0 }, 'they are known now');
+    const forgotten = versions.slice(0, 2).map(({ id }) => id);
+    await database.transaction((tx) => forget(tx, forgotten));
+    t.is(await noted(), 198 * 120);
   });
 }

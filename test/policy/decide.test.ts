@@ -394,6 +394,7 @@ test('a policy that refuses every name that it does not mention is found', (t) =
     [{ minimumAge: { packages: '3d', unknownDate: 'hold' } }, false],
     [{ rules: [{ name: 'a', images: ['**'], verdict: 'deny' }] }, true],
     [{ rules: [{ name: 'a', packages: ['*'], verdict: 'deny' }] }, true],
+    [{ rules: [{ name: 'a', packages: ['*'], versions: '[0.1.0, )', verdict: 'deny' }] }, true],
     [{ rules: [{ name: 'a', packages: ['Foo.*'], verdict: 'deny' }] }, false],
     [{ mode: 'audit', rules: [{ name: 'a', packages: ['*'], verdict: 'deny' }] }, false],
   ] as const)
@@ -416,6 +417,8 @@ test('of decisions that allow, the one that says why is kept', (t) => {
   ];
   t.is(strictest([first, second]), first);
   t.is(strictest([hold(5), first, hold()]), first);
+  t.is(strictest([hold(), first]), first, 'also after a hold without an end');
+  t.is(strictest([known, hold(5)]).verdict, 'hold');
   t.deepEqual(strictest([]), { verdict: 'allow', evidence: [] });
   const [one, same] = [hold(5), hold(5)];
   t.is(strictest([one, same]), one);

@@ -146,3 +146,87 @@ test('a breaker that stays open keeps the time of its first failure, and tells e
   t.is(breaker.pause, undefined);
   t.deepEqual(changes, ['opened: connection', 'closed: limit']);
 });
+
+test('the fifth subject that fails without an answer in between pauses the upstream for a second, which is no limit', (t) => {
+  const { breaker, clock, changes, begin, refusal, fail } = setUp();
+  const early = begin('/early/1');
+  for (const each of ['a', 'b', 'c', 'd', 'd']) fail(`/${each}/1`, 'resource', 5000);
+  breaker.succeeded(begin('/fine/1'));
+  fail(early, 'resource');
+  for (const each of ['e', 'f', 'g', 'h']) fail(`/${each}/1`, 'resource', 5000);
+  t.deepEqual([breaker.isOpen, refusal('/fine/1')], [false, undefined]);
+  fail('/i/1', 'resource', 5000);
+  t.deepEqual(refusal('/fine/1'), { reason: 'resource', wait: 1000, own: false });
+  t.deepEqual([breaker.isOpen, breaker.limit], [true, undefined]);
+  clock.now += 1000;
+  t.deepEqual(refusal('/i/2'), { reason: 'resource', wait: 4000, own: false }, 'it is not the probe');
+  fail('/i/2', 'resource');
+  t.is(refusal('/fine/1'), undefined, 'its failure says nothing of the upstream');
+  const probe = begin('/other/1');
+  clock.now += 600;
+  fail(probe, 'resource');
+  t.like(refusal('/fine/1'), { wait: 1000 }, 'that of the probe does');
+  clock.now += 1000;
+  breaker.succeeded(begin('/fine/1'));
+  t.false(breaker.isOpen);
+  fail('/j/1', 'resource');
+  t.is(refusal('/fine/1'), undefined);
+  t.deepEqual(changes, ['opened: resource', 'closed: resource']);
+});
+
+test('a connection that fails after other answers stops one address, and a 429 stops all of them', (t) => {
+  const { breaker, begin, refusal, fail } = setUp();
+  const [one, other] = [begin('/a/1'), begin('/b/1')];
+  breaker.succeeded(begin('/c/1'));
+  fail(one, 'connection');
+  t.like(refusal('/a/1'), { reason: 'connection', own: true });
+  t.is(refusal('/c/1'), undefined);
+  fail(other, 'limit', 5000);
+  t.deepEqual(refusal('/c/1'), { reason: 'limit', wait: 5000, own: false });
+});
+
+test('a connection that fails during a pause does not change whether the upstream asked for it', (t) => {
+  for (const kind of ['limit', 'connection'] as const) {
+    const { breaker, begin, fail } = setUp();
+    const during = begin('/a/1');
+    fail('/b/1', kind, 60_000);
+    fail(during, 'connection');
+    t.is(breaker.limit?.wait, kind === 'limit' ? 60_000 : undefined, kind);
+  }
+});
+
+test('an answer ends the pause of its address, and the next failure is a first one', (t) => {
+  const { breaker, clock, begin, refusal, fail } = setUp();
+  t.is(fail('/a/1', 'resource'), 1000);
+  clock.now += 1000;
+  t.is(fail('/a/1', 'resource'), 2000);
+  clock.now += 2000;
+  breaker.succeeded(begin('/a/1'));
+  t.is(fail('/a/1', 'resource'), 1000);
+  clock.now += 1000;
+  breaker.succeeded(begin('/a/1'));
+  fail('/b/1', 'connection');
+  clock.now += 1000;
+  t.true(begin('/a/2').isProbe);
+  fail('/c/1', 'resource', 9000);
+  breaker.tryNow();
+  t.is(refusal('/c/1'), undefined);
+});
+
+test('of two equal pauses the one of the upstream is told', (t) => {
+  const { refusal, fail } = setUp();
+  fail('/a/1', 'resource');
+  fail('/b/1', 'connection');
+  t.deepEqual(refusal('/a/1'), { reason: 'connection', wait: 1000, own: false });
+});
+
+test('a long pause is tested after five minutes, then after twice the time each, up to 1024 times', (t) => {
+  const { clock, fail } = setUp();
+  const minutes: number[] = [];
+  for (let times = 0; times < 13; times += 1) {
+    const wait = fail('/a/1', 'limit', 30 * 86_400_000);
+    minutes.push(wait / 60_000);
+    clock.now += wait;
+  }
+  t.deepEqual(minutes, [5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 5120, 5120]);
+});
