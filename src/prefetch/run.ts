@@ -5,7 +5,6 @@ import { Declined, Gate, type GateOptions } from './gate.ts';
 import { Queue } from './queue.ts';
 import { PrefetchReport, type Thing } from './report.ts';
 import type { ItemLocation } from './item.ts';
-import { piecesOf, type Content } from '../storage/files/content.ts';
 
 /** Attempts for one thing that may reach the upstream and fail. */
 const attempts = 4;
@@ -24,16 +23,6 @@ export interface RunOptions extends GateOptions {
 /** For content that the mirror has only passed on, because it could not store it. */
 export function notStored(): DomainError {
   return new DomainError('StorageFull', 'It was not stored: the disk of the server is full, or cannot be written.');
-}
-
-/**
- * Reads content to its end and closes it; resolves to the number of bytes. The mirror sends the end only after it has
- * verified and stored everything.
- */
-export async function readThrough(content: Content): Promise<number> {
-  let bytes = 0;
-  for await (const piece of piecesOf(content)) bytes += piece.length;
-  return bytes;
 }
 
 /** A running prefetch. Does each piece of work once, repeats failed work, and collects the results. */

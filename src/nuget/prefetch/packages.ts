@@ -15,7 +15,7 @@ import { flatIndex, readEntry } from '../upstream/documents.ts';
 import { documentLimit, type PackageMirror } from '../upstream/package-mirror.ts';
 import { packageSubject } from '../upstream/upstream-files.ts';
 import { isPrerelease, parseVersion, versionKey } from '../format/version.ts';
-import { readAll } from '../../storage/files/content.ts';
+import { readAll, readThrough } from '../../storage/files/content.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
@@ -23,7 +23,7 @@ import type { EntryKey } from '../../mirror/store/entries.ts';
 import { inUseLocation, storedLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
 import { allNames } from '../../mirror/store/listing.ts';
 import { isPackage } from './package-item.ts';
-import { notStored, readThrough, type PrefetchRun } from '../../prefetch/run.ts';
+import { notStored, type PrefetchRun } from '../../prefetch/run.ts';
 import type { ItemLocation } from '../../prefetch/item.ts';
 
 interface PackageParts {

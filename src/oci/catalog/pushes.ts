@@ -3,7 +3,8 @@ import type { Digest } from '../../runtime/digest.ts';
 import { isDomainError } from '../../runtime/errors.ts';
 import type { AccountViews } from '../../mirror/policy/account-views.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
-import { readAll } from '../../storage/files/content.ts';
+import { readAll, readThrough } from '../../storage/files/content.ts';
+import { reserveReached } from '../../storage/files/disk.ts';
 import type { Images } from './images.ts';
 import { parseManifest } from '../format/manifest.ts';
 import { manifestBlobUnknown, type PushedManifest, type SentManifest } from '../hosted/manifests.ts';
@@ -146,15 +147,19 @@ export class Pushes {
     return !(await this.#parts.source.isClaimed(accountId, name)) && (await this.#parts.hasPulled(accountId, place));
   }
 
-  /** Waits for a blob that may be being fetched already, after a client's HEAD; resolves to whether it is stored. */
+  /**
+   * Waits for a blob that may be being fetched already, after a client's HEAD; resolves to whether it is stored. Throws
+   * `StorageFull` if the disk has no room for it.
+   */
   async #fetch(mirror: ImageMirror, place: UpstreamRepository, digest: Digest): Promise<boolean> {
     try {
       const entry = await mirror.openBlob(place, digest);
-      try {
-        return (await entry?.complete) !== undefined;
-      } finally {
-        entry?.content.close();
-      }
+      if (!entry) return false;
+      // What is passed on, if the disk becomes full in the middle, too, comes only as fast as it is read.
+      if (entry.metadata || entry.outcome === 'passed') entry.content.close();
+      else await readThrough(entry.content);
+      if (entry.metadata || (await mirror.hasBlob(place, digest))) return true;
+      throw reserveReached();
     } catch (error) {
       if (isUpstreamFailure(error)) return false;
       throw error;

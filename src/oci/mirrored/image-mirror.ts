@@ -235,6 +235,11 @@ export class ImageMirror {
     return (await this.storedAmong(place, kind, [reference])).size > 0;
   }
 
+  /** Whether a blob of the repository is stored, whatever a policy says of it. */
+  async hasBlob(place: UpstreamRepository, digest: Digest): Promise<boolean> {
+    return (await this.#mirror.among(resource(place, 'blob', '').key, [digest])).size > 0;
+  }
+
   /**
    * What is stored of the repository under `reference`. A tag whose newest digest is held has the digest that clients get. Sends
    * no request, and does not count as a use.

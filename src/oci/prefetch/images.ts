@@ -9,7 +9,7 @@ import type { AccountViews } from '../../mirror/policy/account-views.ts';
 import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import { upstreamNamed, type UpstreamRepository } from '../mirrored/upstream-repository.ts';
 import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
-import { readAll } from '../../storage/files/content.ts';
+import { readAll, readThrough } from '../../storage/files/content.ts';
 import { contentsOf, selectPlatforms, type Item } from './image-contents.ts';
 import { isOwnHost } from './item-meaning.ts';
 import type { ImageName } from './image-name.ts';
@@ -17,7 +17,7 @@ import { platformText, type Platform } from '../../prefetch/platform.ts';
 import { inUseLocation, storedLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
 import { usedEntries } from '../../mirror/store/listing.ts';
 import { isImage } from './image-item.ts';
-import { notStored, readThrough, type PrefetchRun } from '../../prefetch/run.ts';
+import { notStored, type PrefetchRun } from '../../prefetch/run.ts';
 import type { ItemLocation } from '../../prefetch/item.ts';
 
 /** Suffixes of the tags that cosign makes from a digest: signatures, attestations, bills of materials. */

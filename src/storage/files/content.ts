@@ -91,6 +91,16 @@ export async function* piecesOf(content: Content): AsyncGenerator<Buffer> {
   }
 }
 
+/**
+ * Reads content to its end and closes it; resolves to the number of bytes. The mirror sends the end only after it has
+ * verified and stored everything.
+ */
+export async function readThrough(content: Content): Promise<number> {
+  let bytes = 0;
+  for await (const some of piecesOf(content)) bytes += some.length;
+  return bytes;
+}
+
 /** The digest of all bytes of `content`; closes it. */
 export async function digestOfContent(content: Content, algorithm: DigestAlgorithm = 'sha256'): Promise<Digest> {
   const hash = startHash(algorithm);

@@ -2,8 +2,10 @@ import test from 'ava';
 import { tokenOf } from '../../support/inside.ts';
 import { digestOf, errorOf, ociIndex, ociManifest, TestRepository } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
+import { TestDisk } from '../../support/test-disk.ts';
 import { answer, serve } from '../../support/upstreams/faulty-upstream.ts';
 import { startUpstreamRegistry } from '../../support/upstreams/upstream-registry.ts';
+import { within } from '../../support/until.ts';
 
 // Content that a push may take over from the mirror.
 
@@ -75,4 +77,35 @@ test('a push that fails half-way does not claim the name', async (t) => {
     t.is((await app.fetch(`manifests/${manifest.digest}`)).headers.get('cache-status'), 'entrepot; hit; detail=hosted');
     t.is((await app.fetch(`blobs/${layer.digest}`)).status, 200);
   }
+});
+
+test('a push that needs a layer of the upstream ends also if the disk has no room for it, or loses it meanwhile', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const size = 24 * 2 ** 20;
+  const layers = [1, 2].map((fill) => upstream.blob('team/app', Buffer.alloc(size, fill)));
+  const config = upstream.blob('team/app', '{}');
+  upstream.manifest('team/app', { schemaVersion: 2, mediaType: ociManifest, config, layers }, 'v1');
+  const disk = new TestDisk();
+  const server = await startTestServer(
+    t,
+    { upstreams: [upstream.settings('up.test', { default: true })], storage: { reserve: '1MiB' } },
+    { disk },
+  );
+  const app = new TestRepository(server, 'team/app');
+  t.is((await app.fetch('manifests/v1')).status, 200);
+  const own = await app.blob('{"own":true}');
+  const push = async (layer: object) =>
+    errorOf(await within(app.put('v2', { schemaVersion: 2, mediaType: ociManifest, config: own, layers: [layer] })));
+
+  disk.reported = 2 ** 20 + size / 2;
+  t.deepEqual(await push(layers[0]!), [507, 'UNAVAILABLE'], 'it is known from the beginning');
+  disk.reported = 2 ** 40;
+  disk.left = size / 2;
+  t.deepEqual(await push(layers[1]!), [507, 'UNAVAILABLE'], 'a write fails in the middle');
+  t.is((await app.fetch('manifests/v1')).headers.get('cache-status'), 'entrepot; hit', 'the name is not claimed');
+
+  disk.left = Infinity;
+  const image = { schemaVersion: 2, mediaType: ociManifest, config: own, layers };
+  t.is((await within(app.put('v2', image))).status, 201, 'when there is room again');
+  t.is((await app.fetch('manifests/v2')).headers.get('cache-status'), 'entrepot; hit; detail=hosted');
 });
