@@ -217,6 +217,19 @@ test('what an upstream has with the same content apart from its signature is mir
   t.deepEqual(await Promise.all(['Public', 'Forked', 'Own'].map(originOf)), ['mirrored', 'hosted', 'hosted']);
 });
 
+test('a large package that an upstream has, too, and that is not stored yet, is mirrored', async (t) => {
+  const upstream = await UpstreamFeed.start(t);
+  const nupkg = await makeNupkg({ id: 'Public', version: '1.0.0', payloadBytes: 24 * 2 ** 20 });
+  await upstream.offer({ id: 'Public', versions: [{ version: '1.0.0', nupkg }] });
+  const { bring, folder } = await startImporting(t, [upstream.as('feed.test')]);
+  const place = join(folder, 'packages');
+  await mkdir(place);
+  await writeFile(join(place, 'public.nupkg'), nupkg);
+  const done = await bring(place);
+  t.deepEqual([done.code, done.stderr], [0, '']);
+  t.regex(done.stdout, /^imported: 0\nhere already: 0\nmirrored: 1\n/);
+});
+
 test('the folder of BaGetter with its database: dates, unlisted versions and downloads, and versions whose file is missing', async (t) => {
   const { target, bring, folder, file } = await startImporting(t);
   for (const version of ['1.0.0', '2.0.0', '4.0.0', '5.0.0']) {

@@ -302,8 +302,13 @@ async function isMirroredAs(
 ): Promise<boolean> {
   const entry = await mirror.openNupkg(id, version, (owner) => statedOf(mirror, registrations, owner, id, version));
   if (!entry) return false;
-  entry.content.close();
-  const { size } = entry.metadata ?? (await entry.complete);
+  let size: number;
+  try {
+    ({ size } = entry.metadata ?? (await entry.complete));
+  } finally {
+    // Only now: a fetch whose readers have all left may stop.
+    entry.content.close();
+  }
   const open = async () => {
     const again = await mirror.openNupkg(id, version, (owner) => statedOf(mirror, registrations, owner, id, version));
     if (!again) throw new DomainError('Aborted', 'An upstream has withdrawn the version meanwhile.');
