@@ -40,8 +40,8 @@ interface Tag {
 /** Repositories and tags that one statement reads, and tags that one transaction deletes. */
 const page = 500;
 const batch = 50;
-/** The tags by which cosign and the referrers of older clients belong to an image: no rule is about them. */
-const belongsToDigest = /^sha256-[0-9a-f]{64}\b/;
+/** The tags by which cosign and the referrers of older clients belong to an image: no rule is about them. See `fallbackTag`, too. */
+const belongsToDigest = /^sha(?:256|512)-[0-9a-f]{64}\b/;
 
 /**
  * Deletes the tags of hosted repositories that no rule keeps; resolves to their number. Their manifests stay, for the rule
