@@ -191,13 +191,8 @@ function hitsIn(base: URL, flat: URL): DocumentReading<{ totalHits: number; data
 }
 
 function idOfHit({ metadata: { id }, versions }: SearchHit): SourceId {
-  const counted = versions.map(({ version, downloads }) => [keyOfVersion(version) ?? '', countOf(downloads)] as const);
+  const counted = versions.map(({ version, downloads }) => [keyOfVersion(version) ?? '', downloads] as const);
   return { id, downloads: new Map(counted) };
-}
-
-/** A count that the database can keep and add up. */
-function countOf(downloads: number): number {
-  return Number.isSafeInteger(downloads) && downloads > 0 ? Math.min(downloads, 2 ** 40) : 0;
 }
 
 function withQuery(address: URL, parameters: Parameters): URL {

@@ -119,6 +119,14 @@ test('ids and hits of a search are read up to the bounds', async (t) => {
       { version: '2.0.0', fullVersion: '2.0.0', downloads: 7 },
     ],
   });
+  // Clients of .NET can read no other numbers, and then show no hit at all, those of others included.
+  for (const number of [-1, 0.5, 1e300, '1e999']) {
+    const hit = { ...plain, totalDownloads: number, versions: [{ version: '1.0', downloads: number }] };
+    const { totalHits, data } = await hitsOf({ totalHits: number, data: [hit] });
+    t.deepEqual([totalHits, data[0].totalDownloads, data[0].versions[0].downloads], [1, 0, 0], String(number));
+  }
+  const large = await hitsOf({ totalHits: 2 ** 40, data: [{ ...plain, totalDownloads: 2 ** 50 }] });
+  t.deepEqual([large.totalHits, large.data[0].totalDownloads], [2 ** 31 - 1, 2 ** 40]);
   const many = Array.from({ length: 1001 }, (_, at) => ({ version: `1.0.${at}` }));
   const shown = (await hitsOf({ data: [{ ...plain, versions: many }] })).data[0].versions;
   t.deepEqual([shown.length, shown[0].version], [1000, '1.0.1'], 'the newest ones');

@@ -14,6 +14,9 @@ export interface HitOptions {
 const maxHits = 1000;
 /** Most versions that are kept of a hit; the newest ones. */
 const versionsOfHit = 1000;
+/** Most downloads of one count, and most hits of a search. */
+const maxDownloads = 2 ** 40;
+const maxTotal = 2 ** 31 - 1;
 
 /** The hits in an answer of a search, as long as an answer of this server, as JSON. */
 export function readHits(bytes: Buffer, { base, flat }: HitOptions): string {
@@ -31,7 +34,18 @@ export function readIds(bytes: Buffer): string {
 function listIn(bytes: Buffer): { totalHits: number; data: unknown[] } {
   const { totalHits, data } = jsonIn(bytes);
   if (!Array.isArray(data)) throw otherForm();
-  return { totalHits: typeof totalHits === 'number' ? totalHits : data.length, data: data.slice(0, maxHits) };
+  const isCount = Number.isSafeInteger(totalHits) && (totalHits as number) >= 0;
+  const total = isCount ? Math.min(totalHits as number, maxTotal) : data.length;
+  return { totalHits: total, data: data.slice(0, maxHits) };
+}
+
+/**
+ * A count that the database can keep and add up, and that clients can read: those of .NET fail for the whole answer, with the hits of
+ * others, if it is no whole number.
+ */
+function countOf(downloads: unknown): number {
+  const count = Number(downloads);
+  return Number.isSafeInteger(count) && count > 0 ? Math.min(count, maxDownloads) : 0;
 }
 
 /** One hit (search-query-service-resource, "Search result"); undefined if its id or version is invalid. */
@@ -44,13 +58,13 @@ function hitIn(item: unknown, own: OwnLinks): SearchHit | undefined {
     fullVersion: fullString(version),
     hasIcon: own.isFlat(hit['iconUrl']),
     metadata: { ...metadataIn(hit, own), dependencyGroups: undefined },
-    totalDownloads: Number(hit['totalDownloads']) || 0,
+    totalDownloads: countOf(hit['totalDownloads']),
     versions: objectsIn(hit['versions'])
       .slice(-versionsOfHit)
       .flatMap((each) => {
         const one = parseVersion(textOf(each['version']) ?? '');
         return one
-          ? [{ version: normalize(one), fullVersion: fullString(one), downloads: Number(each['downloads']) || 0 }]
+          ? [{ version: normalize(one), fullVersion: fullString(one), downloads: countOf(each['downloads']) }]
           : [];
       }),
   };
