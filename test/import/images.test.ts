@@ -205,6 +205,8 @@ test('an OCI image layout, an archive of docker save, and the folder of a docker
   const named = await bring(layout, '--name', 'team/one');
   t.deepEqual([named.code, named.stderr], [0, '']);
   t.is((await imageAt(importing, 'team/one', '1.0')).text, one.manifest.toString());
+  t.is((await bring(layout, '--name', 'team/fixed:7')).code, 0);
+  t.is((await imageAt(importing, 'team/fixed', '7')).text, one.manifest.toString());
   const digested = await bring(layout, '--name', `team/one@${one.described.digest}`, '--account', 'default');
   t.regex(digested.stderr, /layout: it has an image without a tag: give it with --name/);
   // A whole name, and an image that lacks its layer.

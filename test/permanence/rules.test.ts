@@ -48,8 +48,17 @@ for (const dialect of dialects) {
     t.deepEqual(pushes, ['image.pushed team/api v1'], 'a push that changes nothing is no event');
     await api.image('dev');
     const dev = await api.image('dev');
-    t.deepEqual(await errorOf(await api.fetch('manifests/v1', remove)), [409, 'DENIED']);
-    t.deepEqual(await errorOf(await api.fetch(`manifests/${first.digest}`, remove)), [409, 'DENIED']);
+    const keeperOf = async (path: string) => {
+      const response = await api.fetch(path, remove);
+      const { errors: told } = (await response.json()) as { errors: { code: string; message: string }[] };
+      return [response.status, told[0]!.code, told[0]!.message.split(' cannot be deleted: ', 1)[0]];
+    };
+    t.deepEqual(await keeperOf('manifests/v1'), [409, 'DENIED', 'team/api:v1']);
+    t.deepEqual(await keeperOf(`manifests/${first.digest}`), [
+      409,
+      'DENIED',
+      `${first.digest}, which team/api:v1 needs,`,
+    ]);
     t.is((await server.fetch('/v1/containers/team%2Fapi/v1', remove)).status, 409);
     t.is((await server.fetch(`/v1/containers/team%2Fapi/manifests/${first.digest}`, remove)).status, 409);
     t.is((await new TestRepository(server, 'other').image('v1')).digest.length, 71, 'another name');
@@ -65,8 +74,12 @@ for (const dialect of dialects) {
     t.is((await api.put('LTS', dev.bytes, dev.mediaType)).status, 201, 'kept is not frozen');
     t.is((await api.put('LTS', index)).status, 201);
     const layer = (JSON.parse(child.bytes) as { layers: { digest: string }[] }).layers[0]!.digest;
-    t.deepEqual(await errorOf(await api.fetch(`manifests/${child.digest}`, remove)), [409, 'DENIED']);
-    t.deepEqual(await errorOf(await api.fetch(`blobs/${layer}`, remove)), [409, 'DENIED']);
+    t.deepEqual(await keeperOf(`manifests/${child.digest}`), [
+      409,
+      'DENIED',
+      `${child.digest}, which team/api:LTS needs,`,
+    ]);
+    t.deepEqual(await keeperOf(`blobs/${layer}`), [409, 'DENIED', `${layer}, which team/api:LTS needs,`]);
     t.is((await api.fetch('manifests/child', remove)).status, 202, 'another tag of the same manifest');
     t.deepEqual(await errorOf(await api.fetch('manifests/nothing', remove)), [404, 'MANIFEST_UNKNOWN']);
     const whole = new TestRepository(server, 'team/whole');
