@@ -99,7 +99,7 @@ export class Pushes {
     const { accountId, name, mirror, place, children } = adoption;
     const manifest = parseManifest(bytes, contentType);
     const missing = await this.#parts.images.manifests.missing(accountId, name, manifest);
-    const here = await mirror.storedAmong(place, 'blob', missing);
+    const here = await mirror.blobsAmong(place, missing);
     const stored = await mirror.servedBlobs(
       place,
       missing.filter((digest) => here.has(digest)),
@@ -158,7 +158,7 @@ export class Pushes {
       // What is passed on, if the disk becomes full in the middle, too, comes only as fast as it is read.
       if (entry.metadata || entry.outcome === 'passed') entry.content.close();
       else await readThrough(entry.content);
-      if (entry.metadata || (await mirror.hasBlob(place, digest))) return true;
+      if (entry.metadata || (await mirror.blobsAmong(place, [digest])).size > 0) return true;
       throw reserveReached();
     } catch (error) {
       if (isUpstreamFailure(error)) return false;

@@ -235,9 +235,9 @@ export class ImageMirror {
     return (await this.storedAmong(place, kind, [reference])).size > 0;
   }
 
-  /** Whether a blob of the repository is stored, whatever a policy says of it. */
-  async hasBlob(place: UpstreamRepository, digest: Digest): Promise<boolean> {
-    return (await this.#mirror.among(resource(place, 'blob', '').key, [digest])).size > 0;
+  /** Those of `digests` whose blobs are stored, whatever a policy says of them: `servedBlobs` tells that. */
+  blobsAmong(place: UpstreamRepository, digests: readonly Digest[]): Promise<Set<string>> {
+    return this.#mirror.among(resource(place, 'blob', '').key, digests);
   }
 
   /**

@@ -1,5 +1,6 @@
 import test from 'ava';
 import { tokenOf } from '../../support/inside.ts';
+import { putPolicy } from '../../support/policy.ts';
 import { digestOf, errorOf, ociIndex, ociManifest, TestRepository } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
 import { TestDisk } from '../../support/test-disk.ts';
@@ -57,6 +58,24 @@ test('layers of which no image that the account pulled tells are sent to no upst
   t.is((await others.fetch('manifests/v1')).status, 200);
   t.is((await others.put('v2', await image(others))).status, 201);
   t.is(blobsAsked(), 1);
+});
+
+test('a layer that the mirror has of an image that is old enough for a policy is taken over', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const { layer } = upstream.image('team/app', 'v1');
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { default: true })] });
+  const puller = new TestRepository(server, 'team/app');
+  for (const path of ['manifests/v1', `blobs/${layer.digest}`]) t.is((await puller.fetch(path)).status, 200);
+  t.is((await putPolicy(server, { minimumAge: { images: '2d' } })).status, 200);
+  server.clock.now = Date.now() + 3 * 86_400_000;
+
+  // An account that has pulled nothing: a layer that is not stored would not be fetched for it.
+  const others = new TestRepository(server, 'team/app', await tokenOf(server, ['read', 'write'], 'other'));
+  t.is((await others.fetch(`blobs/${layer.digest}`, { method: 'HEAD' })).status, 200);
+  const config = await others.blob('{}');
+  const layers = [{ ...layer, bytes: undefined }];
+  const pushed = await others.put('v2', { schemaVersion: 2, mediaType: ociManifest, config, layers });
+  t.is(pushed.status, 201, await pushed.text());
 });
 
 test('a push that fails half-way does not claim the name', async (t) => {
