@@ -46,12 +46,13 @@ test('an upstream’s list has at most 200,000 items in 16 MiB; a larger one is 
 test('the pages of a list are followed within their upstream only, and at most 200 of them', async (t) => {
   const [upstream, other] = [await startUpstreamRegistry(t), await startUpstreamRegistry(t)];
   const list = '/v2/team/app/tags/list';
-  const away = new URL(list, other.url).href;
+  const away = new URL(`${list}?page=1`, other.url).href;
   upstream.on(list, answer(200, { link: `<${away}>; rel="next"` }, '{"tags":["here"]}'));
-  other.on(list, answer(200, {}, '{"tags":["there"]}'));
+  upstream.on(`${list}?page=1`, answer(200, {}, '{"tags":["more"]}'));
+  other.on(`${list}?page=1`, answer(200, {}, '{"tags":["there"]}'));
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { timeout: '60s' })] });
   const app = new TestRepository(server, 'up.test/team/app');
-  t.deepEqual(await tagsOf(await app.fetch('tags/list')), ['here']);
+  t.deepEqual(await tagsOf(await app.fetch('tags/list')), ['here', 'more'], 'as a proxy changes the host');
   t.deepEqual(other.asked, []);
 
   const endless = '/v2/team/endless/tags/list';
