@@ -43,6 +43,8 @@ test('each interface answers only its own prefix, also in absolute form, and no 
   ] as const) {
     t.is((await raw(server, target)).status, status, target);
   }
+  const others = { from: 'a@team.example', date: new Date(0).toUTCString() };
+  t.is((await raw(server, '/v2/', { headers: others })).status, 200, 'headers whose names are as long as Host');
 });
 
 test('only the headers of a trusted proxy set scheme, host and client', async (t) => {
