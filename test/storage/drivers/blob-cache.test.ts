@@ -1,5 +1,5 @@
 import { renameSync } from 'node:fs';
-import { readdir, rename, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rename, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { digestOf } from '../../../src/runtime/digest.ts';
@@ -49,6 +49,9 @@ test('an eviction leaves a tenth of the limit free, and copies up to the limit c
 test('an eviction leaves exactly nine tenths of the limit', async (t) => {
   const { opened, keep, kept } = await setUp(t);
   const cache = await opened();
+  const roomy = await opened(10_000);
+  await keep(roomy, 'a', 101, 1000);
+  t.is(roomy.counts.bytes, 101, 'counted without a look at all files');
   await keep(cache, 'a', 101, 1000);
   await keep(cache, 'b', 100, 1001);
   await keep(cache, 'c', 800, 1002);
@@ -96,4 +99,24 @@ test('an eviction that fails keeps the copy, and the next copy causes another on
   t.deepEqual(await kept('a', 'b'), ['a', 'b']);
   await keep(cache, 'c', 600, 1002);
   t.deepEqual(await kept('a', 'b', 'c'), ['c']);
+});
+
+test('processes that start at the same time remove the same parts and copies, and leave folders', async (t) => {
+  const { folder, opened, keep } = await setUp(t);
+  const cache = await opened(100_000);
+  const names = Array.from({ length: 60 }, (_, index) => String(index));
+  for (const name of names) {
+    await keep(cache, name, 1000, 1000);
+    const part = join(folder, `${name}.part`);
+    await writeFile(part, 'x');
+    await utimes(part, 1000, 1000);
+  }
+  await mkdir(join(folder, 'lost+found'));
+  await utimes(join(folder, 'lost+found'), 1000, 1000);
+  const started = await Promise.all([opened(1), opened(1), opened(1)]);
+  t.deepEqual(await readdir(folder), ['lost+found']);
+  t.deepEqual(
+    started.map(({ counts }) => counts.bytes),
+    [0, 0, 0],
+  );
 });

@@ -45,26 +45,46 @@ test('a push of bytes that are stored already leaves a local copy of them, and s
   const blobs = new BlobStore(database, driver, paths, Date.now);
   await blobs.prepare();
   const bytes = Buffer.alloc(300_000, 'a');
-  const push = async () => blobs.commit([await first.stageBytes(bytes)], () => Promise.resolve());
+  /** Resolves to how often the file was synced. */
+  const push = async (fails = false) => {
+    const arrival = await first.stageBytes(bytes);
+    const sync = arrival.staged.sync.bind(arrival.staged);
+    let syncs = 0;
+    arrival.staged.sync = async () => {
+      syncs += 1;
+      await sync();
+      if (fails) throw Object.assign(new Error('the disk has failed'), { code: 'EIO' });
+    };
+    await blobs.commit([arrival], () => Promise.resolve());
+    return syncs;
+  };
   await push();
   const copies = await readdir(cache);
   for (const name of copies) await rm(join(cache, name));
   let puts = 0;
   origin.faults.before = (operation) => void (puts += operation === 'put' ? 1 : 0);
-  await push();
+  t.is(await push(), 1);
   t.deepEqual(await readdir(cache), copies);
-  await push();
+  t.is(await push(), 0, 'the copy is there');
   t.deepEqual([await readdir(cache), puts], [copies, 0]);
+  await rm(join(cache, copies[0]!));
+  t.is(await push(true), 1);
+  t.deepEqual(await readdir(cache), [], 'no copy of bytes that the disk may not have');
 });
 
-test('a file that is larger than all copies together is neither synced nor kept', async (t) => {
+test('a file that is larger than all copies together is neither synced nor kept, and removes no copy', async (t) => {
   const { blobs, data } = await openStore(t, 'sqlite');
   const { cache } = new Paths(data);
   const driver = new CachedDriver(new MemoryDriver(), cache, 3, () => Promise.resolve(true));
   await driver.prepare();
+  const small = await blobs.stageBytes(Buffer.from('abc'));
+  t.teardown(() => small.staged.discard());
+  await driver.put(small.digest, small.staged);
+  const kept = await readdir(cache);
+  t.is(kept.length, 1, 'a file as large as all copies together');
   const { staged, digest } = await blobs.stageBytes(Buffer.from('content'));
   t.teardown(() => staged.discard());
   staged.sync = () => Promise.resolve(t.fail());
   await driver.put(digest, staged);
-  t.deepEqual(await readdir(cache), []);
+  t.deepEqual(await readdir(cache), kept);
 });

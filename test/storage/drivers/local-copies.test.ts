@@ -1,9 +1,10 @@
-import { mkdir, readdir, stat, truncate, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rm, stat, truncate, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { Digest } from '../../../src/runtime/digest.ts';
 import { CachedDriver } from '../../../src/storage/drivers/cached-driver.ts';
-import { readAll, type Content } from '../../../src/storage/files/content.ts';
+import type { Throttle } from '../../../src/runtime/incoming.ts';
+import { contentDamaged, readAll, type Content } from '../../../src/storage/files/content.ts';
 import { S3Counts } from '../../../src/storage/drivers/counts.ts';
 import { Paths } from '../../../src/storage/files/paths.ts';
 import { folderUntilEnd } from '../../support/folder.ts';
@@ -17,12 +18,13 @@ import { store } from './driver-suite.ts';
 
 const mebibyte = 2 ** 20;
 
-/** A storage whose first opened content, with `slow`, gives no byte from `slowFrom` on before `release`. */
+/** A storage whose first opened content, with `slow`, gives no byte from `slowFrom` on before `release`; all of it with `allSlow`. */
 class SlowDriver extends MemoryDriver {
   readonly counts = { s3: new S3Counts() };
   opened = 0;
   closed = 0;
   slow = false;
+  allSlow = false;
   slowFrom = 0;
   readonly #released = Promise.withResolvers<void>();
 
@@ -33,7 +35,7 @@ class SlowDriver extends MemoryDriver {
   override async open(digest: Digest, size: number): Promise<Content> {
     const content = await super.open(digest, size);
     this.opened += 1;
-    const isSlow = this.slow && this.opened === 1;
+    const isSlow = this.slow && (this.allSlow || this.opened === 1);
     const ended = Promise.withResolvers<never>();
     ended.promise.catch(() => undefined);
     return {
@@ -51,11 +53,13 @@ class SlowDriver extends MemoryDriver {
   }
 }
 
-async function setUp(t: ExecutionContext, limit = 1000, hasRoom = true) {
+async function setUp(t: ExecutionContext, limit = 1000, hasRoom: boolean | (() => Promise<boolean>) = true) {
   const paths = new Paths(await folderUntilEnd(t));
   await mkdir(paths.staging, { recursive: true });
   const origin = new SlowDriver();
-  const driver = new CachedDriver(origin, paths.cache, limit, () => Promise.resolve(hasRoom));
+  const driver = new CachedDriver(origin, paths.cache, limit, async () =>
+    typeof hasRoom === 'boolean' ? hasRoom : hasRoom(),
+  );
   await driver.prepare();
   t.teardown(() => driver.close());
   const copyOf = (digest: Digest) => join(paths.cache, digest.replace(':', '-'));
@@ -93,6 +97,147 @@ test('at the start, parts that were abandoned are removed, and those of other pr
   await utimes(join(folder, 'old.part'), longAgo, longAgo);
   await driver.prepare();
   t.deepEqual(await readdir(folder), ['new.part']);
+});
+
+test('a check drops a copy with wrong bytes, keeps a right one, and is no use of it', async (t) => {
+  const { driver, put, copyOf, copies } = await setUp(t);
+  const digest = await put(Buffer.from('content'));
+  await utimes(copyOf(digest), 1000, 1000);
+  let spent = 0;
+  const throttle = {
+    spend: (bytes: number) => {
+      spent += bytes;
+      return Promise.resolve();
+    },
+  } as unknown as Throttle;
+  await driver.checkCopy({ digest, size: 7 }, throttle);
+  t.deepEqual(await copies(), [copyOf(digest)]);
+  t.is(spent, 7, 'the rate limit counts what is read');
+  t.is((await stat(copyOf(digest))).mtimeMs, 1_000_000);
+  await writeFile(copyOf(digest), 'damaged');
+  await driver.checkCopy({ digest, size: 7 });
+  t.deepEqual(await copies(), []);
+  await driver.checkCopy({ digest, size: 7 });
+});
+
+test('only content of a copy’s size is copied, and each reader is counted', async (t) => {
+  const { driver, origin, putElsewhere, copies, copyOf } = await setUp(t, 10);
+  const read = async (digest: Digest, size: number) => {
+    const content = await driver.open(digest, size);
+    const bytes = await readAll(content, size);
+    content.close();
+    return bytes.toString();
+  };
+  const [empty, whole, large] = [
+    await putElsewhere(Buffer.alloc(0)),
+    await putElsewhere(Buffer.from('0123456789')),
+    await putElsewhere(Buffer.from('0123456789a')),
+  ];
+  t.is(await read(empty, 0), '');
+  t.is(await read(large, 11), '0123456789a');
+  t.deepEqual(driver.counts?.cache, { hit: 0, joined: 0, miss: 0, evicted: 0, bytes: 0 });
+  t.is(await read(whole, 10), '0123456789');
+  await until(async () => (await copies())[0] === copyOf(whole));
+  await until(() => driver.counts?.cache?.bytes === 10);
+  t.is(await read(whole, 10), '0123456789');
+  t.deepEqual(driver.counts?.cache, { hit: 1, joined: 0, miss: 1, evicted: 0, bytes: 10 });
+  const { opened } = origin;
+  // A copy that was made earlier is not followed once it has ended.
+  await until(async () => {
+    await rm(copyOf(whole), { force: true });
+    t.is(await read(whole, 10), '0123456789');
+    return origin.opened > opened;
+  });
+  t.is(driver.counts?.cache?.miss, 2);
+});
+
+test('a read that does not begin at the first byte makes no copy', async (t) => {
+  const { driver, origin, putElsewhere, copies } = await setUp(t);
+  const content = await driver.open(await putElsewhere(Buffer.from('content')), 7);
+  const target = Buffer.alloc(3);
+  t.is(await content.read(target, 4), 3);
+  t.is(target.toString(), 'ent');
+  content.close();
+  content.close();
+  await until(() => origin.closed > 0);
+  await driver.close();
+  t.deepEqual([await copies(), origin.closed], [[], 1]);
+});
+
+test('content that is closed before its first read, or before its copy begins, is closed once', async (t) => {
+  const [asked, answer] = [Promise.withResolvers<void>(), Promise.withResolvers<boolean>()];
+  const { driver, origin, putElsewhere, copies } = await setUp(t, 1000, () => {
+    asked.resolve();
+    return answer.promise;
+  });
+  const digest = await putElsewhere(Buffer.from('content'));
+  const unread = await driver.open(digest, 7);
+  unread.close();
+  unread.close();
+  t.is(origin.closed, 1);
+  const content = await driver.open(digest, 7);
+  const reading = content.read(Buffer.alloc(7), 0);
+  await asked.promise;
+  content.close();
+  answer.resolve(true);
+  await t.throwsAsync(reading, { name: 'Aborted' });
+  await until(() => origin.closed === 2);
+  t.deepEqual(await copies(), []);
+});
+
+test('of two readers that open content before its first read, the second follows the copy of the first', async (t) => {
+  const { driver, origin, putElsewhere } = await setUp(t);
+  const digest = await putElsewhere(Buffer.from('content'));
+  origin.slow = true;
+  const [one, other] = [await driver.open(digest, 7), await driver.open(digest, 7)];
+  const first = one.read(Buffer.alloc(7), 0);
+  await until(() => origin.opened === 2);
+  const target = Buffer.alloc(7);
+  const second = other.read(target, 0);
+  await until(() => origin.closed === 1);
+  origin.release();
+  t.deepEqual([await first, await second, target.toString()], [7, 7, 'content']);
+  t.is(await other.read(target, 7), 0);
+  for (const each of [one, other]) each.close();
+  await until(() => origin.closed === 2);
+  await t.throwsAsync(other.read(target, 0), { name: 'Aborted' });
+});
+
+test('at most 64 copies are made at the same time', async (t) => {
+  const { driver, origin, putElsewhere, copies } = await setUp(t);
+  origin.slow = origin.allSlow = true;
+  const readings = [];
+  for (let index = 0; index < 65; index += 1) {
+    const bytes = Buffer.from(`content ${String(index).padStart(2, '0')}`);
+    const content = await driver.open(await putElsewhere(bytes), bytes.length);
+    readings.push(content.read(Buffer.alloc(10), 0).finally(() => content.close()));
+    if (index < 64) await until(async () => (await copies()).length === index + 1);
+  }
+  origin.release();
+  t.deepEqual(new Set(await Promise.all(readings)), new Set([10]));
+  await driver.close();
+  t.is((await copies()).length, 64);
+});
+
+test('a disk of the copies that fails costs no reader its bytes, and a failed storage no second request', async (t) => {
+  const { driver, origin, folder, putElsewhere, copies } = await setUp(t);
+  const digest = await putElsewhere(Buffer.from('content'));
+  await rm(folder, { recursive: true });
+  const whole = await driver.open(digest, 7);
+  t.is((await readAll(whole, 7)).toString(), 'content');
+  whole.close();
+  t.is(origin.opened, 2);
+  await mkdir(folder);
+  const open = origin.open.bind(origin);
+  origin.open = async (...args) => ({
+    ...(await open(...args)),
+    read: () => Promise.reject(contentDamaged(digest)),
+  });
+  const content = await driver.open(digest, 7);
+  await t.throwsAsync(content.read(Buffer.alloc(7), 0), { name: 'ContentDamaged' });
+  content.close();
+  t.is(origin.opened, 3);
+  await until(async () => (await copies()).length === 0);
 });
 
 test('a copy of another size is not used, and a check reads the storage itself', async (t) => {
@@ -163,8 +308,11 @@ test('a reader far ahead of a slow copy reads the storage', async (t) => {
   const position = 8 * mebibyte + 1;
   t.is(await within(other.read(target, position)), 10);
   t.deepEqual(target, bytes.subarray(position, position + 10));
+  t.is(await within(other.read(target, position + 10)), 10);
   t.is(origin.opened, 2);
+  t.deepEqual(driver.counts?.cache, { hit: 0, joined: 1, miss: 1, evicted: 0, bytes: 0 });
   other.close();
+  await until(() => origin.closed === 1);
 });
 
 test('a copy goes on without readers only if little is missing', async (t) => {
