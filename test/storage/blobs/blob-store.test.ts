@@ -89,6 +89,22 @@ for (const dialect of dialects) {
     const twice = [await each.blobs.stageBytes(Buffer.from('x')), await each.blobs.stageBytes(Buffer.from('x'))];
     await each.blobs.commit(twice, () => Promise.resolve());
     t.is((await files(each)).length, 2);
+    t.deepEqual([...each.blobs.added], [], 'no account hosts them');
+    for (const [owner, texts] of [
+      [3, ['one', 'shared']],
+      [3, ['four']],
+      [4, ['x']],
+    ] as const) {
+      const arrivals = await Promise.all(texts.map((text) => each.blobs.stageBytes(Buffer.from(text))));
+      await each.blobs.commit(arrivals, () => Promise.resolve(), owner);
+    }
+    t.deepEqual(
+      [...each.blobs.added],
+      [
+        [3, 13],
+        [4, 1],
+      ],
+    );
   });
 
   suite('missing content and a digest with another size are errors', async (t, each) => {
@@ -106,17 +122,21 @@ for (const dialect of dialects) {
   });
 
   suite('abandoned staged files expire, claimed and recent ones do not', async (t, each) => {
-    const make = async (age: number) => {
+    const make = async (age: number, text = 'x') => {
       const staged = await each.blobs.stage();
-      await staged.write(Buffer.from('x'));
+      await staged.write(Buffer.from(text));
       await staged.close();
       const at = (Date.now() - age) / 1000;
       await utimes(staged.path, at, at);
       return staged.id;
     };
     const [old, claimed, recent] = [await make(10_000), await make(10_000), await make(0)];
+    const older = await make(20_000, 'four');
+    t.is(await each.blobs.stagedBytes(), 7);
+    t.deepEqual((await each.blobs.stagedIds()).sort(), [old, older, claimed, recent].sort());
+    t.deepEqual([await each.blobs.stagedSize(older), await each.blobs.stagedSize('missing')], [4, undefined]);
     const removed = await each.blobs.expireStaged(Date.now() - 5000, (id) => Promise.resolve(id === claimed));
-    t.deepEqual(removed, { files: 1, bytes: 1 });
+    t.deepEqual(removed, { files: 2, bytes: 5 });
     t.deepEqual((await readdir(each.paths.staging)).sort(), [claimed, recent].sort());
     t.false((await readdir(each.paths.staging)).includes(old));
   });

@@ -3,10 +3,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import type { Dialect, Transaction } from '../../../src/database/database.ts';
 import { digestOf, type Digest } from '../../../src/runtime/digest.ts';
+import { DomainError } from '../../../src/runtime/errors.ts';
+import { BlobStore } from '../../../src/storage/blobs/blob-store.ts';
 import { readAll } from '../../../src/storage/files/content.ts';
 import { Collector } from '../../../src/storage/upkeep/collector.ts';
 import { deletionTimes, findBlobs, takeOver, type DeletionTimes } from '../../../src/storage/blobs/states.ts';
-import { dialects } from '../../support/databases.ts';
+import { changedDatabase, dialects } from '../../support/databases.ts';
 import { until } from '../../support/upstreams/faulty-upstream.ts';
 import { MemoryDriver, type DriverOperation } from '../../support/memory-driver.ts';
 import { openInstance, openStoreOn, references, storedSize, type Store } from '../../support/store.ts';
@@ -173,6 +175,44 @@ for (const dialect of dialects) {
     each.driver.faults = {};
     await push(each, 'lost');
     await expectWhole(t, each, 'lost');
+  });
+
+  for (const name of ['StorageUnavailable', 'DatabaseUnavailable'] as const)
+    suite(`a push that fails with ${name} leaves its bytes to the collector`, async (t, each) => {
+      const failing = () => Promise.reject(new DomainError(name, 'away'));
+      await t.throwsAsync(push(each, 'left', failing), { name });
+      t.deepEqual(await rowsOf(each), [{ digest: digestOf('left'), state: 'pending' }]);
+      t.is(each.driver.contents.size, 1);
+      t.like(await each.collector().collect(everything), { blobs: 1 });
+      t.is(each.driver.contents.size, 0);
+    });
+
+  suite('a push of bytes whose earlier push was killed starts their grace again', async (t, each) => {
+    const row = { digest: digestOf('again'), size: 5, state: 'pending', generation: 7, stored_at: 5 };
+    await each.database.transaction((tx) => tx.insertNew('blobs', [row]));
+    const held = hold(each, 'before', 'put');
+    const pushing = push(each, 'again');
+    await held.reached;
+    t.like(await each.collector().collect({ before: each.clock.now }), { blobs: 0 });
+    held.release();
+    await pushing;
+    await expectWhole(t, each, 'again');
+  });
+
+  suite('a push of stored bytes writes only its references', async (t, each) => {
+    await push(each, 'there', nothing);
+    let writes = 0;
+    const database = changedDatabase(each.database, {
+      transaction: (work, options) => {
+        writes += 1;
+        return each.database.transaction(work, options);
+      },
+    });
+    const blobs = new BlobStore(database, each.driver, each.paths, Date.now);
+    await push({ blobs }, 'there');
+    t.is(writes, 1);
+    await push({ blobs }, 'new');
+    t.is(writes, 3, 'a pending row, and the references');
   });
 
   suite('if the removal after a failed push fails too, the next push takes over', async (t, each) => {

@@ -25,6 +25,8 @@ async function emptyPair(t: ExecutionContext, dialect: Dialect) {
   return { database: await openUntilEnd(t, await temporaryDatabase(t, dialect)), driver: new MemoryDriver() };
 }
 
+const refuseWrites = () => Promise.reject(new Error('nothing is written'));
+
 const addBlob = (database: Database, state = 'live') =>
   database.transaction((tx) => tx.insertNew('blobs', [{ digest, size: content.length, stored_at: 0, state }]));
 
@@ -38,7 +40,7 @@ for (const dialect of dialects) {
     const { identity, state } = (await rowOf(database))!;
     t.is(await driver.readIdentity(), identity);
     t.is(state, 'paired');
-    await checkPair(database, driver);
+    await checkPair(changedDatabase(database, { transaction: refuseWrites }), driver);
     t.is((await rowOf(database))!.identity, identity);
 
     const unmounted = new MemoryDriver();
