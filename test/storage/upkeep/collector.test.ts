@@ -165,6 +165,36 @@ for (const dialect of dialects) {
     t.deepEqual(await each.database.select('SELECT digest, state FROM blobs'), [{ digest: kept, state: 'deleting' }]);
   });
 
+  suite('after 100 deletions that fail, no further one is tried', async (t, each) => {
+    const rows = Array.from({ length: 150 }, (_, index) => ({ digest: digestOf(`${index}`), size: 2, stored_at: 0 }));
+    await each.database.transaction((tx) => tx.insertNew('blobs', rows));
+    let tried = 0;
+    each.driver.delete = () => {
+      tried += 1;
+      return Promise.reject(new Error('busy'));
+    };
+    await t.throwsAsync(each.collector.collect({ before: 1 }), { message: 'busy' });
+    t.is(tried, 100);
+  });
+
+  suite('content of unfinished pushes has a grace of its own', async (t, each) => {
+    const rows = ['pending', 'live'].map((state) => ({ digest: digestOf(state), size: state.length, state }));
+    await each.database.transaction((tx) =>
+      tx.insertNew(
+        'blobs',
+        rows.map((row) => ({ ...row, stored_at: 10 })),
+      ),
+    );
+    const pendingOnly = { before: 10, pendingBefore: 11 };
+    t.deepEqual(await each.collector.collect({ ...pendingOnly, dryRun: true }), { blobs: 1, bytes: 7 });
+    t.deepEqual(await each.collector.collect({ before: 11, pendingBefore: 10, dryRun: true }), { blobs: 1, bytes: 4 });
+    t.deepEqual(await each.collector.collect({ before: 10 }), { blobs: 0, bytes: 0 });
+    t.deepEqual(await each.collector.collect(pendingOnly), { blobs: 1, bytes: 7 });
+    t.deepEqual(await rowsOf(each), [digestOf('live')]);
+    t.deepEqual(await each.collector.collect({ before: 11, pendingBefore: 10 }), { blobs: 1, bytes: 4 });
+    t.deepEqual(await rowsOf(each), []);
+  });
+
   suite('a cancelled collection stops and loses nothing', async (t, each) => {
     await store(each, 'free', nothing);
     const digest = await store(each, 'kept', link);

@@ -16,10 +16,10 @@ async function setUp(t: ExecutionContext) {
     database.transaction((tx) => tx.insertNew('repository_blobs', [{ repository_id: 1, digest, linked_at: 0 }]));
   return {
     driver,
-    push: async (text: string) => {
+    push: async (text: string, isNeeded = true) => {
       const arrival = await blobs.stageBytes(Buffer.from(text));
       await blobs.commit([arrival], () => Promise.resolve());
-      await link(arrival.digest);
+      if (isNeeded) await link(arrival.digest);
       return arrival.digest;
     },
     change: (sql: string, digest: Digest) => database.transaction((tx) => tx.run(sql, [digest])),
@@ -57,6 +57,16 @@ test('a verification names what is damaged or missing, and who needs it', async 
       `missing ${unknown}: repository_blobs names it, and it has no row`,
     ].toSorted(),
   );
+});
+
+test('damaged content that nothing needs is named, too', async (t) => {
+  const { driver, push, verify } = await setUp(t);
+  const digest = await push('unneeded', false);
+  await driver.delete(digest);
+  t.deepEqual(await verify(), {
+    done: { blobs: 1, bytes: 8, problems: 1 },
+    lines: [`missing ${digest}: 8 bytes`],
+  });
 });
 
 test('a blob that cannot be opened is named, and the others are verified', async (t) => {
