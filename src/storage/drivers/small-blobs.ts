@@ -38,7 +38,7 @@ export class SmallBlobs {
    * The content of a blob of known `size`, from memory if it is small. Rejects as `Driver.open`, and for a wrong digest.
    * With `checked`, the storage is asked each time whether the bytes are still there.
    */
-  async open(digest: Digest, size: number, checked = false): Promise<Content> {
+  async open(digest: Digest, size: number, checked: boolean): Promise<Content> {
     if (size > maxSmallBytes) return this.#driver.open(digest, size);
     const kept = this.#recent.get(digest);
     const isRecent = kept && !checked && (this.#driver.isRemote || this.#watch() - kept.checkedAt < checkEvery);
