@@ -188,7 +188,7 @@ test('content that is closed before its first read, or before its copy begins, i
 test('of two readers that open content before its first read, the second follows the copy of the first', async (t) => {
   const { driver, origin, putElsewhere } = await setUp(t);
   const digest = await putElsewhere(Buffer.from('content'));
-  origin.slow = true;
+  origin.slow = origin.allSlow = true;
   const [one, other] = [await driver.open(digest, 7), await driver.open(digest, 7)];
   const first = one.read(Buffer.alloc(7), 0);
   await until(() => origin.opened === 2);
