@@ -15,6 +15,7 @@ import { ociManifest } from '../support/registry.ts';
 const printedFile = join(import.meta.dirname, 'printed.txt');
 
 test('the commands of bundles say what they made, checked, brought in and trust', async (t) => {
+  t.timeout(240_000);
   const gap = await startAirGap(t);
   const { feed, registry, near, far, path, file } = gap;
   const mask = new Mask(gap.folder);

@@ -131,6 +131,8 @@ test('runs are listed, given up and forgotten, and those whose files are kept ar
     await table.rows.end(bundles.at(-1)!, 'done', {});
   }
   t.deepEqual(await filesKept(), bundles.slice(1).toSorted(), 'the latest three');
+  const open = await table.beginImport();
+  t.deepEqual(await filesKept(), [open, ...bundles.slice(1)].toSorted(), 'an import takes the place of none');
   for (let count = 0; count < 50; count += 1) {
     server.clock.now += 1;
     await table.rows.end(await table.make(making), 'done', {});
@@ -139,7 +141,7 @@ test('runs are listed, given up and forgotten, and those whose files are kept ar
   t.deepEqual(await rowsOf(server, "SELECT COUNT(*) AS count FROM bundle_runs WHERE direction = 'made'"), [
     { count: 50 },
   ]);
-  t.is((await table.list('imported')).length, 2, 'those of the other direction are');
+  t.is((await table.list('imported')).length, 3, 'those of the other direction are');
 });
 
 test('bundles are listed by the time of their change, in pages, from both ends', async (t) => {
@@ -197,4 +199,24 @@ test('bundles are listed by the time of their change, in pages, from both ends',
   const drop = (before: number) => database.transaction((tx) => bundles.dropUnfinished(tx, before));
   t.deepEqual([await drop(2000), await drop(2001), await drop(2001)], [[], [later], []]);
   t.deepEqual(await pages(10, true), same);
+
+  const old = Array.from({ length: 998 }, (_, index) => ({
+    id: String(index).padStart(64, '0'),
+    direction: 'imported',
+    source: 'many',
+    sequence: index,
+    state: 'complete',
+    summary: JSON.stringify(summary),
+    created_at: 1,
+    changed_at: index + 1,
+  }));
+  await database.transaction((tx) => tx.insertNew('bundles', old));
+  clock.now = 3000;
+  await write('6', 'complete');
+  const counted = () =>
+    rowsOf(server, 'SELECT direction, COUNT(*) AS count, MIN(changed_at) AS oldest FROM bundles GROUP BY direction');
+  t.deepEqual(await counted(), [
+    { direction: 'imported', count: 1000, oldest: 3 },
+    { direction: 'made', count: 1, oldest: 2000 },
+  ]);
 });

@@ -1,4 +1,4 @@
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -21,6 +21,7 @@ import { Mask } from './mask.ts';
 const transcript = join(import.meta.dirname, 'transcript.txt');
 
 test('the commands of one installation print what they did and found', async (t) => {
+  t.timeout(240_000);
   const folder = await folderUntilEnd(t);
   const [data, path] = [join(folder, 'data'), (name: string) => join(folder, name)];
   const [feed, registry] = [await UpstreamFeed.start(t), await startUpstreamRegistry(t)];
@@ -32,14 +33,16 @@ test('the commands of one installation print what they did and found', async (t)
   const settings = { data, upstreams, deletedFor: '7d', trustedIssuers };
   const config = path('settings.json');
   await writeFile(config, JSON.stringify(settings));
+  const other = path('other.json');
+  await writeFile(other, JSON.stringify({ ...settings, data: path('other') }));
   const server = await startTestServer(t, settings);
 
   const mask = new Mask(folder);
   const printed: string[] = [];
   /** Runs a command; `@` begins the path of a file. Resolves to the first word that it prints. */
-  const run = async (words: string): Promise<string> => {
+  const run = async (words: string, at = config): Promise<string> => {
     const list = words.match(/"[^"]*"|\S+/g)!.map((each) => each.replaceAll('"', '').replace(/^@/, `${folder}/`));
-    const { code, stdout, stderr } = await entrepot({ ENTREPOT_CONFIG: config, TOKEN: 'ent_x' }, ...list);
+    const { code, stdout, stderr } = await entrepot({ ENTREPOT_CONFIG: at }, ...list);
     const text = mask
       .of(`$ ${words}\n${stdout}${stderr}= ${code}\n`)
       .replaceAll(hostname(), 'HOST')
@@ -53,8 +56,8 @@ test('the commands of one installation print what they did and found', async (t)
 
   await new TestFeed(server).publish({ id: 'Lib', version: '1.0.0' }, { id: 'Lib', version: '2.0.0' });
   const app = new TestRepository(server, 'team/app');
-  await app.image('v1');
-  await app.image('v2');
+  const { digest } = await app.image('v1');
+  const later = await app.image('v2');
 
   for (const name of ['team', 'team', 'A b']) await run(`account create "${name}"`);
   await run('account list');
@@ -199,7 +202,23 @@ test('the commands of one installation print what they did and found', async (t)
   await run('verify @backup.tar');
   await run('verify @folder');
   await run('verify');
+  for (const words of ['@folder', '@data', '@x.tar --incremental', '@x --check', '@backup.tar'])
+    await run(`backup ${words}`);
+  for (const words of ['@data', '@none', '@none.tar']) await run(`verify ${words}`);
   await run('restore @backup.tar');
+  const blobs = (hex: string) => join(folder, 'folder', 'blobs', 'sha256', hex.slice(0, 2), hex);
+  const damaged = blobs(digest.slice('sha256:'.length));
+  await writeFile(damaged, 'x'.repeat((await stat(damaged)).size));
+  await run('verify @folder');
+  await run('restore @folder', other);
+  await run('restore @folder --without-damaged', other);
+  await run('backup @folder --incremental --check');
+  await run('verify @folder');
+  await rm(blobs(later.digest.slice('sha256:'.length)));
+  await run('verify @folder');
+  await run('verify', other);
+  await run('backup @of-other', other);
+  await run('verify @of-other');
   await run('adopt');
   await run('cert --self-signed --host hub.test');
   await run('audit --type account.created');
