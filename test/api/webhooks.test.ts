@@ -117,6 +117,7 @@ for (const dialect of dialects) {
     );
     t.like(changed, { url: receiver.url, events: ['package.published'], enabled: true });
     t.false('secret' in changed);
+    t.like(await api(server, 'PATCH', `/${id}`, { name: `${' '.repeat(100)}CI ` }), { name: 'CI' });
     const result = await document.read('POST /webhooks/{id}/test', await ask(server, 'POST', `/${id}/test`));
     t.like(result, { status: 204, error: null });
     t.is(receiver.received[0]!.event.type, 'entrepot.webhook.test');

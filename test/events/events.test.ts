@@ -3,7 +3,7 @@ import { runForSystem } from '../../src/runtime/caller.ts';
 import { openDatabase, type Database, type Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { Events, type EventPage } from '../../src/events/events.ts';
-import { recordEvent } from '../../src/events/record.ts';
+import { recordEvent, recordOutside } from '../../src/events/record.ts';
 import { RepeatedEvents } from '../../src/events/repeated.ts';
 import { addressKey } from '../../src/limits/address.ts';
 import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
@@ -212,6 +212,31 @@ for (const dialect of dialects) {
   });
 }
 
+// On SQLite a statement stops all other work of the process.
+test('one statement examines at most 1000 events', async (t) => {
+  const { database } = await opened(t, 'sqlite');
+  await database.transaction((tx) =>
+    tx.run(
+      `WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1500)
+       INSERT INTO events (position, time, type, account_id, actor_kind, subject_kind, details)
+       SELECT n, n, 'tag.deleted', 1, 'system', 'image', '{}' FROM numbers`,
+    ),
+  );
+  const bounds: unknown[] = [];
+  const watched = changedDatabase(database, {
+    select: (sql, values) => {
+      if (sql.startsWith('SELECT *')) bounds.push(values);
+      return database.select(sql, values);
+    },
+  });
+  const page = await eventsIn(watched).listAfter({ type: 'package.*' }, 10, 0);
+  t.deepEqual(page, { events: [], next: undefined });
+  t.deepEqual(bounds, [
+    [0, 1000, 'package.', 'package/'],
+    [1000, 'package.', 'package/'],
+  ]);
+});
+
 test('a client that causes very many events of one type takes a bounded memory, and no place from other types', async (t) => {
   const { database, events } = await opened(t, 'sqlite');
   const repeated = new RepeatedEvents(database, () => 0);
@@ -270,6 +295,7 @@ test('sqlite: to give positions and to write repeated events leaves cached rows'
   repeated.note(event('b'));
   await repeated.flush();
   await events.dispatch();
+  await recordOutside(database, event('outside'), 0);
   await events.deleteSome(1000);
   t.is(await getCached(), cached);
   await write(database, 'c');
@@ -292,8 +318,9 @@ test('mysql: to give positions and to write repeated events is not announced', a
   const repeated = new RepeatedEvents(database, () => 0);
   repeated.note(event('b'));
   await repeated.flush();
+  await recordOutside(database, event('outside'), 0);
   await events.dispatch();
-  t.is(await events.deleteSome(1000), 2);
+  t.is(await events.deleteSome(1000), 3);
   t.is(announced, before);
 });
 

@@ -436,6 +436,39 @@ for (const dialect of dialects) {
   );
 }
 
+test('a due run that could not be claimed is tried again', async (t) => {
+  const { database, clock } = await setUp(t, 'sqlite');
+  const runs = new Runs(database, () => clock.now);
+  const claim = runs.claim.bind(runs);
+  let tries = 0;
+  runs.claim = (...asked) => {
+    tries += 1;
+    return tries === 1 ? Promise.reject(new Error('the database is away')) : claim(...asked);
+  };
+  let begun = 0;
+  const jobs = new Jobs({
+    runs,
+    jobs: [
+      {
+        name: 'work',
+        summary: '',
+        schedule: new Schedule('* * * * *'),
+        canDryRun: false,
+        run: () => Promise.resolve({ begun: (begun += 1) }),
+      },
+    ],
+    log: pino({ level: 'silent' }),
+    now: () => clock.now,
+    tick: 20,
+    jitter: 0,
+  });
+  t.teardown(() => jobs.close());
+  jobs.start();
+  clock.now = start + minute;
+  await until(async () => (await runs.latest('work', 1))[0]?.outcome === 'done');
+  t.deepEqual([begun, tries], [1, 2]);
+});
+
 test('a dry run is not recorded', async (t) => {
   const { instance, runs } = await setUp(t, 'sqlite');
   const said: string[] = [];

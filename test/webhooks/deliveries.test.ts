@@ -65,6 +65,13 @@ test('sqlite: deliveries leave cached rows', async (t) => {
   await deliver(parts);
   await open.deleteOld();
   t.is(await getCached(), cached);
+  const made = { url: receiver.url, events: ['tag.*'], operate: false };
+  const { webhook } = await open.webhooks.create(1, made);
+  await open.webhooks.change(1, webhook.id, { name: 'changed' });
+  t.is(await open.webhooks.setDecryptable(false), 2);
+  t.is(await open.webhooks.setDecryptable(true), 2);
+  await open.webhooks.delete(1, webhook.id);
+  t.is(await getCached(), cached, 'changes of webhooks');
 });
 
 test('mysql: deliveries are not announced', async (t) => {
