@@ -30,6 +30,11 @@ async function take(response: Response | Promise<Response>): Promise<Buffer> {
   return Buffer.from(await (await response).arrayBuffer());
 }
 
+/** A line of an access log. */
+function fetchedLine(at: number, other: object = {}): string {
+  return JSON.stringify({ msg: 'fetched', account: 'default', billable: true, at, fetched: 10, ...other });
+}
+
 for (const dialect of dialects) {
   test(`${dialect}: usage of a very long name is counted, and does not block other usage`, async (t) => {
     const upstream = await startUpstreamRegistry(t);
@@ -194,6 +199,20 @@ for (const dialect of dialects) {
     t.deepEqual(
       less.compared.filter(({ logged, recorded }) => logged !== recorded).map(({ counter }) => counter),
       ['requests', 'egress_bytes'],
+    );
+    const [begin, end] = [Date.UTC(2027, 4, 1), Date.UTC(2027, 5, 1)];
+    const fetched = await compare(
+      fetchedLine(begin, { fetched: 100 }),
+      fetchedLine(end - 1, { fetched: 1000 }),
+      fetchedLine(begin - 1),
+      fetchedLine(end),
+      fetchedLine(begin, { billable: false }),
+      fetchedLine(begin, { msg: 'other' }),
+      fetchedLine(begin, { account: undefined }),
+    );
+    t.deepEqual(
+      fetched.compared.filter(({ logged }) => logged > 0),
+      [{ account: 'default', counter: 'upstream_bytes', logged: 1100, recorded: 0 }],
     );
     await t.throwsAsync(compare('{"msg":"ready"}', '', '{"msg":"req'), { message: /access\.log:3: / });
     await t.throwsAsync(compare('no log'), { message: /has no line of a JSON log/ });
