@@ -110,7 +110,6 @@ export class Jobs {
     this.#isClosing = true;
     for (const timer of this.#timers) clearTimeout(timer);
     this.#timers = [];
-    this.#due.clear();
     for (const each of this.#active.values()) each.interrupt();
     while (this.#pending.size > 0) await Promise.all(this.#pending);
   }
