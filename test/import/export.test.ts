@@ -253,6 +253,7 @@ test('what a target answers about each version: there meanwhile, other content, 
   const plain = await run('--only', 'Known,Wrong');
   t.is(plain.stderr, 'warning: The target has no address for symbols, so none are sent.\n');
   t.deepEqual(plain.lines, [presentThere('Known'), presentThere('Wrong')]);
+  t.is((await run('--only', 'Same')).stderr, '', 'it has no symbols');
   types.pop();
   t.regex((await run('--only', 'Known')).stderr, /the list of names: The target has no PackagePublish\/2\.0\.0, so/);
 });

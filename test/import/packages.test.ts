@@ -71,8 +71,17 @@ test('a further run follows what has changed at the source: listed, unlisted, de
   const versions = ['1.0.0', '2.0.0', '3.0.0', '4.0.0'];
   const files = await Promise.all(versions.map((version) => makeNupkg({ id: 'Contoso', version })));
   for (const each of files) t.is((await from.push(each)).status, 201);
-  const { target, bring, file } = await startImporting(t);
+  const { target, bring, file, folder } = await startImporting(t);
   const into = new TestFeed(target);
+  let runs = 0;
+  /** As `bring`, with what is said of the updated versions. */
+  const follow = async (...words: string[]) => {
+    const report = join(folder, `report-${(runs += 1)}`);
+    const heard = await bring(...words, '--report', report);
+    const lines = (await readFile(report, 'utf8')).trimEnd().split('\n');
+    const updated = lines.map((line) => JSON.parse(line)).filter(({ outcome }) => outcome === 'updated');
+    return { ...heard, updated: updated.map(({ reference, note }) => `${reference}: ${note}`).toSorted() };
+  };
   // One that was pushed here, and is the same.
   t.is((await into.push(files[3])).status, 201);
   const words = ['feed', `${old.url}/v3/index.json`, '--token-file', await file('token', from.token), '--hosted'];
@@ -93,9 +102,12 @@ test('a further run follows what has changed at the source: listed, unlisted, de
   await unlist(into, '2.0.0');
   await unlist(into, '3.0.0');
   await change(target, '1.0.0', ['CriticalBugs']);
-  const planned = await bring(...words, '--dry-run');
+  const planned = await follow(...words, '--dry-run');
   t.regex(planned.stdout, /^to import: 0\nhere already: 2\nto update: 2\n/);
-  const followed = await bring(...words);
+  const changed = 'its state at the source has changed';
+  t.deepEqual(planned.updated, [`1.0.0: ${changed}`, `2.0.0: ${changed}`]);
+  const followed = await follow(...words);
+  t.deepEqual(followed.updated, ['1.0.0: now unlisted', '2.0.0: now deprecated']);
   t.deepEqual([followed.code, followed.stderr], [0, '']);
   t.regex(followed.stdout, /^imported: 0\nhere already: 2\nupdated: 2\n/);
   const states = async () =>
@@ -113,7 +125,9 @@ test('a further run follows what has changed at the source: listed, unlisted, de
   t.is((await from.fetch('/push/Contoso/1.0.0', { method: 'POST' })).status, 200);
   const other = [words[0]!, words[1]!.replace('127.0.0.1', 'localhost'), ...words.slice(2)];
   t.regex((await bring(...other)).stdout, /^imported: 0\nhere already: 4\nmirrored/);
-  t.regex((await bring(...words)).stdout, /^imported: 0\nhere already: 2\nupdated: 2\n/);
+  const back = await follow(...words);
+  t.regex(back.stdout, /^imported: 0\nhere already: 2\nupdated: 2\n/);
+  t.deepEqual(back.updated, ['1.0.0: now listed', '2.0.0: now not deprecated any more']);
   t.deepEqual(await states(), [[true, 'CriticalBugs'], [false, undefined], ...expected.slice(2)]);
   const events = ((await (await target.fetch('/v1/audit?type=package.relisted')).json()) as any).items;
   t.is(events.length, 1);
@@ -444,6 +458,7 @@ test('a search that ends early is asked by first letters; autocompletion is enou
   const first = [page, next, { ...page, ...stable }, { ...next, ...stable }];
   const letters = Array.from('abcdefghijklmnopqrstuvwxyz0123456789._-', (q) => ({ ...page, q }));
   t.deepEqual(asked(), [...first, ...letters]);
+  t.regex((await bring(...words, '--only', 'b.*')).stdout, /^to import: 1 \(/);
   isHidden = true;
   t.is(
     (await bring(...words)).stderr,
