@@ -122,13 +122,16 @@ test('a further run follows what has changed at the source: listed, unlisted, de
   t.regex((await bring(...words)).stdout, /^imported: 0\nhere already: 4\nmirrored/);
   // Back again; a server with another address does not change what this one brought.
   await change(old, '2.0.0', undefined);
+  // This one is unlisted here already.
+  await unlist(from, '3.0.0');
+  await change(old, '3.0.0', ['Legacy']);
   t.is((await from.fetch('/push/Contoso/1.0.0', { method: 'POST' })).status, 200);
   const other = [words[0]!, words[1]!.replace('127.0.0.1', 'localhost'), ...words.slice(2)];
   t.regex((await bring(...other)).stdout, /^imported: 0\nhere already: 4\nmirrored/);
   const back = await follow(...words);
-  t.regex(back.stdout, /^imported: 0\nhere already: 2\nupdated: 2\n/);
-  t.deepEqual(back.updated, ['1.0.0: now listed', '2.0.0: now not deprecated any more']);
-  t.deepEqual(await states(), [[true, 'CriticalBugs'], [false, undefined], ...expected.slice(2)]);
+  t.regex(back.stdout, /^imported: 0\nhere already: 1\nupdated: 3\n/);
+  t.deepEqual(back.updated, ['1.0.0: now listed', '2.0.0: now not deprecated any more', '3.0.0: now deprecated']);
+  t.deepEqual(await states(), [[true, 'CriticalBugs'], [false, undefined], [false, 'Legacy'], expected[3]]);
   const events = ((await (await target.fetch('/v1/audit?type=package.relisted')).json()) as any).items;
   t.is(events.length, 1);
 });
