@@ -140,7 +140,12 @@ test('keys are trusted and removed by forms, and what an import lacks is said', 
   t.is(leadsTo(trusted), '/console/bundles?show=keys (key-trusted)');
   const [key] = (await called(server, 'GET', '/keys'))['items'];
   t.like(key, { name: 'near', role: 'bundles', expires_at: '2999-12-31T00:00:00.000Z' });
-  t.regex(await visitor.page('/console/bundles?show=keys'), /near[^]*bundles[^]*Remove near/);
+  const keys = await visitor.page('/console/bundles?show=keys');
+  t.regex(keys, /near[^]*bundles[^]*Remove near/);
+  t.deepEqual(
+    [...keys.matchAll(/<option value="(\w+)"[^>]*>([^<]*)</g)].map(([, value, text]) => `${value}: ${text}`),
+    ['bundles: bundles', 'receipts: receipts', 'revoke: revocations of keys'],
+  );
   await visitor.send(page, { act: 'run' });
   t.is((await ended(server, at))['state'], 'done');
   const removed = await visitor.send('/console/bundles', { act: 'remove', key: key.id });

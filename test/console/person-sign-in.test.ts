@@ -301,6 +301,9 @@ for (const dialect of dialects) {
     const tooMany = await me('POST', '', mine);
     t.is(tooMany.status, 403);
     t.regex(await tooMany.text(), /at most 50 valid tokens/);
+    // There are more tokens than one page of a list has, and this one is the oldest.
+    const revoking = await page(browser, server, `/console/my-tokens/${String(listed['id'])}`);
+    t.regex(revoking, /Clients that use <strong>for read write<\/strong>/);
     const all = (await (await me('GET', '?limit=200')).json()) as { items: { id: string; name: string }[] };
     for (const { id: each } of all.items.filter(({ name }) => name === 'short')) await me('DELETE', `/${each}`);
 
