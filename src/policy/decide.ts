@@ -131,7 +131,7 @@ const clockSkew = 5 * 60_000;
 /** The verdict of one layer on a reference. It works without I/O and without a clock: it depends on nothing but what is given. */
 export function decide(subject: PolicySubject, facts: KnownFacts, layer: Layer, now: number): Decision {
   const { waivers: given } = facts;
-  if (given === undefined || given.length === 0) return decideWith(noLift, subject, facts, layer, now);
+  if (!given?.length) return decideWith(noLift, subject, facts, layer, now);
   const waivers = new Set<WaiverFact>();
   const isLifted: LiftTest = (kind, name) => {
     const waiver = given.find((each) => each.layer === layer.scope && liftedBy(each, kind, name));
@@ -236,22 +236,22 @@ const open: Decision = { verdict: 'allow', evidence: [] };
 
 /** The strictest of decisions; of holds the one that ends last. */
 export function strictest(decisions: readonly Decision[]): Decision {
-  if (decisions.length === 1) return decisions[0]!;
-  const order = ['allow', 'hold', 'deny'];
+  const strictness = { allow: 0, hold: 1, deny: 2 } as const;
   const untilOf = ({ until = Infinity }: Decision) => until;
   return decisions.reduce<Decision>((one, other) => {
-    const more = order.indexOf(other.verdict) - order.indexOf(one.verdict);
-    if (more !== 0 || one === open) return more >= 0 ? other : one;
+    const more = strictness[other.verdict] - strictness[one.verdict];
+    if (more > 0) return other;
+    if (more < 0) return one;
     if (one.verdict === 'allow')
       return one.rule === undefined && (other.rule !== undefined || one.evidence.length === 0) ? other : one;
-    return one.verdict === 'hold' && untilOf(other) > untilOf(one) ? other : one;
+    // A denial has no end.
+    return untilOf(other) > untilOf(one) ? other : one;
   }, open);
 }
 
 function decideAge(kind: PolicySubject['kind'], facts: KnownFacts, layer: Layer, age: number, now: number): Decision {
   const { firstSeenAt } = facts;
-  const stated =
-    facts.publishedAt !== undefined && facts.publishedAt <= now + clockSkew ? facts.publishedAt : undefined;
+  const stated = (facts.publishedAt ?? Infinity) <= now + clockSkew ? facts.publishedAt : undefined;
   const known = Math.min(stated ?? facts.listedAt ?? Infinity, firstSeenAt ?? Infinity);
   const sinceWith = (unknownDate: Regime['unknownDate']) =>
     stated === undefined && unknownDate === 'hold' ? Infinity : known;
@@ -261,7 +261,7 @@ function decideAge(kind: PolicySubject['kind'], facts: KnownFacts, layer: Layer,
   else if (facts.listedAt !== undefined) evidence.push({ what: 'first offered', at: facts.listedAt });
   if (firstSeenAt !== undefined) evidence.push({ what: 'first stored here', at: firstSeenAt });
   if (since + age <= now) return { verdict: 'allow', evidence };
-  if (firstSeenAt !== undefined && layer.regimes.some(wasOpen)) {
+  if (layer.regimes.some(wasOpen)) {
     return { verdict: 'allow', layer, rule: 'age', evidence: [...evidence, 'was open before the age was made longer'] };
   }
   const until = Number.isFinite(since) ? since + age : undefined;
@@ -273,7 +273,7 @@ function decideAge(kind: PolicySubject['kind'], facts: KnownFacts, layer: Layer,
 
   /** Whether content that is stored here was open when a regime ended. */
   function wasOpen({ [`${kind}s` as const]: earlier, unknownDate, until: end }: Regime): boolean {
-    return Math.max(firstSeenAt!, earlier === 0 ? 0 : sinceWith(unknownDate) + earlier) < end;
+    return Math.max(firstSeenAt ?? Infinity, earlier === 0 ? 0 : sinceWith(unknownDate) + earlier) < end;
   }
 }
 
@@ -305,7 +305,7 @@ function badText({ id, reason }: Pick<BadEntry, 'id' | 'reason'>): string {
 }
 
 function timeText(time: number): string {
-  return new Date(time).toISOString().replace(/:\d\d\.\d+Z$/, 'Z');
+  return `${new Date(time).toISOString().slice(0, -8)}Z`;
 }
 
 function daysText(milliseconds: number): string {
@@ -314,7 +314,7 @@ function daysText(milliseconds: number): string {
     ['hour', 3_600_000],
     ['minute', 60_000],
   ] as const;
-  const [unit, size] = units.find(([, each]) => milliseconds >= each && milliseconds % each === 0) ?? ['second', 1000];
+  const [unit, size] = units.find(([, each]) => milliseconds % each === 0) ?? ['second', 1000];
   const count = Math.round(milliseconds / size);
   return `${count} ${unit}${count === 1 ? '' : 's'}`;
 }
