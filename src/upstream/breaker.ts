@@ -43,8 +43,8 @@ interface UpstreamPause extends Pause {
   isLimit: boolean;
   /** Milliseconds. */
   length: number;
-  /** Whether a probe is in progress: one request that tests whether the upstream works again. */
-  probing: boolean;
+  /** Whether a probe is in progress until the end of the pause: one request that tests whether the upstream works again. */
+  probing?: boolean;
 }
 
 /** An open breaker. Times are in milliseconds since 1970 UTC. */
@@ -148,7 +148,7 @@ export class Breaker {
   abandoned({ isProbe, sequence }: Attempt): void {
     const paused = this.#upstream;
     if (isProbe && paused && beganBefore(paused, sequence)) {
-      this.#upstream = { ...paused, probing: false, until: paused.from };
+      this.#upstream = { ...paused, until: paused.from };
     }
   }
 
@@ -172,7 +172,7 @@ export class Breaker {
       const pause = testedEarly(pauseAfter(before, failure), now);
       // A connection that fails during the pause of a 429 must not replace it by an ordinary one.
       const isLimit = kind === 'limit' || (before !== undefined && before.isLimit && !beganBefore(before, began));
-      this.#open({ ...pause, isLimit, length: pause.until - now, probing: false });
+      this.#open({ ...pause, isLimit, length: pause.until - now });
       return remaining(pause, now);
     }
     const pause = pauseAfter(this.#addresses.peek(address), failure);
@@ -187,9 +187,7 @@ export class Breaker {
         sequence,
         isLimit: false,
         length: probeInterval,
-        probing: false,
       });
-      this.#failing.clear();
     }
     return remaining(pause, now);
   }
@@ -198,7 +196,7 @@ export class Breaker {
   tryNow(): void {
     this.#addresses.clear();
     this.#subjects.clear();
-    if (this.#upstream) this.#upstream = { ...this.#upstream, until: this.#now(), probing: false };
+    if (this.#upstream) this.#upstream = { ...this.#upstream, until: this.#now() };
   }
 
   #open(pause: UpstreamPause): void {

@@ -83,8 +83,8 @@ export const upstream = [
     ['a hanging probe blocks the upstream', 'until: now + paused.length }', 'until: now + paused.length * 1000 }'],
     [
       'a cancelled probe blocks the upstream',
-      'probing: false, until: paused.from }',
-      'probing: false, until: paused.until }',
+      '{ ...paused, until: paused.from }',
+      '{ ...paused, until: paused.until }',
     ],
   ]),
   ...mutantsOf(
