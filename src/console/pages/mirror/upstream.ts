@@ -135,9 +135,8 @@ const plots: readonly {
 
 /** What was asked of the upstream over time, by all instances. */
 async function historySection(call: PageCall, upstream: UpstreamItem): Promise<Html> {
-  const period = Object.hasOwn(periods, call.query['period'] ?? '')
-    ? (call.query['period'] as keyof typeof periods)
-    : 'day';
+  const names = Object.keys(periods) as (keyof typeof periods)[];
+  const period = names.find((each) => each === call.query['period']) ?? 'day';
   const params = { id: upstream.id };
   const query = { kind: upstream.kind, period };
   const { items } = await call.api.call('getUpstreamHistory', upstreamHistory, { params, query });
