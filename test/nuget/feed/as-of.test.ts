@@ -122,7 +122,10 @@ test('the service index has packages, registrations, readmes and vulnerabilities
     t.is((await server.fetch(`/as-of/2026-03-01/v3/${path}`)).status, 200, path);
   for (const path of ['search', 'autocomplete', 'nothing', '']) {
     const address = `/as-of/2026-03-01/v3/${path}`;
-    t.is((await server.fetch(address)).status, 404, path);
+    const none = await server.fetch(address);
+    const { code, detail } = (await none.json()) as { code: string; detail: string };
+    t.deepEqual([none.status, none.headers.get('allow'), code], [404, null, 'NotFound'], path);
+    t.regex(detail, /no search/, path);
     t.is((await server.fetch(address, { method: 'HEAD' })).status, 404, path);
   }
 });
@@ -150,7 +153,9 @@ test('a date that is none or in the future is 400, today is not; the past cannot
     for (const path of ['push', 'push/some/1.0.0', 'package/some/index.json', 'symbols']) {
       const response = await server.fetch(`/as-of/2026-03-05/v3/${path}`, { method });
       t.deepEqual([response.status, response.headers.get('allow')], [405, 'GET, HEAD'], `${method} ${path}`);
-      t.regex(((await response.json()) as { detail: string }).detail, /past cannot be changed/);
+      const { code, detail } = (await response.json()) as { code: string; detail: string };
+      t.is(code, 'MethodNotAllowed', path);
+      t.regex(detail, /past cannot be changed/);
     }
   }
   t.is((await server.fetch('/as-of/2026-03-05/v3/index.json', { token: null })).status, 401);

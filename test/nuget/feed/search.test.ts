@@ -70,7 +70,7 @@ for (const dialect of dialects) {
   test(`fields, phrases and several words (${dialect})`, async (t) => {
     const feed = await startFeed(t, dialect, [
       { id: 'Newtonsoft.Json', authors: 'James Newton-King', tags: 'serializer', title: 'Json.NET', version: '13.0.1' },
-      { id: 'EntityFramework', authors: 'Contoso', tags: 'orm data c#', title: 'Entities' },
+      { id: 'EntityFramework', authors: 'Contoso', tags: 'orm data c#', title: 'Entities', description: 'Rows.' },
       { id: 'Contoso.Json.Data', authors: 'Contoso, Ltd', tags: 'data', title: 'Data as json', version: '1.0.0' },
       { id: 'Contoso.Tool', packageTypes: [{ name: 'DotnetTool' }] },
       { id: 'Contoso.Rare', packageTypes: [{ name: 'Peculiar' }, { name: 'Template' }] },
@@ -90,6 +90,12 @@ for (const dialect of dialects) {
       'id:Newtonsoft.Json': ['Newtonsoft.Json'],
       'packageid:newtonsoft.json': ['Newtonsoft.Json'],
       'PackageId:json': [],
+      'id: json': ['Contoso.Json.Data', 'Newtonsoft.Json'],
+      'packageid:EntityFramework"': ['EntityFramework'],
+      'packageid:" newtonsoft.json "': ['Newtonsoft.Json'],
+      'version:" 13.0.1.0 "': ['Newtonsoft.Json'],
+      'version:newest': [],
+      '"" entityframework': ['EntityFramework'],
       'packageid:entityframework packageid:contoso.tool': ['Contoso.Tool', 'EntityFramework'],
       'packageid:entityframework json': [],
       'version:13.0.1': ['Newtonsoft.Json'],
@@ -104,6 +110,16 @@ for (const dialect of dialects) {
       'owner:contoso': [],
       'tags:"': ['Contoso.Json.Data', 'Contoso.Rare', 'Contoso.Tool', 'EntityFramework', 'Newtonsoft.Json'],
       'tags:!!': [],
+      'tags:!! json': [],
+      'tag:data': ['Contoso.Json.Data', 'EntityFramework'],
+      'authors:king': ['Newtonsoft.Json'],
+      'owners:contoso': [],
+      'description:rows': ['EntityFramework'],
+      'summary:rows': ['EntityFramework'],
+      'tags:rows': [],
+      // Eight words in fields count.
+      [`${'tags:data '.repeat(8)}tags:zebra`]: ['Contoso.Json.Data', 'EntityFramework'],
+      [`${'tags:data '.repeat(7)}tags:zebra`]: [],
       '...': [],
       'unknown:json': [],
       // Of a text, the first 400 characters count.
