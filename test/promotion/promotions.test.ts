@@ -257,6 +257,21 @@ test('inside an account, without approval, it is done at once; with it, somebody
   t.like(done, { status: 201, state: 'done', digest });
   t.is(await digestAt(server, prod, 'released/app', 'v1'), digest);
   t.is((await ask(wish, prod)).id, done.id, 'a retry does nothing more');
+  const copied = await ask({ ...wish, to_name: 'copy' }, prod);
+  const places = [
+    { ...wish, reference: 'v2' },
+    { ...wish, to_name: 'released/copy' },
+    { ...wish, name: 'copy' },
+  ];
+  const ids: number[] = [done.id, copied.id];
+  for (const each of places) {
+    const made = await ask(each, prod);
+    t.like(made, { status: 201, state: 'done', digest });
+    ids.push(made.id);
+    t.is((await ask(each, prod)).id, made.id, 'a retry');
+  }
+  t.is(new Set(ids).size, 5, 'another tag, another target and another source of the same content are no retries');
+  t.is((await ask(wish, prod)).id, done.id, 'a retry after others');
   t.is((await ask({ ...wish, to_name: undefined }, prod)).status, 400, 'to the same place');
   t.is((await ask({ ...wish, to_name: 'Wrong Name' }, prod)).status, 400);
   await new TestFeed(server, prod).publish({ id: 'Lib', version: '1.0.0' });
@@ -279,15 +294,20 @@ test('inside an account, without approval, it is done at once; with it, somebody
   const others = [
     await ask({ ...wish, to_name: 'second', reference: 'v2' }, prod),
     await ask({ ...wish, to_name: 'second' }, another),
+    await ask({ ...wish, to_name: 'second', name: 'copy' }, prod),
+    await ask({ ...wish, to_name: 'fourth' }, prod),
   ];
   t.deepEqual(
     others.map(({ status, state, id }) => [status, state, id === asked.id]),
     [
       [201, 'requested', false],
       [201, 'requested', false],
+      [201, 'requested', false],
+      [201, 'requested', false],
     ],
-    'another tag, and somebody else',
+    'another tag, somebody else, another source, and another target',
   );
+  t.is(new Set(others.map(({ id }) => id)).size, 4);
   t.like(await approve(asked.id, another), { status: 200, state: 'done' });
   t.is(await digestAt(server, prod, 'second', 'v1'), digest);
   const reader = await call(server, await tokenOf(server, ['read'], 'prod'), 'GET', `/promotions/${asked.id}`);
