@@ -338,6 +338,14 @@ test('wrong webhooks are refused, and an account has at most 20', async (t) => {
     t.regex(await refused(`http://${host}/`), /webhooks\.allow/);
   for (const events of [[], ['nothing'], ['package'], Array(21).fill('*'), '*', ['package.none']])
     await refused('https://a.example', events);
+  const wrong = await ask(server, 'POST', '', { url: 'https://a.example', events: ['tag.*', 'tag.nothing', 'none'] });
+  const wrongAnswer = (await wrong.json()) as { detail: string; errors: { field: string; message: string }[] };
+  t.regex(wrongAnswer.detail, /^events: there is no type "tag\.nothing"\. Use types such as/);
+  t.deepEqual(
+    wrongAnswer.errors.map(({ field, message }) => `${field}: ${message}`),
+    [wrongAnswer.detail],
+  );
+  t.regex(await refused('https://a.example', ['x'.repeat(51)]), /^events\.0: expected at most 50 characters$/);
   for (const name of ['x'.repeat(101), 7]) {
     const given = { name, url: 'https://a.example', events: ['*'] };
     t.is((await ask(server, 'POST', '', given)).status, 400, String(name));

@@ -134,6 +134,15 @@ test('an attempt ends after its time, also if the answer or its body does not en
   t.like(await testOf(server, id), { status: null, error: 'did not answer in time' });
   receiver.answer = (response) => response.writeHead(200).write('begun');
   t.like(await testOf(server, id), { status: 200, answer: 'begun', error: null });
+  for (const [status, error] of [
+    [299, null],
+    [300, 'answered 300; redirects are not followed'],
+    [399, 'answered 399; redirects are not followed'],
+    [400, 'answered 400'],
+  ] as const) {
+    receiver.answer = (response) => response.writeHead(status).end('a\0b');
+    t.like(await testOf(server, id), { status, answer: 'a\uFFFDb', error });
+  }
   receiver.answer = (response) => {
     const drip = setInterval(() => response.writeInformation(103, {}), 20);
     response.on('close', () => clearInterval(drip));
