@@ -208,6 +208,19 @@ test('an account sees what its own policy holds, and a token what its patterns m
   t.deepEqual((await held(server, '', token)).toSorted(), ['lib 1.0.0 hold age', 'other 1.0.0 hold age']);
   const { items } = await heldPage(server, 'q=lib', token);
   t.is(items[0]!.layer, 'account');
+  await feed.offer({ id: 'Two', versions: ['1.0.0', '2.0.0'].map((version) => ({ version, published: ago(1) })) });
+  server.clock.now! += 1000;
+  t.deepEqual(await versionsOf(server, 'two', token), []);
+  const two = ['two 2.0.0 hold age', 'two 1.0.0 hold age'];
+  t.deepEqual((await held(server, '', token)).slice(0, 2), two);
+  const first = await heldPage(server, 'limit=1', token);
+  const second = await heldPage(server, `limit=1&cursor=${encodeURIComponent(first.next!)}`, token);
+  const third = await heldPage(server, `limit=9&cursor=${encodeURIComponent(second.next!)}`, token);
+  t.deepEqual(
+    [first, second, third].map((page) => page.items.map(({ name, reference }) => `${name} ${reference}`).toSorted()),
+    [['two 2.0.0'], ['two 1.0.0'], ['lib 1.0.0', 'other 1.0.0']],
+    'the second page goes on within the first name',
+  );
   const limited = await createToken(server, ['read', 'operate'], 'team', { packages: ['li*'], containers: [] });
   t.deepEqual(await held(server, '', limited.value), ['lib 1.0.0 hold age']);
   const reader = await tokenOf(server, ['read'], 'team');
