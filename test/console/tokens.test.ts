@@ -192,6 +192,24 @@ test('a token that was found is traced: who made it, from where it was used, and
   const limited = (await createToken(server, ['read', 'admin'], 'default', { packages: ['Ours.*'] })).value;
   const seen = await server.fetch('/v1/uses?kind=package&name=TRACED', { token: limited });
   t.deepEqual(((await seen.json()) as { items: unknown[] }).items, []);
+  const narrow = await createToken(server, ['read'], 'default', { packages: ['Traced'] });
+  t.is((await server.fetch('/v3/package/traced/index.json', { token: narrow.value })).status, 200);
+  const file = '/v3/package/traced/1.0.0/traced.1.0.0.nupkg';
+  await (await server.fetch(file, { token: narrow.value })).arrayBuffer();
+  const within = (await createToken(server, ['read', 'admin'], 'default', { packages: ['Trac*'] })).value;
+  const usersFor = async (as: string, query: string) => {
+    const list = await document.read('GET /uses', await server.fetch(`/v1/uses?${query}`, { token: as }));
+    return (list as { items: { name: string; token_id: string }[] }).items.map(({ token_id: id }) => id);
+  };
+  const byName = 'kind=package&name=traced';
+  t.deepEqual((await usersFor(server.token, byName)).toSorted(), [token.id, narrow.token.id].toSorted());
+  t.deepEqual(await usersFor(within, byName), [narrow.token.id], 'a limited administrator sees limited tokens');
+  for (const kind of ['package', 'client']) {
+    t.deepEqual(await usersFor(within, `kind=${kind}&token_id=${narrow.token.id}`), [narrow.token.id], kind);
+    t.deepEqual(await usersFor(within, `kind=${kind}&token_id=${token.id}`), [], kind);
+    t.deepEqual(await usersFor(limited, `kind=${kind}&token_id=${narrow.token.id}`), [], kind);
+  }
+  t.is((await server.fetch(`/v1/uses?${byName}&token_id=${token.id}`)).status, 400, 'only one of both');
 
   const visitor = await Visitor.signedIn(server);
   const found = await visitor.send('/console/tokens/find', { token: value });
