@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, truncate, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { pino } from 'pino';
@@ -11,7 +11,7 @@ import { UsageRecord } from '../../src/usage/record.ts';
 import { totalsOf } from '../../src/usage/report.ts';
 import { Unwritten } from '../../src/usage/unwritten.ts';
 import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
-import { holdSync } from '../support/disk.ts';
+import { holdSync, watchSyncs } from '../support/disk.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { within } from '../support/until.ts';
 
@@ -127,7 +127,25 @@ test.serial('a file is complete, and synced, before it has its name', async (t) 
   );
   barrier.release();
   await within(closing);
-  t.regex((await readdir(folder)).join(), /^[^,]*\.jsonl$/);
+  const [name, ...others] = await readdir(folder);
+  t.regex(name!, /\.jsonl$/);
+  t.deepEqual(others, []);
+  const modes = [await stat(folder), await stat(join(folder, name!))].map(({ mode }) => mode & 0o777);
+  t.deepEqual(modes, [0o700, 0o600], 'for the user of the server only');
+});
+
+test.serial('a file that cannot be synced is removed, and the closing fails', async (t) => {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  await migrate(database);
+  const folder = join(await folderUntilEnd(t), 'unwritten');
+  const failing = changedDatabase(database, { transaction: () => Promise.reject(new Error('the database is gone')) });
+  const { usage, unwritten } = parts(failing, folder);
+  count(usage, 1, 3);
+  await watchSyncs(t, (path) => {
+    if (path.includes('/unwritten/')) throw new Error('no space is left');
+  });
+  await t.throwsAsync(unwritten.close(1000), { message: 'no space is left' });
+  t.deepEqual(await readdir(folder), []);
 });
 
 test('a file that is too large is not read', async (t) => {
@@ -156,6 +174,11 @@ test('a file that cannot be read stays, is logged, and stops nothing', async (t)
   await parts(database, folder, lines).unwritten.restore();
   t.deepEqual(await readdir(folder), ['a.jsonl', 'c.jsonl.part']);
   t.is(lines.filter((each) => each.includes('could not be included')).length, 1);
+  lines.length = 0;
+  await parts(database, join(folder, 'none'), lines).unwritten.restore();
+  t.deepEqual(lines, [], 'no folder is no failure');
+  await parts(database, join(folder, 'a.jsonl'), lines).unwritten.restore();
+  t.regex(lines.join(''), /"level":50,.*ENOTDIR.*usage of earlier processes cannot be read/);
 });
 
 test('a file has a bound: the rest is lost, and the log says so', async (t) => {
