@@ -157,8 +157,22 @@ test('each choice of the form is taken, and another value is refused with its fi
     t.like(run, taken, JSON.stringify(fields));
     await ended(server, run['id'] as string);
   }
-  for (const field of ['referrers', 'dry_run', 'platforms', 'kind']) {
-    const answered = await post(server, list, { [field]: 'no such value' });
+  const named: [name: string, taken: string][] = [
+    ['C:\\lists\\a/list.txt', 'list.txt'],
+    [' list\u200B.txt ', 'list.txt'],
+    [`${'x'.repeat(300)}.txt`, 'x'.repeat(200)],
+    [' ', 'file'],
+  ];
+  for (const [name, taken] of named) {
+    const answered = await post(server, { [name]: 'up.test/app:v1' }, { kind: 'list' });
+    const run = (await answered.json()) as Json;
+    t.like(run, { files: [taken] }, JSON.stringify(run));
+    await ended(server, run['id'] as string);
+  }
+  const nothing = await post(server, { ' ': '' });
+  t.is(((await nothing.json()) as { errors: { field: string }[] }).errors[0]!.field, 'file', 'an empty field');
+  for (const field of ['referrers', 'dry_run', 'platforms', 'frameworks', 'kind']) {
+    const answered = await post(server, list, { [field]: 'no such value;' });
     t.is(answered.status, 400, field);
     t.is(((await answered.json()) as { errors: { field: string }[] }).errors[0]!.field, field);
   }
