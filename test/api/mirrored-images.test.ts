@@ -133,15 +133,21 @@ for (const dialect of dialects) {
 test('mirrored images are in the order of their names, whatever the order of the upstreams is', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   upstream.image('app', 'v1');
+  upstream.image('app', 'v2');
   const server = await startTestServer(t, {
     upstreams: ['b.test', 'c.test', 'a.test'].map((name) => upstream.settings(name)),
   });
   for (const name of ['c', 'b', 'a']) await (await server.fetch(`/v2/${name}.test/app/manifests/v1`)).arrayBuffer();
+  await (await server.fetch('/v2/b.test/app/manifests/v2')).arrayBuffer();
   const walked: unknown[] = [];
   for (let cursor: string | null = ''; cursor !== null;) {
     const page = await list(server, `?limit=1${cursor && `&cursor=${cursor}`}`);
-    walked.push(...page.items.map(({ name }) => name));
+    walked.push(...page.items.map(({ name, tag_count }) => [name, tag_count]));
     cursor = page.next_cursor;
   }
-  t.deepEqual(walked, ['a.test/app', 'b.test/app', 'c.test/app']);
+  t.deepEqual(walked, [
+    ['a.test/app', 1],
+    ['b.test/app', 2],
+    ['c.test/app', 1],
+  ]);
 });
