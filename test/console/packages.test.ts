@@ -290,6 +290,8 @@ test('a package shows its icon and its release notes, and leads to its file, fro
   t.is((await visitor.fetch('/console/packages/Plain/1.0.0/icon')).status, 404);
   const { value } = await createToken(server, ['read'], 'default', { packages: ['Plain'] });
   const narrow = await Visitor.signedIn(server, value);
+  const unknown = (await (await server.fetch('/v1/packages/Hosted.Lib/x/file')).json()) as { detail: string };
+  t.is(unknown.detail, 'Hosted.Lib x does not exist in this feed.');
   t.is((await narrow.fetch('/console/packages/Hosted.Lib/1.0.0/file')).status, 403);
   const stranger = await new Visitor(server).fetch('/console/packages/Hosted.Lib/1.0.0/file');
   t.regex(stranger.headers.get('location') ?? '', /^\/console\/sign-in\?next=/);
