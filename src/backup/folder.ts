@@ -66,6 +66,7 @@ class FolderTarget implements BackupTarget {
   readonly #paths: Paths;
   readonly #driver: Driver;
   readonly #lock: Disposable;
+  /** Blobs of the earlier backup that do not match their digests, and were not replaced. */
   readonly #damaged = new Set<Digest>();
   #state = '';
   /** The earlier backup, if it does not name its installation. */
@@ -133,6 +134,8 @@ class FolderTarget implements BackupTarget {
   }
 
   async finish(manifest: BackupManifest, blobs: () => AsyncIterable<NamedBlob>): Promise<void> {
+    // The next backup would count damaged bytes that nothing has replaced as those of the blob.
+    for (const digest of this.#damaged) await this.#driver.delete(digest);
     await syncPath(join(this.#path, 'rows', this.#state));
     await syncPath(join(this.#path, 'rows'));
     // The new backup replaces the earlier one in this step.

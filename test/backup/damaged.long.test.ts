@@ -60,6 +60,12 @@ test('a blob that is damaged in the backup and in the storage is reported', asyn
   t.regex(stdout, new RegExp(`damaged in the earlier backup: ${digestIn(paths[0]!)}\n`));
   t.regex(stderr, /1 blobs are missing or damaged in the storage itself/);
   t.is((await manifestOf(folder)).missing.count, 1);
+  // No digest comes after this one, so the next run compares no blob.
+  await writeFile(join(folder, 'manifest'), encodeManifest({ ...(await manifestOf(folder)), checked_to: 'sha256:g' }));
+  const next = await back();
+  t.is(next.code, 1, 'it is still damaged in both');
+  t.regex(next.stderr, /1 blobs are missing or damaged in the storage itself/);
+  t.is((await manifestOf(folder)).missing.count, 1);
 });
 
 test('each run checks the share that was not checked for the longest time, and --check checks all', async (t) => {
