@@ -17,11 +17,10 @@ import {
   type BundleList,
 } from './format.ts';
 import { readEnvelope, type Envelope } from './keys.ts';
-import { partOf, statementType } from './write.ts';
+import { maxEnvelope, partOf, statementType } from './write.ts';
 
 /** Most segments that are open at a time. */
 const maxOpen = 500;
-const maxEnvelope = 65_536;
 
 const statementSchema = z.object({ list: z.string().refine(isDigest) as unknown as z.ZodType<Digest> });
 

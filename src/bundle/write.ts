@@ -2,10 +2,10 @@ import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promise
 import { dirname, join } from 'node:path';
 import { algorithmOf, digestSoFar, startHash, type Digest } from '../runtime/digest.ts';
 import { withPauses } from '../runtime/event-loop.ts';
-import { contentDamaged, piecesOf, type Content } from '../storage/files/content.ts';
+import { contentDamaged, piecesOf, readAll, type Content } from '../storage/files/content.ts';
 import type { BlobStore } from '../storage/blobs/blob-store.ts';
 import { syncPath } from '../storage/files/durable.ts';
-import { TarWriter } from '../storage/files/tar.ts';
+import { openTar, TarWriter } from '../storage/files/tar.ts';
 import {
   bundleInvalid,
   encodeList,
@@ -22,6 +22,8 @@ import { Pieces } from './pieces.ts';
 
 /** The type of the payload that is signed: the digest of the list. */
 export const statementType = 'application/vnd.entrepot.bundle.v1+json';
+/** Most bytes of a statement with its signatures. */
+export const maxEnvelope = 65_536;
 /** The list of a bundle that is not complete, so that another attempt goes on. */
 const planName = 'bundle.json.part';
 
@@ -65,7 +67,7 @@ export async function prepareFolder(folder: string): Promise<Buffer | undefined>
 
 /**
  * Writes the segments of a bundle into a folder that `prepareFolder` has accepted. Each has its name when it is complete and
- * durable; those that an interrupted attempt has completed stay. Throws `ContentDamaged` if stored bytes are not those of their digest.
+ * durable; those that an interrupted attempt has completed stay, unless it had another key. Throws `ContentDamaged` if stored bytes are not those of their digest.
  */
 export async function writeSegments(
   folder: string,
@@ -83,7 +85,7 @@ export async function writeSegments(
   const progress = { bytes: 0 };
   for (let segment = 1; segment <= list.header.segments; segment += 1) {
     const name = segmentName(segment);
-    if (done.has(name)) continue;
+    if (done.has(name) && (await statementIn(join(folder, name))) === statement) continue;
     await using tar = await TarWriter.create(join(folder, name), { mode: 0o644, time: new Date(0), replaced: true });
     const parts: Part[] = [];
     const here = new Set<Digest>();
@@ -111,6 +113,17 @@ export async function writeSegments(
     await tar.finish();
   }
   await rm(join(folder, planName), { force: true });
+}
+
+/** The signed statement of a segment; undefined if it cannot be read. */
+async function statementIn(path: string): Promise<string | undefined> {
+  try {
+    await using tar = await openTar(path);
+    const member = tar.members.get(statementName);
+    return member && (await readAll(tar.content(member), maxEnvelope)).toString();
+  } catch {
+    return undefined;
+  }
 }
 
 interface Part {

@@ -2,12 +2,18 @@ import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { writeDurably } from '../../src/bundle/write.ts';
-import { startAirGap } from '../support/bundles.ts';
+import { startAirGap, trustedKey } from '../support/bundles.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
 // What an attempt to make a bundle left in its folder, and the same command again.
 
 const partName = 'bundle.json.part';
+
+/** The list in a segment. */
+function planIn(segment: Buffer): Buffer {
+  const start = segment.indexOf('{"format":"entrepot-bundle"');
+  return segment.subarray(start, segment.indexOf('\n]\n}\n', start) + '\n]\n}\n'.length);
+}
 
 /** A bundle with an image. `begin` leaves of it what an attempt leaves that ended before its only segment was complete. */
 async function made(t: ExecutionContext, ...flags: string[]) {
@@ -17,8 +23,7 @@ async function made(t: ExecutionContext, ...flags: string[]) {
   const words = ['bundle', 'create', list, '--to', path('bundle')];
   await near.ok(...words, ...flags);
   const first = await readFile(join(path('bundle'), '0001.tar'));
-  const start = first.indexOf('{"format":"entrepot-bundle"');
-  const plan = first.subarray(start, first.indexOf('\n]\n}\n', start) + '\n]\n}\n'.length);
+  const plan = planIn(first);
   return {
     near,
     words,
@@ -67,6 +72,29 @@ test('a bundle that expires goes on, with the end that it had, until then', asyn
     /: the bundle that was begun there was valid until \d{4}-\S+Z\. Delete the part, or name a new folder\n$/,
   );
   t.deepEqual(await readdir(short.folder), [partName]);
+});
+
+test('a bundle that goes on with another key has one signature in all segments', async (t) => {
+  const gap = await startAirGap(t);
+  const { registry, near, far, path, file } = gap;
+  const key = await trustedKey(gap);
+  const images = Array.from({ length: 6 }, (_, at) => registry.image(`team/app${at}`, '1'));
+  const list = await file('list.txt', images.map((_, at) => `docker.io/team/app${at}:1`).join('\n'));
+  const folder = path('bundle');
+  const words = ['bundle', 'create', list, '--to', folder, '--segment', '1MiB'];
+  await near.ok('bundle', 'keygen', '--to', path('other.key'));
+  await near.ok(...words, '--key', path('other.key'));
+  const segments = await readdir(folder);
+  t.true(segments.length > 1);
+  await writeFile(join(folder, partName), planIn(await readFile(join(folder, '0001.tar'))));
+  await rm(join(folder, segments.at(-1)!));
+  await near.ok(...words, '--key', key);
+  t.deepEqual(await readdir(folder), segments);
+  for (const each of segments) await far.run('bundle', 'import', join(folder, each));
+  const server = await far.serve();
+  for (const at of images.keys())
+    t.is((await server.fetch(`/v2/team/app${at}/manifests/1`)).status, 200, `image ${at}`);
+  await server.close();
 });
 
 test('a file that could not be written leaves nothing', async (t) => {
