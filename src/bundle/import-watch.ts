@@ -4,19 +4,20 @@ import type { Database } from '../database/database.ts';
 /** Lets this process show what another one has imported: it drops what it has in memory. */
 export class ImportWatch {
   readonly #database: Database;
-  readonly #cache: Cache;
-  #latest: number | null | undefined;
+  readonly #cache: Pick<Cache, 'forgetMemory'>;
+  #times: number | null | undefined;
 
-  constructor(database: Database, cache: Cache) {
+  constructor(database: Database, cache: Pick<Cache, 'forgetMemory'>) {
     this.#database = database;
     this.#cache = cache;
   }
 
   async run(): Promise<void> {
-    const sql = "SELECT MAX(changed_at) AS latest FROM bundles WHERE direction = 'imported' AND state = 'complete'";
-    const row = await this.#database.getCached<{ latest: number | null }>(sql, [], { lag: 0 });
-    const latest = row?.latest ?? null;
-    if (this.#latest !== undefined && latest !== this.#latest) this.#cache.forgetMemory();
-    this.#latest = latest;
+    // The sum, because the latest time stays the same after the clock was set back.
+    const sql = "SELECT SUM(changed_at) AS times FROM bundles WHERE direction = 'imported' AND state = 'complete'";
+    const row = await this.#database.getCached<{ times: number | null }>(sql, [], { lag: 0 });
+    const times = row?.times ?? null;
+    if (this.#times !== undefined && times !== this.#times) this.#cache.forgetMemory();
+    this.#times = times;
   }
 }

@@ -1,7 +1,9 @@
 import test from 'ava';
 import { Bundles } from '../../src/bundle/bundles.ts';
 import type { BundleHeader, BundleList } from '../../src/bundle/format.ts';
+import { ImportWatch } from '../../src/bundle/import-watch.ts';
 import { BundleRunTable } from '../../src/bundle/runs/run-table.ts';
+import type { Database } from '../../src/database/database.ts';
 import { digestOf } from '../../src/runtime/digest.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { databaseOf, rowsOf } from '../support/inside.ts';
@@ -144,9 +146,8 @@ test('runs are listed, given up and forgotten, and those whose files are kept ar
   t.is((await table.list('imported')).length, 3, 'those of the other direction are');
 });
 
-test('bundles are listed by the time of their change, in pages, from both ends', async (t) => {
-  const server = await startTestServer(t);
-  const database = databaseOf(server);
+/** Writes records of bundles, by `clock`. */
+function recordsIn(database: Database) {
   const clock = { now: 1000 };
   const bundles = new Bundles(database, () => clock.now);
   const counts = { count: 0, bytes: 0 };
@@ -166,6 +167,42 @@ test('bundles are listed by the time of their change, in pages, from both ends',
     await database.transaction((tx) => bundles.write(tx, direction, digestOf(name), list, state, summary));
     return digestOf(name).slice('sha256:'.length);
   };
+  return { clock, bundles, summary, write };
+}
+
+for (const dialect of dialects)
+  test(`${dialect}: a server shows what another process imports, also after the clock was set back`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const database = databaseOf(server);
+    const { clock, write } = recordsIn(database);
+    let shown = 0;
+    const watch = new ImportWatch(database, { forgetMemory: () => (shown += 1) });
+    const shows = async () => {
+      const before = shown;
+      await watch.run();
+      return shown > before;
+    };
+    clock.now = Date.now();
+    await write('1', 'complete');
+    await shows();
+    t.false(await shows());
+    await write('2', 'incomplete');
+    t.false(await shows(), 'nothing of it is shown yet');
+    clock.now -= 86_400_000;
+    await write('2', 'complete');
+    t.true(await shows());
+    t.false(await shows());
+    await write('3', 'complete');
+    t.true(await shows());
+    clock.now += 1;
+    await write('2', 'complete');
+    t.true(await shows(), 'again');
+  });
+
+test('bundles are listed by the time of their change, in pages, from both ends', async (t) => {
+  const server = await startTestServer(t);
+  const database = databaseOf(server);
+  const { clock, bundles, summary, write } = recordsIn(database);
   const ids: string[] = [];
   for (const name of ['1', '2', '3']) ids.push(await write(name, 'complete'));
   const same = ids.toSorted();
