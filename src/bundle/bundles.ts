@@ -91,7 +91,7 @@ export class Bundles {
     return rows.map(({ id }) => id);
   }
 
-  /** Writes a bundle, or its new state. */
+  /** Writes a bundle, or its new state. One that is complete stays so. */
   async write(
     tx: Transaction,
     direction: Direction,
@@ -110,7 +110,9 @@ export class Bundles {
       created_at: header.created_at,
       changed_at: this.#now(),
     };
-    const update = 'state = new.state, summary = new.summary, changed_at = new.changed_at';
+    // Of two imports of one bundle at the same time, the other one may have completed it.
+    const changed = state === 'incomplete' ? ['changed_at'] : ['state', 'summary', 'changed_at'];
+    const update = changed.map((column) => `${column} = new.${column}`).join(', ');
     await tx.upsert('bundles', ['id', 'direction'], [row], update);
     await dropOldest(tx, direction);
   }

@@ -1,8 +1,6 @@
 import { Readable } from 'node:stream';
-import { installationIdentity } from '../storage/upkeep/identity.ts';
 import { algorithmOf, hexOf, type Digest } from '../runtime/digest.ts';
 import { isDomainError } from '../runtime/errors.ts';
-import { typed } from '../runtime/command-name.ts';
 import { pause, withPauses } from '../runtime/event-loop.ts';
 import { checkImported, showImported } from '../mirror/imports.ts';
 import type { DescribedEntry } from '../mirror/fetch/resource.ts';
@@ -13,28 +11,20 @@ import { holdMirrored, releaseStaged, stageContent, type StagedContent } from '.
 import { piecesOf } from '../storage/files/content.ts';
 import { recordEvent } from '../events/record.ts';
 import { bundleEvent, Bundles, type BundleSummary } from './bundles.ts';
-import type { BundleMirror } from './collect.ts';
-import { HostedImport, type HostedParts } from './hosted.ts';
-import { bundleInvalid, countsIn, ownerName, type BundleBlob, type BundleEntry, type BundleHeader } from './format.ts';
+import { baseMissing, examineBundle, refuseOvertaken } from './examine.ts';
+import type { ExamineOptions, ExamineParts, PlacedEntry } from './examine.ts';
+import type { HostedImport } from './hosted.ts';
+import { bundleInvalid, countsIn, type BundleBlob, type BundleHeader } from './format.ts';
 import { noting, unreadable, type OpenBundle } from './read.ts';
-import type { AnnouncedKey, TrustedKey, TrustedKeys } from './trust.ts';
+import type { AnnouncedKey } from './trust.ts';
 
 /** What an import needs. */
-export interface ImportParts extends Pick<BundleMirror, 'database' | 'upstreams' | 'describe'>, HostedParts {
+export interface ImportParts extends ExamineParts {
   blobs: BlobStore;
   entries: Entries;
-  trust: TrustedKeys;
-  /** Milliseconds since 1970 UTC. */
-  now: () => number;
 }
 
-interface ImportOptions {
-  /** Also a bundle without a signature. */
-  unsigned: boolean;
-  /** Also an older bundle than the last one of its source. Then only content that never changes comes in. */
-  older: boolean;
-  /** Also content that accounts host. */
-  hosted: boolean;
+interface ImportOptions extends ExamineOptions {
   watch: (bytes: number, of: number) => void;
   signal: AbortSignal;
 }
@@ -54,12 +44,6 @@ interface ImportResult {
   newKey: AnnouncedKey | undefined;
 }
 
-/** An entry, and how it is checked. */
-interface PlacedEntry<Described = DescribedEntry> {
-  entry: BundleEntry;
-  described: Described;
-}
-
 /** Content is checked as the entries of the mirror that it belongs to. Hosted content is checked when it is prepared. */
 type Use = PlacedEntry<DescribedEntry | undefined>;
 
@@ -72,8 +56,6 @@ const batchItems = 64;
 const unfinishedFor = 30 * 86_400_000;
 /** Rows of one statement. */
 const rowsAtATime = 500;
-/** Names of missing content in a message. */
-const maxNamed = 5;
 
 /**
  * Imports the segments that `bundle` has. Nothing is shown before all content of the bundle is here and checked; then all is shown
@@ -88,22 +70,7 @@ export async function importBundle(
   const { database, now } = parts;
   const { id, list } = bundle;
   const bundles = new Bundles(database, now);
-  const key = await signerOfBundle(parts, bundle, options.unsigned);
-  const before = await bundles.find('imported', id);
-  const isOlder = !bundle.isPlain && list.header.sequence < (await bundles.latest('imported', list.header.source));
-  if (isOlder && !options.older && before?.state !== 'complete')
-    throw bundleInvalid(
-      `this bundle of ${dateOf(list.header.created_at)} is older than the last one of its source that was imported. With --older, only content that never changes is imported from it`,
-    );
-  const { mirrored = [], hosted = [] } = Object.groupBy(list.entries, (each) =>
-    each.account === undefined ? 'mirrored' : 'hosted',
-  );
-  if (hosted.length > 0 && !options.hosted)
-    throw bundleInvalid(
-      `the bundle has content that accounts host. Only a command imports it, on the server: ${typed('bundle import')}`,
-    );
-  const placed = await placeEntries(parts, mirrored);
-  const ours = await HostedImport.of(parts, hosted, list.header.source);
+  const { key, before, isOlder, placed, hostedEntries, ours } = await examineBundle(parts, bundle, options);
   const { segments, bytes, against, known_bad: knownBad = [] } = list.header;
   const counts = await countsIn(list.entries);
   const summary: BundleSummary = { ...counts, segments, bytes, against, key: key?.id ?? null, knownBad };
@@ -111,7 +78,10 @@ export async function importBundle(
   const newKey = announced === undefined ? undefined : await parts.trust.announced(announced);
   const result = { id, header: list.header, summary, isRepeated: before?.state === 'complete', newKey };
   const uses = new Map<Digest, Use[]>();
-  for await (const each of withPauses([...placed, ...hosted.map((entry) => ({ entry, described: undefined }))])) {
+  for await (const each of withPauses([
+    ...placed,
+    ...hostedEntries.map((entry) => ({ entry, described: undefined })),
+  ])) {
     const others = uses.get(each.entry.digest);
     if (others) others.push(each);
     else uses.set(each.entry.digest, [each]);
@@ -132,6 +102,7 @@ export async function importBundle(
     const showHosted = await staging.prepareHosted();
     let written = 0;
     await showImported(parts, shown, async (tx, news) => {
+      if (!isOlder && !bundle.isPlain) await refuseOvertaken(tx, list.header);
       written = news.length + (await showHosted(tx, isOlder));
       await releaseStaged(tx, hexOf(id));
       // Running servers drop what they have in memory when the record changes.
@@ -143,45 +114,11 @@ export async function importBundle(
     });
     return { ...result, summary: { ...summary, written }, lacking, stored: staging.stored };
   } catch (error) {
-    // No record says that this import is unfinished, so nothing else would let go of its content.
-    if (result.isRepeated) await database.transaction((tx) => releaseStaged(tx, hexOf(id)));
+    // Without a record that says that this import is unfinished, nothing else would let go of its content.
+    if ((await bundles.find('imported', id))?.state !== 'incomplete')
+      await database.transaction((tx) => releaseStaged(tx, hexOf(id)));
     throw error;
   }
-}
-
-/** The key that signed the bundle; undefined for one without a signature. Throws `Denied` if it must not be imported here. */
-export async function signerOfBundle(
-  { trust, database, now }: Pick<ImportParts, 'trust' | 'database' | 'now'>,
-  { envelope, list: { header } }: OpenBundle,
-  unsigned: boolean,
-): Promise<TrustedKey | undefined> {
-  const key = await trust.signerOfBundle(envelope, unsigned);
-  if (header.expires_at !== null && header.expires_at <= now())
-    throw bundleInvalid(`the bundle was valid until ${dateOf(header.expires_at)}. Ask its source for a new one`);
-  const own = await installationIdentity(database);
-  if (header.audience !== null && header.audience !== own)
-    throw bundleInvalid(`the bundle is for the installation ${header.audience}, and this is ${own}`);
-  return key;
-}
-
-/** Throws `Invalid` if an upstream of the bundle is not here, or an entry is none. */
-async function placeEntries(
-  { upstreams, describe }: ImportParts,
-  entries: readonly BundleEntry[],
-): Promise<PlacedEntry[]> {
-  const placed: PlacedEntry[] = [];
-  for await (const entry of withPauses(entries)) {
-    const upstream = upstreams.find(({ name, config }) => name === entry.upstream && config.kind === entry.protocol);
-    if (!upstream)
-      throw bundleInvalid(
-        `the bundle has content of the upstream ${entry.upstream} (${entry.protocol}), which the settings lack here. Add it to "upstreams"; with "mode: offline" it is never asked`,
-      );
-    const described = describe(upstream, entry, entry.attributes);
-    if (!described)
-      throw bundleInvalid(`the bundle has a ${entry.kind} ${entry.name} ${entry.reference}, which is unknown here`);
-    placed.push({ entry, described });
-  }
-  return placed;
 }
 
 function importedEntry({ entry, described }: PlacedEntry, now: number): ImportedEntry {
@@ -202,10 +139,6 @@ function importedEntry({ entry, described }: PlacedEntry, now: number): Imported
     seen: seen.map((line) => ({ ...line, seenAt: Math.min(line.seenAt, now) })),
     withdrawn,
   };
-}
-
-function dateOf(milliseconds: number): string {
-  return new Date(milliseconds).toISOString();
 }
 
 /** Stores the content of a bundle, which `mirror_staged` holds until it is shown. */
@@ -242,14 +175,7 @@ class Staging {
     const base = this.#bundle.list.blobs.filter((each) => 'base' in each);
     await this.#hold(base);
     const missing = base.filter(({ digest }) => !this.#held.has(digest));
-    if (missing.length === 0) return;
-    const names = missing.slice(0, maxNamed).map(({ digest }) => {
-      const { entry } = this.#uses.get(digest)?.[0] ?? {};
-      return entry ? `${ownerName(entry)}/${entry.name} ${entry.kind} ${entry.reference}`.trim() : digest;
-    });
-    throw bundleInvalid(
-      `the bundle counts on content that is not here: ${missing.length} of its items, such as ${names.join('; ')}. Import the earlier bundle that it was made against; or make a new receipt here, or a complete bundle there`,
-    );
+    if (missing.length > 0) throw baseMissing(this.#bundle, missing);
   }
 
   /** Stores the content that is not stored yet; resolves to the numbers of the segments that are still needed. */

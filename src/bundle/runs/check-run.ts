@@ -1,5 +1,5 @@
 import { bundleInvalid, countsIn } from '../format.ts';
-import { signerOfBundle, type ImportParts } from '../import.ts';
+import { signerOfBundle, type ExamineParts } from '../examine.ts';
 import type { OpenBundle } from '../read.ts';
 import { checkBytes } from '../verify.ts';
 import type { BundleRunProgress, BundleRunState } from './run.ts';
@@ -9,7 +9,7 @@ import type { BundleRunProgress, BundleRunState } from './run.ts';
  * Throws as an import.
  */
 export async function checkSegments(
-  parts: Pick<ImportParts, 'trust' | 'database' | 'now'>,
+  parts: Pick<ExamineParts, 'trust' | 'database' | 'now'>,
   opened: OpenBundle,
   unsigned: boolean,
   progress: BundleRunProgress,
