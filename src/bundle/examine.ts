@@ -1,5 +1,6 @@
 import { forUpdate, type Transaction } from '../database/database.ts';
 import type { DescribedEntry } from '../mirror/fetch/resource.ts';
+import { mirroredAmong } from '../mirror/store/staged.ts';
 import { typed } from '../runtime/command-name.ts';
 import { withPauses } from '../runtime/event-loop.ts';
 import { installationIdentity } from '../storage/upkeep/identity.ts';
@@ -11,6 +12,11 @@ import type { OpenBundle } from './read.ts';
 import type { TrustedKey, TrustedKeys } from './trust.ts';
 
 // What an import refuses before it reads content.
+
+/** Rows of one statement. */
+export const rowsAtATime = 500;
+/** Names of missing content in a message. */
+const maxNamed = 5;
 
 /** What an import needs to know of this installation. */
 export interface ExamineParts extends Pick<BundleMirror, 'database' | 'upstreams' | 'describe'>, HostedParts {
@@ -123,6 +129,20 @@ export async function refuseOvertaken(tx: Transaction, header: BundleHeader): Pr
     throw olderThanLast(header);
 }
 
+/** Throws as an import would before it reads content, also if the bundle counts on content that is not here. Changes nothing. */
+export async function refuseImport(parts: ExamineParts, bundle: OpenBundle, unsigned: boolean): Promise<void> {
+  const { ours } = await examineBundle(parts, bundle, { unsigned, older: false, hosted: true });
+  const base = bundle.list.blobs.filter((each) => 'base' in each);
+  const missing: BundleBlob[] = [];
+  for (let start = 0; start < base.length; start += rowsAtATime) {
+    const some = base.slice(start, start + rowsAtATime);
+    const own = await ours.among(some.map(({ digest }) => digest));
+    const here = new Set(await parts.database.transaction((tx) => mirroredAmong(tx, some, own)));
+    for (const each of some) if (!here.has(each)) missing.push(each);
+  }
+  if (missing.length > 0) throw baseMissing(bundle, missing);
+}
+
 /** `Invalid` for a bundle that counts on content which is not here. */
 export function baseMissing({ list }: OpenBundle, missing: readonly BundleBlob[]): Error {
   const names = missing.slice(0, maxNamed).map(({ digest }) => {
@@ -133,9 +153,6 @@ export function baseMissing({ list }: OpenBundle, missing: readonly BundleBlob[]
     `the bundle counts on content that is not here: ${missing.length} of its items, such as ${names.join('; ')}. Import the earlier bundle that it was made against; or make a new receipt here, or a complete bundle there`,
   );
 }
-
-/** Names of missing content in a message. */
-const maxNamed = 5;
 
 function olderThanLast(header: BundleHeader): Error {
   return bundleInvalid(

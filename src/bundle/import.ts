@@ -11,7 +11,7 @@ import { holdMirrored, releaseStaged, stageContent, type StagedContent } from '.
 import { piecesOf } from '../storage/files/content.ts';
 import { recordEvent } from '../events/record.ts';
 import { bundleEvent, Bundles, type BundleSummary } from './bundles.ts';
-import { baseMissing, examineBundle, refuseOvertaken } from './examine.ts';
+import { baseMissing, examineBundle, refuseOvertaken, rowsAtATime } from './examine.ts';
 import type { ExamineOptions, ExamineParts, PlacedEntry } from './examine.ts';
 import type { HostedImport } from './hosted.ts';
 import { bundleInvalid, countsIn, type BundleBlob, type BundleHeader } from './format.ts';
@@ -54,8 +54,6 @@ const batchBytes = 32 * 2 ** 20;
 const batchItems = 64;
 /** How long an import may wait for its missing segments, in milliseconds; then its content is removed. */
 const unfinishedFor = 30 * 86_400_000;
-/** Rows of one statement. */
-const rowsAtATime = 500;
 
 /**
  * Imports the segments that `bundle` has. Nothing is shown before all content of the bundle is here and checked; then all is shown

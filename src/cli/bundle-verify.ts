@@ -1,5 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
+import { refuseImport } from '../bundle/examine.ts';
 import { segmentName } from '../bundle/format.ts';
 import { hosts } from '../bundle/hosted.ts';
 import type { Envelope } from '../bundle/keys.ts';
@@ -89,13 +90,15 @@ async function checkAll(opened: OpenBundle, terminal: Terminal): Promise<void> {
   if (damaged.length > 0) throw new DomainError('Invalid', `${damaged.length} items are damaged; see above`);
 }
 
-/** Finds everything that clients ask for because of the files, in the bundle and in what is stored here. */
+/** Finds everything that clients ask for because of the files, in the bundle and in what is stored here. Throws if an import would be refused. */
 async function prove(
-  { core, protocols }: Installation,
+  { core, protocols, describe }: Installation,
   opened: OpenBundle,
   flags: VerifyFlags & { for: string[] },
   terminal: Terminal,
 ): Promise<void> {
+  const trust = new TrustedKeys(core.database, core.now);
+  await refuseImport({ ...core, protocols, describe, trust }, opened, flags.unsigned === true);
   const account = await accountId(core, flags.account);
   const items = await selectedItems(flags.for, flags, terminal);
   const hosted = await hostedAmong(protocols, opened, { id: account, name: flags.account }, items);

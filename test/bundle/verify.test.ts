@@ -43,6 +43,44 @@ test('verify --for finds what files list in the bundle and at the receiver, and 
   await server.close();
 });
 
+test('verify --for refuses what an import would refuse', async (t) => {
+  const gap = await startAirGap(t);
+  const { registry, near, far, path, file } = gap;
+  const key = await trustedKey(gap);
+  registry.image('library/redis', '7');
+  registry.image('library/tool', '1');
+  const [one, both] = [await file('one.txt', 'redis:7'), await file('both.txt', 'redis:7\ntool:1')];
+  const tool = await file('tool.txt', 'tool:1');
+  const make = async (name: string, list: string, ...more: string[]) => {
+    await near.ok('bundle', 'create', list, '--to', path(name), '--key', key, ...more);
+    return path(name);
+  };
+  const refuses = async (bundle: string, reason: RegExp) => {
+    t.regex(await far.fails('bundle', 'verify', bundle, '--for', tool), reason);
+    t.regex(await far.fails('bundle', 'import', bundle), reason);
+  };
+  await refuses(await make('expired', both, '--expires', '1ms'), /was valid until/);
+  const before = await make('before', one);
+  const delta = await make('delta', both, '--against', before);
+  // The list needs nothing of what the delta counts on.
+  await refuses(delta, /counts on content that is not here: \d+ of its items, such as docker\.io\/library\/redis /);
+  await far.ok('bundle', 'import', before);
+  await far.ok('bundle', 'verify', delta, '--for', tool);
+
+  await far.ok('bundle', 'keygen', '--to', path('far.key'));
+  await near.ok('bundle', 'trust', 'add', path('far.key.pub'), '--role', 'receipts');
+  await far.ok('bundle', 'receipt', '--to', path('receipt'), '--key', path('far.key'));
+  const own = await make('own', both, '--against', path('receipt'));
+  await far.ok('bundle', 'verify', own, '--for', tool);
+  await far.ok('bundle', 'import', own);
+  await refuses(delta, /is older than the last one of its source/);
+  await far.ok('bundle', 'verify', own, '--for', tool);
+  await rm(far.data, { recursive: true });
+  await far.ok('bundle', 'trust', 'add', `${key}.pub`);
+  await refuses(own, /is for the installation/);
+  await far.ok('bundle', 'verify', own);
+});
+
 test('a stored version that a policy denies is in no bundle', async (t) => {
   const gap = await startAirGap(t);
   const { feed, near, far, path, file } = gap;

@@ -19,14 +19,13 @@ export async function stageContent(
 }
 
 /**
- * Holds those of `contents` that the mirror has already, or that an import has stored; resolves to them. Other stored content, such
+ * Those of `contents` that the mirror has already, or that an import has stored, locked until the transaction ends. Other stored content, such
  * as what an account has pushed, does not count: its digest alone must not make it mirrored content. The digests `own` count, too.
  */
-export async function holdMirrored(
+export async function mirroredAmong(
   tx: Transaction,
-  importId: string,
   contents: readonly StagedContent[],
-  own: ReadonlySet<string> = new Set(),
+  own: ReadonlySet<string>,
 ): Promise<StagedContent[]> {
   const digests = contents.map(({ digest }) => digest);
   const rows = await lockBlobs(tx, digests);
@@ -38,9 +37,17 @@ export async function holdMirrored(
     [...digests, ...digests],
   );
   const known = new Set(mirrored.map(({ digest }) => digest));
-  const found = contents.filter(
-    ({ digest, size }) => live.get(digest) === size && (known.has(digest) || own.has(digest)),
-  );
+  return contents.filter(({ digest, size }) => live.get(digest) === size && (known.has(digest) || own.has(digest)));
+}
+
+/** Holds those of `contents` that `mirroredAmong` finds; resolves to them. */
+export async function holdMirrored(
+  tx: Transaction,
+  importId: string,
+  contents: readonly StagedContent[],
+  own: ReadonlySet<string> = new Set(),
+): Promise<StagedContent[]> {
+  const found = await mirroredAmong(tx, contents, own);
   await stageContent(tx, importId, found);
   return found;
 }
