@@ -198,7 +198,7 @@ async function firstCreation(file: string): Promise<unknown> {
   return undefined;
 }
 
-/** The members of the backup in a folder, in the order of an archive. Files that are missing are left out. */
+/** The members of the backup in a folder, in the order of an archive. Files that are missing are left out. Throws `Invalid` if a backup renews it meanwhile. */
 export async function* readFolder({ path, driver }: Folder): AsyncGenerator<Member> {
   const bytes = await readManifest(path);
   const { state, tables } = decodeManifest(bytes);
@@ -213,6 +213,9 @@ export async function* readFolder({ path, driver }: Folder): AsyncGenerator<Memb
     }
   }
   yield* fileMember(path, missingName(state));
+  // Then a backup has removed what only the earlier state needs.
+  if (decodeManifest(await readManifest(path)).state !== state)
+    throw backupInvalid(`${path} was renewed by a backup while it was read. Read it again`);
   yield { name: manifestName, size: bytes.length, bytes: fromBuffer(bytes) };
 }
 

@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import test from 'ava';
 import { openArchive } from '../../src/backup/archive.ts';
 import { backUp, type BackupTarget } from '../../src/backup/backup.ts';
-import { openFolder } from '../../src/backup/folder.ts';
+import { openFolder, readFolder } from '../../src/backup/folder.ts';
 import { readTables } from '../../src/database/tables.ts';
 import type { Digest } from '../../src/runtime/digest.ts';
 import { folderStorage } from '../../src/server/place.ts';
@@ -106,6 +106,27 @@ test('an incremental backup copies only new blobs, and removes those that no row
   const refused = await entrepot(place.environment, 'backup', join(place.folder, 'x.tar'), '--incremental');
   t.regex(refused.stderr, /--incremental needs a folder/);
   t.regex((await entrepot(place.environment, 'backup', place.data)).stderr, /is not empty, and has no backup/);
+});
+
+test('a folder that a backup renews while it is read is named so, and not as damaged', async (t) => {
+  const place = await emptyPlace(t, 'sqlite');
+  const server = await serveOn(t, place);
+  await new TestFeed(server).publish({ id: 'One', version: '1.0.0' });
+  const path = join(place.folder, 'backup');
+  const back = () => entrepot(place.environment, 'backup', path, '--incremental');
+  t.is((await back()).code, 0);
+  const { paths, driver } = folderStorage(path);
+  const read = async () => {
+    let members = 0;
+    for await (const { bytes } of readFolder({ path, paths, driver })) {
+      for await (const each of bytes) t.true(each.length > 0);
+      if ((members += 1) === 1) t.is((await back()).code, 0);
+    }
+  };
+  const renewed = { name: 'Invalid', message: `${path} was renewed by a backup while it was read. Read it again` };
+  await t.throwsAsync(read(), renewed);
+  await driver.close();
+  t.is((await entrepot({}, 'verify', path)).code, 0);
 });
 
 test('a restore of what is not there leaves its place as it was', async (t) => {
