@@ -98,6 +98,8 @@ export async function importBundle(
     for await (const each of withPauses(placed))
       if (!isOlder || each.described.lifetime === 'immutable') shown.push(importedEntry(each, now()));
     const showHosted = await staging.prepareHosted();
+    // The import may have taken hours, in which the key was removed or revoked.
+    await parts.trust.signerOfBundle(bundle.envelope, options.unsigned);
     let written = 0;
     await showImported(parts, shown, async (tx, news) => {
       if (!isOlder && !bundle.isPlain) await refuseOvertaken(tx, list.header);

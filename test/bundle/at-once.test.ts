@@ -88,3 +88,12 @@ test('of two imports of one bundle, the one that fails takes nothing of the othe
   t.deepEqual(await rowsOf(server, 'SELECT state FROM bundles'), [{ state: 'complete' }, { state: 'complete' }]);
   t.deepEqual(await rowsOf(server, 'SELECT digest FROM mirror_staged'), []);
 });
+
+test('an import whose key is removed meanwhile shows nothing', async (t) => {
+  const { far, importWith } = await moved(t);
+  const removed = afterLook(() => far.ok('bundle', 'trust', 'remove', 'near.key'));
+  await t.throwsAsync(importWith('old', removed), { name: 'Denied', message: /which is not trusted here/ });
+  const server = await far.serve();
+  t.deepEqual(await rowsOf(server, 'SELECT state FROM bundles'), [{ state: 'incomplete' }]);
+  t.is((await server.fetch('/v2/team/app/manifests/1.0')).status, 502);
+});
