@@ -1,4 +1,4 @@
-import { open, readFile, realpath, stat, writeFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { z } from 'zod';
 import type { Database } from '../database/database.ts';
 import { countOn, storedDigests } from '../mirror/store/counted-on.ts';
@@ -15,7 +15,8 @@ import type { SigningKey } from '../runtime/dsse.ts';
 import { readEnvelope, seal } from './keys.ts';
 import { Pieces } from './pieces.ts';
 import type { TrustedKey, TrustedKeys } from './trust.ts';
-import { digestOfPieces, writeDurably } from './write.ts';
+import { replacingWriter, type WriteBytes } from './replacing.ts';
+import { digestOfPieces } from './write.ts';
 
 // A receipt says what an installation has, so that the next bundle for it has only what is new. Its lines: an envelope with a
 // signed statement, a header, and a digest for each content.
@@ -66,36 +67,20 @@ interface WrittenReceipt {
   size: number;
 }
 
-/** Writes the bytes of a receipt, all or nothing. */
-type WriteBytes = (bytes: readonly Buffer[]) => Promise<void>;
-
 /**
  * Writes to `file`: a new file, in place of an earlier receipt or of an empty file, or to a device or a pipe. Throws `Invalid` for any other
  * file, before anything is written.
  */
-export async function receiptWriter(file: string): Promise<WriteBytes> {
-  const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== 'ENOENT') throw error;
-  });
-  if (!found) return (bytes) => writeDurably(file, bytes);
-  if (!found.isFile() && !found.isDirectory()) return (bytes) => writeFile(file, bytes);
-  if (found.isDirectory() || (found.size > 0 && !(await beginsAsReceipt(file))))
-    throw bundleInvalid(`${file} exists and is no receipt. Name a new file`);
-  // A link stays, and leads to the new receipt.
-  const path = await realpath(file);
-  return (bytes) => writeDurably(path, bytes);
-}
-
-async function beginsAsReceipt(file: string): Promise<boolean> {
-  await using handle = await open(file);
-  const { buffer, bytesRead } = await handle.read(Buffer.alloc(maxLine), 0, maxLine, 0);
-  const [line = ''] = buffer.toString('utf8', 0, bytesRead).split('\n', 1);
-  try {
-    readEnvelope(receiptType, line, file);
-    return true;
-  } catch {
-    return false;
-  }
+export function receiptWriter(file: string): Promise<WriteBytes> {
+  const isReceipt = (line: string) => {
+    try {
+      readEnvelope(receiptType, line, file);
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  return replacingWriter(file, 'receipt', isReceipt);
 }
 
 /**

@@ -46,3 +46,18 @@ test('what was asked for in vain is listed until it is here, and the list makes 
   t.deepEqual(await wanted(), ['docker.io/library/redis:8']);
   await server.close();
 });
+
+test('a list replaces an earlier list or an empty file, and nothing else', async (t) => {
+  const { far, path, file } = await startAirGap(t);
+  await far.ok('account', 'create', 'team');
+  const other = await file('packages.lock.json', '{"version": 1}');
+  t.regex(
+    await far.fails('wanted', '--to', other),
+    /packages\.lock\.json exists and is no list of what clients wanted\. Name a new file\n$/,
+  );
+  t.is(await readFile(other, 'utf8'), '{"version": 1}');
+  for (const each of [path('new.txt'), path('new.txt'), await file('empty.txt', '')]) {
+    t.regex(await far.ok('wanted', '--to', each), /: 0 wanted\n$/);
+    t.regex(await readFile(each, 'utf8'), /^# What clients asked for in vain, until 2[^\n]*\n$/);
+  }
+});
