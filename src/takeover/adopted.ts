@@ -172,7 +172,8 @@ export class AdoptedCredentials implements ForeignVerifier {
       if (row && isSame && age < graceOfUnreachable && error instanceof UpstreamError) return row.token_id;
       throw error;
     }
-    if (row && isSame) await this.#end(row);
+    // One that was revoked keeps its row: the user gets no other token with the next password.
+    if (row && isSame && (await this.#parts.tokens.principalOf(row.token_id))) await this.#end(row);
     return undefined;
   }
 

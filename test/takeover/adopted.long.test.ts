@@ -109,6 +109,22 @@ for (const dialect of dialects) {
   });
 }
 
+for (const dialect of dialects) {
+  test(`${dialect}: a token that was revoked stays so, also after its user has changed the old password`, async (t) => {
+    const { door, here, as } = await startAdopting(t, { dialect });
+    t.is((await as(basic('alice', 'guessable'))).status, 200);
+    const [token] = ((await (await here.fetch('/v1/tokens')).json()) as any).items;
+    t.is(token.name, 'user alice of old-feed');
+    t.is((await here.fetch(`/v1/tokens/${token.id}`, { method: 'DELETE' })).status, 204);
+    here.clock.now = here.clock.time() + 86_400_000 + 1;
+    door.users.set('alice', 'other');
+    t.is((await as(basic('alice', 'guessable'))).status, 401);
+    t.is((await as(basic('alice', 'other'))).status, 401);
+    const { items } = (await (await here.fetch('/v1/tokens')).json()) as any;
+    t.is(items.filter(({ name }: any) => name === 'user alice of old-feed').length, 1);
+  });
+}
+
 test('wrong passwords of one user reach the predecessor three times, and a server that everybody reads proves nothing', async (t) => {
   const { door, as } = await startAdopting(t);
   const statuses: number[] = [];
