@@ -164,6 +164,7 @@ export class AdoptedCredentials implements ForeignVerifier {
     const isSame = row?.secret != null && (await isSecret(row.secret, secret));
     const age = this.#parts.now() - (row?.checked_at ?? 0);
     const right = rightOf(predecessor, user);
+    if (!right) return undefined;
     if (row && isSame && age < day && row.scopes === textOf(right)) return row.token_id;
     try {
       if (await this.#isAccepted(predecessor, user, secret))
@@ -227,7 +228,7 @@ export class AdoptedCredentials implements ForeignVerifier {
       return row.token_id;
     }
     const account = await accounts.named(config.account);
-    if (!account) return undefined;
+    if (!account || (await this.#isRevoked(name, right))) return undefined;
     const what = right.kind === 'user' ? `user ${right.name}` : `key ${right.name}`;
     const { token } = await runForSystem('takeover', () =>
       tokens.create(account.id, {
@@ -245,6 +246,17 @@ export class AdoptedCredentials implements ForeignVerifier {
     // Another instance was first.
     if (kept && kept.token_id !== token.id) await runForSystem('takeover', () => tokens.revoke(account.id, token.id));
     return kept?.token_id;
+  }
+
+  /** Whether the token of the same user, as directories compare names, was revoked. */
+  async #isRevoked(predecessor: string, { kind, name }: AdoptedRight): Promise<boolean> {
+    if (kind !== 'user') return false;
+    const { database, tokens } = this.#parts;
+    const sql = "SELECT * FROM adopted_credentials WHERE predecessor = ? AND kind = 'user'";
+    const rows = await database.select<AdoptedRow>(sql, [predecessor]);
+    for (const row of rows.filter((each) => directoryName(each.name) === directoryName(name)))
+      if (!(await tokens.principalOf(row.token_id))) return true;
+    return false;
   }
 
   async #end(row: AdoptedRow): Promise<void> {
@@ -273,9 +285,17 @@ function isForeign(user: string | undefined, secret: string): boolean {
   return !secret.startsWith('ent_') && !/^eyJ[\w-]*\.[\w-]+\.[\w-]*$/.test(secret);
 }
 
-function rightOf({ rights }: Predecessor, user: string): AdoptedRight {
-  const given = rights.find(({ kind, name }) => kind === 'user' && name === user);
-  return given ?? { kind: 'user', name: user, scopes: ['read'], patterns: null };
+/**
+ * What a user may do: what the line of this user says; else to read, within what the line says of the name in other letter case, which most
+ * servers take as the same user. Undefined for nothing.
+ */
+function rightOf({ rights }: Predecessor, user: string): AdoptedRight | undefined {
+  const users = rights.filter(({ kind }) => kind === 'user');
+  const own = users.find(({ name }) => name === user);
+  if (own) return own;
+  const like = users.find(({ name }) => directoryName(name) === directoryName(user));
+  if (like && !like.scopes.includes('read')) return undefined;
+  return { kind: 'user', name: user, scopes: ['read'], patterns: like?.patterns ?? null };
 }
 
 /** The scopes and the names of a right, to see whether it has changed. */

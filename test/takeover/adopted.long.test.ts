@@ -123,6 +123,30 @@ for (const dialect of dialects) {
     const { items } = (await (await here.fetch('/v1/tokens')).json()) as any;
     t.is(items.filter(({ name }: any) => name === 'user alice of old-feed').length, 1);
   });
+
+  test(`${dialect}: a name in other letter case gives no more rights, and no token for one that was revoked`, async (t) => {
+    const file = join(await mkdtemp(join(tmpdir(), 'rights-')), 'rights');
+    await writeFile(file, 'user Alice read,write Contoso.Other\nuser Bob write\n');
+    const limited = await startAdopting(t, { adopt: { rightsFile: file }, dialect });
+    for (const user of ['Alice', 'alice', 'ALICE', 'bob']) limited.door.users.set(user, 'guessable');
+    for (const user of ['Alice', 'alice', 'ALICE']) {
+      t.is((await limited.as(basic(user, 'guessable'))).status, 403, `${user} may not read this name`);
+      const other = await limited.as(basic(user, 'guessable'), '/v3/package/contoso.other/index.json');
+      t.is(other.status, 404, `${user} may read this one`);
+    }
+    t.is((await limited.as(basic('bob', 'guessable'))).status, 401, 'may not read');
+    const made = ((await (await limited.here.fetch('/v1/tokens')).json()) as any).items;
+    const scopesOf = (name: string) => made.find((each: any) => each.name === `user ${name} of old-feed`).scopes;
+    t.deepEqual(scopesOf('Alice'), ['read', 'write']);
+    t.deepEqual(scopesOf('ALICE'), ['read'], 'a server that tells them apart has another user');
+
+    const { door, here, as } = await startAdopting(t, { dialect });
+    door.users.set('ALICE', 'guessable');
+    t.is((await as(basic('alice', 'guessable'))).status, 200);
+    const [token] = ((await (await here.fetch('/v1/tokens')).json()) as any).items;
+    t.is((await here.fetch(`/v1/tokens/${token.id}`, { method: 'DELETE' })).status, 204);
+    t.is((await as(basic('ALICE', 'guessable'))).status, 401, 'the token of this user was revoked');
+  });
 }
 
 test('wrong passwords of one user reach the predecessor three times, and a server that everybody reads proves nothing', async (t) => {
