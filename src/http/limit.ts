@@ -36,10 +36,15 @@ export function limitAttempt<T>(
 }
 
 /** As `limitAttempt`, but it counts for a verified identity, which may come from many addresses. */
-export function limitIdentity<T>(limits: Limits, identity: string, work: () => Promise<T>): Promise<T> {
+export function limitIdentity<T>(
+  limits: Limits,
+  identity: string,
+  work: () => Promise<T>,
+  succeeded?: (result: T) => boolean,
+): Promise<T> {
   const answer = currentResponse();
   const client = { key: `identity ${identity}`, accountId: 0, accountName: null };
-  return answer ? limits.attempt(client, answer, work) : work();
+  return answer ? limits.attempt(client, answer, work, succeeded) : work();
 }
 
 /** Looks for a credential of the current request. */

@@ -185,7 +185,7 @@ export class AdoptedCredentials implements ForeignVerifier {
         upstream: predecessor.name,
         retryAfter: 10,
       });
-    return limitIdentity(this.#parts.limits, `predecessor ${predecessor.name}`, async () => {
+    const work = async (): Promise<boolean> => {
       const release = await this.#asking.take(predecessor.name, { group: directoryName(user) });
       if (!release)
         throw new DomainError('TooManyRequests', 'Too many sign-ins are being checked.', { retryAfter: 10 });
@@ -195,7 +195,8 @@ export class AdoptedCredentials implements ForeignVerifier {
       } finally {
         release();
       }
-    });
+    };
+    return limitIdentity(this.#parts.limits, `predecessor ${predecessor.name}`, work, (isRight) => isRight);
   }
 
   /** A server that lets everybody read accepts each password, which then proves nothing. */

@@ -25,7 +25,7 @@ async function startAdopting(
     adopt = true,
     dialect = 'sqlite',
     ...settings
-  }: { adopt?: unknown; dialect?: Dialect; limits?: object; redis?: object } = {},
+  }: { adopt?: unknown; dialect?: Dialect; limits?: object; redis?: object; server?: object } = {},
 ) {
   const old = await startTestServer(t);
   await new TestFeed(old).push(await makeNupkg({ id: 'Contoso.Core', version: '1.0.0' }));
@@ -192,6 +192,24 @@ test('passwords of a known user are compared only within the limit of failed sig
   t.is((await as(basic('alice', 'guessable'))).status, 429, 'the right one is not compared, either');
   here.clock.now += 60_000;
   t.is((await as(basic('alice', 'guessable'))).status, 200);
+});
+
+const from = (address: number) => ({ headers: { 'x-forwarded-for': `10.0.0.${address}` } });
+
+test('wrong passwords of many users from many addresses reach the predecessor only within the limit of failed sign-ins', async (t) => {
+  const { door, here, as } = await startAdopting(t, {
+    limits: { failedSignInsPerMinute: 3 },
+    server: { trustProxy: true },
+  });
+  const statuses: number[] = [];
+  for (let at = 0; at < 5; at += 1) statuses.push((await as(basic(`user-${at}`, 'guess'), nupkg, from(at))).status);
+  t.deepEqual(statuses, [401, 401, 401, 429, 429]);
+  t.deepEqual(
+    [...new Set(door.tried.filter((each) => each.endsWith(':guess')))],
+    ['user-0:guess', 'user-1:guess', 'user-2:guess'],
+  );
+  here.clock.now = here.clock.time() + 60_000;
+  t.is((await as(basic('alice', 'guessable'), nupkg, from(9))).status, 200);
 });
 
 for (const dialect of dialects) {
