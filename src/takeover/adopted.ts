@@ -167,7 +167,7 @@ export class AdoptedCredentials implements ForeignVerifier {
     if (!right) return undefined;
     if (row && isSame && age < day && row.scopes === textOf(right)) return row.token_id;
     try {
-      if (await this.#isAccepted(predecessor, user, secret))
+      if (await this.#isAccepted(predecessor, user, secret, isSame))
         return await this.#adopt(predecessor, right, row && isSame ? row.secret : await secretOf(secret));
     } catch (error) {
       if (row && isSame && age < graceOfUnreachable && error instanceof UpstreamError) return row.token_id;
@@ -178,25 +178,35 @@ export class AdoptedCredentials implements ForeignVerifier {
     return undefined;
   }
 
-  /** Whether a predecessor accepts a password. It counts as a failed sign-in of the predecessor until it has. */
-  async #isAccepted(predecessor: Predecessor, user: string, secret: string): Promise<boolean> {
+  /**
+   * Whether a predecessor accepts a password. It counts as a failed sign-in of the predecessor until it has. `isKnown` says that the
+   * predecessor accepted it before: then it also counts no more if the predecessor does not answer.
+   */
+  async #isAccepted(predecessor: Predecessor, user: string, secret: string, isKnown: boolean): Promise<boolean> {
     if (predecessor.remote.pause && predecessor.remote.pause.until > this.#parts.now())
       throw new UpstreamError('UpstreamUnavailable', `The predecessor ${predecessor.name} does not answer.`, {
         upstream: predecessor.name,
         retryAfter: 10,
       });
-    const work = async (): Promise<boolean> => {
+    const work = async (): Promise<boolean | UpstreamError> => {
       const release = await this.#asking.take(predecessor.name, { group: directoryName(user) });
       if (!release)
         throw new DomainError('TooManyRequests', 'Too many sign-ins are being checked.', { retryAfter: 10 });
       try {
         if (await this.#takesAny(predecessor)) return false;
-        return await this.#tries.run(predecessor.name, user, () => asked(predecessor, user, secret, this.#parts.now));
+        const ask = () => asked(predecessor, user, secret, this.#parts.now);
+        return await this.#tries.run(predecessor.name, user, ask, isKnown);
+      } catch (error) {
+        if (isKnown && error instanceof UpstreamError) return error;
+        throw error;
       } finally {
         release();
       }
     };
-    return limitIdentity(this.#parts.limits, `predecessor ${predecessor.name}`, work, (isRight) => isRight);
+    const key = `predecessor ${predecessor.name}`;
+    const found = await limitIdentity(this.#parts.limits, key, work, (result) => result !== false);
+    if (found instanceof UpstreamError) throw found;
+    return found;
   }
 
   /** A server that lets everybody read accepts each password, which then proves nothing. */

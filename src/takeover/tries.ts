@@ -31,16 +31,22 @@ export class Tries {
 
   /**
    * Runs `ask`, which asks a predecessor whether a password of this user is right. While as many questions as it may get are
-   * not answered, it waits, because each of them may have the right one. Throws `TooManyRequests` after too many wrong ones.
+   * not answered, it waits, because each of them may have the right one. A question that fails counts as a wrong password, unless
+   * its password `isKnown`: then the predecessor accepted it before, so nobody guesses. Throws `TooManyRequests` after too many wrong ones.
    */
-  async run(predecessor: string, user: string, ask: () => Promise<boolean>): Promise<boolean> {
+  async run(
+    predecessor: string,
+    user: string,
+    ask: () => Promise<boolean>,
+    isKnown: boolean = false,
+  ): Promise<boolean> {
     const key = [predecessor, hash('sha256', directoryName(user))] as const;
     while (!(await this.#begin(key))) await untilCallerLeaves(sleep(lookEvery));
-    let isRight = false;
+    let isRight: boolean | undefined;
     try {
       isRight = await ask();
     } finally {
-      await this.#end(key, isRight);
+      await this.#end(key, isRight ? 'right' : isRight === undefined && isKnown ? 'uncounted' : 'wrong');
     }
     return isRight;
   }
@@ -63,10 +69,15 @@ export class Tries {
   }
 
   /** The right password shows that the wrong ones were mistakes. */
-  async #end(key: readonly [predecessor: string, userHash: string], isRight: boolean): Promise<void> {
-    const sql = isRight
-      ? `DELETE FROM adopted_tries ${ofUser}`
-      : `UPDATE adopted_tries SET asking = asking - 1 ${ofUser} AND asking > 0`;
+  async #end(
+    key: readonly [predecessor: string, userHash: string],
+    result: 'right' | 'wrong' | 'uncounted',
+  ): Promise<void> {
+    const less = result === 'uncounted' ? ', tries = tries - 1' : '';
+    const sql =
+      result === 'right'
+        ? `DELETE FROM adopted_tries ${ofUser}`
+        : `UPDATE adopted_tries SET asking = asking - 1${less} ${ofUser} AND asking > 0`;
     await this.#database.transaction((tx) => tx.run(sql, key), fleeting);
   }
 }

@@ -110,6 +110,30 @@ for (const dialect of dialects) {
 }
 
 for (const dialect of dialects) {
+  test(`${dialect}: a predecessor that is down for hours locks out nobody whose password it accepted`, async (t) => {
+    const { door, here, as } = await startAdopting(t, { dialect });
+    t.is((await as(basic('alice', 'guessable'))).status, 200);
+    here.clock.now = here.clock.time() + 86_400_000 + 1;
+    // It answers a moment before: nobody has to find out again whether everybody may read it.
+    door.users.set('bob', 'known');
+    t.is((await as(basic('bob', 'known'))).status, 200);
+    door.state.isDown = true;
+    const statuses: number[] = [];
+    for (let at = 0; at < 6; at += 1) {
+      statuses.push((await as(basic('alice', 'guessable'))).status);
+      // It is asked again: the password is not in memory any more.
+      here.clock.now += 5 * 60_000 + 1;
+    }
+    t.deepEqual(
+      statuses,
+      statuses.map(() => 200),
+    );
+    // What is not known counts all the same: an old server can fail after it has compared a password.
+    const guesses: number[] = [];
+    for (let at = 0; at < 4; at += 1) guesses.push((await as(basic('alice', `guess-${at}`))).status);
+    t.deepEqual(guesses, [502, 502, 502, 429]);
+  });
+
   test(`${dialect}: a token that was revoked stays so, also after its user has changed the old password`, async (t) => {
     const { door, here, as } = await startAdopting(t, { dialect });
     t.is((await as(basic('alice', 'guessable'))).status, 200);
@@ -210,6 +234,24 @@ test('wrong passwords of many users from many addresses reach the predecessor on
   );
   here.clock.now = here.clock.time() + 60_000;
   t.is((await as(basic('alice', 'guessable'), nupkg, from(9))).status, 200);
+});
+
+test('passwords that a predecessor accepted before count no failed sign-ins while it is down', async (t) => {
+  const { door, here, as } = await startAdopting(t, {
+    limits: { failedSignInsPerMinute: 2 },
+    server: { trustProxy: true },
+  });
+  const users = ['bob', 'carol', 'dave', 'eve'];
+  for (const user of users) door.users.set(user, 'known');
+  const statuses = async () => {
+    const found: number[] = [];
+    for (const [at, user] of users.entries()) found.push((await as(basic(user, 'known'), nupkg, from(at))).status);
+    return found;
+  };
+  t.deepEqual(await statuses(), [200, 200, 200, 200]);
+  here.clock.now = here.clock.time() + 86_400_000 + 1;
+  door.state.isDown = true;
+  t.deepEqual(await statuses(), [200, 200, 200, 200]);
 });
 
 for (const dialect of dialects) {
