@@ -1,6 +1,7 @@
 import test from 'ava';
+import { Tokens } from '../../src/accounts/tokens.ts';
 import { TestFeed } from '../support/feed.ts';
-import { createToken, usesOf } from '../support/inside.ts';
+import { createToken, databaseOf, defaultAccountOf, usesOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer } from '../support/server.ts';
 import { leadsTo, Visitor } from '../support/visitor.ts';
@@ -241,6 +242,16 @@ test('a token that was found is traced: who made it, from where it was used, and
   const own = await visitor.page(`/console/tokens/revoke?id=${items[0]!.id}`);
   t.regex(own, /the token that you use now/);
   t.regex(own, /No other token of this account has the scope admin/, 'a limited administrator is none');
+  for (const others of [{ personId: 'person-that-left' }, { publisherId: 'a-rule', expiresAt: Date.now() + 900_000 }]) {
+    const name = Object.keys(others)[0]!;
+    await new Tokens(databaseOf(server), Date.now).create(defaultAccountOf(server), {
+      name,
+      scopes: ['admin'],
+      ...others,
+    });
+    const again = await visitor.page(`/console/tokens/revoke?id=${items[0]!.id}`);
+    t.regex(again, /No other token of this account has the scope admin/, `a token with a ${name} is none`);
+  }
   t.notRegex(await visitor.page(`/console/tokens/revoke?id=${token.id}`), /No other token|that you use now/);
   t.regex(await visitor.page('/console/tokens?name=nothing'), /Nothing matches/);
 });

@@ -294,16 +294,18 @@ export function isOwnToken({ principal }: PageCall, id: string): boolean {
   return principal.kind === 'token' && principal.tokenId === id;
 }
 
-/** Whether the account has a valid token with `admin` for all names besides these. */
+/** Whether the account has a valid token with `admin` for all names besides these. One that a rule gave ends too soon to count. */
 async function hasOtherAdmin({ api, now }: PageCall, ids: ReadonlySet<string>): Promise<boolean> {
   for (let cursor: string | null | undefined; cursor !== null;) {
     const query = { limit: '200', ...(cursor !== undefined && { cursor }) };
     const { items, next_cursor } = await api.call('listTokens', tokenList, { query });
-    const isOther = ({ id, scopes, patterns, revoked_at: revoked, expires_at: end }: Token) =>
+    const isOther = ({ id, scopes, patterns, revoked_at: revoked, expires_at: end, ...each }: Token) =>
       !ids.has(id) &&
       scopes.includes('admin') &&
       !patterns &&
       revoked === null &&
+      each.refused_because === null &&
+      each.publisher_id === null &&
       (end === null || Date.parse(end) > now);
     if (items.some(isOther)) return true;
     cursor = next_cursor;
