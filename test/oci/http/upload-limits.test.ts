@@ -201,6 +201,19 @@ test('unfinished uploads have only the room that stored content leaves, in one u
   t.is((await repository.fetch(location, patch)).status, 403, 'the rest of one, too');
 });
 
+test('an upload without a length reserves little more than has arrived, so that others have room', async (t) => {
+  const server = await startMeasured(t, { limits: { accountStorage: 4 * MiB } });
+  const repository = new TestRepository(server, 'app');
+  const slow = openRequest(server, 'PATCH', await repository.start(), { 'transfer-encoding': 'chunked' });
+  const answered = answerOf(slow);
+  slow.write(piece);
+  await until(async () => (await rowsOf(server, 'SELECT id FROM uploads WHERE reserved > 0')).length === 1);
+  const other = { method: 'PATCH', body: randomBytes(2 * MiB) };
+  t.is((await repository.fetch(await repository.start(), other)).status, 202);
+  slow.end();
+  t.is((await answered).status, 202);
+});
+
 test('the bytes of a cut upload count, and its rest can be sent', async (t) => {
   const server = await startMeasured(t, { limits: { accountStorage: MiB } });
   const repository = new TestRepository(server, 'app');
@@ -244,6 +257,7 @@ test('an account has at most 1,000 open uploads', async (t) => {
   }
   const refused = await repository.fetch('blobs/uploads/', { method: 'POST' });
   t.deepEqual(await errorOf(refused), [429, 'TOOMANYREQUESTS']);
+  await t.notThrowsAsync(repository.blob('whole'), 'a blob in one request needs no session');
   const stranger = new TestRepository(server, 'app', await tokenOf(server, ['read', 'write'], 'other'));
   await stranger.start();
   t.is((await repository.fetch(locations[0]!, { method: 'DELETE' })).status, 204);

@@ -1,8 +1,10 @@
 import { randomBytes } from 'node:crypto';
+import { rename } from 'node:fs/promises';
+import { join } from 'node:path';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
 import { rowsOf } from '../../support/inside.ts';
-import { answerOf, digestOf, openRequest, TestRepository } from '../../support/registry.ts';
+import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
 import { until, within } from '../../support/until.ts';
 
@@ -94,4 +96,29 @@ test('a writer that sends nothing makes room for the next one, and its bytes cou
   });
   t.is(status, 202);
   t.is((await repository.fetch(`${location}?digest=${digestOf(bytes)}`, { method: 'PUT' })).status, 201);
+});
+
+test('a session whose file cannot be opened is unknown, and goes on at once when the file is there again', async (t) => {
+  const server = await startTestServer(t);
+  const repository = new TestRepository(server, 'app');
+  const [location, empty] = [await repository.start(), await repository.start()];
+  t.is((await repository.fetch(location, { method: 'PATCH', body: bytes.subarray(0, half) })).status, 202);
+  const fileOf = (session: string) => join(server.data, 'staging', session.split('/').at(-1)!);
+  for (const session of [location, empty]) {
+    await rename(fileOf(session), join(server.data, 'away'));
+    for (const method of ['PATCH', 'GET'])
+      t.deepEqual(
+        await errorOf(await repository.fetch(session, { method })),
+        [404, 'BLOB_UPLOAD_UNKNOWN'],
+        `${method} ${session}`,
+      );
+    await rename(join(server.data, 'away'), fileOf(session));
+  }
+  t.deepEqual(await rowsOf(server, 'SELECT received, writer, torn FROM uploads ORDER BY received'), [
+    { received: 0, writer: null, torn: 0 },
+    { received: half, writer: null, torn: 0 },
+  ]);
+  t.is((await repository.fetch(location)).headers.get('range'), `0-${half - 1}`);
+  const last = { method: 'PUT', body: bytes.subarray(half) };
+  t.is((await repository.fetch(`${location}?digest=${digestOf(bytes)}`, last)).status, 201);
 });
