@@ -1,8 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
-import type { Dialect } from '../../src/database/database.ts';
+import type { Dialect, Value } from '../../src/database/database.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import { afterRead, databaseOf, flushUses, rowsOf, runJob } from '../support/inside.ts';
+import { afterRead, databaseOf, flushUsage, flushUses, rowsOf, runJob } from '../support/inside.ts';
 import { TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
@@ -25,6 +25,10 @@ const isThere = async (repository: TestRepository, path: string) =>
 const read = async (from: TestServer, { digest }: { digest: string }) => {
   await (await new TestRepository(from, 'up.test/app').fetch(`blobs/${digest}`)).arrayBuffer();
 };
+
+/** Numbers from 1, for SQLite. */
+const numbers = (most: number) =>
+  `WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ${most})`;
 
 for (const dialect of dialects) {
   for (const [title, reference, again] of [
@@ -49,6 +53,33 @@ for (const dialect of dialects) {
       t.like(await runJob(server, 'retention'), { manifests: rest }, 'the time counts from the last use');
     });
   }
+
+  test(`${dialect}: tags that are pushed, pulled or kept while retention runs stay`, async (t) => {
+    const tags = [{ keepNewest: 0, keepUsedFor: '10d' }];
+    const server = await start(t, dialect, { retention: { containers: { tags } } });
+    const app = new TestRepository(server, 'team/app');
+    pass(server, 0);
+    // All at one time, so that another tag has the time that the moved one had.
+    for (const tag of ['kept', 'moved', 'old', 'pulled']) await app.image(tag);
+    pass(server, 11 * day);
+    const database = databaseOf(server);
+    const get = database.get.bind(database);
+    database.get = async <T extends object>(sql: string, values?: readonly Value[]) => {
+      const row = await get<T>(sql, values);
+      if (sql.includes('FROM permanence')) {
+        database.get = get;
+        await app.image('moved');
+        await (await app.fetch('manifests/pulled')).arrayBuffer();
+        await flushUsage(server);
+        const rules = { freeze: { images: [] }, keep: { packages: [], images: ['team/app:kept'] } };
+        const put = { method: 'PUT', headers: { 'content-type': 'application/json' }, body: JSON.stringify(rules) };
+        t.is((await server.fetch('/v1/account/permanence', put)).status, 200);
+      }
+      return row;
+    };
+    t.like(await runJob(server, 'retention'), { tags: 1 });
+    t.like(await (await app.fetch('tags/list')).json(), { tags: ['kept', 'moved', 'pulled'] });
+  });
 
   test(`${dialect}: a session that is used while the job runs stays`, async (t) => {
     const server = await start(t, dialect);
@@ -147,4 +178,44 @@ test('retention deletes more old versions of a package than one batch has', asyn
   await feed.publish(...versions);
   t.like(await runJob(server, 'retention'), { versions: 21 });
   t.deepEqual(await feed.json('/package/lib/index.json'), { versions: ['1.0.21'] });
+});
+
+test('retention deletes more old tags than one page and one batch have, also behind many other repositories', async (t) => {
+  const tags = [{ images: ['team/app'], keepNewest: 560 }];
+  const server = await start(t, 'sqlite', { retention: { containers: { tags } } });
+  const database = databaseOf(server);
+  await new TestRepository(server, 'other').image('v0');
+  await database.transaction((tx) =>
+    tx.run(
+      `${numbers(500)} INSERT INTO repositories (account_id, name, created_at, updated_at, tag_count)
+       SELECT account_id, 'other/' || n, created_at, updated_at, 1 FROM repositories JOIN numbers`,
+    ),
+  );
+  const app = new TestRepository(server, 'team/app');
+  await app.image('v0');
+  // Half of them later.
+  await database.transaction((tx) =>
+    tx.run(
+      `${numbers(699)} INSERT INTO tags (repository_id, name, digest, updated_at)
+       SELECT repository_id, 'v' || n, digest, updated_at + n % 2 FROM tags JOIN numbers WHERE name = 'v0'`,
+    ),
+  );
+  await database.transaction((tx) =>
+    tx.run("UPDATE repositories SET tag_count = 700 WHERE name IN ('other', 'team/app')"),
+  );
+  const old = Array.from({ length: 350 }, (_, index) => `v${2 * index}`).sort();
+  const expected = old.slice(0, 140).toReversed();
+  for (const dryRun of [true, false]) {
+    const said: string[] = [];
+    t.deepEqual(await runJob(server, 'retention', { dryRun, say: (line) => said.push(line) }), { tags: 140 });
+    t.deepEqual(
+      said,
+      expected.map((tag) => `tag team/app:${tag}`),
+    );
+  }
+  const left = await rowsOf(server, 'SELECT name, tag_count FROM repositories WHERE tag_count > 1 ORDER BY name');
+  t.deepEqual(left, [
+    { name: 'other', tag_count: 700 },
+    { name: 'team/app', tag_count: 560 },
+  ]);
 });

@@ -6,7 +6,7 @@ import { auditOf } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-import { errorOf, ociIndex, TestRepository, type Descriptor } from '../support/registry.ts';
+import { digestOf, errorOf, ociIndex, ociManifest, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { flushUsage, flushUses, rowsOf, runJob, tokenOf } from '../support/inside.ts';
@@ -36,6 +36,9 @@ const has = async (repository: TestRepository, { digest }: { digest: string }, k
 async function tagsOf(repository: TestRepository): Promise<string[]> {
   return ((await (await repository.fetch('tags/list')).json()) as { tags: string[] }).tags;
 }
+
+/** What retention says of tags of `team/app`. */
+const told = (...names: string[]) => names.map((tag) => `tag team/app:${tag}`);
 
 async function bytesOnDisk(server: TestServer): Promise<number> {
   const entries = await readdir(join(server.data, 'blobs'), { recursive: true, withFileTypes: true });
@@ -188,6 +191,15 @@ for (const dialect of dialects) {
     const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [child] };
     await app!.put('ci-0-index', JSON.stringify(index), ociIndex);
     await app!.fetch('manifests/ci-child', { method: 'DELETE' });
+    // As old, in an index whose image is pulled from another repository only.
+    const shared = JSON.stringify({ schemaVersion: 2, config: await app!.blob('{}'), layers: [] });
+    const copy = { mediaType: ociManifest, digest: digestOf(shared), size: shared.length };
+    await tool!.blob('{}');
+    for (const repository of [app!, tool!]) t.is((await repository.put(copy.digest, shared)).status, 201);
+    await app!.put('ci-0-other', { schemaVersion: 2, mediaType: ociIndex, manifests: [copy] });
+    // Nearly as the tags of attached content.
+    const alike = [`ci-sha256-${'a'.repeat(64)}`, `sha256-${'a'.repeat(65)}`];
+    for (const tag of alike) await app!.image(tag);
     for (const repository of [app!, safe!, tool!, other]) {
       for (const tag of ['ci-1', 'ci-2', 'ci-3', 'ci-4', 'ci-5', 'keep-1', 'v1', 'v2']) {
         pass(server, 1000);
@@ -197,19 +209,20 @@ for (const dialect of dialects) {
     // Of a sha512 digest, the tag has the first 64 digits.
     const attached = [`sha256-${'a'.repeat(64)}.sig`, `sha512-${'b'.repeat(64)}`];
     for (const tag of attached) await app!.image(tag);
-    t.deepEqual((await run(server, 'retention', true)).said, ['tag team/app:v1'], 'all others are new');
-    // The first of them was pushed exactly ten days ago; before it came only the index.
+    t.deepEqual((await run(server, 'retention', true)).said, told(alike[1]!, 'v1'), 'all others are new');
+    // The first of them was pushed exactly ten days ago; before it came only the indexes and what looks attached.
     pass(server, 10 * day - 31_000);
-    t.deepEqual((await run(server, 'retention', true)).said, ['tag team/app:ci-0-index', 'tag team/app:v1']);
+    t.deepEqual((await run(server, 'retention', true)).said, told('ci-0-index', 'ci-0-other', ...alike, 'v1'));
     pass(server, day + 31_000);
     await (await app!.fetch('manifests/ci-2')).arrayBuffer();
     await (await app!.fetch(`manifests/${child.digest}`)).arrayBuffer();
+    await (await tool!.fetch(`manifests/${copy.digest}`)).arrayBuffer();
     await flushUsage(server);
-    const expected = ['tag team/app:ci-1', 'tag team/app:ci-3', 'tag team/app:v1'];
+    const expected = told('ci-0-other', 'ci-1', 'ci-3', ...alike, 'v1');
     const dry = await run(server, 'retention', true);
     t.deepEqual(dry.said, expected);
     const { said, counts } = await run(server, 'retention');
-    t.deepEqual([said, counts], [expected, { tags: 3 }]);
+    t.deepEqual([said, counts], [expected, { tags: 6 }]);
     t.is((await run(server, 'retention')).counts['tags'], 0);
     t.deepEqual(await tagsOf(app!), ['ci-0-index', 'ci-2', 'ci-4', 'ci-5', 'keep-1', ...attached, 'v2']);
     for (const repository of [safe!, tool!, other]) t.is((await tagsOf(repository)).length, 8);
