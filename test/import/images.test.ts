@@ -1,4 +1,4 @@
-import { mkdir, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { startImporting, type Importing } from '../support/imports.ts';
@@ -92,6 +92,52 @@ test('what refers to the image of one platform, or to such a referrer, comes wit
   t.regex(await bring(), /^imported: 0\nhere already: 1\n/);
 });
 
+test('a report has what became of each image, with its bytes; nothing comes twice, and an index may lack images', async (t) => {
+  const source = await startUpstreamRegistry(t);
+  const { manifest, config, layer } = source.image('one', '1');
+  // The same image in another repository.
+  source.manifest('two', manifest.bytes, '1');
+  source.blob('two', layer.bytes);
+  source.on(`/v2/two/blobs/${config.digest}`, answer(404));
+  const child = source.image('sparse');
+  const absent = { mediaType: ociManifest, digest: digestOf('absent'), size: 6 };
+  const { bytes: _bytes, ...there } = child.manifest;
+  const index = JSON.stringify({ schemaVersion: 2, mediaType: ociIndex, manifests: [there, absent] });
+  source.manifest('sparse', index, '1');
+  const silent = source.image('silent').manifest;
+  source.on('/v2/silent/manifests/1', answer(200, { 'content-type': ociManifest }, silent.bytes));
+  const repositories = ['one', 'two', 'sparse', 'silent'];
+  for (const name of repositories) source.on(`/v2/${name}/tags/list`, answer(200, {}, '{"tags":["1"]}'));
+  source.on('/v2/_catalog', answer(200, {}, JSON.stringify({ repositories })));
+  const importing = await startImporting(t);
+  const asked = () => source.requests().filter((each) => /^GET .*\/(?:blobs\/|manifests\/(?:1|sha256:))/.test(each));
+  const run = async (report: string, ...words: string[]) => {
+    const before = asked().length;
+    const place = join(importing.folder, report);
+    const { code, stderr } = await importing.bring(source.url.href, '--concurrency', '1', '--report', place, ...words);
+    t.deepEqual([code, stderr], [0, ''], report);
+    const lines = (await readFile(place, 'utf8')).trim().split('\n');
+    return { items: lines.map((line) => JSON.parse(line)), requests: asked().slice(before) };
+  };
+  const sizeOf = (image: typeof child) => image.config.size + image.layer.size + image.manifest.size;
+  const items = (outcome: string, ...bytes: number[]) =>
+    repositories.map((name, at) => ({ name, reference: '1', outcome, bytes: bytes[at] ?? 0 }));
+  const whole = sizeOf({ manifest, config, layer });
+  const sparse = sizeOf(child) + index.length;
+  const last = silent.size + whole - manifest.size;
+  t.deepEqual((await run('plan', '--dry-run')).items, items('imported', whole, whole, sparse, last));
+  const { items: brought, requests } = await run('done');
+  t.deepEqual(brought, items('imported', whole, manifest.size, sparse, last));
+  t.deepEqual(
+    requests.filter((each) => /\/(?:one|two)\/blobs\//.test(each)),
+    [config, layer].map(({ digest }) => `GET /v2/one/blobs/${digest}`),
+  );
+  t.is((await imageAt(importing, 'sparse', '1')).text, index);
+  t.is((await imageAt(importing, 'sparse', absent.digest)).status, 404);
+  // Only a digest that the source tells shows without a request that nothing is new.
+  t.deepEqual(await run('again'), { items: items('present'), requests: ['GET /v2/silent/manifests/1'] });
+});
+
 test('a hostile registry: nothing wrong comes in, and each refusal has its reason', async (t) => {
   const source = await startUpstreamRegistry(t);
   const good = source.image('good', '1');
@@ -173,7 +219,21 @@ test('a repository whose images an upstream has is mirrored, and one with an ima
   source.on('/v2/old/mixed/tags/list', answer(200, {}, '{"tags":["own"]}'));
   source.on('/v2/_catalog', answer(200, {}, JSON.stringify({ repositories: catalog })));
   const importing = await startImporting(t, [upstream.settings('docker.io', { default: true })]);
-  const done = await importing.bring(source.url.href, '--map', 'old/*=library/*');
+  const words = [source.url.href, '--map', 'old/*=library/*'];
+  const report = join(importing.folder, 'report');
+  const done = await importing.bring(...words, '--report', report);
+  const lines = (await readFile(report, 'utf8')).trim().split('\n');
+  t.deepEqual(
+    lines.map((line) => JSON.parse(line)).find(({ outcome }) => outcome === 'mirrored'),
+    {
+      name: 'library/alpine',
+      reference: '3',
+      outcome: 'mirrored',
+      bytes: 0,
+      note: 'docker.io has the same image',
+      upstream: 'docker.io',
+    },
+  );
   t.regex(done.stdout, /^imported: 2 \(.*\nhere already: 0\nmirrored: 1\nconflicts: 0\nfailed: 1\n/);
   t.regex(done.stderr, /^failed: old\/failing: It is not known whether docker\.io has this image, too: /m);
   t.is(done.stderr.match(/^failed/gm)?.length, 1);
@@ -182,6 +242,10 @@ test('a repository whose images an upstream has is mirrored, and one with an ima
   for (const name of ['library/mixed', 'library/refused']) t.is(await origins(name), 'hosted', name);
   t.is((await imageAt(importing, 'library/mixed', 'own')).text, own.manifest.bytes);
   t.is(await origins('docker.io/library/alpine'), 'mirrored');
+  const hosted = await importing.bring(...words, '--hosted');
+  t.regex(hosted.stdout, /^imported: 1 \(.*\nhere already: 2\nmirrored: 0\nconflicts: 0\nfailed: 1\n/);
+  t.regex(hosted.stderr, /^failed: library\/alpine 3: The source does not have sha256:/m);
+  t.is(await origins('library/failing'), 'hosted');
 });
 
 test('an OCI image layout, an archive of docker save, and the folder of a docker-registry with the times of its tags', async (t) => {

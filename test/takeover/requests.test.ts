@@ -1,8 +1,10 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import test from 'ava';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
 import { entrepot } from '../support/in-process.ts';
-import { applyPolicy, createToken, rowsOf, runJob, tokenOf } from '../support/inside.ts';
+import { applyPolicy, createToken, databaseOf, rowsOf, runJob, tokenOf } from '../support/inside.ts';
 import { ociIndex, TestRepository } from '../support/registry.ts';
 import { readNames, startMoving } from '../support/takeover.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
@@ -161,6 +163,52 @@ test('a tag that moved at the old server stays as it came, and is shown as incom
   t.is((await ours.fetch('manifests/deleted')).status, 404);
   const { stdout } = await takeover(here, [], 'status');
   t.regex(stdout, /^old-images\tincomplete\tteam\/app\tthe tag latest was moved at the source after it came$/m);
+});
+
+test('a report compares each tag: as it is at the old server, moved, missing, deleted, and only here', async (t) => {
+  const { old, here } = await startMoving(t);
+  const [app, ours] = [new TestRepository(old, 'team/app'), new TestRepository(here, 'team/app')];
+  for (const tag of ['deleted', 'moved', 'same']) await app.image(tag);
+  t.like(await runJob(here, 'takeover'), { imported: 3 });
+  await app.image('moved');
+  await app.image('missing');
+  await new TestRepository(old, 'team/new').image('1.0');
+  await readNames(here);
+  t.is((await ours.fetch('manifests/deleted', { method: 'DELETE' })).status, 202);
+  const { bytes } = await ours.image('only-here');
+  // More tags than are read at a time.
+  const [row] = await rowsOf<{ repository_id: number; digest: string }>(
+    here,
+    "SELECT repository_id, digest FROM tags WHERE name = 'only-here'",
+  );
+  const more = Array.from({ length: 1000 }, (_, at) => `x${at}`);
+  await databaseOf(here).transaction(async (tx) => {
+    for (const name of more) await tx.insert('tags', { ...row!, name, updated_at: 0 });
+  });
+  const reportOf = async (name: string) => {
+    const file = join(here.data, name);
+    const { code } = await takeover(here, [], 'report', 'old-images', '--report', file);
+    t.is(code, 1);
+    return (await readFile(file, 'utf8'))
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+  };
+  const none = { both: 0, missing: [], deleted: [], extra: [], different: {} };
+  t.deepEqual(await reportOf('report'), [
+    {
+      ...none,
+      name: 'team/app',
+      result: 'different',
+      both: 2,
+      missing: ['missing'],
+      deleted: ['deleted'],
+      extra: ['only-here', ...more.toSorted().slice(0, 999)],
+      different: { moved: ['hash'] },
+    },
+    { ...none, name: 'team/new', result: 'different', missing: ['1.0'] },
+  ]);
+  t.is(await (await ours.fetch('manifests/x7')).text(), bytes);
 });
 
 test('an image that upstreams serve is never "not found" while all of it comes, nor after a failure', async (t) => {
