@@ -4,7 +4,7 @@ import { migrate } from '../../src/database/migrate.ts';
 import { migrations } from '../../src/database/migrations/index.ts';
 import { dialects, emptyDatabase, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import { createToken, databaseOf, tokenOf } from '../support/inside.ts';
+import { createToken, databaseOf, flushUsage, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -79,6 +79,8 @@ for (const dialect of dialects) {
   test(`${dialect}: packages and images, hosted and mirrored, are found together, page by page`, async (t) => {
     const { server, up, registry } = await start(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const document = await OpenDocument.of(server);
+    await (await server.fetch('/v2/team/redis/manifests/v1')).arrayBuffer();
+    await flushUsage(server);
     const asked = [up.upstream.asked.length, registry.requests().length];
     await document.read('GET /search', await server.fetch('/v1/search?q=redis'));
     const page = await search(server, 'q=redis');
@@ -101,6 +103,16 @@ for (const dialect of dialects) {
       upstream: null,
       description: 'x'.repeat(300),
       download_count: 0,
+    } as Page['items'][number]);
+    t.deepEqual(itemOf('team/redis'), {
+      ...common,
+      kind: 'container',
+      name: 'team/redis',
+      version: null,
+      origin: 'hosted',
+      upstream: null,
+      description: null,
+      download_count: 1,
     } as Page['items'][number]);
     t.like(itemOf('Redis-Old'), {
       ...common,

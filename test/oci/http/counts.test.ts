@@ -131,26 +131,32 @@ for (const dialect of dialects) {
 
   test(`${dialect}: a list of images has as many tags of each as the client wants`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
-    const { bytes } = await new TestRepository(server, 'app').image('v1');
-    for (const tag of ['v2', 'v3']) await new TestRepository(server, 'app').put(tag, bytes);
+    const all = Array.from({ length: 26 }, (_, index) => `v${index + 10}`);
+    const { bytes } = await new TestRepository(server, 'app').image(all[0]!);
+    const query = all.slice(1).map((tag) => `tag=${tag}`);
+    t.is((await new TestRepository(server, 'app').put(`${digestOf(bytes)}?${query.join('&')}`, bytes)).status, 201);
     const ask = (query: string) => server.fetch(`/v1/containers?${query}`);
-    for (const [query, shown] of [
+    for (const [some, shown] of [
       ['tags=0', []],
-      ['tags=2', ['v1', 'v2']],
-      ['tags=1000', ['v1', 'v2', 'v3']],
-      ['', ['v1', 'v2', 'v3']],
+      ['tags=2', all.slice(0, 2)],
+      ['tags=12', all.slice(0, 12)],
+      ['tags=999', all],
+      ['tags=1000', all],
+      ['', all],
+      ['limit=200', all.slice(0, 25)],
     ] as const) {
-      const { items } = (await (await ask(query)).json()) as {
+      const { items } = (await (await ask(some)).json()) as {
         items: { tag_count: number; tags: { name: string }[] }[];
       };
-      t.is(items[0]!.tag_count, 3);
+      t.is(items[0]!.tag_count, 26);
       t.deepEqual(
         items[0]!.tags.map(({ name }) => name),
         [...shown],
-        query,
+        some,
       );
     }
-    for (const wrong of ['-1', '1001', 'x', '']) t.is((await ask(`tags=${wrong}`)).status, 400, wrong);
+    for (const wrong of ['-1', '1001', '10000', 'x', 'x1', '1x', '01', ''])
+      t.is((await ask(`tags=${wrong}`)).status, 400, wrong);
   });
 
   test(`${dialect}: lists find their first rows by an index, and read no manifests of other repositories`, async (t) => {
