@@ -138,7 +138,15 @@ for (const dialect of dialects) {
     );
     const bytes = whole.items.reduce((sum: number, each: any) => sum + each.size_bytes, 0);
     t.deepEqual(whole.total, { count: 2, size_bytes: bytes });
-    for (const bad of ['order=x', 'cursor=x', `q=${'a'.repeat(129)}`]) {
+    const ascending = (await get(server, 'team/app/tags?limit=1')).next_cursor;
+    for (const bad of [
+      'order=x',
+      'cursor=x',
+      `q=${'a'.repeat(129)}`,
+      'attached=2',
+      'attached=',
+      `order=desc&cursor=${encodeURIComponent(ascending)}`,
+    ]) {
       t.is((await server.fetch(`/v1/containers/team/app/tags?${bad}`)).status, 400, bad);
     }
     await databaseOf(server).transaction((tx) => tx.run("UPDATE tags SET sort_key = ''"));
@@ -174,6 +182,8 @@ for (const dialect of dialects) {
     const untagged: any = await document.read('GET /containers/{name}/manifests', await server.fetch(path));
     const listed = untagged.items.map((each: any) => `${each.digest} ${each.is_child} ${each.subject}`);
     t.deepEqual(listed.sort(), [`${child.digest} true null`, `${signatureDigest} false ${image.digest}`].sort());
+    t.is(untagged.next_cursor, null);
+    t.is((await get(server, 'team/app/manifests?limit=2')).next_cursor, null, 'nothing is behind a full page');
     t.is((await walk(server, 'team/app/manifests', 'limit=1')).length, 2);
     const details: any = await document.read(
       'GET /containers/{name}/manifests/{reference}',

@@ -89,6 +89,13 @@ test('the internal port does only what is signed, recent, and for this data fold
   // Signed, but not what this version sends.
   for (const wrong of [
     { ...work, accountId: '1' },
+    { ...work, accountId: 0 },
+    { ...work, start: -1 },
+    { ...work, length: -1 },
+    { ...work, size: -1 },
+    { ...work, size: undefined },
+    { ...work, repository: 'App' },
+    { ...work, do: 'finish' },
     { ...work, id: '../../secret-key' },
     { ...work, do: 'whole' },
     { ...work, more: 1 },

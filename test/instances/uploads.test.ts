@@ -61,6 +61,9 @@ test('an upload that begins at one instance continues and ends at others', async
   const foreign = new TestRepository(b, 'team/app', await tokenOf(b, ['read', 'write'], 'other'));
   t.deepEqual(await errorOf(await foreign.fetch(mine)), [404, 'BLOB_UPLOAD_UNKNOWN']);
   t.is((await new TestRepository(b, 'team/app', await tokenOf(b, ['read'])).fetch(mine)).status, 403);
+  const theirs = await new TestRepository(a, 'team/app', foreign.token).start();
+  t.is((await foreign.fetch(theirs, { method: 'PATCH', body: bytes })).headers.get('range'), `0-${bytes.length - 1}`);
+  t.is((await foreign.fetch(`${theirs}?digest=${digest}`, { method: 'PUT' })).status, 201);
   t.deepEqual(await errorOf(await atB.fetch(mine.replace('team/app', 'other'))), [404, 'BLOB_UPLOAD_UNKNOWN']);
   const made = await a.fetch('/v1/tokens', {
     method: 'POST',

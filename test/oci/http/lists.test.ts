@@ -180,7 +180,7 @@ test('referrers that a client listed under the fallback tag are listed too, whil
     [old.digest],
   );
   const [first] = await list('?n=1');
-  t.is((await list('?n=1')).length, 1);
+  for (const n of [0, 1]) t.is((await list(`?n=${n}`)).length, 1);
   t.deepEqual(
     (await list(`?n=5&last=${first!.digest}`)).map((each) => each.digest),
     [old.digest, by.digest].sort().slice(1),

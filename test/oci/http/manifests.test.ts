@@ -168,6 +168,12 @@ test('a push by digest, with additional tags, also with sha512', async (t) => {
     const pushed = await repository.put(`${digest}?tag=${algorithm}-1&tag=${algorithm}-2`, text);
     t.is(pushed.status, 201);
     t.is(pushed.headers.get('oci-tag'), `${algorithm}-1, ${algorithm}-2`);
+    t.is(pushed.headers.get('location'), `/v2/app/manifests/${digest}`);
+    t.is(pushed.headers.get('docker-content-digest'), digest);
+    t.is(pushed.headers.get('content-length'), '0');
+    t.is(pushed.headers.get('warning'), null);
+    const again = await repository.put(`${algorithm}-1`, text);
+    t.deepEqual([again.status, again.headers.get('oci-tag')], [201, null]);
     const pulled = await repository.fetch(`manifests/${algorithm}-2`);
     t.is(pulled.headers.get('docker-content-digest'), digest);
     t.is(await pulled.text(), text);

@@ -43,6 +43,7 @@ test('chunks in order, with and without the unit, the last one in the PUT', asyn
   t.deepEqual(rangeOf(await chunk('PATCH', 'bytes 10000-19999/*', 10_000, 20_000)), [202, '0-19999']);
   t.deepEqual(rangeOf(await chunk('PATCH', undefined, 20_000, 30_000)), [202, '0-29999']);
   t.deepEqual(rangeOf(await chunk('PATCH', ' bytes=30000-39999/100000', 30_000, 40_000)), [202, '0-39999']);
+  t.deepEqual(rangeOf(await chunk('PATCH', '40000-39999', 0, 0)), [202, '0-39999'], 'without bytes');
   const state = await repository.fetch(location);
   t.deepEqual(rangeOf(state), [204, '0-39999']);
   t.deepEqual([state.headers.get('content-length'), state.headers.get('location')], [null, location]);
