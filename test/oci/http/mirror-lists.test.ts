@@ -12,6 +12,8 @@ import { closeMirror, firstUpstream, flushUsage, rowsOf } from '../../support/in
 const cacheOf = (response: Response) => response.headers.get('cache-status');
 const tags = (count: number, name = 'v') => JSON.stringify({ tags: Array.from({ length: count }, (_, n) => name + n) });
 const tagsOf = async (response: Response) => ((await response.json()) as { tags: string[] }).tags;
+/** A descriptor without a size. */
+const plain = (text: string) => ({ mediaType: 'a/b', digest: digestOf(text), size: 0 });
 
 test('invalid and repeated tags of an upstream are not listed', async (t) => {
   const upstream = await startUpstreamRegistry(t);
@@ -155,10 +157,26 @@ test('odd documents of an upstream are 502, never 500', async (t) => {
     t.deepEqual(await errorOf(await app.fetch(`manifests/${tag}`)), [502, 'UNAVAILABLE'], tag);
   }
   const subject = digestOf('subject');
-  const manifests = [{ mediaType: 'a/b\r\nX: 1', digest: digestOf('a'), size: 1, artifactType: 'c\r\nd' }];
+  const odd = { mediaType: 'a/b\r\nX: 1', digest: digestOf('a'), size: 1, artifactType: 'c\r\nd' };
+  const manifests = [
+    odd,
+    { ...plain('b'), size: 2.5, artifactType: 7, annotations: { text: 'yes', number: 5 } },
+    { ...plain('c'), size: '3', annotations: null },
+    { ...plain('d'), size: 4, annotations: 'text' },
+    { ...plain('e'), digest: 'sha256:1' },
+    { ...plain('f'), digest: 5 },
+    { digest: digestOf('g'), size: 1 },
+    null,
+    'text',
+  ];
   upstream.on(`/v2/team/app/referrers/${subject}`, answer(200, {}, JSON.stringify({ manifests })));
   const referrers = await app.fetch(`referrers/${subject}?artifactType=${encodeURIComponent('c\r\nd')}&n=1`);
   t.is(referrers.status, 200);
+  const valid = [odd, { ...plain('b'), annotations: { text: 'yes' } }, plain('c'), { ...plain('d'), size: 4 }];
+  t.deepEqual(
+    ((await (await app.fetch(`referrers/${subject}`)).json()) as { manifests: { digest: string }[] }).manifests,
+    valid.sort((one, other) => (one.digest < other.digest ? -1 : 1)),
+  );
   const deep = `{"tags":[${'['.repeat(100_000)}${']'.repeat(100_000)}]}`;
   for (const body of ['{"tags":{"length":5}}', '{"tags":"abc"}', '[]', '{}', 'null', '{"tags":[[["a"]]]}', deep]) {
     upstream.on('/v2/team/app/tags/list', answer(200, {}, body));
