@@ -69,11 +69,12 @@ test('a large list that waits too long for others is 429, or what is stored, and
   const upstream = await startUpstreamRegistry(t);
   upstream.image('team/pulled', 'v1');
   upstream.on('/v2/team/listed/tags/list', answer(200, {}, '{"tags":["before"]}'));
+  // A name of its own: all upstreams of one name in a process take turns.
   const settings = { timeout: '5s', freshFor: '1m' };
-  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', settings)] });
+  const server = await startTestServer(t, { upstreams: [upstream.settings('turns.test', settings)] });
   server.clock.now = Date.now();
-  const listOf = (name: string) => server.fetch(`/v2/up.test/team/${name}/tags/list`);
-  t.is((await server.fetch('/v2/up.test/team/pulled/manifests/v1')).status, 200);
+  const listOf = (name: string) => server.fetch(`/v2/turns.test/team/${name}/tags/list`);
+  t.is((await server.fetch('/v2/turns.test/team/pulled/manifests/v1')).status, 200);
   t.deepEqual(await tagsOf(await listOf('listed')), ['before']);
   server.clock.now += 3_600_000;
   for (const name of ['pulled', 'listed', 'new'])
