@@ -147,9 +147,8 @@ export class ImageImport {
     for (let last = ''; ;) {
       const { accountId } = this.#options;
       const page = await this.#parts.images.repositories.tags(accountId, here, tagsAtATime, last).catch(noPage);
-      for (const tag of page.items)
-        if (!there.has(tag))
-          yield { reference: tag, theirs: undefined, ours: { hash: await this.#digestHere(here, tag) } };
+      // A tag that is only here is told, whatever it is.
+      for (const tag of page.items) if (!there.has(tag)) yield { reference: tag, theirs: undefined, ours: {} };
       if (!page.more) return;
       last = page.items.at(-1)!;
     }
