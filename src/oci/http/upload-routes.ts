@@ -111,7 +111,7 @@ function chunkOf({ request, response, principal, quota }: RegistryCall): Chunk {
 function announced(request: IncomingMessage): { start?: number; length?: number } {
   const header = request.headers['content-range'];
   if (header === undefined) return {};
-  const match = /^(?:bytes[ =])?\s*(\d{1,15})-(\d{1,15})(?:\/(?:\d+|\*))?$/.exec(header.trim());
+  const match = /^(?:bytes[ =])?\s*(\d{1,15})-(\d{1,15})(?:\/(?:\d+|\*))?$/.exec(header);
   if (!match)
     throw new DomainError('UploadInvalid', 'Content-Range has to be <first byte>-<last byte>, both inclusive.');
   const start = Number(match[1]);
