@@ -237,13 +237,14 @@ test('defects of the directory and headers are found even if not every entry is 
       {},
       /overlaps/,
     ],
-    [[{ name: 'a', data: 'ab', method: 0, size: 3 }], {}, /zip/],
+    [[{ name: 'a', data: 'ab', method: 0, size: 3 }], {}, /'a' is stored with two different sizes/],
     [[{ name: 'a' }], { count: 1 }, /more entries than it counts/],
-    [[{ name: 'a' }], { count: 3 }, /zip/],
-    [[{ name: 'a' }], { directoryOffset: 1 }, /zip/],
-    [[{ name: 'a' }], { directoryOffset: 0xffff_fff0 }, /beyond its end/],
+    [[{ name: 'a' }], { count: 3 }, /its directory reaches beyond its end/],
+    [[{ name: 'a' }], { zip64: { count: 3n } }, /its directory is damaged/],
+    [[{ name: 'a' }], { directoryOffset: 1 }, /its directory is damaged/],
+    [[{ name: 'a' }], { directoryOffset: 0xffff_fff0 }, /its directory reaches beyond its end/],
     [[{ name: 'a' }], { zip64: { endOffset: 2n ** 63n } }, /beyond its end/],
-    [[{ name: 'a' }], { zip64: { directoryOffset: 2n ** 64n - 1n } }, /beyond its end/],
+    [[{ name: 'a' }], { zip64: { directoryOffset: 2n ** 64n - 1n } }, /its directory reaches beyond its end/],
     [[{ name: 'a' }], { zip64: { count: 2n ** 60n } }, /more than 65535 entries/],
   ] as [RawEntry[], RawZip, RegExp][]) {
     await refused(t, read(writeZip([nuspecEntry, ...entries], lies), { verifyAll: false }), message);
@@ -257,6 +258,7 @@ test('a valid 64-bit zip is read', async (t) => {
 test('encrypted entries and other compression methods are refused', async (t) => {
   await refused(t, read(writeZip([nuspecEntry, { name: 'a', data: 'x', method: 8, flags: 1 }])), /encrypted/);
   await refused(t, read(writeZip([nuspecEntry, { name: 'a', data: 'x', flags: 0x41 }])), /encrypt/);
+  await refused(t, read(writeZip([nuspecEntry, { name: 'a', data: 'x', flags: 0x40 }])), /^'a' is encrypted/);
   await refused(t, read(writeZip([nuspecEntry, { name: 'a', data: 'x', method: 12 }])), /method 12/);
 });
 

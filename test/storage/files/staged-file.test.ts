@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { link, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { link, mkdir, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
 import { PassThrough, Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
@@ -7,6 +7,7 @@ import test, { type ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
 import { digestOf } from '../../../src/runtime/digest.ts';
 import { DomainError } from '../../../src/runtime/errors.ts';
+import { readAll, wholeBytes } from '../../../src/storage/files/content.ts';
 import { OverflowMemory } from '../../../src/storage/files/overflow.ts';
 import { Paths } from '../../../src/storage/files/paths.ts';
 import { StagedFile } from '../../../src/storage/files/staged-file.ts';
@@ -212,8 +213,10 @@ test('a reopened file continues at the recorded size, also in another process', 
   const first = await StagedFile.create(paths);
   await first.append(Readable.from([Buffer.from('recorded, and more')]));
   await first.close();
+  const { ino } = await stat(first.path);
   const again = await StagedFile.reopen(paths, first.id, 'recorded'.length);
   t.is(again.size, 8);
+  t.is((await stat(again.path)).ino, ino, 'not a copy');
   t.is(again.runningDigest('sha256'), undefined, 'unknown without a read');
   await again.append(Readable.from([Buffer.from(' and resumed')]));
   t.is(await again.digest(), digestOf('recorded and resumed'));
@@ -258,6 +261,7 @@ test.serial('after a sync that has failed, no later one succeeds, because the di
   await watchSyncs(t, () => {
     if (fails) throw Object.assign(new Error('EIO: i/o error, fdatasync'), { code: 'EIO' });
   });
+  t.false(staged.isLost);
   const [first, second] = [staged.sync(), staged.sync()];
   await t.throwsAsync(first, named('StorageUnavailable'));
   fails = false;
@@ -327,12 +331,107 @@ test('when the disk is full, the file and its digests have the complete writes, 
 });
 
 test('without a file on the disk, a body that the memory does not take is a full disk', async (t) => {
-  const staged = await StagedFile.createInMemory(['sha256'], new OverflowMemory(1000));
+  const memory = new OverflowMemory(1000);
+  const staged = await StagedFile.createInMemory(['sha256'], memory);
   await staged.append(Readable.from([Buffer.alloc(900)]));
+  t.deepEqual([staged.isOffDisk, staged.isInMemory, await staged.isAtPath()], [true, true, false]);
+  await t.notThrowsAsync(staged.sync());
   await t.throwsAsync(staged.append(Readable.from([Buffer.alloc(200)])), named('StorageFull'));
   await t.throwsAsync(staged.write(Buffer.alloc(200)), { code: 'ENOSPC' });
   t.is(staged.size, 900);
   await staged.discard();
+  t.is(memory.left, 1000);
+  const hashed = await StagedFile.createInMemory(['sha512']);
+  hashed.hashOn(Buffer.from('hash'));
+  hashed.hashOn(Buffer.from('ed'));
+  t.is(hashed.runningDigest('sha512'), digestOf('hashed', 'sha512'));
+  t.false(hashed.continueInMemory(0));
+  await hashed.discard();
+});
+
+test('a file goes on in memory if there is room, and its readers keep the memory', async (t) => {
+  const memory = new OverflowMemory(10);
+  const staged = await StagedFile.create(await folder(t), ['sha256'], undefined, memory);
+  await staged.write(Buffer.from('disk,'));
+  t.false(staged.continueInMemory(11));
+  t.false(staged.isInMemory);
+  t.true(staged.continueInMemory(10));
+  await staged.write(Buffer.from('memory'));
+  t.true(staged.isInMemory);
+  t.is((await readFile(staged.path)).toString(), 'disk,');
+  t.is((await staged.bytes()).toString(), 'disk,memory');
+  const following = await staged.follow();
+  await staged.write(Buffer.from('...'));
+  t.deepEqual([memory.left, following.size], [1, undefined]);
+  await staged.close();
+  const content = await staged.open();
+  t.is(content.bytes, undefined, 'the closed file is opened again');
+  const target = Buffer.alloc(20, '-');
+  t.deepEqual([await content.read(target, 3), target.toString('utf8', 0, 3)], [2, 'k,-']);
+  t.deepEqual([await content.read(target, 7), target.toString('utf8', 0, 8)], [7, 'mory...-']);
+  t.is(await content.read(target, 14), 0);
+  await staged.discard();
+  t.is((await readAll(following, 100)).toString(), 'disk,memory...');
+  for (let times = 0; times < 3; times += 1) following.close();
+  t.is(memory.left, 1, 'the other reader still needs it');
+  content.close();
+  t.is(memory.left, 10);
+  await rm(staged.path, { force: true });
+  await t.throwsAsync(staged.follow(), { code: 'ENOENT' });
+});
+
+test('an opened file is in memory if it is small', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  await staged.write(Buffer.alloc(wholeBytes, 'a'));
+  const whole = await staged.open();
+  t.deepEqual([whole.size, whole.bytes], [wholeBytes, Buffer.alloc(wholeBytes, 'a')]);
+  await staged.write(Buffer.from('b'));
+  const large = await staged.open();
+  t.is(large.bytes, undefined);
+  t.is((await readAll(large, wholeBytes + 1)).at(-1), 98);
+  await truncate(staged.path, 5);
+  for (const read of [staged.bytes(), staged.digest('sha512')])
+    await t.throwsAsync(read, { message: /is shorter than its 131073 bytes$/ });
+  t.is((await stat(staged.path)).mode & 0o777, 0o600);
+  await staged.cut(2);
+  await staged.cut(1);
+  t.is((await stat(staged.path)).size, 2);
+  await staged.discard();
+});
+
+test('a staging folder that is missing makes the storage unavailable, and a file that is gone can be discarded', async (t) => {
+  const paths = await folder(t);
+  const staged = await StagedFile.create(paths);
+  await rm(paths.staging, { recursive: true });
+  await t.notThrowsAsync(staged.discard());
+  const missing = { ...named('StorageUnavailable'), message: /The staging folder is missing/ };
+  await t.throwsAsync(StagedFile.create(paths), missing);
+  await writeFile(paths.staging, '');
+  await t.throwsAsync(StagedFile.create(paths), { code: 'ENOTDIR' });
+});
+
+test('small pieces are written together, except where readers follow the file', async (t) => {
+  for (const atOnce of [false, true]) {
+    const staged = await StagedFile.create(await folder(t));
+    const source = new PassThrough();
+    let writes = 0;
+    let arrived = Promise.withResolvers<void>();
+    const progress = () => {
+      writes += 1;
+      arrived.resolve();
+    };
+    const appending = staged.append(source, { atOnce, progress });
+    for (const piece of ['a', 'b', 'c']) {
+      arrived = Promise.withResolvers();
+      source.write(piece);
+      if (atOnce) await arrived.promise;
+      else await new Promise(setImmediate);
+    }
+    source.end();
+    t.is(await appending, 3);
+    t.is(writes, atOnce ? 3 : 1);
+    await staged.discard();
+  }
 });
 
 test('a file that cannot be detached because the disk is full is not lost, and no copy stays', async (t) => {

@@ -1,4 +1,4 @@
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { pack } from 'tar-stream';
@@ -39,6 +39,17 @@ function header(name: string, type: string, size: number): Buffer {
   return sum(bytes, 0);
 }
 
+/** A member with this content, in blocks. */
+function member(name: string, type: string, content: string): Buffer {
+  const bytes = Buffer.alloc(Math.ceil(content.length / 512) * 512);
+  bytes.write(content);
+  return Buffer.concat([header(name, type, content.length), bytes]);
+}
+
+function pax(...records: readonly string[]): Buffer {
+  return member('pax', 'x', records.join(''));
+}
+
 test('the members of a tar file are read by position, whatever the form of their names', async (t) => {
   const long = `${'folder/'.repeat(30)}file`;
   const other = `${'ü/'.repeat(20)}${'x'.repeat(90)}`;
@@ -47,13 +58,20 @@ test('the members of a tar file are read by position, whatever the form of their
     { name: 'folder', type: 'directory' },
     { name: long },
     { name: other },
+    { name: '././again' },
+    { name: 'in/./.hidden' },
+    { name: '.hidden' },
     { name: 'last' },
   );
   await using tar = await openTar(await fileOf(t, bytes));
-  t.deepEqual([...tar.members.keys()], ['first', long, other, 'last']);
+  t.deepEqual([...tar.members.keys()], ['first', long, other, 'again', 'in/./.hidden', '.hidden', 'last']);
+  const written = new Map([
+    ['first', './first'],
+    ['again', '././again'],
+  ]);
   for (const [name, member] of tar.members) {
     const content = (await readAll(tar.content(member), 1000)).toString();
-    t.is(content, name === 'first' ? './first' : name);
+    t.is(content, written.get(name) ?? name);
   }
   const content = tar.content(tar.members.get('first')!);
   const target = Buffer.alloc(100, '.');
@@ -80,6 +98,28 @@ test('GNU forms of long names and large sizes are read', async (t) => {
   await t.throwsAsync(openTar(await fileOf(t, Buffer.concat([sum(large, 0), end]))), { message: /it is truncated/ });
 });
 
+test('names come from the headers before a member, and from no others', async (t) => {
+  const [time, path] = ['20 mtime=1000000000\n', '18 path=long/name\n'];
+  for (const [what, before, name] of [
+    ['a record after others', [pax(time, '22 linkpath=other/one\n', path)], 'long/name'],
+    ['no record of a path', [pax(time)], 'short'],
+    ['a record without a length', [pax('path=long/name\n')], 'short'],
+    ['a length of nothing', [pax(`0 ${path}`)], 'short'],
+    ['a length that is no number', [pax(`x ${path}`, path)], 'short'],
+    ['a length that is no whole number', [pax('16.5 path=long/name\n')], 'short'],
+    ['a global header', [member('pax', 'g', path)], 'short'],
+    ['a long name, and records without a path', [member('L', 'L', 'gnu/name\0'), pax(time)], 'gnu/name'],
+    ['a long name, and a global header', [member('L', 'L', 'gnu/name\0'), member('pax', 'g', path)], 'gnu/name'],
+    ['a long name, and a path', [member('L', 'L', 'gnu/name\0'), pax(path)], 'long/name'],
+    ['the longest name', [member('L', 'L', 'n'.repeat(65_536))], 'n'.repeat(65_536)],
+  ] as const) {
+    const bytes = [...before, member('short', '0', 'some'), member('old', '\0', 'old'), Buffer.alloc(1024)];
+    await using tar = await openTar(await fileOf(t, Buffer.concat(bytes)));
+    t.deepEqual([...tar.members.keys()], [name, 'old'], what);
+    t.is((await readAll(tar.content(tar.members.get(name)!), 10)).toString(), 'some', what);
+  }
+});
+
 test('a tar file that is damaged, cut or ambiguous is refused', async (t) => {
   const refusal = async (bytes: Buffer) => {
     const error = await t.throwsAsync(openTar(await fileOf(t, bytes)), { name: 'Invalid' });
@@ -98,9 +138,14 @@ test('a tar file that is damaged, cut or ambiguous is refused', async (t) => {
   t.is(await refusal(changed(1024, 'x')), 'the header at 1024 is damaged');
   t.is(await refusal(sum(changed(124, '00000077777'), 0)), 'it is truncated');
   t.is(await refusal(sum(changed(124, '-0000000001'), 0)), 'it is truncated');
+  t.is(await refusal(sum(changed(124, '00000000019'), 0)), 'it is truncated');
+  await (await openTar(await fileOf(t, sum(changed(124, '         3 '), 0))))[Symbol.asyncDispose]();
+  t.is(await refusal(member('whole', '0', 'x'.repeat(512))), 'its end is missing');
   t.is(await refusal(await tarOf({ name: 'same' }, { name: './same' })), 'it has two members of the name "same"');
   const long = await tarOf({ name: 'x'.repeat(66_000) });
   t.is(await refusal(long), 'the name at 0 is too long');
+  const twice = { name: 'n'.repeat(201) };
+  t.is(await refusal(await tarOf(twice, twice)), `it has two members of the name "${'n'.repeat(200)}"`);
 });
 
 test('the names of all members of files that are open together have a bound', async (t) => {
@@ -127,13 +172,30 @@ test('a tar file has its name only when it is complete', async (t) => {
     await t.throwsAsync(TarWriter.create(path, { mode: 0o600 }), { code: 'EEXIST' });
   }
   t.deepEqual([await part(), await readFile(path).catch(() => undefined)], [undefined, undefined]);
-  {
-    await using tar = await TarWriter.create(path, { mode: 0o600, time: new Date(0) });
-    await tar.add('two', 6, [Buffer.from('t'), Buffer.alloc(0), Buffer.from('wotwo')]);
-    await tar.finish();
-  }
+  await writeFile(`${path}.part`, 'of a process that was killed', { mode: 0o600 });
+  const large = Array.from({ length: 20 }, (_, index) => Buffer.alloc(50_000, `${index}`));
+  const first = await TarWriter.create(path, { mode: 0o600, time: new Date(0), replaced: true });
+  await first.add('two', 6, [Buffer.from('t'), Buffer.alloc(0), Buffer.from('wotwo')]);
+  await first.add('large', 1_000_000, large);
+  await first.finish();
   t.is(await part(), undefined);
   await using tar = await openTar(path);
-  t.deepEqual([...tar.members], [['two', { position: 512, size: 6 }]]);
+  t.deepEqual(
+    [...tar.members],
+    [
+      ['two', { position: 512, size: 6 }],
+      ['large', { position: 1536, size: 1_000_000 }],
+    ],
+  );
   t.is((await readAll(tar.content(tar.members.get('two')!), 10)).toString(), 'twotwo');
+  t.deepEqual(await readAll(tar.content(tar.members.get('large')!), 1_000_000), Buffer.concat(large));
+  t.is((await stat(path)).mode & 0o777, 0o600);
+  // Mode and time of a member, in octal digits.
+  const made = (await readFile(path)).toString('latin1');
+  t.deepEqual([made.slice(100, 107), made.slice(136, 147)], ['000600 ', '00000000000']);
+  const second = await TarWriter.create(path, { mode: 0o600 });
+  await first[Symbol.asyncDispose]();
+  t.not(await part(), undefined, 'the part of another writer stays');
+  await second[Symbol.asyncDispose]();
+  t.deepEqual([...tar.members.keys()], ['two', 'large']);
 });

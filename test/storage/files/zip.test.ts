@@ -40,6 +40,9 @@ test('more than 65,535 entries must be in the order of their bytes', async (t) =
   t.is(Object.keys(await read(many, 10, 100_000)).length, 65_536);
   const swapped = [...many.slice(0, -2), { ...many.at(-2)!, offset: 31 }, many.at(-1)!];
   await t.throwsAsync(read(swapped, 10, 100_000), { name: 'PackageInvalid', message: /65535 entries, in no order/ });
+  const [first, second, ...rest] = many.slice(0, -1);
+  const disordered = writeZip([{ ...first!, offset: 31 }, { ...second!, offset: 0 }, ...rest]);
+  await t.notThrowsAsync(Zip.open(() => Promise.resolve(contentOf(disordered)), { maxEntries: 65_535 }));
 });
 
 function openZip(entries: readonly RawEntry[]): Promise<Zip> {
@@ -125,4 +128,191 @@ test('the digest of stored entries changes with each name and content, and not w
   t.is(await storedDigest([{ name: 'left', data: 'x' }, entry]), same);
   for (const each of [{ name: 'A' }, { data: other }, { crc: 2 }, { method: 8 }])
     t.not(await storedDigest([{ ...entry, ...each }]), same, Object.keys(each)[0]);
+});
+
+/** The names of all entries of a zip, and what it refuses. */
+async function namesOf(bytes: Buffer, limits: Parameters<typeof Zip.open>[1] = {}): Promise<string[]> {
+  using zip = await Zip.open(() => Promise.resolve(contentOf(bytes)), limits);
+  const names: string[] = [];
+  for await (const { name } of zip.entries()) names.push(name);
+  await zip.verify();
+  return names;
+}
+
+/** A zip with `value` in two bytes at `position`. */
+function changed(bytes: Buffer, position: number, value: number): Buffer {
+  const copy = Buffer.from(bytes);
+  copy.writeUInt16LE(value, position);
+  return copy;
+}
+
+/** An extra field. */
+function field(id: number, ...values: readonly bigint[]): Buffer {
+  const bytes = Buffer.alloc(4 + values.length * 8);
+  bytes.writeUInt16LE(id, 0);
+  bytes.writeUInt16LE(values.length * 8, 2);
+  for (const [index, value] of values.entries()) bytes.writeBigUInt64LE(value, 4 + index * 8);
+  return bytes;
+}
+
+test('names are those that a client extracts to', async (t) => {
+  const written = ['%C3%a9.txt', 'a%20b', '%ff', '%zz', 'a/b:c', '[x]', 'ü'];
+  const zip = writeZip(written.map((name) => ({ name })));
+  t.deepEqual(await namesOf(zip), ['é.txt', 'a b', '%ff', '%zz', 'a/b:c', '[x]', 'ü']);
+  const old = writeZip([{ name: 'dir\\a' }, { name: 'dir%5cb' }]);
+  t.deepEqual(await namesOf(old, { backslashes: true }), ['dir/a', 'dir/b']);
+  await t.throwsAsync(namesOf(old), { message: /The entry 'dir\\a' would be extracted outside/ });
+  await t.throwsAsync(namesOf(writeZip([{ name: 'dir%5cb' }])), { message: /The entry 'dir%5cb' would be/ });
+});
+
+test('an entry is found by its path from the root, however it is written', async (t) => {
+  using zip = await openZip([{ name: 'lib/Name.txt' }]);
+  for (const path of ['lib/name.txt', '/lib/name.txt', '././/lib\\NAME.txt'])
+    t.is((await zip.find(path))?.name, 'lib/Name.txt', path);
+  for (const path of ['name.txt', 'lib/./name.txt', 'x/lib/name.txt']) t.is(await zip.find(path), undefined, path);
+});
+
+test('each limit of a zip is the most that it takes', async (t) => {
+  const zip = writeZip([
+    { name: 'a', data: '12', method: 0 },
+    { name: 'bc', data: 'x'.repeat(1000) },
+  ]);
+  using opened = await Zip.open(() => Promise.resolve(contentOf(zip)));
+  const { compressedSize } = (await opened.find('bc'))!;
+  const ratio = 1000 / compressedSize;
+  for (const [limits, less, message] of [
+    [{ maxEntries: 2 }, { maxEntries: 1 }, /more than 1 entries/],
+    [{ maxDirectoryBytes: 95 }, { maxDirectoryBytes: 94 }, /take more than 94 bytes/],
+    [{ maxFieldBytes: 2 }, { maxFieldBytes: 1 }, /more than 1 bytes/],
+    [{ maxTotalBytes: 1002 }, { maxTotalBytes: 1001 }, /inflates to more than 1001 bytes/],
+    [{ maxRatio: ratio, ratioFloor: 0 }, { maxRatio: ratio - 0.1, ratioFloor: 0 }, /^'bc' inflates more than/],
+    [{ maxRatio: 1, ratioFloor: 1000 }, { maxRatio: 1, ratioFloor: 999 }, /^'bc' inflates more than 1 times/],
+  ] as const) {
+    t.deepEqual(await namesOf(zip, limits), ['a', 'bc'], Object.keys(limits)[0]);
+    await t.throwsAsync(namesOf(zip, less), { name: 'PackageInvalid', message });
+  }
+});
+
+test('sizes and positions are read from the first 64-bit extension, where the entry refers to it', async (t) => {
+  const elsewhere = 0xffff_ffff;
+  const entry = { name: 'a', data: '12', method: 0 };
+  const other = field(0xcafe, 7n);
+  const end = Buffer.alloc(3);
+  const all = { ...entry, size: elsewhere, compressedSize: elsewhere, offset: elsewhere };
+  for (const [what, read] of [
+    ['all', { ...all, extra: Buffer.concat([other, field(1, 2n, 2n, 0n), field(1, 9n, 9n, 9n), end]) }],
+    ['the size', { ...entry, size: elsewhere, extra: field(1, 2n) }],
+    ['the position', { ...entry, offset: elsewhere, extra: Buffer.concat([field(1, 0n), other]) }],
+    ['none', { ...entry, extra: Buffer.concat([field(1, 9n), end]) }],
+  ] as const)
+    t.deepEqual(await namesOf(writeZip([read])), ['a'], what);
+  for (const [extra, message] of [
+    [field(1, 2n, 2n), /its 64-bit extension lacks a value/],
+    [field(1), /its 64-bit extension lacks a value/],
+    [field(1, 2n, 2n, 0n).subarray(0, -1), /an extra field is longer than all extra fields together/],
+    [other, /beyond its end|overlaps/],
+  ] as const)
+    await t.throwsAsync(namesOf(writeZip([{ ...all, extra }])), { name: 'PackageInvalid', message });
+});
+
+/** An entry without bytes, whose name has one character, at this place among others. `localName`: the name in the header that it writes. */
+function entry(name: string, localName: string, place: number): RawEntry {
+  return { name, localName, method: 0, offset: place * 31 };
+}
+
+test('the order of the directory may differ from that of the bytes, if no entry overlaps another', async (t) => {
+  const zip = writeZip([entry('a', 'c', 1), entry('b', 'a', 2), entry('c', 'b', 0)]);
+  t.deepEqual(await namesOf(zip), ['a', 'b', 'c']);
+  const overlapping = [{ name: 'first' }, { name: 'a', data: 'ab', compressedSize: 100_000 }, { name: 'last' }];
+  await t.throwsAsync(namesOf(writeZip(overlapping)), { message: /^'a' overlaps other parts of the zip/ });
+});
+
+test('the end of the directory may have a signature, and nothing else', async (t) => {
+  const zip = writeZip([{ name: 'a' }]);
+  const before = (end: string) => Buffer.concat([zip.subarray(0, -22), Buffer.from(end, 'latin1'), zip.subarray(-22)]);
+  t.deepEqual(await namesOf(before('PK\x05\x05\0\0')), ['a']);
+  await t.throwsAsync(namesOf(before('PK\x05\x08\0\0')), { message: /^The zip's directory has no proper end/ });
+});
+
+test('a local header must not contradict the directory, and its sizes may follow the data', async (t) => {
+  const zip = writeZip([{ name: 'a', data: '12', method: 0 }]);
+  const follow = { name: 'a', data: '12', flags: 0x808, localSize: 0 };
+  t.deepEqual(await namesOf(writeZip([follow])), ['a']);
+  t.deepEqual(await namesOf(changed(writeZip([follow]), 18, 0)), ['a']);
+  t.deepEqual(await namesOf(writeZip([{ ...follow, flags: 0x800, localSize: 0xffff_ffff }])), ['a']);
+  const contradiction = /^The header of 'a' contradicts the zip's directory/;
+  for (const [bytes, message] of [
+    [changed(zip, 0, 0), /'a' has no local header/],
+    [changed(zip, 8, 8), contradiction],
+    [changed(zip, 18, 3), contradiction],
+    [changed(zip, 22, 3), contradiction],
+    [changed(zip, 26, 2), contradiction],
+    [changed(zip, 30, 0x3162), contradiction],
+    [changed(zip, 28, 0xffff), /'a' ends beyond it/],
+  ] as const)
+    await t.throwsAsync(namesOf(bytes), { name: 'PackageInvalid', message });
+});
+
+test('a deflated entry without bytes is empty', async (t) => {
+  using zip = await openZip([{ name: 'a', compressedSize: 0 }]);
+  const entry = (await zip.find('a'))!;
+  t.deepEqual(await zip.read(entry, 0), Buffer.alloc(0));
+  t.deepEqual(await buffer(await zip.open(entry)), Buffer.alloc(0));
+  await t.notThrowsAsync(zip.verify());
+});
+
+test('entries of all sizes whose compressed bytes are damaged are refused, however they are read', async (t) => {
+  for (const size of [100, 2 ** 16 + 1, 2 ** 21 + 1]) {
+    const bytes = writeZip([{ name: 'a', data: randomBytes(size) }]);
+    // A type of block that does not exist.
+    bytes[31] = 7;
+    using zip = await Zip.open(() => Promise.resolve(contentOf(bytes)));
+    const found = (await zip.find('a'))!;
+    const refusal = {
+      name: 'PackageInvalid',
+      message: /not valid, or not complete: invalid block type\. Send it again/,
+    };
+    await t.throwsAsync(zip.verify(), refusal, `${size}`);
+    await t.throwsAsync(zip.read(found, size), refusal, `${size}`);
+    const stream = await zip.open(found);
+    await t.throwsAsync(buffer(stream), refusal, `${size}`);
+  }
+});
+
+test('a part of an entry does not need the rest of it', async (t) => {
+  const data = randomBytes(2 ** 17);
+  using zip = await openZip([{ name: 'a', data, method: 0, crc: 1 }]);
+  const entry = (await zip.find('a'))!;
+  for (const [start, length] of [
+    [0, 10],
+    [2 ** 17 - 10, 10],
+  ] as const)
+    t.deepEqual(await zip.slice(entry, start, length), data.subarray(start, start + length));
+});
+
+test('errors of the disk stay what they are', async (t) => {
+  const bytes = writeZip([{ name: 'a', data: randomBytes(200_000), method: 0 }]);
+  const failure = Object.assign(new Error('EIO: i/o error, read'), { code: 'EIO', syscall: 'read' });
+  let fails = true;
+  const content = {
+    size: bytes.length,
+    read: (target: Buffer, position: number) =>
+      fails ? Promise.reject(failure) : Promise.resolve(bytes.copy(target, 0, position)),
+    close: () => undefined,
+  };
+  t.is(await t.throwsAsync(Zip.open(() => Promise.resolve(content))), failure);
+  fails = false;
+  using zip = await Zip.open(() => Promise.resolve(content));
+  const stream = await zip.open((await zip.find('a'))!);
+  fails = true;
+  t.is(await t.throwsAsync(zip.verify()), failure);
+  t.is(await t.throwsAsync(buffer(stream)), failure);
+  const short = { ...content, read: () => Promise.resolve(0) };
+  await t.throwsAsync(
+    Zip.open(() => Promise.resolve(short)),
+    {
+      name: 'PackageInvalid',
+      message: /it became shorter during the read\. Send it again/,
+    },
+  );
 });
