@@ -99,7 +99,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/early-upload.ts',
-    ['test/storage/drivers/s3/early.long.test.ts'],
+    ['test/storage/drivers/s3/early.test.ts', 'test/storage/drivers/s3/early.long.test.ts'],
     [
       ['S3 gets the last byte before the put', 'Math.min(staged.size, size - 1)', 'staged.size'],
       ['a slow PUT is not given up', 'this.#sent < size / partsAtOnce', 'false'],
@@ -113,7 +113,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/s3-driver.ts',
-    ['test/storage/drivers/s3/early.long.test.ts'],
+    ['test/storage/drivers/s3/early.test.ts'],
     [
       ['the end of one early put is that of the next', 'if (this.#early.get(staged) === early) ', ''],
       ['nothing is sent early', 'early && (await early.finish())', 'early && !early'],

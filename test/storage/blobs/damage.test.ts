@@ -1,6 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
-import { DamageCheck, examineWith } from '../../../src/storage/blobs/damage.ts';
+import { digestOf } from '../../../src/runtime/digest.ts';
+import { DamageCheck, examineWith, logDamage, type Damage } from '../../../src/storage/blobs/damage.ts';
 import { findBlobs } from '../../../src/storage/blobs/states.ts';
 import { mirrorEntry } from '../../support/builders/mirror-entry.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
@@ -99,6 +100,74 @@ for (const dialect of dialects) {
     t.deepEqual(driver.contents.get(digest), good);
   });
 }
+
+for (const dialect of dialects) {
+  test(`${dialect}: a check reads the bytes only if it is told to, and says what is missing`, async (t) => {
+    const { database, blobs, driver } = await openStoreOn(t, dialect, () => new MemoryDriver());
+    const arrival = await blobs.stageBytes(good);
+    await blobs.commit([arrival], () => Promise.resolve());
+    const { digest } = arrival;
+    const [row] = await findBlobs(database, [digest]);
+    const check = new DamageCheck(database, driver, references);
+    const copies: string[] = [];
+    t.is(await check.check(row!, { hash: true, keepMissing: false }), undefined);
+    Object.assign(driver, {
+      checkCopy: (blob: { digest: string; size: number }) => {
+        copies.push(`${blob.digest} ${blob.size}`);
+        return Promise.resolve();
+      },
+    });
+    for (const hash of [false, true]) t.is(await check.check(row!, { hash, keepMissing: false }), undefined);
+    t.deepEqual(copies, [`${digest} ${good.length}`]);
+
+    const other = Buffer.from(good);
+    other[0] = 0;
+    driver.damage(digest, other);
+    t.is(await check.check(row!, { hash: false, keepMissing: true }), undefined);
+    const lines: { level: number }[] = [];
+    const log = pino({}, { write: (line: string) => void lines.push(JSON.parse(line) as { level: number }) });
+    t.false(await examineWith(check, log)(row!, false));
+
+    driver.faults.before = async (operation) => {
+      if (operation === 'open') await driver.delete(digest);
+      if (operation === 'check') throw new Error('the storage is away');
+    };
+    const missing: Damage = { digest, size: good.length, kind: 'missing', hosted: [], mirrored: false };
+    t.deepEqual(await check.check(row!, { hash: true, keepMissing: true }), missing);
+    t.true(await examineWith(check, log)(row!, false));
+    t.deepEqual(lines, []);
+    await t.throwsAsync(check.check(row!, { hash: true, keepMissing: false }), { message: 'the storage is away' });
+    driver.faults = {};
+    t.deepEqual(await check.check(row!, { hash: true, keepMissing: false }), missing);
+    t.deepEqual(await findBlobs(database, [digest]), []);
+    t.is(await check.check(row!, { hash: true, keepMissing: false }), undefined, 'its row was removed meanwhile');
+    driver.damage(digest, bad);
+    t.is(await check.check(row!, { hash: true, keepMissing: false }), undefined);
+    t.is(driver.aside.size, 0);
+  });
+}
+
+test('the log says what to do about a damage', (t) => {
+  const lines: Record<string, unknown>[] = [];
+  const log = pino({ base: null, timestamp: false }, { write: (line: string) => void lines.push(JSON.parse(line)) });
+  const damage: Damage = { digest: digestOf('some'), size: 4, kind: 'corrupt', hosted: [], mirrored: false };
+  logDamage(log, { ...damage, kind: 'unreadable', hosted: ['package A 1.0.0'], mirrored: true });
+  logDamage(log, { ...damage, hosted: ['package A 1.0.0'], mirrored: true });
+  logDamage(log, { ...damage, mirrored: true });
+  logDamage(log, { ...damage, hosted: [] });
+  const { digest } = damage;
+  t.deepEqual(lines, [
+    { level: 50, digest, hosted: ['package A 1.0.0'], msg: 'stored content cannot be opened; check its permissions' },
+    {
+      level: 50,
+      digest,
+      kind: 'corrupt',
+      hosted: ['package A 1.0.0'],
+      msg: 'hosted content is damaged; push it again',
+    },
+    { level: 40, digest, kind: 'corrupt', msg: 'mirrored content is damaged; the next request fetches it again' },
+  ]);
+});
 
 test('a file that the disk cannot read is corrupt; another failure ends the check', async (t) => {
   const { database, blobs, driver } = await openStoreOn(t, 'sqlite', () => new MemoryDriver());

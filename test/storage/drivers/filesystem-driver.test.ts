@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import test from 'ava';
@@ -15,6 +16,37 @@ test('only the user of the server may read a stored file', async (t) => {
   const each = await openDriver(t, open);
   const digest = await store(each, Buffer.from('secret'));
   t.is((await stat(each.driver.pathOf(digest))).mode & 0o077, 0);
+  const folder = dirname(each.driver.pathOf(digest));
+  t.is((await stat(folder)).mode & 0o777, 0o700);
+  await rm(folder, { recursive: true });
+  await store(each, Buffer.from('secret'));
+  t.is((await stat(folder)).mode & 0o777, 0o700, 'made again');
+  t.is((await stat(each.driver.pathOf(digest))).mode & 0o077, 0);
+  await each.driver.writeIdentity('ours');
+  t.is((await stat(each.paths.identity)).mode & 0o077, 0);
+});
+
+test('the data folder is named by its path, and its identity is one line of a file', async (t) => {
+  const each = await openDriver(t, open);
+  t.deepEqual(each.driver.describe(), { kind: 'data folder', name: each.paths.data, setting: 'data' });
+  const { ino } = await stat(each.paths.blobs, { bigint: true });
+  t.deepEqual(await each.driver.fact(), { place: 'folder', inode: ino });
+  await each.driver.writeIdentity('ours');
+  await each.driver.writeIdentity('theirs');
+  t.is(await readFile(each.paths.identity, 'utf8'), 'ours\n');
+  await each.driver.writeIdentity('theirs', true);
+  t.is(await readFile(each.paths.identity, 'utf8'), 'theirs\n');
+  t.deepEqual(await readdir(each.paths.blobs), [basename(each.paths.identity)], 'no other files stay');
+  await writeFile(each.paths.identity, ' edited \r\n');
+  t.is(await each.driver.readIdentity(), 'edited');
+  await rm(each.paths.identity);
+  t.is(await each.driver.readIdentity(), undefined);
+  await mkdir(each.paths.identity);
+  await t.throwsAsync(each.driver.readIdentity(), { code: 'EISDIR' });
+  await rm(each.paths.blobs, { recursive: true });
+  t.is(await each.driver.fact(), undefined);
+  await each.driver.close();
+  await t.notThrowsAsync(each.driver.close());
 });
 
 test('other files in the folders are not listed', async (t) => {
@@ -48,13 +80,22 @@ test('other files, folders and links in the quarantine stay there', async (t) =>
 
 test('a put makes a folder again that was removed, and keeps whole bytes that are there without the staged file', async (t) => {
   const each = await openDriver(t, open);
-  const digest = await store(each, Buffer.from('stored'));
+  // More than is copied at a time.
+  const bytes = randomBytes(2 ** 20 + 5);
+  const digest = await store(each, bytes);
   const path = each.driver.pathOf(digest);
   await rm(dirname(path), { recursive: true });
-  await store(each, Buffer.from('stored'));
-  t.is(await readFile(path, 'utf8'), 'stored');
+  const again = await stage(each, bytes);
+  await each.driver.put(digest, again);
+  t.true(bytes.equals(await readFile(path)));
+  await rm(again.path);
+  await rm(path);
+  await each.driver.put(digest, again);
+  t.true(bytes.equals(await readFile(path)), 'from the open file, whose name is gone');
+  t.deepEqual(await readdir(each.paths.staging), []);
+  await again.discard();
   const { ino } = await stat(path);
-  const staged = await stage(each, Buffer.from('stored'));
+  const staged = await stage(each, bytes);
   await rm(staged.path);
   await each.driver.put(digest, staged);
   await staged.discard();
@@ -69,6 +110,32 @@ test('a file that cannot be opened is not a missing one', async (t) => {
   // A link to itself: the root user can open everything else.
   await symlink(each.driver.pathOf(digest), each.driver.pathOf(digest));
   await t.throwsAsync(each.driver.open(digest, 6), { code: 'ELOOP' });
+  await t.throwsAsync(each.driver.stat(digest), { code: 'ELOOP' });
+  await t.throwsAsync(
+    async () => {
+      for await (const page of each.driver.list()) t.fail(`${page.length} listed`);
+    },
+    { code: 'ELOOP' },
+  );
+  await each.driver.delete(digest);
+  await mkdir(each.driver.pathOf(digest));
+  await t.throwsAsync(each.driver.delete(digest), { message: /^E(?:ISDIR|PERM): .*unlink/ });
+});
+
+test('a folder that replaced the one of the start is not used', async (t) => {
+  const each = await openDriver(t, open);
+  const unprepared = open(each.paths);
+  await rm(each.paths.blobs, { recursive: true });
+  await mkdir(each.paths.blobs);
+  await t.throwsAsync(each.driver.check(), { name: 'StorageUnavailable', message: /was removed or replaced/ });
+  await t.throwsAsync(store(each, Buffer.from('new')), { name: 'StorageUnavailable' });
+  await t.notThrowsAsync(each.driver.checkWrites());
+  await t.notThrowsAsync(unprepared.check());
+  await each.driver.prepare();
+  await t.notThrowsAsync(store(each, Buffer.from('new')));
+  await rm(each.paths.blobs, { recursive: true });
+  await t.throwsAsync(each.driver.checkWrites(), { code: 'ENOENT' });
+  await t.throwsAsync(unprepared.check(), { code: 'ENOENT' });
 });
 
 test('a missing folder fails the check, and lists nothing', async (t) => {

@@ -332,6 +332,26 @@ test('a copy goes on without readers only if little is missing', async (t) => {
   }
 });
 
+test('storage that sends too few bytes gives no copy, and does not hold its reader', async (t) => {
+  const { driver, origin, putElsewhere, copies } = await setUp(t);
+  const digest = await putElsewhere(Buffer.from('content'));
+  const open = origin.open.bind(origin);
+  origin.open = async (...args) => {
+    const content = await open(...args);
+    return {
+      ...content,
+      read: async (target, position) => (position < 3 ? content.read(target.subarray(0, 3), position) : 0),
+    };
+  };
+  const content = await driver.open(digest, 7);
+  const target = Buffer.alloc(7, '-');
+  t.is(await within(content.read(target, 0)), 3);
+  t.is(target.toString(), 'con----');
+  t.is(await within(content.read(target, 3)), 0);
+  content.close();
+  await until(async () => (await copies()).length === 0);
+});
+
 test('closing ends the copies that are being made', async (t) => {
   const { driver, reading, copies } = await beginRead(t, mebibyte);
   await within(driver.close());

@@ -1,7 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
 import { checkPair } from '../../../src/storage/upkeep/identity.ts';
 import { copyStorage } from '../../../src/storage/upkeep/copy.ts';
-import { digestOf } from '../../../src/runtime/digest.ts';
+import { digestOf, type Digest } from '../../../src/runtime/digest.ts';
+import { readAll, type Content } from '../../../src/storage/files/content.ts';
 import { emptyPlace, serveOn } from '../../backup/support.ts';
 import { dialects } from '../../support/databases.ts';
 import { TestFeed } from '../../support/feed.ts';
@@ -90,6 +91,50 @@ for (const dialect of dialects) {
     t.like(await copy(), { blobs: 1, copied: 1, passes: 2, isSettled: true });
   });
 }
+
+test('a copy tells how far it is, passes what only the target has, and stops when it is told to', async (t) => {
+  const { database, source, target, commit, lines } = await setUp(t, 'sqlite');
+  const digests = [await commit('one'), await commit('two'), await commit('six')];
+  const cut = await commit('cut off');
+  await checkPair(database, source);
+  source.damage(cut, Buffer.from('cut'));
+  for (let index = 0; index < 250; index += 1) target.damage(digestOf(`foreign ${index}`), Buffer.from('x'));
+  target.damage(digests[1]!, Buffer.from('two'));
+  const progress: { known: number; ended: number; received: number }[] = [];
+  const put: string[] = [];
+  const parts = {
+    database,
+    source,
+    target: Object.assign(target, {
+      putContent: async (digest: Digest, content: Content, size: number) => {
+        put.push(`${digest} ${size}`);
+        target.damage(digest, await readAll(content, size));
+      },
+    }),
+    stage: () => Promise.reject(new Error('nothing is staged for such a target')),
+  };
+  const report = (line: string) => void lines.push(line);
+  const options = { rate: 2 ** 40, report, onProgress: (each: (typeof progress)[number]) => void progress.push(each) };
+  const ended = AbortSignal.abort();
+  await t.throwsAsync(copyStorage(parts, { ...options, signal: ended }), { name: 'AbortError' });
+  t.deepEqual([progress, put, await target.readIdentity()], [[], [], undefined]);
+  const { problems, ...copied } = await copyStorage(parts, { ...options, signal: new AbortController().signal });
+  t.deepEqual(copied, { blobs: 4, bytes: 16, copied: 2, copiedBytes: 6, passes: 2, isSettled: true });
+  t.deepEqual([...problems], [cut]);
+  t.deepEqual(lines, [`damaged ${cut}: 7 bytes; not copied`]);
+  t.deepEqual(put.toSorted(), [`${digests[0]} 3`, `${digests[2]} 3`].toSorted());
+  t.deepEqual(
+    progress.map(({ known, ended: seen }) => [known, seen]),
+    [
+      [4, 1],
+      [4, 2],
+      [4, 3],
+      [4, 4],
+      [4, 4],
+    ],
+  );
+  t.deepEqual([progress[0]!.received, progress.at(-1)!.received], [0, 6]);
+});
 
 test('a later copy that is cut off leaves a target on which no server starts, until it is complete', async (t) => {
   const s3 = await startS3(t);

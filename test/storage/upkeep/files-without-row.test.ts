@@ -9,6 +9,7 @@ import { databaseOf, rowsOf, runJob } from '../../support/inside.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
 import { TestRepository } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
+import { openStoreOn } from '../../support/store.ts';
 
 for (const dialect of dialects) {
   test.serial(
@@ -100,6 +101,31 @@ for (const dialect of dialects) {
     },
   );
 }
+
+test.serial('many files without a row are reported, counted and deleted, and younger ones stay', async (t) => {
+  const { database, driver, blobs } = await openStoreOn(t, 'sqlite', () => new MemoryDriver());
+  const arrival = await blobs.stageBytes(Buffer.from('kept'));
+  await blobs.commit([arrival], () => Promise.resolve());
+  const texts = Array.from({ length: 120 }, (_, index) => `file ${index + 100}`);
+  for (const text of texts) driver.damage(digestOf(text), Buffer.from(text));
+  const times: number[] = [];
+  for await (const page of driver.list()) times.push(...page.map(({ storedAt }) => storedAt));
+  const files = new FilesWithoutRow(database, driver);
+  t.deepEqual(await files.find({ before: Math.min(...times) }), { files: 0, bytes: 0, recent: 120 });
+  t.deepEqual(await files.remove({ before: Math.min(...times) }), { files: 0, bytes: 0, recent: 120 });
+  const before = Math.max(...times) + 1;
+  const ended = AbortSignal.abort();
+  await t.throwsAsync(files.remove({ before, signal: ended }), { name: 'AbortError' });
+  for (const work of ['find', 'remove'] as const) {
+    const seen: string[] = [];
+    const report = ({ digest, size }: { digest: string; size: number }) => void seen.push(`${digest} ${size}`);
+    t.deepEqual(await files[work]({ before, report }), { files: 120, bytes: 960, recent: 0 });
+    t.deepEqual(seen.toSorted(), texts.map((text) => `${digestOf(text)} 8`).toSorted());
+  }
+  t.deepEqual([...driver.contents.keys()], [arrival.digest]);
+  t.deepEqual(await database.select('SELECT digest FROM blobs'), [{ digest: arrival.digest }]);
+  t.deepEqual(await files.find({ before }), { files: 0, bytes: 0, recent: 0 });
+});
 
 test.serial('a file whose push inserts its row just before the deletion stays', async (t) => {
   const driver = new MemoryDriver();

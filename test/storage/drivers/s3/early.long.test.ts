@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { digestOf } from '../../../../src/runtime/digest.ts';
 import { S3Driver } from '../../../../src/storage/drivers/s3/s3-driver.ts';
@@ -169,41 +168,6 @@ async function openS3(t: ExecutionContext, idle = 30_000): Promise<TestedDriver<
   return { ...tested, s3 };
 }
 
-test('the last byte waits for the put', async (t) => {
-  for (const end of ['put', 'stop'] as const) {
-    const each = await openS3(t);
-    const body = randomBytes(2 * mebibyte);
-    const staged = await stage(each, Buffer.alloc(0));
-    const early = each.driver.putEarly(digestOf(body), staged, body.length)!;
-    await staged.write(body);
-    early.grown();
-    await until(() => puts(each.s3)[0]?.received === body.length - 1);
-    for (let turn = 0; turn < 100; turn += 1) await setImmediate();
-    t.is(puts(each.s3)[0]!.received, body.length - 1);
-    t.false(storedIn(each.s3, body));
-    if (end === 'stop') early.stop();
-    await each.driver.put(digestOf(body), staged);
-    t.true(storedIn(each.s3, body));
-    t.is(puts(each.s3).length, end === 'put' ? 1 : 2);
-    await staged.discard();
-  }
-});
-
-test('a session whose first request broke off before its first byte is sent early again', async (t) => {
-  const each = await openS3(t);
-  const body = randomBytes(2 * mebibyte);
-  const staged = await stage(each, Buffer.alloc(0));
-  each.driver.putEarly(digestOf(body), staged, body.length)!.stop();
-  const early = each.driver.putEarly(digestOf(body), staged, body.length)!;
-  await staged.write(body);
-  early.grown();
-  await until(() => puts(each.s3)[0]?.received === body.length - 1);
-  await each.driver.put(digestOf(body), staged);
-  t.true(storedIn(each.s3, body));
-  t.is(puts(each.s3).length, 1);
-  await staged.discard();
-});
-
 test('a file of which S3 has taken little when it is complete is sent in parts', async (t) => {
   t.timeout(120_000);
   const each = await openS3(t);
@@ -242,18 +206,4 @@ test('few bodies are sent early at the same time, and none that grows too slowly
   await until(async () => (await begin()) !== undefined);
   t.pass('they ended without progress');
   for (const file of files) await file.discard();
-});
-
-test('a file that is shorter than its put said is not stored early', async (t) => {
-  const each = await openS3(t);
-  const body = randomBytes(2 * mebibyte);
-  const staged = await stage(each, Buffer.alloc(0));
-  const early = each.driver.putEarly(digestOf(body), staged, body.length + 1)!;
-  await staged.write(body);
-  early.grown();
-  await until(() => puts(each.s3)[0]?.received === body.length);
-  await within(each.driver.put(digestOf(body), staged));
-  t.true(storedIn(each.s3, body));
-  t.is(puts(each.s3).length, 2);
-  await staged.discard();
 });

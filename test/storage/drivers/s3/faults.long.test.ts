@@ -108,19 +108,3 @@ for (const fault of ['cut body', 'end body', 'stall body', 'wrong range', slowDo
     content.close();
   });
 }
-
-test.serial('a sequential reader costs one request, and a small part its own bytes', async (t) => {
-  const each = await openOnS3(t);
-  const bytes = randomBytes(500_000);
-  each.s3.objects.set(blobKey(digestOf(bytes)), { bytes, modified: new Date(), etag: '"x"' });
-  const gets = () => each.s3.requests.filter(({ method, key }) => method === 'GET' && key !== '').map((r) => r.range);
-  const content = await each.driver.open(digestOf(bytes), bytes.length);
-  const target = Buffer.alloc(70_000);
-  for (let position = 0; position < bytes.length;) position += await content.read(target, position);
-  t.deepEqual(gets(), ['bytes=0-499999']);
-  const part = Buffer.alloc(10);
-  t.is(await content.read(part, 1000), 10);
-  t.deepEqual(part, bytes.subarray(1000, 1010));
-  t.is(gets()[1], 'bytes=1000-1009');
-  content.close();
-});

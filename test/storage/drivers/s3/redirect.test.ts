@@ -120,6 +120,12 @@ test('a signed URL is the one of the documentation of AWS', (t) => {
   );
   const session = presign({ ...options, credentials: { ...options.credentials, sessionToken: 'a/b=' } });
   t.regex(session, /&X-Amz-Security-Token=a%2Fb%3D&X-Amz-SignedHeaders/);
+  const placed = (endpoint: string, forcePathStyle: boolean, bucket = 'my bucket') =>
+    presign({ ...options, endpoint, forcePathStyle, bucket, key: "a b/(é)!'*" });
+  const path = 'a%20b/%28%C3%A9%29%21%27%2A?X-Amz-Algorithm=';
+  t.true(placed('http://s3.test:9000/base//', true).startsWith(`http://s3.test:9000/base/my%20bucket/${path}`));
+  t.is(placed('http://s3.test:9000/base//', true), placed('http://s3.test:9000/base', true));
+  t.true(placed('http://s3.test:9000', false, 'own').startsWith(`http://own.s3.test:9000/${path}`));
 });
 
 test('doctor warns if clients would send their token to S3', async (t) => {

@@ -4,11 +4,13 @@ import test from 'ava';
 import { digestOf } from '../../../../src/runtime/digest.ts';
 import { readAll } from '../../../../src/storage/files/content.ts';
 import { StagedFile } from '../../../../src/storage/files/staged-file.ts';
+import { StorageSettingError } from '../../../../src/storage/drivers/s3/failures.ts';
+import { S3Driver } from '../../../../src/storage/drivers/s3/s3-driver.ts';
 import { blobKey, s3Access, startS3 } from '../../../support/s3.ts';
 import { within } from '../../../support/until.ts';
 import { store } from '../driver-suite.ts';
 import { failing, large, openOnS3, slowDown, small } from './faulty.ts';
-import { testS3 } from './s3-suite.ts';
+import { smallestPart, testS3 } from './s3-suite.ts';
 
 // In a process of its own: a helper declares tests of it.
 
@@ -181,6 +183,230 @@ test.serial('uploads in parts that were never finished are aborted after three d
   each.s3.pageSize = 1;
   await each.driver.shrinkQuarantine({ before: 0, maxBytes: 0 });
   t.deepEqual([...uploads.keys()], ['recent', 'foreign']);
+});
+
+test.serial('a sequential reader costs one request, and a small part its own bytes', async (t) => {
+  const each = await openOnS3(t);
+  const bytes = randomBytes(500_000);
+  each.s3.objects.set(blobKey(digestOf(bytes)), { bytes, modified: new Date(), etag: '"x"' });
+  const gets = () => each.s3.requests.filter(({ method, key }) => method === 'GET' && key !== '').map((r) => r.range);
+  const content = await each.driver.open(digestOf(bytes), bytes.length);
+  const target = Buffer.alloc(70_000);
+  for (let position = 0; position < bytes.length;) position += await content.read(target, position);
+  t.deepEqual(gets(), ['bytes=0-499999']);
+  const part = Buffer.alloc(65_536);
+  t.is(await content.read(part, 1000), 65_536);
+  t.deepEqual(part, bytes.subarray(1000, 66_536));
+  t.is(gets()[1], 'bytes=1000-66535');
+  content.close();
+  const other = await each.driver.open(digestOf(bytes), bytes.length);
+  t.is(await other.read(Buffer.alloc(10), 0), 10);
+  const large = Buffer.alloc(65_537);
+  t.true((await other.read(large, 0)) > 0);
+  t.deepEqual(gets().slice(2), ['bytes=0-9', 'bytes=0-499999']);
+  other.close();
+  await t.throwsAsync(other.read(large, 100_000), { name: 'Aborted' });
+  t.is(gets().length, 4);
+});
+
+for (const fault of ['end body', 'wrong range', 'reset'] as const) {
+  test.serial(`a read continues after a fault: ${fault}`, async (t) => {
+    const each = await openOnS3(t);
+    const bytes = randomBytes(300_000);
+    each.s3.objects.set(blobKey(digestOf(bytes)), { bytes, modified: new Date(), etag: '"x"' });
+    failing(each.s3, 'GET blobs/', fault, 2);
+    const content = await each.driver.open(digestOf(bytes), bytes.length);
+    const [first, rest] = [Buffer.alloc(10), Buffer.alloc(299_990)];
+    t.is(await content.read(rest, 10), await content.read(rest, 10));
+    t.is(await content.read(first, 0), 10);
+    t.deepEqual(first, bytes.subarray(0, 10));
+    t.true(bytes.equals(await readAll(content, bytes.length)));
+    const { s3: counts } = each.driver.counts;
+    t.is(counts.retries > 0, fault !== 'end body');
+    t.true(counts.received >= bytes.length);
+  });
+}
+
+test.serial('content that changed in the bucket after it was opened is damaged or missing', async (t) => {
+  const each = await openOnS3(t);
+  const bytes = randomBytes(300_000);
+  const digest = digestOf(bytes);
+  const key = blobKey(digest);
+  const object = { bytes, modified: new Date(), etag: '"x"' };
+  for (const [now, read, name] of [
+    [bytes.subarray(1), [0, 300_000], 'ContentDamaged'],
+    [bytes.subarray(0, 10), [1000, 10], 'ContentDamaged'],
+    [Buffer.concat([bytes, bytes]), [0, 300_000], 'ContentDamaged'],
+    [undefined, [0, 300_000], 'BlobUnknown'],
+  ] as const) {
+    each.s3.objects.set(key, object);
+    const content = await each.driver.open(digest, bytes.length);
+    if (now) each.s3.objects.set(key, { ...object, bytes: now });
+    else each.s3.objects.delete(key);
+    await t.throwsAsync(content.read(Buffer.alloc(read[1]), read[0]), { name }, `${now?.length}`);
+    content.close();
+  }
+  for (const size of [bytes.length - 1, bytes.length + 1]) {
+    each.s3.objects.set(key, object);
+    await t.throwsAsync(each.driver.open(digest, size), { name: 'ContentDamaged' });
+  }
+});
+
+test.serial('a refusal that may be temporary is repeated, another one is not', async (t) => {
+  const each = await openOnS3(t);
+  for (const [code, status, tries] of [
+    ['InternalError', 500, 4],
+    ['RequestTimeout', 400, 4],
+    ['Throttling', 400, 4],
+    ['ThrottlingException', 400, 4],
+    ['TooManyRequestsException', 400, 4],
+    ['SlowDown', 400, 4],
+    ['Other', 429, 4],
+    ['InvalidRequest', 499, 1],
+    ['ExpiredToken', 500, 1],
+    ['InvalidToken', 500, 1],
+    ['InvalidAccessKeyId', 500, 1],
+    ['Unauthorized', 500, 1],
+  ] as const) {
+    each.s3.requests.length = 0;
+    failing(each.s3, 'PUT identity', { code, status });
+    await t.throwsAsync(each.driver.writeIdentity('some', true), { name: 'StorageUnavailable' });
+    t.is(each.s3.requests.length, tries, code);
+  }
+  const counted = each.driver.counts.s3.requests().filter(([{ operation }, count]) => operation === 'put' && count > 1);
+  t.deepEqual(
+    counted.map(([{ result }, count]) => [result, count]),
+    [
+      ['throttled', 20],
+      ['failed', 13],
+    ],
+  );
+});
+
+test.serial('the start names the setting that a refusal is about', async (t) => {
+  const s3 = await startS3(t);
+  const access = { ...s3Access(s3), times: { attempts: 1 } };
+  const refusal = async (change: object = {}) => {
+    const driver = await S3Driver.open({ ...access, ...change });
+    const error = await t.throwsAsync(driver.prepare(), { instanceOf: StorageSettingError });
+    await driver.close();
+    return `${error.setting.replace('storage.s3.', '')}: ${error.message}`;
+  };
+  for (const [code, status, message] of [
+    ['ExpiredToken', 400, 'accessKeyId: S3 does not know the access key, or none was found (find the bucket: Ex'],
+    ['InvalidToken', 400, 'accessKeyId: S3 does not know the access key'],
+    ['Unauthorized', 401, 'accessKeyId: S3 does not know the access key'],
+    ['AuthorizationHeaderMalformed', 400, 'region: the bucket is in another region (find the bucket: Authorization'],
+    ['PermanentRedirect', 400, 'region: the bucket is in another region'],
+    ['IllegalLocationConstraintException', 400, 'region: the bucket is in another region'],
+    ['TemporaryRedirect', 400, 'region: the bucket is in another region'],
+    ['Other', 301, 'region: the bucket is in another region'],
+    ['Other', 404, 'bucket: there is no such bucket; create it, or correct the name (find the bucket: Other: Other)'],
+    ['NoSuchBucket', 400, 'bucket: there is no such bucket'],
+    ['AccessDenied', 403, 'accessKeyId: the access key may not find the bucket; check the secret'],
+    ['MethodNotAllowed', 405, 'bucket: the bucket cannot be used: S3 answers 405 (find the bucket: MethodNotAllowed'],
+  ] as const) {
+    s3.fault = () => ({ code, status });
+    const found = await refusal();
+    t.is(found.slice(0, message.length), message);
+  }
+  s3.fault = () => undefined;
+  t.regex(await refusal({ endpoint: 'http://127.0.0.1:1' }), /^endpoint: the S3 server cannot be reached \(find the b/);
+  for (const [method, status, message] of [
+    ['PUT', 403, 'accessKeyId: the access key may not write;'],
+    ['GET', 403, 'accessKeyId: the access key may not read;'],
+    ['DELETE', 403, 'accessKeyId: the access key may not delete;'],
+  ] as const) {
+    s3.fault = (request) =>
+      request.method === method && request.key.startsWith('probe/') ? { code: 'Other', status } : undefined;
+    const found = await refusal();
+    t.is(found.slice(0, message.length), message);
+  }
+  const lists: string[] = [];
+  s3.fault = ({ method, key }) => (method === 'GET' && key === '' && lists.push(key) > 1 ? slowDown : undefined);
+  t.regex(await refusal(), /^bucket: the bucket cannot be used: S3 answers 503 \(list: /);
+  s3.fault = ({ method, key }) => {
+    if (method === 'GET' && key.startsWith('probe/')) s3.objects.delete(key);
+    return undefined;
+  };
+  t.regex(await refusal(), /\(read: a range of an object has other bytes than were written\)$/);
+});
+
+test.serial('a bucket describes its place, and from where clients get content', async (t) => {
+  const s3 = await startS3(t);
+  const access = { ...s3Access(s3), prefix: '/team/a//' };
+  const about = async (change: object) => {
+    const driver = await S3Driver.open({ ...access, ...change });
+    t.teardown(() => driver.close());
+    return [driver.describe(), await driver.fact()];
+  };
+  const described = { kind: 'bucket', name: 'artifacts', setting: 'storage.s3.bucket' };
+  const tried = 'can be written, read, listed and deleted from';
+  t.deepEqual(await about({}), [
+    { ...described, tried, redirectHost: undefined },
+    { place: `s3 ${s3.endpoint} artifacts /team/a` },
+  ]);
+  const redirect = { redirect: true, endpoint: undefined, region: 'eu-west-9', prefix: undefined };
+  for (const [change, redirectHost, place] of [
+    [redirect, 's3.eu-west-9.amazonaws.com', 's3 aws artifacts '],
+    [{ ...redirect, forcePathStyle: false }, 'artifacts.s3.eu-west-9.amazonaws.com', 's3 aws artifacts '],
+    [{ ...redirect, endpoint: 'http://s3.test:9/' }, 's3.test', 's3 http://s3.test:9 artifacts '],
+    [{ ...redirect, endpoint: 'http://s3.test', publicEndpoint: 'https://cdn.test' }, 'cdn.test', undefined],
+  ] as const) {
+    const [found, fact] = await about(change);
+    t.deepEqual(found, { ...described, tried, redirectHost });
+    if (place) t.deepEqual(fact, { place });
+  }
+  const driver = await S3Driver.open(access);
+  t.teardown(() => driver.close());
+  await driver.prepare();
+  await driver.writeIdentity('ours');
+  t.deepEqual([...s3.objects.keys()], ['team/a/identity']);
+});
+
+test.serial('checks of writes write at most once in their time, and after a put that failed', async (t) => {
+  const each = await openOnS3(t);
+  const writes = async () => {
+    each.s3.requests.length = 0;
+    await each.driver.checkWrites();
+    return each.s3.requests.map(({ text }) => text);
+  };
+  t.deepEqual(await writes(), [], 'the start has written');
+  failing(each.s3, 'PUT blobs/', { code: 'AccessDenied', status: 403 });
+  await t.throwsAsync(store(each, small), { name: 'StorageUnavailable' });
+  t.deepEqual(await writes(), ['PUT probe/write']);
+  t.deepEqual(await writes(), []);
+  t.is(each.s3.objects.get('probe/write')!.bytes.toString(), 'entrepot');
+  await t.throwsAsync(store(each, small), { name: 'StorageUnavailable' });
+  each.s3.fault = () => undefined;
+  await store(each, small);
+  t.deepEqual(await writes(), [], 'a put that succeeded is a check');
+  failing(each.s3, 'PUT blobs/', { code: 'AccessDenied', status: 403 });
+  await t.throwsAsync(store(each, Buffer.from('other')), { name: 'StorageUnavailable' });
+  failing(each.s3, 'PUT probe/', { code: 'AccessDenied', status: 403 });
+  await t.throwsAsync(each.driver.checkWrites(), { message: /^the access key may not write; .*AccessDenied/ });
+});
+
+test.serial('a file of the size of a part is one request, and the next size is parts', async (t) => {
+  const each = await openOnS3(t);
+  const bytes = large.subarray(0, smallestPart);
+  each.s3.requests.length = 0;
+  await store(each, bytes);
+  t.deepEqual(
+    each.s3.requests.map(({ method, query }) => `${method} ${query.get('partNumber') ?? ''}`),
+    ['HEAD ', 'PUT ', 'HEAD '],
+  );
+  await store(each, large.subarray(0, smallestPart + 1));
+  const parts = each.s3.requests.flatMap(({ query }) => query.get('partNumber') ?? []);
+  t.deepEqual(parts.toSorted(), ['1', '2']);
+  const counts = each.driver.counts.s3;
+  const counted = counts.requests().filter(([{ operation }, count]) => operation !== 'get' && count > 0);
+  t.deepEqual(
+    counted.map(([{ operation, result }, count]) => `${operation} ${result} ${count}`),
+    ['put ok 2', 'part ok 2', 'multipart ok 2', 'head ok 2', 'head missing 2', 'list ok 2', 'delete ok 1'],
+  );
+  t.true(counts.sent >= 2 * smallestPart + 1);
+  t.is(counts.retries, 0);
 });
 
 /** The time `hours` ago. */

@@ -1,0 +1,118 @@
+import { randomBytes } from 'node:crypto';
+import { setImmediate } from 'node:timers/promises';
+import test from 'ava';
+import { digestOf } from '../../../../src/runtime/digest.ts';
+import { blobKey, type FakeS3, type S3Request } from '../../../support/s3.ts';
+import { until, within } from '../../../support/until.ts';
+import { stage } from '../driver-suite.ts';
+import { failing, openOnS3 } from './faulty.ts';
+
+// In a process of its own: a helper declares tests of it.
+
+// Files that are sent to S3 while they grow. `early.long.test.ts` has whole servers.
+
+const mebibyte = 2 ** 20;
+
+const puts = ({ requests }: FakeS3): S3Request[] =>
+  requests.filter(({ method, key }) => method === 'PUT' && key.startsWith('blobs/'));
+const storedIn = (s3: FakeS3, body: Buffer): boolean =>
+  s3.objects.get(blobKey(digestOf(body)))?.bytes.equals(body) === true;
+
+test('the last byte waits for the put', async (t) => {
+  for (const end of ['put', 'stop'] as const) {
+    const each = await openOnS3(t);
+    const body = randomBytes(2 * mebibyte);
+    const staged = await stage(each, Buffer.alloc(0));
+    const early = each.driver.putEarly(digestOf(body), staged, body.length)!;
+    await staged.write(body);
+    early.grown();
+    await until(() => puts(each.s3)[0]?.received === body.length - 1);
+    for (let turn = 0; turn < 100; turn += 1) await setImmediate();
+    t.is(puts(each.s3)[0]!.received, body.length - 1);
+    t.false(storedIn(each.s3, body));
+    if (end === 'stop') early.stop();
+    await each.driver.put(digestOf(body), staged);
+    t.true(storedIn(each.s3, body));
+    t.is(puts(each.s3).length, end === 'put' ? 1 : 2);
+    await staged.discard();
+  }
+});
+
+test('a session whose first request broke off before its first byte is sent early again', async (t) => {
+  const each = await openOnS3(t);
+  const body = randomBytes(2 * mebibyte);
+  const staged = await stage(each, Buffer.alloc(0));
+  each.driver.putEarly(digestOf(body), staged, body.length)!.stop();
+  const early = each.driver.putEarly(digestOf(body), staged, body.length)!;
+  await staged.write(body);
+  early.grown();
+  await until(() => puts(each.s3)[0]?.received === body.length - 1);
+  await each.driver.put(digestOf(body), staged);
+  t.true(storedIn(each.s3, body));
+  t.is(puts(each.s3).length, 1);
+  await staged.discard();
+});
+
+test('a file that is shorter than its put said is not stored early', async (t) => {
+  const each = await openOnS3(t);
+  const body = randomBytes(2 * mebibyte);
+  const staged = await stage(each, Buffer.alloc(0));
+  const early = each.driver.putEarly(digestOf(body), staged, body.length + 1)!;
+  await staged.write(body);
+  early.grown();
+  await until(() => puts(each.s3)[0]?.received === body.length);
+  await within(each.driver.put(digestOf(body), staged));
+  t.true(storedIn(each.s3, body));
+  t.is(puts(each.s3).length, 2);
+  await staged.discard();
+});
+
+test('a file of which S3 has the bytes, or refuses them early, is sent as any other, once', async (t) => {
+  for (const [what, count] of [
+    ['stored', 0],
+    ['refused', 2],
+    ['stored in part', 2],
+  ] as const) {
+    const each = await openOnS3(t);
+    const body = randomBytes(mebibyte);
+    const object = { bytes: body, modified: new Date(), etag: '"x"' };
+    if (what === 'stored') each.s3.objects.set(blobKey(digestOf(body)), object);
+    else failing(each.s3, 'PUT blobs/', what === 'refused' ? { code: 'NotImplemented', status: 501 } : 'store half', 1);
+    const staged = await stage(each, body);
+    each.driver.putEarly(digestOf(body), staged, body.length);
+    if (what !== 'stored') await until(() => puts(each.s3).length === 1);
+    await within(each.driver.put(digestOf(body), staged));
+    t.true(storedIn(each.s3, body), what);
+    t.is(puts(each.s3).length, count, what);
+    await staged.discard();
+  }
+});
+
+test('only some sizes and digests are sent early, and few files at the same time', async (t) => {
+  const each = await openOnS3(t);
+  const files = await Promise.all(Array.from({ length: 9 }, () => stage(each, Buffer.alloc(0))));
+  const begin = (index: number, size: number, digest = digestOf(String(index))) =>
+    each.driver.putEarly(digest, files[index]!, size);
+  t.is(begin(0, mebibyte - 1), undefined);
+  t.is(begin(0, 5 * 2 ** 30 + 1), undefined);
+  t.is(begin(0, mebibyte, digestOf('other', 'sha512')), undefined);
+  const begun = files.slice(1).map((_, index) => begin(index, index === 0 ? 5 * 2 ** 30 : mebibyte)!);
+  t.is(begin(8, mebibyte), undefined, 'a ninth');
+  for (const early of begun) early.stop();
+  await until(() => begin(8, mebibyte) !== undefined);
+  t.is(puts(each.s3).filter(({ received }) => received > 0).length, 0);
+  for (const file of files) await file.discard();
+});
+
+test('a large file of which S3 has taken nothing when it is complete is sent in parts', async (t) => {
+  const each = await openOnS3(t);
+  const body = randomBytes(6 * mebibyte);
+  const staged = await stage(each, Buffer.alloc(0));
+  each.driver.putEarly(digestOf(body), staged, body.length);
+  await staged.write(body);
+  // Nobody says that the file has grown, so nothing is sent before the put.
+  await within(each.driver.put(digestOf(body), staged));
+  t.true(storedIn(each.s3, body));
+  t.is(puts(each.s3).filter(({ query }) => query.has('partNumber')).length, 2);
+  await staged.discard();
+});
