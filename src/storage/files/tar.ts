@@ -57,6 +57,8 @@ export class TarWriter implements AsyncDisposable {
     const { mode, time } = this.#options;
     const header = { name, size, type: 'file', mode, ...(time && { mtime: time }) } as const;
     const sink = this.#pack.entry(header, (error) => (error ? reject(error) : resolve()));
+    // The entry tells its error here, too, and would end the process.
+    sink.on('error', () => undefined);
     for await (const each of pieces) {
       if (each.length === 0 || sink.write(each)) continue;
       // A full disk ends the file, and then nothing drains.

@@ -196,6 +196,10 @@ test('a tar file has its name only when it is complete', async (t) => {
   const second = await TarWriter.create(path, { mode: 0o600 });
   await first[Symbol.asyncDispose]();
   t.not(await part(), undefined, 'the part of another writer stays');
+  await t.throwsAsync(second.add('three', 5, [Buffer.from('3')]), { message: 'Size mismatch' });
+  await t.throwsAsync(second.finish());
   await second[Symbol.asyncDispose]();
+  t.is(await part(), undefined);
+  t.deepEqual(await readAll(tar.content(tar.members.get('two')!), 10), Buffer.from('twotwo'));
   t.deepEqual([...tar.members.keys()], ['two', 'large']);
 });
