@@ -104,13 +104,33 @@ test('only some sizes and digests are sent early, and few files at the same time
   for (const file of files) await file.discard();
 });
 
-test('a large file of which S3 has taken nothing when it is complete is sent in parts', async (t) => {
+test('a file whose early put has not begun when it is complete is sent as any other', async (t) => {
+  const each = await openOnS3(t);
+  const [body, head] = [randomBytes(mebibyte), Promise.withResolvers<void>()];
+  let isFirst = true;
+  each.s3.fault = () => {
+    if (!isFirst) return undefined;
+    isFirst = false;
+    return { after: head.promise };
+  };
+  const staged = await stage(each, body);
+  each.driver.putEarly(digestOf(body), staged, body.length);
+  await until(() => !isFirst);
+  await within(each.driver.put(digestOf(body), staged));
+  t.true(storedIn(each.s3, body));
+  t.is(each.driver.counts.s3.retries, 0, 'the put did not wait for the early one');
+  head.resolve();
+  await staged.discard();
+});
+
+test('a large file of which S3 has taken little when it is complete is sent in parts', async (t) => {
   const each = await openOnS3(t);
   const body = randomBytes(6 * mebibyte);
-  const staged = await stage(each, Buffer.alloc(0));
+  const staged = await stage(each, body.subarray(0, mebibyte));
   each.driver.putEarly(digestOf(body), staged, body.length);
-  await staged.write(body);
-  // Nobody says that the file has grown, so nothing is sent before the put.
+  await until(() => puts(each.s3)[0]?.received === mebibyte);
+  // Nobody says that the file has grown, so no more of it is sent early.
+  await staged.write(body.subarray(mebibyte));
   await within(each.driver.put(digestOf(body), staged));
   t.true(storedIn(each.s3, body));
   t.is(puts(each.s3).filter(({ query }) => query.has('partNumber')).length, 2);
