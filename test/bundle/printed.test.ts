@@ -1,11 +1,11 @@
-import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { Mask } from '../cli/mask.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { startAirGap, type Site } from '../support/bundles.ts';
 import { TestFeed } from '../support/feed.ts';
 import { linesOf, osv } from '../support/known-bad.ts';
+import { comparePrinted, Mask } from '../support/printed.ts';
 import { ociManifest } from '../support/registry.ts';
 
 // What the commands of bundles print on the way from the keys to the next bundle is in `printed.txt`. After an intended change,
@@ -97,7 +97,5 @@ test('the commands of bundles say what they made, checked, brought in and trust'
   await here('trust remove next.key');
   await here('trust add @none.pub');
 
-  const text = printed.join('\n');
-  if (process.env['ENTREPOT_TEST_SHOWN'] === 'write') await writeFile(printedFile, text);
-  t.deepEqual(text.split('\n'), (await readFile(printedFile, 'utf8')).split('\n'));
+  await comparePrinted(t, printedFile, printed);
 });

@@ -1,10 +1,11 @@
-import { readFile, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { clientKinds, clients } from '../../src/clients/client.ts';
 import { createAuthority } from '../support/builders/certificates.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
+import { comparePrinted } from '../support/printed.ts';
 
 // What `entrepot client` prints for each client is in `client-texts.txt`. After an intended change, write the file again, and read
 // what differs:
@@ -40,7 +41,5 @@ test('the configuration of each client is printed with its files, the steps besi
     printed.push(`$ entrepot client ${line}\n${shown}`);
   }
   for (const kind of clientKinds) printed.push(`${kind}: ${clients[kind].check('hub.example.com/team/app', '1.0')}\n`);
-  const text = printed.join('\n');
-  if (process.env['ENTREPOT_TEST_SHOWN'] === 'write') await writeFile(file, text);
-  t.deepEqual(text.split('\n'), (await readFile(file, 'utf8')).split('\n'));
+  await comparePrinted(t, file, printed);
 });

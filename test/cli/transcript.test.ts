@@ -1,4 +1,4 @@
-import { readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { rm, stat, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -8,11 +8,11 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { createToken, flushUsage } from '../support/inside.ts';
 import { osv } from '../support/known-bad.ts';
+import { comparePrinted, Mask } from '../support/printed.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
-import { Mask } from './mask.ts';
 
 // What commands print that people use with one installation is in `transcript.txt`. After an intended change, write the file again,
 // and read what differs:
@@ -225,7 +225,5 @@ test('the commands of one installation print what they did and found', async (t)
   await run('usage --period 2020-01 --by token');
   await run('nothing');
 
-  const text = printed.join('\n');
-  if (process.env['ENTREPOT_TEST_SHOWN'] === 'write') await writeFile(transcript, text);
-  t.deepEqual(text.split('\n'), (await readFile(transcript, 'utf8')).split('\n'));
+  await comparePrinted(t, transcript, printed);
 });

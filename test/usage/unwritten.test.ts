@@ -1,6 +1,6 @@
 import { mkdir, readdir, readFile, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { Accounts } from '../../src/accounts/accounts.ts';
 import { Tokens } from '../../src/accounts/tokens.ts';
@@ -110,13 +110,19 @@ for (const dialect of dialects) {
   });
 }
 
-test.serial('a file is complete, and synced, before it has its name', async (t) => {
+/** Usage that a database which is gone does not take. */
+async function countedInVain(t: ExecutionContext) {
   const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
   await migrate(database);
   const folder = join(await folderUntilEnd(t), 'unwritten');
   const failing = changedDatabase(database, { transaction: () => Promise.reject(new Error('the database is gone')) });
   const { usage, unwritten } = parts(failing, folder);
   count(usage, 1, 3);
+  return { folder, unwritten };
+}
+
+test.serial('a file is complete, and synced, before it has its name', async (t) => {
+  const { folder, unwritten } = await countedInVain(t);
   const barrier = await holdSync(t, (path) => path.includes('/unwritten/'));
   const closing = unwritten.close(1000);
   const path = await within(barrier.reached);
@@ -135,12 +141,7 @@ test.serial('a file is complete, and synced, before it has its name', async (t) 
 });
 
 test.serial('a file that cannot be synced is removed, and the closing fails', async (t) => {
-  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
-  await migrate(database);
-  const folder = join(await folderUntilEnd(t), 'unwritten');
-  const failing = changedDatabase(database, { transaction: () => Promise.reject(new Error('the database is gone')) });
-  const { usage, unwritten } = parts(failing, folder);
-  count(usage, 1, 3);
+  const { folder, unwritten } = await countedInVain(t);
   await watchSyncs(t, (path) => {
     if (path.includes('/unwritten/')) throw new Error('no space is left');
   });

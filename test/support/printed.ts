@@ -1,3 +1,13 @@
+import { readFile, writeFile } from 'node:fs/promises';
+import type { ExecutionContext } from 'ava';
+
+/** Compares what commands printed with a file, by lines. With `ENTREPOT_TEST_SHOWN=write`, writes the file before. */
+export async function comparePrinted(t: ExecutionContext, file: string, printed: readonly string[]): Promise<void> {
+  const text = printed.join('\n');
+  if (process.env['ENTREPOT_TEST_SHOWN'] === 'write') await writeFile(file, text);
+  t.deepEqual(text.split('\n'), (await readFile(file, 'utf8')).split('\n'));
+}
+
 /** Names for what differs in each run: the same name for the same value. */
 export class Mask {
   readonly #folder: string;
