@@ -11,6 +11,11 @@ import { rate, rates } from '../requests.ts';
 
 const pushers = 4;
 const pullers = 6;
+/** Blobs for a round, more than a fast machine needs, and their bytes. */
+const [pushed, pulled] = [
+  { count: 16 * pushers, bytes: 1e8 },
+  { count: 16 * pullers, bytes: 32 * mebibyte },
+];
 
 /** Who takes the large work: pushes, and pulls of blobs that only the upstream has. */
 interface Bulk {
@@ -28,8 +33,8 @@ export async function beside(bench: Bench): Promise<void> {
   const { folder, rounds } = bench;
   const upstream = bench.keep(await startDockerRegistry(join(folder, 'beside-upstream')));
   const blobs: string[] = [];
-  for (let index = 0; index < 16 * pullers; index += 1)
-    blobs.push(`/v2/library/big/blobs/${await putBlob(upstream, 'library/big', randomBytes(32 * mebibyte))}`);
+  for (let index = 0; index < pulled.count; index += 1)
+    blobs.push(`/v2/library/big/blobs/${await putBlob(upstream, 'library/big', randomBytes(pulled.bytes))}`);
   const of = { name: 'upstream.test', kind: 'registry', url: upstream.url, default: true, allowPrivateNetwork: true };
   const ours = await bench.ours('beside-entrepot', {
     ENTREPOT_UPSTREAMS: JSON.stringify([of]),
@@ -82,7 +87,7 @@ async function besideBulk<T>(
   work: () => Promise<T>,
 ): Promise<T> {
   const left = [...blobs];
-  const push = preparedPushes(pushes, 'team/pushed', 1e8, 16 * pushers);
+  const push = preparedPushes(pushes, 'team/pushed', pushed.bytes, pushed.count);
   await bench.touchMemory(3e9);
   const state = { isDone: false, pushed: 0 };
   const startedAt = performance.now();
@@ -98,15 +103,14 @@ async function besideBulk<T>(
   try {
     return await work();
   } finally {
-    const ended = left.length === 0 || state.pushed >= 16 * pushers - pushers ? ', which ended before the reads' : '';
+    const ended = left.length === 0 || state.pushed >= pushed.count - pushers ? ', which ended before the reads' : '';
     const seconds = (performance.now() - startedAt) / 1000;
-    const [up, down] = [state.pushed * 100, (blobs.length - left.length) * 33.5].map((each) =>
-      (each / seconds).toFixed(0),
+    const [up, down] = [state.pushed * pushed.bytes, (blobs.length - left.length) * pulled.bytes].map((each) =>
+      (each / 1e6 / seconds).toFixed(0),
     );
     process.stdout.write(`beside pushes of ${up} MB/s and cold pulls of ${down} MB/s to ${pushes.name}${ended}\n`);
     state.isDone = true;
-    await Promise.all(bulk);
-    await clear();
+    await Promise.all(bulk).finally(clear);
   }
 }
 
