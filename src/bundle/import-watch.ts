@@ -5,7 +5,7 @@ import type { Database } from '../database/database.ts';
 export class ImportWatch {
   readonly #database: Database;
   readonly #cache: Pick<Cache, 'forgetMemory'>;
-  #times: number | null | undefined;
+  #times: number | string | null | undefined;
 
   constructor(database: Database, cache: Pick<Cache, 'forgetMemory'>) {
     this.#database = database;
@@ -13,9 +13,9 @@ export class ImportWatch {
   }
 
   async run(): Promise<void> {
-    // The sum, because the latest time stays the same after the clock was set back.
+    // The sum, because the latest time stays the same after the clock was set back. MySQL gives it as a text.
     const sql = "SELECT SUM(changed_at) AS times FROM bundles WHERE direction = 'imported' AND state = 'complete'";
-    const row = await this.#database.getCached<{ times: number | null }>(sql, [], { lag: 0 });
+    const row = await this.#database.getCached<{ times: number | string | null }>(sql, [], { lag: 0 });
     const times = row?.times ?? null;
     if (this.#times !== undefined && times !== this.#times) this.#cache.forgetMemory();
     this.#times = times;

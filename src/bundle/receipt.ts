@@ -67,10 +67,7 @@ interface WrittenReceipt {
   size: number;
 }
 
-/**
- * Writes to `file`: a new file, in place of an earlier receipt or of an empty file, or to a device or a pipe. Throws `Invalid` for any other
- * file, before anything is written.
- */
+/** As `replacingWriter`, which may replace an earlier receipt. */
 export function receiptWriter(file: string): Promise<WriteBytes> {
   const isReceipt = (line: string) => {
     try {

@@ -263,8 +263,8 @@ export class AdoptedCredentials implements ForeignVerifier {
   async #isRevoked(predecessor: string, { kind, name }: AdoptedRight): Promise<boolean> {
     if (kind !== 'user') return false;
     const { database, tokens } = this.#parts;
-    const sql = "SELECT * FROM adopted_credentials WHERE predecessor = ? AND kind = 'user'";
-    const rows = await database.select<AdoptedRow>(sql, [predecessor]);
+    const sql = "SELECT name, token_id FROM adopted_credentials WHERE predecessor = ? AND kind = 'user'";
+    const rows = await database.select<Pick<AdoptedRow, 'name' | 'token_id'>>(sql, [predecessor]);
     for (const row of rows.filter((each) => directoryName(each.name) === directoryName(name)))
       if (!(await tokens.principalOf(row.token_id))) return true;
     return false;

@@ -31,15 +31,11 @@ export class Tries {
 
   /**
    * Runs `ask`, which asks a predecessor whether a password of this user is right. While as many questions as it may get are
-   * not answered, it waits, because each of them may have the right one. A question that fails counts as a wrong password, unless
-   * its password `isKnown`: then the predecessor accepted it before, so nobody guesses. Throws `TooManyRequests` after too many wrong ones.
+   * not answered, it waits, because each of them may have the right one. A question without an answer counts as a wrong password.
+   * With `isKnown`, it does not count: the predecessor accepted this password before. Throws `TooManyRequests` after too many wrong
+   * passwords.
    */
-  async run(
-    predecessor: string,
-    user: string,
-    ask: () => Promise<boolean>,
-    isKnown: boolean = false,
-  ): Promise<boolean> {
+  async run(predecessor: string, user: string, ask: () => Promise<boolean>, isKnown = false): Promise<boolean> {
     const key = [predecessor, hash('sha256', directoryName(user))] as const;
     while (!(await this.#begin(key))) await untilCallerLeaves(sleep(lookEvery));
     let isRight: boolean | undefined;
