@@ -42,7 +42,7 @@ export function addExposed(program: Command, environment: Environment, terminal:
           }
           isPulled = true;
         }
-        if (!isPulled) terminal.stderr.write('Nobody pulled it from this server since its records begin.\n');
+        if (!isPulled) terminal.stderr.write('Nobody pulled it from this server, as far as its records show.\n');
         if (!found.isComplete) terminal.stderr.write('There is more: ask for fewer versions at once.\n');
       }),
     );

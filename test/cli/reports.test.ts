@@ -181,7 +181,7 @@ test('who pulled a content is a line with the token and the times', async (t) =>
     await run('exposed', 'team/app:v2'),
     new RegExp(`^team/app ${digest}\\tdefault\\ta test\\t${token.id}\\t-\\t${times}\\t1\\n$`),
   );
-  t.is(await run('exposed', 'lib@2.0.0'), 'Nobody pulled it from this server since its records begin.\n');
+  t.is(await run('exposed', 'lib@2.0.0'), 'Nobody pulled it from this server, as far as its records show.\n');
 });
 
 test('files that have no row are shown, and deleted only with --yes', async (t) => {
