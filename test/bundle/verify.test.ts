@@ -63,7 +63,7 @@ test('verify --for refuses what an import would refuse', async (t) => {
   const before = await make('before', one);
   const delta = await make('delta', both, '--against', before);
   // The list needs nothing of what the delta counts on.
-  await refuses(delta, /counts on content that is not here: \d+ of its items, such as docker\.io\/library\/redis /);
+  await refuses(delta, /counts on content that is not here: 5 of its items, such as .*docker\.io\/library\/redis /);
   await far.ok('bundle', 'import', before);
   await far.ok('bundle', 'verify', delta, '--for', tool);
 
