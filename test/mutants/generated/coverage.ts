@@ -1,11 +1,12 @@
 import { createHash } from 'node:crypto';
-import { cp, glob, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { cp, glob, mkdir, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { failuresIn, root, runTests } from '../checkout.ts';
 import { placesOf, withHits, type Place } from './places.ts';
 
 // Which test file reaches which places of the source: one run of each test file on an instrumented copy. What is recorded
-// is kept in the checkout, and is used again while the source, the support of the tests and the test file are the same.
+// is kept in the checkout, and is used again while the test file is the same. After a change of the source or of the support
+// of the tests, the numbers of the places are those of the same texts.
 
 /** Milliseconds for a test file, of which a record needs most on a busy machine. */
 const limit = 600_000;
@@ -73,12 +74,85 @@ export async function digestOf(sources: readonly Source[]): Promise<string> {
   return hash.digest('hex').slice(0, 20);
 }
 
-/** The kept record of a test file; undefined if there is none. */
-export async function keptRecord(digest: string, test: string): Promise<Recorded | undefined> {
-  const text = await readFile(await pathOfRecord(digest, test), 'utf8').catch(() => undefined);
-  if (text === undefined) return undefined;
-  const kept = JSON.parse(text) as Omit<Recorded, 'loaded' | 'reached'> & { loaded: number[]; reached: number[] };
-  return { ...kept, loaded: new Set(kept.loaded), reached: new Set(kept.reached) };
+/**
+ * The kept records of the test files that have not changed. `earlier` is the number of those that were made with other sources,
+ * of which the newest ones are used.
+ */
+export async function keptRecords(
+  digest: string,
+  sources: readonly Source[],
+  tests: readonly string[],
+): Promise<{ records: Recorded[]; earlier: number }> {
+  const names = namesOfPlaces(sources);
+  await mkdir(join(cache, digest), { recursive: true });
+  await writeFile(join(cache, digest, namesFile), JSON.stringify(names));
+  const found = new Map<string, Recorded>();
+  let earlier = 0;
+  for (const folder of [digest, ...(await otherFolders(digest))]) {
+    const old = JSON.parse(await readFile(join(cache, folder, namesFile), 'utf8')) as string[];
+    for (const test of tests) {
+      const path = found.has(test) ? undefined : await pathOfRecord(folder, test);
+      const text = path && (await readFile(path, 'utf8').catch(() => undefined));
+      if (!text) continue;
+      const kept = JSON.parse(text) as Omit<Recorded, 'loaded' | 'reached'> & { loaded: number[]; reached: number[] };
+      const [loaded, reached] = [new Set(kept.loaded), new Set(kept.reached)];
+      if (folder !== digest) earlier += 1;
+      found.set(
+        test,
+        folder === digest
+          ? { ...kept, loaded, reached }
+          : { ...kept, loaded: renumbered(loaded, old, names), reached: renumbered(reached, old, names) },
+      );
+    }
+  }
+  return { records: [...found.values()], earlier };
+}
+const namesFile = 'places';
+
+/** The folders of records of other sources, the newest first. */
+async function otherFolders(digest: string): Promise<string[]> {
+  const found: { folder: string; time: number }[] = [];
+  for (const folder of await readdir(cache)) {
+    const names = folder === digest ? undefined : await stat(join(cache, folder, namesFile)).catch(() => undefined);
+    if (names) found.push({ folder, time: names.mtimeMs });
+  }
+  return found.toSorted((one, other) => other.time - one.time).map(({ folder }) => folder);
+}
+
+/** Names of all places in the order of their numbers: the file, and a digest of the text. Equal texts of a file are numbered. */
+export function namesOfPlaces(sources: readonly Pick<Source, 'file' | 'text' | 'places'>[]): string[] {
+  return sources.flatMap(({ file, text, places }) => {
+    const times = new Map<string, number>();
+    return places.map(({ kind, start, end }) => {
+      const own = createHash('sha256')
+        .update(`${kind}\0${text.slice(start, end)}`)
+        .digest('base64url')
+        .slice(0, 10);
+      const time = times.get(own) ?? 0;
+      times.set(own, time + 1);
+      return `${file} ${own} ${time}`;
+    });
+  });
+}
+
+function fileOf(name: string): string {
+  return name.slice(0, name.indexOf(' '));
+}
+
+/** The numbers of places by their `names`, given those by the names `old`. A place that is new is as the one before it. */
+export function renumbered(
+  numbers: ReadonlySet<number>,
+  old: readonly string[],
+  names: readonly string[],
+): Set<number> {
+  const known = new Map(old.map((name, number) => [name, number]));
+  const found = new Set<number>();
+  for (const [number, name] of names.entries()) {
+    const before = known.get(name);
+    const isAfterReached = found.has(number - 1) && fileOf(names[number - 1]!) === fileOf(name);
+    if (before === undefined ? isAfterReached : numbers.has(before)) found.add(number);
+  }
+  return found;
 }
 
 /** Runs a test file in an instrumented copy, and keeps what it reached; a failure is not kept. */

@@ -6,7 +6,7 @@ import { folderUntilEnd } from '../../support/folder.ts';
 import { root } from '../checkout.ts';
 import { apply, changedLines } from './change.ts';
 import { changesOfText } from './changes.ts';
-import type { Recorded } from './coverage.ts';
+import { namesOfPlaces, renumbered, type Recorded } from './coverage.ts';
 import { equivalent } from './equivalent.ts';
 import { ownChanges } from './own.ts';
 import { pick } from './pick.ts';
@@ -25,6 +25,9 @@ function recorded(test: string, loaded: number[], reached: number[]): Recorded {
   return { test, isPassed: true, milliseconds: 1, loaded: new Set(loaded), reached: new Set(reached) };
 }
 
+const namesIn = (...files: [file: string, text: string][]) =>
+  namesOfPlaces(files.map(([file, text]) => ({ file, text, places: placesOf(text) })));
+
 const rounded = (found: number, total: number) => intervalOf(found, total).map((each) => Number(each.toFixed(4)));
 
 test('the own rules remove an await, swap two arguments, and lose a condition', (t) => {
@@ -38,6 +41,18 @@ test('the own rules remove an await, swap two arguments, and lose a condition', 
     "run('DELETE FROM tokens WHERE COALESCE(?, 1) IS NOT NULL AND account_id = ?');",
     "run('DELETE FROM tokens WHERE id = ? AND COALESCE(?, 1) IS NOT NULL');",
   ]);
+});
+
+test('a record of an earlier source counts for the places with the same text, and a new place is as the one before it', (t) => {
+  const old = namesIn(['a', 'one(); two(); two();'], ['b', 'three();']);
+  t.is(new Set(old).size, 4, 'equal texts have different names');
+  const now = namesIn(['a', 'zero(); one(); more(); two(); new1(); two();'], ['b', 'first(); three(); last();']);
+  const from = (...numbers: number[]) => [...renumbered(new Set(numbers), old, now)];
+  t.deepEqual(from(0), [1, 2]);
+  t.deepEqual(from(1), [3, 4]);
+  t.deepEqual(from(2), [5], 'a place of the next file is not new after it');
+  t.deepEqual(from(3), [7, 8]);
+  t.deepEqual([...renumbered(new Set([1, 3]), old, old)], [1, 3]);
 });
 
 test('a condition of SQL ends before the next word, outside of parentheses', (t) => {

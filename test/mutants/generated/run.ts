@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { copyCheckout, hasTypes, root, runTests, withChange } from '../checkout.ts';
 import { apply, changedLines, lineOf, type Change } from './change.ts';
 import { changeableFiles, changesOfText, leftOut } from './changes.ts';
-import { cache, digestOf, instrument, keptRecord, readSources, record, testFiles } from './coverage.ts';
+import { cache, digestOf, instrument, keptRecords, readSources, record, testFiles } from './coverage.ts';
 import type { Recorded, Source } from './coverage.ts';
 import { equivalent } from './equivalent.ts';
 import { pick } from './pick.ts';
@@ -139,13 +139,10 @@ async function recordAll(
   const { picked, others } = await testFiles();
   console.log(`${others.length} test files are not used, because they read the source or measure memory:`);
   for (const each of others) console.log(`  ${each}`);
-  const records: Recorded[] = [];
-  const missing: string[] = [];
-  for (const test of first(picked, only)) {
-    const kept = await keptRecord(digest, test);
-    if (kept) records.push(kept);
-    else missing.push(test);
-  }
+  const { records, earlier } = await keptRecords(digest, sources, picked);
+  if (earlier > 0) console.log(`${earlier} records are of earlier sources`);
+  const kept = new Set(records.map(({ test }) => test));
+  const missing = first(picked, only).filter((test) => !kept.has(test));
   if (missing.length > 0 && !isRecording) console.log(`${missing.length} test files are not recorded`);
   if (missing.length > 0 && isRecording) {
     console.log(`recording what ${missing.length} of ${picked.length} test files reach`);
