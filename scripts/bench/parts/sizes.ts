@@ -29,7 +29,8 @@ export async function sizes(
 /** The same load for a tenth of the content. */
 function tenthOf(size: Size): Size {
   const [packages, repositories, mirrored] = [size.packages / 10, size.repositories / 10, size.mirrored / 10];
-  return { ...size, packages, repositories, mirrored };
+  const withFiles = { packages: size.withFiles.packages / 10, repositories: size.withFiles.repositories / 10 };
+  return { ...size, packages, repositories, mirrored, withFiles };
 }
 
 async function measureSize(bench: Bench, size: Size, seconds: number): Promise<void> {
@@ -163,18 +164,19 @@ function reportCosts(
   process.stdout.write(`\n| what ${size.name} costs | |\n|---|---|\n${lines.join('\n')}\n\n`);
 }
 
-/** What is used up first, if the use of each grows as the load does. */
+/** What is used up first, for the whole load of the size, if the use of each grows as the load does. */
 function reportLimits(size: Size, { before, after, peak }: Measured): void {
   const seconds = (after.at - before.at) / 1000;
   const cpu = (key: keyof Used['cpu']) => (after.cpu[key] - before.cpu[key]) / seconds;
   const machine = cpus().length;
+  const whole = (used: number) => used / size.share;
   const limits: [title: string, unit: string, used: number, has: number][] = [
-    ['processors of the server', 'processors', cpu('server'), size.workers],
-    ['network of 1 Gbit/s', 'MB/s', (after.bytesOut - before.bytesOut) / 1e6 / seconds, network / 1e6],
+    ['processors of the server', 'processors', whole(cpu('server')), size.workers],
+    ['network of 1 Gbit/s', 'MB/s', whole((after.bytesOut - before.bytesOut) / 1e6 / seconds), network / 1e6],
     ['memory that docs/scaling.md states', 'MiB', peak / mebibyte, size.memory],
     size.name === 'small'
       ? ['the one writer of SQLite', 's of each', (after.inTransactions - before.inTransactions) / seconds, 1]
-      : ['processors for MariaDB', 'processors', cpu('mariadb'), machine],
+      : ['processors for MariaDB', 'processors', whole(cpu('mariadb')), machine],
   ];
   const byShare = limits.toSorted((a, b) => b[2] / b[3] - a[2] / a[3]);
   for (const [title, , used, has] of byShare) recordOf(size, `use of ${title}`, 'of 1', used / has);

@@ -2,15 +2,19 @@ import { availableParallelism } from 'node:os';
 
 /** The content and the load of a size of docs/scaling.md. docs/performance.md explains the assumptions. */
 export interface Size {
-  name: 'small' | 'middle';
+  name: 'small' | 'middle' | 'large';
   developers: number;
   /** Pulls of images a day. */
   pulls: number;
   packages: number;
   /** Repositories of images, with ten tags each. */
   repositories: number;
+  /** Packages and repositories of which the files exist, too; clients ask for these. */
+  withFiles: { packages: number; repositories: number };
   /** Packages that only the upstream has. */
   mirrored: number;
+  /** The part of the load that is sent. */
+  share: number;
   workers: number;
   /** MiB that docs/scaling.md states. */
   memory: number;
@@ -25,7 +29,9 @@ export const sizes: Record<Size['name'], Size> = {
     pulls: 5000,
     packages: 1000,
     repositories: 50,
+    withFiles: { packages: 1000, repositories: 50 },
     mirrored: 200,
+    share: 1,
     workers: 1,
     memory: 512,
   },
@@ -35,7 +41,22 @@ export const sizes: Record<Size['name'], Size> = {
     pulls: 100_000,
     packages: 20_000,
     repositories: 400,
+    withFiles: { packages: 20_000, repositories: 400 },
     mirrored: 2000,
+    share: 1,
+    workers,
+    memory: 512 * workers,
+  },
+  // One machine can neither store it nor send so much: it has all rows, the files of a tenth, and a twentieth of the load.
+  large: {
+    name: 'large',
+    developers: 10_000,
+    pulls: 1_000_000,
+    packages: 200_000,
+    repositories: 4000,
+    withFiles: { packages: 20_000, repositories: 400 },
+    mirrored: 2000,
+    share: 1 / 20,
     workers,
     memory: 512 * workers,
   },
@@ -68,9 +89,9 @@ export const day = { hours: 8, peak: 3 };
 
 const inBusyHour = (perDay: number) => (perDay / day.hours) * day.peak;
 
-/** What is begun in the busy hour, by kind. */
-export function busyHour({ developers, pulls }: Size): Record<keyof typeof eachDay | 'pull', number> {
-  const each = (kind: keyof typeof eachDay) => inBusyHour(developers * eachDay[kind]);
+/** What is begun in the busy hour, by kind: the part that is sent. */
+export function busyHour({ developers, pulls, share }: Size): Record<keyof typeof eachDay | 'pull', number> {
+  const each = (kind: keyof typeof eachDay) => inBusyHour(share * developers * eachDay[kind]);
   return {
     restore: each('restore'),
     registration: each('registration'),
@@ -78,6 +99,6 @@ export function busyHour({ developers, pulls }: Size): Record<keyof typeof eachD
     page: each('page'),
     packagePush: each('packagePush'),
     imagePush: each('imagePush'),
-    pull: inBusyHour(pulls),
+    pull: inBusyHour(share * pulls),
   };
 }

@@ -37,7 +37,7 @@ export interface ReadPackage {
   versions: string[];
 }
 
-/** Fills an empty place with the content of a size, and with tokens for the developers. Each file exists. */
+/** Fills an empty place with the content of a size, and with tokens for the developers. */
 export async function fillSize(
   bench: Bench,
   place: Place,
@@ -46,11 +46,17 @@ export async function fillSize(
   const folder = new BlobFolder(place.data);
   const made = [...makePackages(size.packages, versionsOfPackage)];
   const names = Array.from({ length: size.repositories }, (_, index) => `team${index % 20}/app${index}`);
+  const readPackages = made.slice(0, size.withFiles.packages);
+  const readImages = size.withFiles.repositories * tagsOfRepository;
+  const withFiles = new Set(readPackages);
   const images: MadeImage[] = [];
   const tokens: string[] = [];
   await fillPlace(bench, place, async ({ bulk, database, accountId }) => {
-    await fillPackages(bulk, accountId, made, (each) => writeFiles(folder, each));
-    for (const image of wholeImages(names)) images.push(writeImage(folder, image));
+    await fillPackages(bulk, accountId, made, (each) => (withFiles.has(each) ? writeFiles(folder, each) : undefined));
+    for (const image of wholeImages(names)) {
+      if (images.length < readImages) writeImage(folder, image);
+      images.push(withoutBytes(image));
+    }
     await fillTags(bulk, accountId, images);
     const all = new Tokens(database, Date.now);
     for (let index = 0; index < Math.min(size.developers, mostTokens); index += 1) {
@@ -59,16 +65,19 @@ export async function fillSize(
     }
   });
   return {
-    packages: made.map(({ id, versions }) => ({ id, key: packageKey(id), versions })),
-    repositories: byRepository(images),
+    packages: readPackages.map(({ id, versions }) => ({ id, key: packageKey(id), versions })),
+    repositories: byRepository(images.slice(0, readImages)),
     searches: mixed(queries(made)),
     tokens,
   };
 }
 
-function writeImage(folder: BlobFolder, { bytes, blobs, ...image }: WholeImage): MadeImage {
-  folder.put(image.manifest.digest as Digest, bytes);
-  for (const [index, blob] of blobs.entries()) folder.put(image.parts[index]!.digest as Digest, blob);
+function writeImage(folder: BlobFolder, { bytes, blobs, manifest, parts }: WholeImage): void {
+  folder.put(manifest.digest as Digest, bytes);
+  for (const [index, blob] of blobs.entries()) folder.put(parts[index]!.digest as Digest, blob);
+}
+
+function withoutBytes({ bytes: _bytes, blobs: _blobs, ...image }: WholeImage): MadeImage {
   return image;
 }
 

@@ -6,12 +6,12 @@ import { repositoryRow, rowsOfImage, wordRows, type Counts, type MadeImage } fro
 /** Packages per batch; a large batch, so that its words can be inserted in the order of the index. */
 const chunk = 20_000;
 
-/** Writes generated packages into a database that has none; `write` writes their files. */
+/** Writes generated packages into a database that has none; `write` writes the files of those that have some. */
 export async function fillPackages(
   bulk: Bulk,
   accountId: number,
   packages: Iterable<MadePackage>,
-  write?: (made: MadePackage) => MadeFiles[],
+  write?: (made: MadePackage) => MadeFiles[] | undefined,
 ): Promise<void> {
   const now = Date.now();
   let [row, version] = [1, 1];
