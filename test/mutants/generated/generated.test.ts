@@ -198,20 +198,30 @@ test('the tests of the source that few others reach are picked first', (t) => {
     ['other'],
     'loads it',
   );
-  const loading = ['test/elsewhere/small.ts', 'test/f.ts/large.ts', 'test/f.ts/small.ts'].map((test) =>
+  const loading = ['test/elsewhere/small.ts', 'test/f/large.ts', 'test/f/small.ts'].map((test) =>
     recorded(test, [one], test.includes('large') ? [5, 6] : [5]),
   );
   t.deepEqual(
     pick(source, change, loading).map(({ test }) => test),
-    ['test/f.ts/small.ts', 'test/f.ts/large.ts', 'test/elsewhere/small.ts'],
+    ['test/f/small.ts', 'test/f/large.ts', 'test/elsewhere/small.ts'],
   );
   const using = recorded('using', [one], [two, 7, 8]);
   t.is(pick(source, change, [...loading, using])[0]!.test, 'using', 'it uses the functions beside what it loads');
   const later = [recorded('later', [], [one, 3, 4]), recorded('latest', [], [one, 3, 4, 6])];
   t.deepEqual(
     pick(source, change, [...loading, ...later]).map(({ test }) => test),
-    ['later', 'test/f.ts/small.ts', 'latest', 'test/f.ts/large.ts', 'test/elsewhere/small.ts'],
+    ['later', 'test/f/small.ts', 'latest', 'test/f/large.ts', 'test/elsewhere/small.ts'],
     'a file that starts a process loads it later',
+  );
+  const named = ['test/g/large.ts', 'test/g/searches-two.test.ts', 'test/g/two.ts'].map((test) =>
+    recorded(test, [one], [9]),
+  );
+  t.deepEqual(
+    pick({ ...source, file: 'src/g/two-search.ts' }, { ...change, file: 'src/g/two-search.ts' }, named).map(
+      ({ test }) => test,
+    ),
+    ['test/g/searches-two.test.ts', 'test/g/two.ts', 'test/g/large.ts'],
+    'its name has the same words',
   );
 });
 
