@@ -66,6 +66,29 @@ test('what was pushed here since goes back to the old feed, also unlisted; what 
   t.false(await stateThere());
 });
 
+test('what was promoted to the account goes, too, and not what an import had brought to the other account', async (t) => {
+  const [back, old] = [await startTestServer(t), await startTestServer(t)];
+  const { target: here, bring, file } = await startImporting(t);
+  await new TestFeed(old).publish({ id: 'Imported', version: '1.0.0' });
+  t.is((await bring(`${old.url}/v3/index.json`, '--token-file', await file('old', old.token))).code, 0);
+  await new TestFeed(here).publish({ id: 'Lib', version: '1.0.0' });
+  const command = (...words: string[]) => entrepot({ ENTREPOT_DATA: here.data, ENTREPOT_UPSTREAMS: '[]' }, ...words);
+  t.is((await command('account', 'create', 'prod')).code, 0);
+  for (const id of ['Lib', 'Imported']) {
+    const promoted = await command('promote', id, '1.0.0', '--kind', 'package', '--to-account', 'prod');
+    t.deepEqual([promoted.code, promoted.stderr], [0, '']);
+  }
+  const words = ['feed', `${back.url}/v3/index.json`, '--token-file', await file('token', back.token)];
+  const done = await exporting(here, ...words, '--account', 'prod');
+  t.deepEqual([done.code, done.stderr], [0, '']);
+  t.regex(done.stdout, /^exported: 1 \(/);
+  t.is((await back.fetch('/v3/package/lib/index.json')).status, 200);
+  t.regex(
+    (await exporting(here, ...words, '--account', 'prod', '--all')).stdout,
+    /^exported: 1 \(.*\nthere already: 1\n/,
+  );
+});
+
 test('symbols go with their package', async (t) => {
   const [old, here] = [await startTestServer(t), await startTestServer(t)];
   const [feed, there] = [new TestFeed(here), new TestFeed(old)];

@@ -21,6 +21,7 @@ interface VersionRow {
   listed: number;
   semver2: number;
   deprecation: string | null;
+  imported: string | null;
   size_bytes: number;
   sha512: string;
   nupkg_digest: Digest;
@@ -88,6 +89,7 @@ export function promotablePackages(
               listed: row.listed === 1,
               downloads: 0,
               deprecation: storedDeprecation(row.deprecation),
+              isOwn: row.imported === null,
             };
             const given = { isRepair: false, mirroredFrom: upstream, earlier };
             await writeVersion(tx, to.accountId, files, given, now());

@@ -62,6 +62,8 @@ export interface EarlierVersion {
   listed: boolean;
   downloads: number;
   deprecation: HostedDeprecation | undefined;
+  /** Whether it was pushed to another account of this server: no import follows it, and an export sends it. */
+  isOwn?: boolean;
 }
 
 /** The checks of a push that depend on who pushes. */
@@ -215,7 +217,7 @@ async function insertVersion(
     published_at: Math.min(earlier?.publishedAt ?? now, now),
     download_count: earlier?.downloads ?? 0,
     deprecation: deprecationText(earlier),
-    imported: earlier ? importedText(earlier) : null,
+    imported: earlier && !earlier.isOwn ? importedText(earlier) : null,
     size_bytes: size,
     sha512: Buffer.from(hexOf(digests.sha512), 'hex').toString('base64'),
     nupkg_digest: digests.nupkg,
