@@ -1,9 +1,11 @@
+import { randomBytes } from 'node:crypto';
 import { mkdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { gzipSync } from 'node:zlib';
 import test from 'ava';
-import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
+import { makeNupkg, makeNuspec, makePdb, makeSnupkg, pngPixel } from '../support/builders/nupkg.ts';
+import { writeZip } from '../support/builders/zip.ts';
 import { TestFeed } from '../support/feed.ts';
 import { startImporting } from '../support/imports.ts';
 import { flushUsage } from '../support/inside.ts';
@@ -427,6 +429,50 @@ test('what a feed tells: pages elsewhere, no registration, no length, a coding, 
     ['Zipped', '1.0.0', 'conflict', 0, 'other content is here under this name'],
   ]);
   t.is((await versionsOf(feed, 'quiet'))[0].listed, false);
+});
+
+test('packages that clients use come although their icon or readme cannot be used, or old tools have made them', async (t) => {
+  const { target, bring, folder } = await startImporting(t);
+  const place = join(folder, 'packages');
+  await mkdir(place);
+  const gif = Buffer.from('GIF89a');
+  const packages: Record<string, Buffer> = {
+    Fine: await makeNupkg({ id: 'Fine', icon: pngPixel, readme: '# Fine' }),
+    Gif: await makeNupkg({ id: 'Gif', icon: gif, readme: '# Gif' }),
+    Missing: await makeNupkg({ id: 'Missing', iconPath: 'none.png', readmePath: 'none.md' }),
+    Large: await makeNupkg({ id: 'Large', icon: pngPixel, readme: randomBytes(2 ** 20 + 1) }),
+    Old: writeZip([
+      { name: 'Old.nuspec', data: makeNuspec({ id: 'Old', readmePath: 'docs\\README.md' }) },
+      { name: 'lib\\net20\\Old.dll', data: 'code' },
+      { name: 'docs\\README.md', data: '# Old' },
+    ]),
+  };
+  const feed = new TestFeed(target);
+  for (const [id, bytes] of Object.entries(packages)) {
+    await writeFile(join(place, `${id}.nupkg`), bytes);
+    if (id !== 'Fine') t.is((await feed.push(bytes)).status, 400, `${id} as a new package`);
+  }
+  const damaged = writeZip([
+    { name: 'Damaged.nuspec', data: makeNuspec({ id: 'Damaged', iconPath: 'icon.png' }) },
+    { name: 'icon.png', data: pngPixel, crc: 1 },
+  ]);
+  await writeFile(join(place, 'Damaged.nupkg'), damaged);
+  const done = await bring(place);
+  t.regex(done.stdout, /^imported: 5 \(/);
+  t.regex(done.stderr, /^failed: Damaged 1\.0\.0: 'icon\.png' does not match its checksum/m);
+  const statusOf = async (id: string, file: string) => (await feed.fetch(`/package/${id}/1.0.0/${file}`)).status;
+  const shown = async (id: string) => [await statusOf(id, 'icon'), await statusOf(id, 'readme')];
+  t.deepEqual(await Promise.all(['fine', 'gif', 'missing', 'large', 'old'].map(shown)), [
+    [200, 200],
+    [404, 200],
+    [404, 404],
+    [200, 404],
+    [404, 200],
+  ]);
+  const [old] = await versionsOf(feed, 'old');
+  t.is(old.version, '1.0.0');
+  const got = await feed.fetch('/package/old/1.0.0/old.1.0.0.nupkg');
+  t.deepEqual(Buffer.from(await got.arrayBuffer()), packages['Old']);
 });
 
 test('a search that ends early is asked by first letters; autocompletion is enough; without both, names are needed', async (t) => {

@@ -32,16 +32,18 @@ const defaults = { maxIconBytes: 1024 ** 2, maxReadmeBytes: 1024 ** 2, verifyAll
  * cannot use it, or should not. https://learn.microsoft.com/nuget/reference/nuspec
  */
 export async function readNupkg(open: OpenBytes, limits: Partial<NupkgLimits> = {}): Promise<Nupkg> {
-  using zip = await Zip.open(open, limits);
+  using zip = await Zip.open(open, limits.isPublished ? { ...lenient, ...limits } : limits);
   const manifest = await readManifest(zip, limits);
   const { nuspec } = manifest;
   if (nuspec.packageTypes.some(({ name }) => name.toLowerCase() === 'symbolspackage')) {
     throw invalid('This is a symbols package. Push it to the symbols URL, with the extension .snupkg.');
   }
   const { maxIconBytes, maxReadmeBytes, verifyAll } = { ...defaults, ...limits };
-  const icon = nuspec.icon && (await zip.read(await named(zip, 'icon', nuspec.icon), maxIconBytes));
-  const readme = nuspec.readme && (await zip.read(await named(zip, 'readme', nuspec.readme), maxReadmeBytes));
-  const entries = { ...(icon && { icon, iconType: imageType(icon) }), ...(readme && { readme }) };
+  // Clients do without the icon and the readme of a package that they use already.
+  const usable = <T>(part: Promise<T>) => (limits.isPublished ? part.catch(unlessInvalid) : part);
+  const icon = await usable(readIcon(zip, nuspec.icon, maxIconBytes));
+  const readme = await usable(readNamed(zip, 'readme', nuspec.readme, maxReadmeBytes));
+  const entries = { ...icon, ...(readme && { readme }) };
   // A wrong length or checksum is found at the push and not by a client.
   if (verifyAll) await zip.verify();
   return { ...manifest, semVer2: nuspec.semVer2, entries };
@@ -64,7 +66,7 @@ export async function readManifest(
   return { nuspec, nuspecBytes, version: parseVersion(nuspec.version)! };
 }
 
-/** For upstream packages: clients already use them, so what old tools wrote is accepted. */
+/** For packages that clients use already: what old tools wrote is accepted. */
 const lenient = { backslashes: true };
 const published = { isPublished: true };
 
@@ -105,12 +107,28 @@ export async function readPart(
   return part === 'icon' ? { bytes, imageType: imageType(bytes) } : { bytes };
 }
 
-async function named(zip: Zip, element: string, path: string): Promise<ZipEntry> {
+async function readIcon(zip: Zip, path: string | undefined, maxBytes: number): Promise<Nupkg['entries']> {
+  const icon = await readNamed(zip, 'icon', path, maxBytes);
+  return icon ? { icon, iconType: imageType(icon) } : {};
+}
+
+/** The file that an element of the nuspec names; nothing without the element. */
+async function readNamed(
+  zip: Zip,
+  element: string,
+  path: string | undefined,
+  maxBytes: number,
+): Promise<Buffer | undefined> {
+  if (path === undefined) return undefined;
   const entry = await zip.find(path);
-  if (entry) return entry;
+  if (entry) return zip.read(entry, maxBytes);
   throw invalid(
     `The nuspec's <${element}> names '${path.slice(0, 200)}', but the package does not contain that file. Add it.`,
   );
+}
+
+function unlessInvalid(error: unknown): undefined {
+  if (!isDomainError(error, 'PackageInvalid')) throw error;
 }
 
 // https://learn.microsoft.com/nuget/reference/nuspec#icon: JPEG and PNG. SVG is refused: it can contain scripts.
