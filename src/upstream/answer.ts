@@ -13,6 +13,9 @@ export interface SentBody {
   open: () => Promise<Readable>;
 }
 
+/** What servers answer to HEAD that only take GET, also where an address is signed for one method. */
+export const noHead: readonly number[] = [403, 405, 501];
+
 export interface UpstreamRequest {
   /** A change is sent once, except after a challenge, and only to the address itself: no redirect is followed. */
   method?: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE';

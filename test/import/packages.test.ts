@@ -431,6 +431,37 @@ test('what a feed tells: pages elsewhere, no registration, no length, a coding, 
   t.is((await versionsOf(feed, 'quiet'))[0].listed, false);
 });
 
+test('a source that refuses HEAD is measured by GET, and so is one whose files are at addresses that are signed for GET', async (t) => {
+  const source = await UpstreamFeed.start(t);
+  const refusals = [403, 405, 501];
+  const sizes = new Map<string, number>();
+  for (const status of refusals) {
+    const id = `Refused${status}`;
+    const offered = await made(id, 40_000);
+    await source.offer(offered);
+    const bytes = offered.versions[0]!.nupkg;
+    sizes.set(id, bytes.length);
+    source.upstream.on(fileIn(id.toLowerCase()), (request, response) =>
+      (request.method === 'HEAD' ? answer(status) : serve(bytes))(request, response),
+    );
+  }
+  source.upstream.on('/flat/gone/index.json', json({ versions: ['1.0.0'] }));
+  const { bring, file, folder } = await startImporting(t);
+  const names = await file('names', [...sizes.keys(), 'Gone'].join('\n'));
+  const run = async (name: string, ...words: string[]) => {
+    await bring(`${source.url}/index.json`, '--names', names, '--report', join(folder, name), ...words);
+    const lines = (await readFile(join(folder, name), 'utf8')).trimEnd().split('\n');
+    return lines
+      .map((line) => JSON.parse(line))
+      .map(({ name, outcome, bytes }) => [name, outcome, bytes])
+      .toSorted(([one], [other]) => (one < other ? -1 : 1));
+  };
+  const missing = ['Gone', 'failed', 0];
+  t.deepEqual(await run('planned', '--dry-run'), [missing, ...[...sizes].map(([id, size]) => [id, 'imported', size])]);
+  await run('first');
+  t.deepEqual(await run('second'), [missing, ...[...sizes].map(([id]) => [id, 'present', 0])]);
+});
+
 test('packages that clients use come although their icon or readme cannot be used, or old tools have made them', async (t) => {
   const { target, bring, folder } = await startImporting(t);
   const place = join(folder, 'packages');

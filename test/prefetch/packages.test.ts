@@ -199,6 +199,14 @@ test('a merged ID is fetched from upstream although it is hosted too', async (t)
   t.true(await isHere('Mine', '9.0.0'));
 });
 
+test('a dry run counts a package as unmeasured if its upstream refuses HEAD', async (t) => {
+  const { feed, mirror, offer } = await setUp(t);
+  await offer('Lib', { '1.0.0': {} });
+  feed.upstream.on('/flat/lib/1.0.0/lib.1.0.0.nupkg', answer(405));
+  const dry = await prefetchInto(mirror, wishesOf('Lib@1.0.0'), { dryRun: true });
+  t.deepEqual([missingIn(dry), dry.unmeasured, dry.fetched.package.count], [[], 1, 1]);
+});
+
 test('a dry run counts packages and bytes and fetches none', async (t) => {
   const { feed, mirror, offer } = await setUp(t);
   await offer('Lib', { '1.0.0': { payloadBytes: 50_000, ...on({ id: 'Dep', version: '1.0.0' }) } });

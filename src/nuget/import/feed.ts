@@ -9,6 +9,7 @@ import type {
 } from '../../import/item.ts';
 import { DomainError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/event-loop.ts';
+import { noHead, type UpstreamAnswer } from '../../upstream/answer.ts';
 import { discard } from '../../upstream/body.ts';
 import { urlBelow } from '../../upstream/url.ts';
 import { parseDeprecation, type HostedDeprecation } from '../format/deprecation.ts';
@@ -150,9 +151,9 @@ export function offeredIn(
   const { remote, from, limit } = parts;
   const { publishedAt, listed = true, deprecation, sha512 } = registered ?? {};
   const url = urlBelow(flat, id, version, `${id}.${version}.nupkg`);
-  const ask = async (method: 'GET' | 'HEAD', signal = parts.signal) => {
-    const answer = await remote.send({ method, url, subject: id, signal });
-    if (answer.status === 200) return answer;
+  const ask = async (method: 'GET' | 'HEAD', refusals: readonly number[] = []) => {
+    const answer = await remote.send({ method, url, subject: id, signal: parts.signal, answers: refusals });
+    if (answer.status === 200 || refusals.includes(answer.status)) return answer;
     discard(answer.body);
     throw new DomainError('NotFound', 'The source lists this version and does not have its file.');
   };
@@ -167,10 +168,12 @@ export function offeredIn(
     downloads,
     deprecation,
     measure: async () => {
-      const { headers, body } = await ask('HEAD');
-      discard(body);
-      const size = Number(headers['content-length'] ?? Number.NaN);
-      return Number.isSafeInteger(size) ? size : undefined;
+      const answer = await ask('HEAD', noHead);
+      discard(answer.body);
+      if (answer.status === 200) return lengthOf(answer);
+      const whole = await ask('GET');
+      whole.body.destroy();
+      return lengthOf(whole);
     },
     fill: async (staged) => {
       const { body, headers, decoded } = await ask('GET');
@@ -188,6 +191,11 @@ export function offeredIn(
       if (!decoded && size > 0 && staged.size !== size) throw new DomainError('Aborted', 'The file came incomplete.');
     },
   };
+}
+
+function lengthOf({ headers }: Pick<UpstreamAnswer, 'headers'>): number | undefined {
+  const size = Number(headers['content-length'] ?? Number.NaN);
+  return Number.isSafeInteger(size) ? size : undefined;
 }
 
 /** What the registration says about each version, by its key; nothing if the source has none of this package. */

@@ -16,6 +16,7 @@ import { documentLimit, type PackageMirror } from '../upstream/package-mirror.ts
 import { packageSubject } from '../upstream/upstream-files.ts';
 import { isPrerelease, parseVersion, versionKey } from '../format/version.ts';
 import { readAll, readThrough } from '../../storage/files/content.ts';
+import { noHead } from '../../upstream/answer.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { unlessUpstreamFails } from '../../upstream/upstream-error.ts';
@@ -283,7 +284,7 @@ class WantedPackages {
     if (!owner) return;
     const url = await packageMirror.nupkgUrl(owner.upstream, packageKey(id), version);
     const subject = packageSubject(packageKey(id));
-    const { status, headers, body } = await owner.upstream.send({ method: 'HEAD', url, subject });
+    const { status, headers, body } = await owner.upstream.send({ method: 'HEAD', url, subject, answers: noHead });
     discard(body);
     const length = Number(headers['content-length'] ?? Number.NaN);
     if (status !== 200 || !Number.isSafeInteger(length)) this.#run.report.unmeasured += 1;
