@@ -21,7 +21,40 @@ test('a page of a registration that its index names no more deprecates nothing',
   t.deepEqual((await read('/v1/findings'))['items'], []);
 });
 
-const advisory = (url: string) => ({ severity: 2, url, versions: '(, 9.0.0)' });
+const advisory = (url: string, severity = 2) => ({ severity, url, versions: '(, 9.0.0)' });
+
+test('a version has the highest severity of all pages of an upstream', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const entryOf = (name: string) => ({
+    '@name': name,
+    '@id': `${up.url}/${name}.json`,
+    '@updated': '2026-01-01T00:00:00Z',
+  });
+  up.upstream.on('/vulnerabilities/index.json', json(['base', 'update'].map(entryOf)));
+  const [low, high] = [advisory('https://a.test/low', 0), advisory('https://a.test/high')];
+  up.upstream.on('/base.json', json({ stored: [low, high], other: [high] }));
+  up.upstream.on(
+    '/update.json',
+    json({ stored: [advisory('https://a.test/new', 1), advisory('https://a.test/worst', 3)] }),
+  );
+  const server = await startTestServer(t, { upstreams: [up.as('nuget.org')] });
+  for (const id of ['Stored', 'Other']) {
+    const key = id.toLowerCase();
+    await up.offer({ id, versions: [{ version: '1.0.0' }] });
+    await (await server.fetch(`/v3/package/${key}/1.0.0/${key}.1.0.0.nupkg`)).arrayBuffer();
+  }
+  const read = async (path: string) => (await (await server.fetch(path)).json()) as Json;
+  await until(async () => (await read('/v1/findings'))['items'].length === 2);
+  const { items } = await read('/v1/findings');
+  t.deepEqual(
+    items.map(({ id, severity, advisories }: Json) => [id, severity, advisories.map((each: Json) => each['severity'])]),
+    [
+      ['Stored', 'critical', ['critical', 'high', 'moderate', 'low']],
+      ['Other', 'high', ['high']],
+    ],
+  );
+  t.is((await read('/v1/packages/Stored'))['severity'], 'critical');
+});
 
 test('a list of too many characters is not read, and then not all findings are known', async (t) => {
   const up = await UpstreamFeed.start(t);

@@ -109,7 +109,7 @@ export class Findings {
       for await (const page of pagesOf(undefined as string | undefined, atATime, read, ({ order }) => order)) {
         for (const { version } of page) {
           const vulnerabilities = matching(ranges, version);
-          if (vulnerabilities.length > 0) found.at(id, version, null).vulnerabilities.push(...vulnerabilities);
+          if (vulnerabilities.length > 0) found.warn(id, version, null, vulnerabilities);
         }
         count += page.length;
         if (count >= maxVersions) break;
@@ -182,7 +182,7 @@ export class Findings {
     for (const { version } of stored?.versions ?? []) {
       const vulnerabilities = matching(ranges, version);
       if (vulnerabilities.length === 0) continue;
-      found.at(stored!.id, version, stored!.upstream).vulnerabilities.push(...vulnerabilities);
+      found.warn(stored!.id, version, stored!.upstream, vulnerabilities);
     }
   }
 }
@@ -244,6 +244,13 @@ class FoundVersions {
     versions.set(version, finding);
     return finding;
   }
+
+  /** Adds vulnerabilities of a version; an upstream can have others on another page. */
+  warn(id: string, version: string, upstream: string | null, more: Finding['vulnerabilities']): void {
+    const { vulnerabilities } = this.at(id, version, upstream);
+    vulnerabilities.push(...more);
+    vulnerabilities.sort((one, other) => other.severity - one.severity);
+  }
 }
 
 function matching(
@@ -252,5 +259,5 @@ function matching(
 ): { severity: number; url: string }[] {
   const parsed = parseVersion(version)!;
   const found = ranges.filter(({ range }) => satisfies(range, parsed));
-  return found.map(({ severity, url }) => ({ severity, url })).toSorted((one, other) => other.severity - one.severity);
+  return found.map(({ severity, url }) => ({ severity, url }));
 }
