@@ -130,6 +130,9 @@ test('ids and hits of a search are read up to the bounds', async (t) => {
   const many = Array.from({ length: 1001 }, (_, at) => ({ version: `1.0.${at}` }));
   const shown = (await hitsOf({ data: [{ ...plain, versions: many }] })).data[0].versions;
   t.deepEqual([shown.length, shown[0].version], [1000, '1.0.1'], 'the newest ones');
+  // Some servers list the newest version first.
+  const turned = (await hitsOf({ data: [{ ...plain, versions: many.toReversed() }] })).data[0].versions;
+  t.deepEqual(turned, shown);
   for (const kind of ['ids', 'hits'] as const)
     for (const document of [{}, { data: {} }])
       await t.throwsAsync(linesOf(kind, document, base), otherForm, JSON.stringify(document));

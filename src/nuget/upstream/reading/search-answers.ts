@@ -1,5 +1,5 @@
 import { isPackageId } from '../../format/nuspec.ts';
-import { fullString, normalize, parseVersion } from '../../format/version.ts';
+import { fullString, normalize, parseVersion, sortKey } from '../../format/version.ts';
 import { limitHits, type SearchHit } from '../../format/search-hit.ts';
 import { metadataIn, objectOf, objectsIn, ownLinks, textOf, type OwnLinks } from '../upstream-metadata.ts';
 import { jsonIn, otherForm } from './json.ts';
@@ -59,13 +59,18 @@ function hitIn(item: unknown, own: OwnLinks): SearchHit | undefined {
     hasIcon: own.isFlat(hit['iconUrl']),
     metadata: { ...metadataIn(hit, own), dependencyGroups: undefined },
     totalDownloads: countOf(hit['totalDownloads']),
-    versions: objectsIn(hit['versions'])
-      .slice(-versionsOfHit)
-      .flatMap((each) => {
-        const one = parseVersion(textOf(each['version']) ?? '');
-        return one
-          ? [{ version: normalize(one), fullVersion: fullString(one), downloads: countOf(each['downloads']) }]
-          : [];
-      }),
+    versions: versionsIn(hit['versions']),
   };
+}
+
+/** The newest versions of a hit, in order. Upstreams list them in any order. */
+function versionsIn(list: unknown): SearchHit['versions'] {
+  const found = objectsIn(list).flatMap(({ version: text, downloads }) => {
+    const version = parseVersion(textOf(text) ?? '');
+    return version ? [{ order: sortKey(version), version, downloads: countOf(downloads) }] : [];
+  });
+  return found
+    .sort((one, other) => (one.order < other.order ? -1 : one.order > other.order ? 1 : 0))
+    .slice(-versionsOfHit)
+    .map(({ version, downloads }) => ({ version: normalize(version), fullVersion: fullString(version), downloads }));
 }
