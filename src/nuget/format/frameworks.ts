@@ -40,11 +40,16 @@ function nearest(groups: readonly DependencyGroup[], target: Framework): Depende
   let best: DependencyGroup | undefined;
   let bestRank = -1;
   for (const group of groups) {
-    const rank = group.targetFramework === undefined ? 0 : rankOf(parseFramework(group.targetFramework), target);
+    const rank = group.targetFramework === undefined ? anyRank : rankOf(parseFramework(group.targetFramework), target);
     if (rank > bestRank) [best, bestRank] = [group, rank];
   }
   return best;
 }
+
+/** Of a group for any framework: below those that fit, and above those of .NET Framework for another project. */
+const anyRank = 2e5;
+/** 4.6.1 and 4.8.1, between which .NET Framework is what projects for .NET and .NET Standard 2.0 and later use if no group fits. */
+const [firstFallback, lastFallback] = [40_601, 40_801];
 
 /** How near a group's framework is to the target: higher is nearer, -1 if the target cannot use it. */
 function rankOf(group: Framework | undefined, target: Framework): number {
@@ -55,8 +60,9 @@ function rankOf(group: Framework | undefined, target: Framework): number {
   if (group.family === 'standard' && target.family !== 'standard') {
     return group.version <= highestStandard(target.family, target.version) ? 1e6 + group.version : -1;
   }
-  // What is left for a .NET project is a .NET Framework group: the SDK uses it if no other group fits, with a warning.
-  return target.family === 'core' ? 1 : -1;
+  if (group.family !== 'framework' || target.version < 20_000 || group.version > lastFallback) return -1;
+  // The SDK takes the nearest group for 4.6.1, else the next version, with a warning.
+  return group.version <= firstFallback ? 1e5 + group.version : 1e5 - group.version;
 }
 
 /** The highest .NET Standard that this version implements; 0 if none. */
