@@ -247,6 +247,31 @@ for (const dialect of dialects) {
   });
 }
 
+const symbolsOf = (guid: Buffer) =>
+  makeSnupkg({ id: 'Lib', version: '1.0.0', files: { 'lib/net8.0/Lib.pdb': makePdb(guid) } });
+
+test('symbols that come back with a deleted version are not replaced by those of a promotion of it', async (t) => {
+  const { server, dev, prod, ask, approve } = await start(t, 'sqlite', { deletedFor: '7d' });
+  const nupkg = await makeNupkg({ id: 'Lib', version: '1.0.0' });
+  const [older, newer] = [Buffer.alloc(16, 0x11), Buffer.alloc(16, 0x22)];
+  for (const [token, guid] of [
+    [dev, older],
+    [prod, newer],
+  ] as const) {
+    const feed = new TestFeed(server, token);
+    t.is((await feed.push(nupkg)).status, 201);
+    t.is((await feed.push(await symbolsOf(guid), '/symbols')).status, 201);
+  }
+  t.is((await server.fetch('/v1/packages/Lib/1.0.0', { method: 'DELETE', token: prod })).status, 204);
+  const { id } = await ask({ kind: 'package', name: 'Lib', reference: '1.0.0' });
+  t.like(await approve(id), { status: 200, state: 'done' });
+  const there = new TestFeed(server, prod);
+  t.is((await there.fetch('/package/lib/1.0.0/lib.1.0.0.nupkg')).status, 200);
+  const status = async (guid: Buffer) =>
+    (await there.fetch(`/symbols/lib.pdb/${guid.toString('hex')}ffffffff/lib.pdb`)).status;
+  t.deepEqual([await status(newer), await status(older)], [200, 404]);
+});
+
 test('inside an account, without approval, it is done at once; with it, somebody else approves', async (t) => {
   const { server, prod, rules, ask, approve } = await start(t);
   const source = new TestRepository(server, 'app', prod);

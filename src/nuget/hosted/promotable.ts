@@ -94,8 +94,9 @@ export function promotablePackages(
             const given = { isRepair: false, mirroredFrom: upstream, earlier };
             await writeVersion(tx, to.accountId, files, given, now());
           }
-          // Those that are there already may be newer.
-          const lacksSymbols = row.snupkg_digest !== null && (there?.snupkg_digest ?? null) === null;
+          // Those that are there already may be newer, also those that came back with a deleted version.
+          const shown = await versionOf(tx, to.accountId, from.name, reference);
+          const lacksSymbols = row.snupkg_digest !== null && shown!.snupkg_digest === null;
           if (lacksSymbols) await writeSymbols(tx, to.accountId, await symbolsOf(tx, row), row.snupkg_digest!);
           return !there || lacksSymbols;
         },
