@@ -209,6 +209,16 @@ test('of a registration, pages and versions are read, and what clients cannot us
     ],
   );
   t.is(items, 6 + 4 * 3);
+  for (const [count, read] of [
+    [-1, 0],
+    [1.5, 0],
+    [1e300, 0],
+    [64, 64],
+    [2 ** 40, 100_000],
+  ] as const) {
+    const { value } = await pagesIn(await linesOf('registration', { items: [{ ...index.items[0], count }] }, options));
+    t.is(value[0]!.count, read, String(count));
+  }
   const page = await versionsIn(
     await linesOf(
       'registration',

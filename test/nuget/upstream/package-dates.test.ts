@@ -112,6 +112,19 @@ test('a page without the time of its change is fetched', async (t) => {
   t.is(pagesAsked(feed).length, 2);
 });
 
+test('a page whose count is no number of versions is fetched, and its dates are known', async (t) => {
+  for (const count of [-1, 1.5]) {
+    const { feed, server } = await start(t);
+    await offerPaged(feed, [second, second]);
+    const page = { '@id': `${feed.url}/registration-pages/lib/page/1.0.0/1.1.0.json`, lower: '1.0.0', upper: '1.1.0' };
+    feed.upstream.on('/registration/lib/index.json', json({ items: [{ ...page, count, commitTimeStamp: second }] }));
+    t.deepEqual((await dates(server, 'lib', asUtc.third))!.slice(0, 2), [
+      ['1.0.0', asUtc.first],
+      ['1.1.0', asUtc.first],
+    ]);
+  }
+});
+
 test('a version that an older page does not know yet has no date', async (t) => {
   const { feed, server } = await start(t);
   await offerPaged(feed, [second, second]);

@@ -70,7 +70,7 @@ export function readRegistration(bytes: Buffer, options: RegistrationOptions): s
     const page: PageLine = {
       lower: normalize(lower),
       upper: normalize(upper),
-      count: typeof json['count'] === 'number' ? json['count'] : 0,
+      count: countOf(json['count']),
       ...(changedAt !== undefined && { changedAt }),
       ...(versions ? { versions: versions.length } : { address: address as string }),
     };
@@ -78,6 +78,11 @@ export function readRegistration(bytes: Buffer, options: RegistrationOptions): s
     for (const line of versions ?? []) lines.push(line);
   }
   return lines.join('\n');
+}
+
+/** Of no other number can it be said where a page ends. */
+function countOf(count: unknown): number {
+  return Number.isSafeInteger(count) && (count as number) >= 0 ? Math.min(count as number, maxListed) : 0;
 }
 
 function versionsIn(pages: readonly unknown[]): number {
