@@ -1,6 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import type { Fetched } from '../../mirror/fetch/resource.ts';
 import type { MirrorEntry, ServedOutcome } from '../../mirror/mirror.ts';
+import type { EntryMetadata } from '../../mirror/store/entries.ts';
 import type { MirrorReader } from '../../mirror/stored-only.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { Semaphore } from '../../runtime/semaphore.ts';
@@ -59,14 +60,14 @@ export async function openList<T>(
   place: UpstreamRepository,
   kind: ListKind<T>,
   reference: string,
-  fetch: (signal: AbortSignal) => Promise<Fetched>,
+  fetch: (signal: AbortSignal, known: EntryMetadata | undefined) => Promise<Fetched>,
 ): Promise<Listed<T> | undefined> {
   const entry = await mirror.open({
     ...resource(place, kind.name, reference),
     limit: listLimit,
     keeps: kind.name === referrerLists.name,
     whole: true,
-    fetch: (_known, signal) => fetch(signal),
+    fetch: (known, signal) => fetch(signal, known),
   });
   return entry && { served: entry.outcome, items: await readParsedList(entry, kind, place.upstream.id) };
 }

@@ -7,7 +7,7 @@ import { fallbackTag } from '../format/reference.ts';
 import { openList, referrerLists, type Listed } from './parsed-lists.ts';
 import type { StoredManifests } from './stored-manifests.ts';
 import { collect, readDescriptors } from './upstream-lists.ts';
-import { urlOf, type UpstreamRepository } from './upstream-repository.ts';
+import { resource, urlOf, type UpstreamRepository } from './upstream-repository.ts';
 
 /** What registries without the referrers API answer to a path that they do not know, besides 404. Clients read the fallback tag then, too. */
 const withoutApi = [400, 405, 406];
@@ -27,14 +27,14 @@ export class ReferrerLists {
   /**
    * The descriptors of the manifests that refer to `digest`, each once, by digest. From the referrers API, or from the
    * fallback tag if the upstream has no such API. With those that it does not list any more and that are stored. Empty if there
-   * are none.
+   * are none. An empty list is stored only for a manifest that is stored: clients can ask for any number of invented digests.
    *
    * If a policy holds a referrer, its age counts from the first list that has it, because clients learn its digest only here. It
    * does not get the age of the manifest that it refers to, because new content can refer to an old manifest.
    */
   async of(place: UpstreamRepository, digest: Digest): Promise<Listed<Descriptor>> {
     let isAsked = false;
-    const list = await openList(this.#mirror, place, referrerLists, digest, async (signal) => {
+    const list = await openList(this.#mirror, place, referrerLists, digest, async (signal, known) => {
       isAsked = true;
       const seen = new Set<string>();
       const read = (items: readonly unknown[]) => {
@@ -44,16 +44,23 @@ export class ReferrerLists {
       };
       const further = () => this.#manifests.withdrawn.referrers(place, digest, seen);
       const api = { url: urlOf(place, 'referrers', digest), answers: withoutApi };
-      const fetched = await collect(place, api, 'manifests', read, signal, further);
-      if (fetched.kind !== 'absent') return fetched;
-      const fallback = { url: urlOf(place, 'manifests', fallbackTag(digest)) };
-      return collect(place, fallback, 'manifests', read, signal, further);
+      let fetched = await collect(place, api, 'manifests', read, signal, further);
+      if (fetched.kind === 'absent') {
+        const fallback = { url: urlOf(place, 'manifests', fallbackTag(digest)) };
+        fetched = await collect(place, fallback, 'manifests', read, signal, further);
+      }
+      const isKept = known !== undefined || seen.size > 0 || (await this.#isStored(place, digest));
+      return isKept ? fetched : { kind: 'absent' };
     });
     if (!list) return { served: isAsked ? 'passed' : 'hit', items: [] };
     const name = this.#manifests.nameOf(place);
     const shown = await this.#admission.listed(name, list.items, (each) => each.digest);
     if (shown.length < list.items.length) await this.#sightHeld(place, list.items, shown);
     return { ...list, items: shown };
+  }
+
+  async #isStored(place: UpstreamRepository, digest: Digest): Promise<boolean> {
+    return (await this.#mirror.among(resource(place, 'manifest', '').key, [digest])).size > 0;
   }
 
   async #sightHeld(place: UpstreamRepository, items: readonly Descriptor[], shown: readonly Descriptor[]) {

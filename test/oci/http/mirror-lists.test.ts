@@ -198,6 +198,40 @@ test('a list of referrers that the upstream does not have is a miss first, then 
   t.is(upstream.asked.length, asked);
 });
 
+test('an empty list of referrers is stored only for a manifest that is stored, so invented digests make no rows', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const { manifest } = upstream.image('team/app', 'v1');
+  const empty = answer(200, { 'content-type': ociIndex }, '{"schemaVersion":2,"manifests":[]}');
+  const invented = digestOf('invented');
+  for (const digest of [manifest.digest, invented]) upstream.on(`/v2/team/app/referrers/${digest}`, empty);
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { freshFor: '1m' })] });
+  server.clock.now = Date.now();
+  const app = new TestRepository(server, 'up.test/team/app');
+  const listOf = async (digest: string) => {
+    const response = await app.fetch(`referrers/${digest}`);
+    t.is(response.status, 200);
+    return ((await response.json()) as { manifests: { digest: string }[] }).manifests.map((each) => each.digest);
+  };
+  const rows = () => rowsOf(server, "SELECT reference FROM mirror_entries WHERE kind = 'referrers' ORDER BY reference");
+  t.is((await app.fetch('manifests/v1')).status, 200);
+  for (const digest of [manifest.digest, invented]) t.deepEqual(await listOf(digest), []);
+  const asked = upstream.asked.length;
+  for (const digest of [manifest.digest, invented]) t.deepEqual(await listOf(digest), []);
+  t.is(upstream.asked.length, asked, 'both answers are known for a time');
+  t.deepEqual(await rows(), [{ reference: manifest.digest }]);
+  // A list that is stored follows the upstream, also without its manifest.
+  const listed = JSON.stringify({ schemaVersion: 2, manifests: [plain('signature')] });
+  upstream.on(`/v2/team/app/referrers/${invented}`, answer(200, { 'content-type': ociIndex }, listed));
+  server.clock.now += 3_600_000;
+  t.deepEqual(await listOf(invented), [digestOf('signature')]);
+  upstream.on(`/v2/team/app/referrers/${invented}`, empty);
+  server.clock.now += 3_600_000;
+  t.deepEqual(await listOf(invented), []);
+  for (const digest of [manifest.digest, invented]) upstream.on(`/v2/team/app/referrers/${digest}`, answer(503));
+  server.clock.now += 3_600_000;
+  for (const digest of [manifest.digest, invented]) t.deepEqual(await listOf(digest), [], 'while the upstream fails');
+});
+
 test('HEAD of a stored blob is answered as GET, also without a stored manifest', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const { layer, config } = upstream.image('team/app', 'v1');
