@@ -17,7 +17,7 @@ const documentsAtOnce = 8;
 const maxPages = 10_000;
 const maxItems = 1_000_000;
 
-type ListRequest = Pick<UpstreamRequest, 'subject' | 'scope'> & { signal: AbortSignal };
+type ListRequest = Pick<UpstreamRequest, 'subject' | 'scope' | 'answers'> & { signal: AbortSignal };
 
 /** The source has no such list. */
 export class ListMissing extends DomainError {}
@@ -56,7 +56,8 @@ function placesOf(remote: Upstream): Semaphore {
 
 /**
  * The items in `field` of a JSON object, or of a JSON array without `field`; a list may have pages (`Link`, RFC 8288), on the host of the
- * first one. Throws `ListMissing` if there is no such list, `Invalid` if it cannot be read, and `TooLarge` if it has no end.
+ * first one. "Not found" and the `answers` of the request mean that there is no list. Throws `ListMissing` then, `Invalid` if it
+ * cannot be read or lacks a page that it names, and `TooLarge` if it has no end.
  */
 export async function* itemsOfList(
   remote: Upstream,
@@ -71,6 +72,8 @@ export async function* itemsOfList(
       throw new DomainError('TooLarge', 'The source sends a list without an end.');
     seen.add(url.href);
     const page = await readDocument(remote, { ...of, url, headers: { accept: 'application/json' } }, pageLimit);
+    if (!page && seen.size > 1)
+      throw new DomainError('Invalid', `The source has no page that its list of ${what} names.`);
     if (!page) throw new ListMissing('NotFound', `The source has no list of ${what}.`);
     try {
       for await (const some of itemsIn(page.bytes, field)) {

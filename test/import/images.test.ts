@@ -92,6 +92,34 @@ test('what refers to the image of one platform, or to such a referrer, comes wit
   t.regex(await bring(), /^imported: 0\nhere already: 1\n/);
 });
 
+test('images come from a registry that answers the path of referrers as one that it does not know', async (t) => {
+  for (const status of [400, 405, 406]) {
+    const source = await startUpstreamRegistry(t);
+    const { manifest } = source.image('app', '1');
+    source.on(`/v2/app/referrers/${manifest.digest}`, answer(status));
+    source.on('/v2/app/tags/list', answer(200, {}, '{"tags":["1"]}'));
+    source.on('/v2/_catalog', answer(200, {}, '{"repositories":["app"]}'));
+    const importing = await startImporting(t);
+    const done = await importing.bring(source.url.href);
+    t.deepEqual([done.code, done.stderr], [0, ''], String(status));
+    t.is((await imageAt(importing, 'app', '1')).text, manifest.bytes);
+  }
+});
+
+test('an image whose list of referrers ends before its last page is not told to have come whole', async (t) => {
+  const source = await startUpstreamRegistry(t);
+  const { manifest } = source.image('app', '1');
+  const list = `/v2/app/referrers/${manifest.digest}`;
+  source.on(list, answer(200, { link: `<${list}?page=2>; rel="next"` }, '{"manifests":[]}'));
+  source.on(`${list}?page=2`, answer(404));
+  source.on('/v2/app/tags/list', answer(200, {}, '{"tags":["1"]}'));
+  source.on('/v2/_catalog', answer(200, {}, '{"repositories":["app"]}'));
+  const { bring } = await startImporting(t);
+  const done = await bring(source.url.href);
+  t.is(done.code, 1);
+  t.regex(done.stderr, /^failed: app 1: The source has no page that its list of manifests names$/m);
+});
+
 test('a report has what became of each image, with its bytes; nothing comes twice, and an index may lack images', async (t) => {
   const source = await startUpstreamRegistry(t);
   const { manifest, config, layer } = source.image('one', '1');

@@ -8,7 +8,7 @@ import type { Upstream } from '../../upstream/upstream.ts';
 import { urlBelow } from '../../upstream/url.ts';
 import { mediaTypes } from '../format/manifest.ts';
 import { isRepositoryName, isTag } from '../format/reference.ts';
-import { readDescriptors } from '../mirrored/upstream-lists.ts';
+import { readDescriptors, withoutReferrers } from '../mirrored/upstream-lists.ts';
 import { pullScope } from '../mirrored/upstream-repository.ts';
 import type { ImageOrigin, OriginManifest, OriginTag } from './image-origin.ts';
 
@@ -24,7 +24,7 @@ export class RegistryOrigin implements ImageOrigin {
   readonly #remote: Upstream;
   readonly #manifestLimit: number;
   readonly #signal: AbortSignal;
-  /** Whether the registry answered a request for referrers with "not found": then it has no such list. */
+  /** Whether the registry answered a request for referrers as one that does not know the path: then it has no such list. */
   #lacksReferrers = false;
 
   constructor(remote: Upstream, manifestLimit: number, signal: AbortSignal) {
@@ -82,8 +82,9 @@ export class RegistryOrigin implements ImageOrigin {
     if (this.#lacksReferrers) return [];
     const found: Digest[] = [];
     const first = this.#url(name, 'referrers', digest);
+    const asked = { ...this.#of(name), answers: withoutReferrers, field: 'manifests' };
     try {
-      for await (const item of itemsOfList(this.#remote, first, { ...this.#of(name), field: 'manifests' }))
+      for await (const item of itemsOfList(this.#remote, first, asked))
         found.push(...readDescriptors([item]).map((each) => each.digest));
     } catch (error) {
       if (!(error instanceof ListMissing)) throw error;

@@ -6,11 +6,8 @@ import type { Descriptor } from '../format/manifest.ts';
 import { fallbackTag } from '../format/reference.ts';
 import { openList, referrerLists, type Listed } from './parsed-lists.ts';
 import type { StoredManifests } from './stored-manifests.ts';
-import { collect, readDescriptors } from './upstream-lists.ts';
+import { collect, readDescriptors, withoutReferrers } from './upstream-lists.ts';
 import { resource, urlOf, type UpstreamRepository } from './upstream-repository.ts';
-
-/** What registries without the referrers API answer to a path that they do not know, besides 404. Clients read the fallback tag then, too. */
-const withoutApi = [400, 405, 406];
 
 /** Lists of what refers to the manifests of upstreams: signatures, bills of materials and the like. */
 export class ReferrerLists {
@@ -43,7 +40,7 @@ export class ReferrerLists {
         return descriptors;
       };
       const further = () => this.#manifests.withdrawn.referrers(place, digest, seen);
-      const api = { url: urlOf(place, 'referrers', digest), answers: withoutApi };
+      const api = { url: urlOf(place, 'referrers', digest), answers: withoutReferrers };
       let fetched = await collect(place, api, 'manifests', read, signal, further);
       if (fetched.kind === 'absent') {
         const fallback = { url: urlOf(place, 'manifests', fallbackTag(digest)) };

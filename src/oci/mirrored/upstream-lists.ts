@@ -20,6 +20,9 @@ const pagesLimit = 200;
 const listTimeouts = 6;
 const pageTime = 2000;
 
+/** What registries without the referrers API answer to a path that they do not know, besides 404. Clients read the fallback tag then, too. */
+export const withoutReferrers: readonly number[] = [400, 405, 406];
+
 /** Bytes of a list that are staged at once. */
 const pieceSize = 256 * 1024;
 
