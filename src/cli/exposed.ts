@@ -32,7 +32,7 @@ export function addExposed(program: Command, environment: Environment, terminal:
       withInstallation(environment, async ({ core, exposure }) => {
         const since = timeOption(text, '--since') ?? 0;
         const only = account === undefined ? undefined : await accountId(core, account);
-        const found = await exposure.find(what, { accountId: only, viewId: only ?? core.defaultAccount.id });
+        const found = await exposure.find(what, only);
         const read = (after: Place | undefined) => exposure.users(found, since, pageSize, after);
         let isPulled = false;
         for await (const page of pagesOf(undefined as Place | undefined, pageSize, read, keyOf)) {

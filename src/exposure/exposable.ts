@@ -7,8 +7,6 @@ import type { KnownAdvisory } from '../mirror/policy/admission.ts';
 interface AffectedName {
   name: string;
   advisory: KnownAdvisory;
-  /** Whether the advisory is one of the account about its own content. */
-  isOwn: boolean;
 }
 
 /** The known vulnerabilities of the names of a protocol: those that accounts tell of their own content, and those of upstreams. */
@@ -33,6 +31,8 @@ export interface Exposable {
   readonly advisories?: NameAdvisories;
   /** The name under which usage has what clients get as `name`; the same if absent. Throws `Invalid` for a text that is no name. */
   usedName?(accountId: number, name: string): Promise<string>;
+  /** All names by which a list can mean what usage has as `name`, or as one of these; only itself if absent. */
+  spellings?(name: string): readonly string[];
   /** The digests that a tag has had, the latest first; absent if names have no tags. */
   digestsOfTag?(accountId: number, name: string, tag: string): Promise<string[]>;
   /** How a bill of materials lists content. Absent if it cannot. */

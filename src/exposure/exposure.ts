@@ -1,5 +1,6 @@
-import { NameSet } from '../accounts/names.ts';
+import { NameSet, type NameKind } from '../accounts/names.ts';
 import { kindOfWord } from '../config/protocols.ts';
+import { batches } from '../database/batches.ts';
 import type { AffectedTest } from '../known-bad/entry.ts';
 import type { KnownBad } from '../known-bad/known-bad.ts';
 import type { RangeReader } from '../policy/compile.ts';
@@ -9,14 +10,6 @@ import type { ContentUse, PullList, UsedContent } from '../usage/pull-list.ts';
 import type { PullUser } from '../usage/pulls.ts';
 import { readAsked, type Asked } from './asked.ts';
 import type { Exposable } from './exposable.ts';
-
-/** Whose pulls are looked for, and for whom names and advisories are read. */
-interface Audience {
-  /** Undefined: those of all accounts. */
-  accountId: number | undefined;
-  /** The account whose upstreams and own advisories are asked. */
-  viewId: number;
-}
 
 /** The pulled contents that a question is about. */
 interface ExposedContents {
@@ -51,15 +44,19 @@ interface ExposureParts {
   isAffected: AffectedTest;
   readRange: RangeReader;
   protocols: readonly Exposable[];
+  /** The IDs of all accounts. */
+  accountIds: () => Promise<readonly number[]>;
+  /** The account from which the readers of an account get a name. */
+  ownerOf: (accountId: number, kind: NameKind, name: string) => Promise<number>;
 }
 
 /** Names that a question is about, and which of their references. */
 interface Target {
-  kind: string;
+  kind: NameKind;
   names?: readonly string[];
   digests?: readonly string[];
   matches?: (reference: string) => boolean;
-  /** Only for the own content of this account. */
+  /** Only the pulls of this account. */
   accountId?: number | undefined;
 }
 
@@ -78,14 +75,15 @@ export class Exposure {
   }
 
   /**
-   * The contents that `what` means and that were pulled. Throws `Invalid` for a text that means nothing, and `NotFound` for an ID that
-   * neither an advisory nor an entry of a list has.
+   * The contents that `what` means and that were pulled: by an account, or else by all, for each of which a name, a tag or an advisory
+   * can mean something else. Throws `Invalid` for a text that means nothing, and `NotFound` for an ID that neither an advisory nor an
+   * entry of a list has.
    */
-  async find(what: string, audience: Audience): Promise<ExposedContents> {
+  async find(what: string, accountId: number | undefined): Promise<ExposedContents> {
     await this.#parts.flush().catch(() => undefined);
     const found = new Map<string, UsedContent>();
-    for (const target of await this.#targetsOf(readAsked(what), audience)) {
-      for await (const page of this.#contentsOf(target, audience.accountId)) {
+    for (const target of await this.#targetsOf(readAsked(what), accountId)) {
+      for await (const page of this.#contentsOf(target, accountId)) {
         for (const content of page) {
           if (target.matches?.(content.reference) ?? true) found.set(content.id, content);
         }
@@ -129,26 +127,38 @@ export class Exposure {
 
   /** The contents under the names of a target, or with its digests, some at a time. What else it asks for is not compared. */
   async *#contentsOf(
-    { kind, names = [], digests, accountId: owner }: Target,
-    accountId: number | undefined,
+    { kind, names = [], digests, accountId: only }: Target,
+    accountId = only,
   ): AsyncGenerator<readonly UsedContent[]> {
     const { pulls } = this.#parts;
-    if (owner !== undefined && accountId !== undefined && owner !== accountId) return;
-    const only = owner ?? accountId;
-    if (digests) yield await pulls.withReferences(only, digests, names, maxContents + 1);
-    else for (const name of names) yield* pulls.under({ accountId: only, kind, name });
+    if (digests)
+      for (const some of batches(digests)) yield await pulls.withReferences(accountId, some, names, maxContents + 1);
+    else for (const name of names) yield* pulls.under({ accountId, kind, name });
   }
 
-  async #targetsOf(asked: Asked, audience: Audience): Promise<Target[]> {
-    if (asked.by === 'id') return this.#targetsOfId(asked.id, audience);
-    const { viewId } = audience;
+  async #targetsOf(asked: Asked, accountId: number | undefined): Promise<Target[]> {
+    if (asked.by === 'id') return this.#targetsOfId(asked.id, accountId);
     const protocol = this.#protocol(asked.by !== 'range');
     if (!protocol) return [];
     const { kind } = protocol;
-    const names = asked.name === undefined ? [] : [await usedName(protocol, viewId, asked.name)];
-    if (asked.by === 'digest') return [{ kind, names, digests: [asked.digest] }];
-    if (asked.by === 'range') return [{ kind, names, matches: this.#rangeOf(asked.range) }];
-    return [{ kind, names, digests: await protocol.digestsOfTag!(viewId, asked.name, asked.tag) }];
+    if (asked.by === 'digest' && asked.name === undefined) return [{ kind, digests: [asked.digest] }];
+    const name = asked.name!;
+    const [names, digests] = [new Set<string>(), new Set<string>()];
+    for (const viewId of await this.#viewsOf(accountId)) {
+      await pause();
+      const owner = await this.#parts.ownerOf(viewId, kind, name);
+      names.add((await protocol.usedName?.(owner, name)) ?? name);
+      if (asked.by !== 'tag') continue;
+      for (const each of await protocol.digestsOfTag!(owner, name, asked.tag)) digests.add(each);
+    }
+    const target = { kind, names: [...names] };
+    if (asked.by === 'range') return [{ ...target, matches: this.#rangeOf(asked.range) }];
+    return [{ ...target, digests: asked.by === 'digest' ? [asked.digest] : [...digests] }];
+  }
+
+  /** The accounts for which names, tags and advisories are read. */
+  async #viewsOf(accountId: number | undefined): Promise<readonly number[]> {
+    return accountId === undefined ? this.#parts.accountIds() : [accountId];
   }
 
   /** The protocol whose names have tags, or the one whose names have versions. */
@@ -164,15 +174,17 @@ export class Exposure {
     throw new DomainError('Invalid', message, { detail: { parameter: 'what' } });
   }
 
-  async #targetsOfId(id: string, audience: Audience): Promise<Target[]> {
-    const { viewId } = audience;
+  async #targetsOfId(id: string, accountId: number | undefined): Promise<Target[]> {
     const { protocols, knownBad, isAffected } = this.#parts;
     const targets: Target[] = [];
     let isKnown = false;
     for (const { kind, advisories } of protocols) {
-      for (const { name, advisory, isOwn } of (await advisories?.named(viewId, id)) ?? []) {
-        isKnown = true;
-        targets.push({ kind, names: [name], matches: advisory.affects, accountId: isOwn ? viewId : undefined });
+      for (const viewId of advisories ? await this.#viewsOf(accountId) : []) {
+        await pause();
+        for (const { name, advisory } of await advisories!.named(viewId, id)) {
+          isKnown = true;
+          targets.push({ kind, names: [name], matches: advisory.affects, accountId: viewId });
+        }
       }
     }
     const [packages, images] = [this.#protocol(false), this.#protocol(true)];
@@ -182,7 +194,7 @@ export class Exposure {
       if (named !== undefined && named === packages?.kind)
         targets.push({ kind: named, names: [key], matches: (version) => isAffected(entry, version) });
       else if (images && kind === 'digest') targets.push({ kind: images.kind, digests: [key] });
-      else if (images) targets.push({ kind: images.kind, names: await this.#namesLike(images, audience, key) });
+      else if (images) targets.push({ kind: images.kind, names: await this.#namesLike(images, accountId, key) });
     }
     if (isKnown) return targets;
     throw new DomainError(
@@ -192,19 +204,16 @@ export class Exposure {
   }
 
   /** The pulled names that an entry for images means: of very many, enough for more contents than an answer has. */
-  async #namesLike(images: Exposable, { accountId, viewId }: Audience, pattern: string): Promise<string[]> {
-    if (!pattern.includes('*')) return [await usedName(images, viewId, pattern)];
+  async #namesLike(images: Exposable, accountId: number | undefined, pattern: string): Promise<string[]> {
+    const spellingsOf = (name: string) => images.spellings?.(name) ?? [name];
+    if (!pattern.includes('*')) return [...spellingsOf(pattern)];
     const set = new NameSet([pattern]);
     const found: string[] = [];
     for await (const page of this.#parts.pulls.names(accountId, images.kind)) {
-      for (const { name } of page) if (set.includes(name)) found.push(name);
+      for (const { name } of page) if (spellingsOf(name).some((each) => set.includes(each))) found.push(name);
       if (found.length > maxContents) break;
       await pause();
     }
     return found;
   }
-}
-
-async function usedName(protocol: Exposable, viewId: number, name: string): Promise<string> {
-  return (await protocol.usedName?.(viewId, name)) ?? name;
 }

@@ -1,5 +1,7 @@
 import type { Logger } from 'pino';
 import type { Accounts } from '../accounts/accounts.ts';
+import type { Grants } from '../accounts/grants.ts';
+import type { NameKind } from '../accounts/names.ts';
 import type { Database } from '../database/database.ts';
 import type { AffectedTest } from '../known-bad/entry.ts';
 import type { KnownBad } from '../known-bad/known-bad.ts';
@@ -21,6 +23,7 @@ interface OpenParts {
   knownBad: KnownBad;
   listed: ListedNames;
   accounts: Accounts;
+  grants: Grants;
   log: Logger;
   /** See `ObservedBills`. */
   admit: (owner: QuotaOwner, bytes: number) => Promise<void>;
@@ -48,9 +51,16 @@ export function openExposure(
 ): OpenExposure {
   const pulls = new PullList(parts.database);
   const newlyKnown = new NewlyKnown({ ...parts, pulls, protocols });
-  const accountName = (id: number) => parts.accounts.nameOf(id);
+  const { accounts, grants } = parts;
+  const accountName = (id: number) => accounts.nameOf(id);
+  const accountIds = async () => (await accounts.list()).map(({ id }) => id);
+  const ownerOf = async (accountId: number, kind: NameKind, name: string) => {
+    const { shared } = await grants.of(accountId, await grants.versionOf(accountId));
+    return shared ? shared.ownerOf(accountId, kind, name) : accountId;
+  };
+  const flush = () => usage.flush();
   return {
-    exposure: new Exposure({ pulls, flush: () => usage.flush(), knownBad, protocols, ...readers }),
+    exposure: new Exposure({ pulls, flush, knownBad, protocols, accountIds, ownerOf, ...readers }),
     bills: new ObservedBills({ ...parts, pulls, protocols, accountName }),
     job: async ({ signal }) => {
       const deleted = await written.deleteOld(deletionTime(), signal, forget);

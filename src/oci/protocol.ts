@@ -40,7 +40,7 @@ import { contentsOfWithdrawn } from './prefetch/withdrawn-contents.ts';
 import { imageMeaning } from './prefetch/item-meaning.ts';
 import { plainImages } from './prefetch/plain.ts';
 import { prefetchImages } from './prefetch/images.ts';
-import { listedName, type UpstreamRepository } from './mirrored/upstream-repository.ts';
+import { listedForms, listedName, type UpstreamRepository } from './mirrored/upstream-repository.ts';
 import { dropLostUploads, dropStagedFiles } from './uploads/lost-uploads.ts';
 import { PastImages } from './catalog/past-images.ts';
 import { Pushes } from './catalog/pushes.ts';
@@ -76,6 +76,7 @@ export const oci: Protocol = {
 export class ContainerRegistry implements OpenProtocol {
   readonly kind = 'container';
   readonly component = (name: string, digest: string) => imageComponent(name, parseDigest(digest));
+  readonly spellings = listedForms;
   readonly attach: Images['attach'] = (...asked) => this.images.attach(...asked);
   readonly images: Images;
   readonly source: ImageSource;
@@ -353,12 +354,11 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   get privateNames(): PrivateNames {
-    const { upstreams } = this.#core;
     const isDefault = ({ config }: Upstream) => config.kind === this.upstreams.kind && config.default;
     return {
       setting: 'containers',
       separator: '/',
-      isAsked: upstreams.some(isDefault),
+      isAsked: this.#core.upstreams.some(isDefault),
       hosted: () => this.#hostedNames(),
       isMirrored: async (prefix) => {
         const accountId = this.#core.defaultAccount.id;

@@ -217,6 +217,49 @@ test('who pulled and pushed what on which day is told to administrators, billed 
   for (const table of ['pulls', 'pull_contents', 'pull_users', 'observed_pushes']) t.is(await count(table), 0, table);
 });
 
+test('operators learn who pulled what any account hosts, and readers of shared images who of them pulled these', async (t) => {
+  const server = await startTestServer(t);
+  const [a, b] = [
+    await tokenOf(server, ['read', 'write', 'admin'], 'a'),
+    await tokenOf(server, ['read', 'write', 'admin'], 'b'),
+  ];
+  const theirs = new TestRepository(server, 'team/app', a);
+  const image = await push(theirs, 'v1');
+  const { digest: ofB } = await push(new TestRepository(server, 'team/app', b), 'v1', { annotations: { of: 'b' } });
+  const shared = await push(new TestRepository(server, 'base/os', a), 'v1');
+  await new TestFeed(server, a).publish({ id: 'Own', version: '1.0.0' });
+  // The account of the operator has a package of the same name, which is another one.
+  await new TestFeed(server).publish({ id: 'Own', version: '1.0.0', description: 'ours' });
+  const grant = { subject: { kind: 'account', id: 'b' }, verbs: ['read'], images: ['base/*'] };
+  const { id } = (await (await sendJson(server, 'POST', '/v1/grants', grant, a)).json()) as Json;
+  t.is((await sendJson(server, 'POST', `/v1/grants/${id as string}/accept`, {}, b)).status, 200);
+  const advisory = { package: 'Own', versions: '[1.0.0]', severity: 2, url: 'https://a.test/CVE-2026-7' };
+  t.is((await sendJson(server, 'POST', '/v1/advisories', advisory, a)).status, 201);
+  for (const [path, token] of [
+    ['/v2/team/app/manifests/v1', a],
+    ['/v2/team/app/manifests/v1', b],
+    ['/v2/base/os/manifests/v1', b],
+    [nupkg('own', '1.0.0'), a],
+    [nupkg('own', '1.0.0'), server.token],
+  ] as const)
+    await (await server.fetch(path, { token })).arrayBuffer();
+  const ask = async (what: string, token = server.token) => {
+    const response = await server.fetch(`/v1/exposed?what=${encodeURIComponent(what)}`, { token });
+    t.is(response.status, 200, what);
+    const { items } = (await response.json()) as Answer;
+    return items.map((each) => `${String(each['account'])} ${each.reference}`).toSorted();
+  };
+  t.deepEqual(await ask('team/app:v1'), [`a ${image.digest}`, `b ${ofB}`], 'as each account has the tag');
+  t.deepEqual(await ask(`team/app@${image.digest}`), [`a ${image.digest}`]);
+  t.deepEqual(await ask('CVE-2026-7'), ['a 1.0.0'], 'the advisory of the account is about its own package');
+  t.deepEqual(await ask('team/app:v1', a), [`a ${image.digest}`], 'an account learns nothing of others');
+  for (const what of ['base/os:v1', `base/os@${shared.digest}`]) {
+    t.deepEqual(await ask(what), [`b ${shared.digest}`]);
+    t.deepEqual(await ask(what, b), [`b ${shared.digest}`]);
+    t.deepEqual(await ask(what, a), []);
+  }
+});
+
 test('clients without a credential are one user of an account, and people in the console another one', (t) => {
   const contents: UsedContents[] = [];
   const use = { at: 1, act: 'download', status: 200, complete: true } as const;

@@ -87,7 +87,7 @@ export function exposedOperations({ exposure, accounts }: ExposedParts): Operati
       answer: exposedList,
       run: async ({ principal, query }) => {
         const { accountId } = await audienceOf(accounts, principal, query.account, allNames);
-        const found = await exposure.find(query.what, { accountId, viewId: accountId ?? principal.accountId });
+        const found = await exposure.find(query.what, accountId);
         const since = query.since === undefined ? 0 : Date.parse(query.since);
         const { entries, next_cursor } = await readPage<ExposedUser, [string, string]>(query, {
           name: 'exposed',

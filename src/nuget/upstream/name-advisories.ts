@@ -27,13 +27,11 @@ export class NamedAdvisories {
   }
 
   /** The packages that an advisory concerns. */
-  async named(accountId: number, id: string): Promise<{ name: string; advisory: KnownAdvisory; isOwn: boolean }[]> {
+  async named(accountId: number, id: string): Promise<{ name: string; advisory: KnownAdvisory }[]> {
     const { advisories } = await this.#views.of(accountId);
     const wanted = id.toLowerCase();
-    const own = (await this.#own(accountId)).filter(({ advisory }) => advisory.id.toLowerCase() === wanted);
-    const found = own.map((each) => ({ ...each, isOwn: true }));
-    for (const each of await advisories.named(id))
-      if (!(await this.#isHosted(accountId, each.name))) found.push({ ...each, isOwn: false });
+    const found = (await this.#own(accountId)).filter(({ advisory }) => advisory.id.toLowerCase() === wanted);
+    for (const each of await advisories.named(id)) if (!(await this.#isHosted(accountId, each.name))) found.push(each);
     return found;
   }
 

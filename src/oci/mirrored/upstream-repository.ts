@@ -33,12 +33,12 @@ export function isRegistry(prefix: string): boolean {
 }
 
 /** Whether it is Docker Hub, whose official images have two names. */
-export function isHub({ name }: Upstream): boolean {
+export function isHub({ name }: Pick<Upstream, 'name'>): boolean {
   return name === 'docker.io';
 }
 
 /** The names of a repository at its upstream. An official image on Docker Hub has a second one, without `library/`. */
-export function formsOf({ upstream, name }: UpstreamRepository): string[] {
+export function formsOf({ upstream, name }: { upstream: Pick<Upstream, 'name'>; name: string }): string[] {
   const official = isHub(upstream) ? /^library\/([^/]+)$/.exec(name)?.[1] : undefined;
   return official === undefined ? [name] : [name, official];
 }
@@ -46,6 +46,19 @@ export function formsOf({ upstream, name }: UpstreamRepository): string[] {
 /** The name of a mirrored repository in lists and in usage, whatever name a client used. */
 export function listedName({ upstream, name }: UpstreamRepository): string {
   return `${upstream.name}/${name}`;
+}
+
+/** The names of a repository that the upstream stores as `name` or under another one of its names: the stored one first. */
+function namesAtUpstream(name: string, upstreamName: string): string[] {
+  const upstream = { name: upstreamName };
+  return formsOf({ upstream, name: isHub(upstream) && !name.includes('/') ? `library/${name}` : name });
+}
+
+/** All names of the image that lists and usage have as `name`, or as one of these. */
+export function listedForms(name: string): string[] {
+  const upstreamName = firstSegment(name);
+  if (upstreamName === '') return [name];
+  return namesAtUpstream(name.slice(upstreamName.length + 1), upstreamName).map((each) => `${upstreamName}/${each}`);
 }
 
 export function resource(place: UpstreamRepository, kind: string, reference: string) {
