@@ -134,7 +134,8 @@ export class NewlyKnown {
 
   async #entriesOf(kind: string, name: string, contents: readonly ComparedContent[]) {
     const { word } = protocolWords.find((each) => each.kind === kind)!;
-    const list = await this.#parts.listed.of({ kind: word as MirroredName['kind'], name, shown: [name] });
+    const shown = this.#parts.protocols.find((each) => each.kind === kind)?.spellings?.(name) ?? [name];
+    const list = await this.#parts.listed.of({ kind: word as MirroredName['kind'], name, shown });
     const entriesOf = await list?.entriesOf(contents.map(({ reference }) => reference));
     return entriesOf ?? (() => []);
   }

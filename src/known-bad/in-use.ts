@@ -11,6 +11,8 @@ import type { NewEntry } from './record.ts';
 interface UsedContent {
   kind: string;
   name: string;
+  /** Further names by which clients request it. */
+  otherNames?: readonly string[];
   reference: string;
   digest: string;
   usedAt: number;
@@ -146,7 +148,13 @@ async function usesOf(
   const byKey = Map.groupBy(rows, (row) => row.name_key);
   const keys = [...byKey.keys()];
   const found = kind === 'digest' ? await content.withDigests(keys, since) : await content.named(keys, since);
-  const used = Map.groupBy(found, (each) => (kind === 'digest' ? each.digest : each.name.toLowerCase()));
+  const used = new Map<string, UsedContent[]>();
+  for (const each of found)
+    for (const key of kind === 'digest' ? [each.digest] : namesOf(each).map((name) => name.toLowerCase())) {
+      const known = used.get(key) ?? [];
+      known.push(each);
+      used.set(key, known);
+    }
   return new Map(rows.flatMap((row) => (used.has(row.name_key) ? [[row, used.get(row.name_key)!]] : [])));
 }
 
@@ -161,7 +169,7 @@ async function usesOfPatterns(
   let waiting = new Map<string, EntryRow[]>();
   const flush = async () => {
     for (const used of await content.named([...waiting.keys()], since))
-      for (const row of waiting.get(used.name) ?? []) {
+      for (const row of new Set(namesOf(used).flatMap((name) => waiting.get(name) ?? []))) {
         const known = uses.get(row) ?? [];
         if (known.length < pageRows) known.push(used);
         uses.set(row, known);
@@ -180,6 +188,10 @@ async function usesOfPatterns(
   }
   await flush();
   return uses;
+}
+
+function namesOf({ name, otherNames = [] }: UsedContent): string[] {
+  return [name, ...otherNames];
 }
 
 /** Read only for an entry that names something in use: it can be large. */

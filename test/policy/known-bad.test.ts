@@ -5,7 +5,7 @@ import { examine } from '../../src/cli/doctor.ts';
 import { auditOf } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-import { applyPolicy, createToken, runJob } from '../support/inside.ts';
+import { applyPolicy, createToken, flushUsage, runJob } from '../support/inside.ts';
 import { hour, linesOf, osv } from '../support/known-bad.ts';
 import { parseMetrics } from '../support/metrics.ts';
 import { OpenDocument } from '../support/open-document.ts';
@@ -190,6 +190,51 @@ for (const dialect of dialects) {
     );
   });
 }
+
+test('an entry that has an official image of Docker Hub without library/ denies it, and tells who has it', async (t) => {
+  const registry = await startUpstreamRegistry(t);
+  const { digest } = registry.image('library/alpine', 'v1').manifest;
+  const file = join(await folderUntilEnd(t), 'list.jsonl');
+  const server = await startTestServer(t, { upstreams: [registry.settings('docker.io')] });
+  server.clock.now = Date.UTC(2026, 10, 25);
+  await writeFile(file, '[]');
+  await applyPolicy(server, { knownBad: { lists: [{ name: 'own', file }] } });
+  const image = '/v2/docker.io/alpine/manifests/v1';
+  t.is(await statusOf(server, image), 200);
+  await runJob(server, 'known-bad');
+  await flushUsage(server);
+  await runJob(server, 'exposure');
+  await writeFile(
+    file,
+    linesOf([
+      { id: 'SEC-1', images: ['docker.io/alpine'] },
+      { id: 'SEC-2', images: ['docker.io/alp*'] },
+      { id: 'SEC-3', images: ['docker.io/library/alpine', 'docker.io/*/alpine'] },
+      { id: 'SEC-4', images: ['alpine', 'docker.io/library/busybox', 'quay.io/alpine'] },
+    ]),
+  );
+  server.clock.now += 6 * hour;
+  await runJob(server, 'known-bad');
+  t.is(await statusOf(server, image), 403);
+  await runJob(server, 'exposure');
+  const told = async (type: string) => {
+    const events = await auditOf(server, `type=${type}`);
+    return events.map(({ subject, details }) => `${String(details['id'])} ${subject.name}`).toSorted();
+  };
+  const three = ['SEC-1', 'SEC-2', 'SEC-3'].map((id) => `${id} docker.io/library/alpine`);
+  t.deepEqual(await told('known_bad.in_use'), three);
+  t.deepEqual(await told('exposure.found'), three);
+  for (const id of ['SEC-1', 'SEC-2', 'SEC-3', 'SEC-4']) {
+    const { items } = (await (await server.fetch(`/v1/exposed?what=${id}`)).json()) as {
+      items: { reference: string }[];
+    };
+    t.deepEqual(
+      items.map(({ reference }) => reference),
+      id === 'SEC-4' ? [] : [digest],
+      id,
+    );
+  }
+});
 
 const refusedPush = (id: string) => [403, `The policy refuses team/good: it is known to be bad (${id}).`];
 

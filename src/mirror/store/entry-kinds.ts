@@ -22,4 +22,6 @@ export interface ListedKinds {
   readonly kinds: EntryKinds;
   /** `upstreamName` is the name by which clients use the upstream. */
   dropEvent(entry: { kind: string; name: string; reference: string }, upstreamName: string): DropEvent | undefined;
+  /** All names at the upstream of what has `name` there as one of them, the stored one first; only itself if absent. */
+  namesAtUpstream?(name: string, upstreamName: string): readonly string[];
 }

@@ -7,8 +7,9 @@ import { allNames } from './listing.ts';
 interface UsedContent {
   /** The kind of its name, as in events. */
   kind: string;
-  /** The name by which clients request it. */
+  /** The name by which clients request it, as lists have it, and its other names. */
   name: string;
+  otherNames: readonly string[];
   /** A version, a tag or a digest. */
   reference: string;
   digest: string;
@@ -51,10 +52,10 @@ export class UsedEntries {
       name,
       ...this.#upstreams
         .filter((each) => name.startsWith(`${each.name}/`))
-        .map((each) => name.slice(each.name.length + 1)),
+        .flatMap((each) => formsOf(each, name.slice(each.name.length + 1))),
     ]);
-    const found = await this.#read('name', places, since);
-    return found.filter(({ name }) => wanted.has(name));
+    const found = await this.#read('name', [...new Set(places)], since);
+    return found.filter(({ name, otherNames }) => [name, ...otherNames].some((each) => wanted.has(each)));
   }
 
   /** Up to 2,000 of each 500 `digests`; content that has no name of its own is told under the one of its image. */
@@ -62,12 +63,14 @@ export class UsedEntries {
     return this.#read('digest', digests, since);
   }
 
-  /** All names under which content of upstreams is stored. */
+  /** All names of what is stored of upstreams. */
   async *names(): AsyncGenerator<string> {
-    for (const { id, name: upstream, entries } of this.#upstreams) {
+    for (const upstream of this.#upstreams) {
+      const { id, name: upstreamName, entries } = upstream;
       for (const kind of contentKinds(entries))
-        for await (const name of allNames(this.#database, { kind, upstreams: [id] }))
-          yield entries.dropEvent({ kind, name, reference: '' }, upstream)!.name;
+        for await (const stored of allNames(this.#database, { kind, upstreams: [id] }))
+          for (const name of formsOf(upstream, stored))
+            yield entries.dropEvent({ kind, name, reference: '' }, upstreamName)!.name;
     }
   }
 
@@ -90,19 +93,29 @@ export class UsedEntries {
     return used;
   }
 
-  #subjectOf({ upstream: id, kind, name, reference }: UsedRow): Pick<UsedContent, 'kind' | 'name'> | undefined {
+  #subjectOf({
+    upstream: id,
+    kind,
+    name: stored,
+    reference,
+  }: UsedRow): Pick<UsedContent, 'kind' | 'name' | 'otherNames'> | undefined {
     const upstream = this.#upstreams.find((each) => each.id === id);
     if (!upstream) return undefined;
     const { entries, name: upstreamName } = upstream;
     const [content] = contentKinds(entries);
     const isContent = entries.kinds[kind] !== 'document';
-    const event =
+    const eventOf = (name: string) =>
       entries.dropEvent({ kind, name, reference }, upstreamName) ??
       (isContent && content !== undefined
         ? entries.dropEvent({ kind: content, name, reference }, upstreamName)
         : undefined);
-    return event && { kind: event.kind, name: event.name };
+    const [event, ...others] = formsOf(upstream, stored).map(eventOf);
+    return event && { kind: event.kind, name: event.name, otherNames: others.map((each) => each!.name) };
   }
+}
+
+function formsOf({ name: upstreamName, entries }: KnownUpstream, name: string): readonly string[] {
+  return entries.namesAtUpstream?.(name, upstreamName) ?? [name];
 }
 
 /** The kinds of entries that are content by themselves. */

@@ -11,7 +11,7 @@ import type { ListedKinds } from '../../mirror/store/entry-kinds.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { hasMoreValues } from '../../runtime/json-values.ts';
 import { manifestTypeIn, maxValues, mediaTypes } from '../format/manifest.ts';
-import { resource, type UpstreamRepository } from './upstream-repository.ts';
+import { namesAtUpstream, resource, type UpstreamRepository } from './upstream-repository.ts';
 
 /** The media types in `Accept`. Manifests are never converted, so the client has to understand the type. */
 export const manifestTypes: readonly string[] = Object.values(mediaTypes);
@@ -29,6 +29,7 @@ export const imageEntries: ListedKinds = {
           name: `${upstreamName}/${name}`,
         }
       : undefined,
+  namesAtUpstream,
 };
 
 /** The manifest of a tag or digest at an upstream. A tag's manifest is stored under its digest, too. */

@@ -49,7 +49,7 @@ export function listedName({ upstream, name }: UpstreamRepository): string {
 }
 
 /** The names of a repository that the upstream stores as `name` or under another one of its names: the stored one first. */
-function namesAtUpstream(name: string, upstreamName: string): string[] {
+export function namesAtUpstream(name: string, upstreamName: string): string[] {
   const upstream = { name: upstreamName };
   return formsOf({ upstream, name: isHub(upstream) && !name.includes('/') ? `library/${name}` : name });
 }
