@@ -72,6 +72,8 @@ export async function listen(
   const server = certificate
     ? createTlsServer<typeof IncomingMessage, typeof AppResponse>(certificate, options, serve)
     : createHttpServer(options, serve);
+  // Else Node keeps the first 1,000 headers and drops the rest, such as what a proxy appends to those of a client.
+  server.maxHeadersCount = 0;
   limitWaiting(server, certificate ? 'secureConnection' : 'connection');
   // An expectation other than 100-continue (RFC 9110, 10.1.1).
   server.on(

@@ -6,6 +6,7 @@ import { text } from 'node:stream/consumers';
 import test from 'ava';
 import { CommandLine } from '../support/processes/command.ts';
 import { startTestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
 
 const badHosts = [
   'x:99999',
@@ -99,4 +100,18 @@ test('a request head of more than 16 KiB is refused, and the connection closed',
   t.regex(await ask(server.url, '/livez', long(15_000)), / 200 /);
   t.regex(await ask(server.url, '/livez', long(17_000)), / 431 /);
   t.regex(await ask(server.url, `/livez?${'x'.repeat(17_000)}`, ['Host: a.example']), / 431 /);
+});
+
+test('all headers of a request count, however many there are', async (t) => {
+  const server = await startTestServer(t, { server: { trustProxy: 'loopback' } });
+  const many = Array.from({ length: 2000 }, () => 'a:b');
+  const bearer = `Authorization: Bearer ${server.token}`;
+  t.regex(await ask(server.url, '/v3/index.json', [...many, 'Host: a.example', bearer]), / 200 /);
+  t.regex(await ask(server.url, '/v3/index.json', ['Host: a.example', ...many, 'Host: b.example', bearer]), / 400 /);
+  // A proxy can append its value as a header of its own.
+  const forged = ['Host: a.example', 'X-Forwarded-For: 203.0.113.9', ...many, 'X-Forwarded-For: 192.0.2.7'];
+  t.regex(await ask(server.url, '/v3/vulnerabilities/index.json', [...forged, bearer]), / 200 /);
+  await until(() => server.lines.some((line) => line.includes('"path":"/v3/vulnerabilities/index.json"')));
+  const line = server.lines.find((each) => each.includes('"path":"/v3/vulnerabilities/index.json"'))!;
+  t.is((JSON.parse(line) as { remote: string }).remote, '192.0.2.7');
 });
