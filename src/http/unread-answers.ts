@@ -5,6 +5,8 @@ import type { AppResponse } from './request-context.ts';
 const maxBytes = 128 * 2 ** 20;
 /** Smaller memory does not count: the operating system usually takes it at once. */
 const minBytes = 64 * 1024;
+/** To end an answer that takes less frees almost nothing: many others send the same memory. */
+const minShare = minBytes / 2;
 
 /** An answer in memory until its client has read it. */
 interface Unread {
@@ -19,9 +21,16 @@ interface Held {
   users: number;
 }
 
+/** What an address has not read, where answers that send the same memory have equal shares of it. */
+interface Client {
+  size: number;
+  /** The next one to be ended is the last. */
+  answers: [response: AppResponse, share: number][];
+}
+
 /**
  * Bounds the memory of answers that clients read slowly. Above the bound, the client address with most unread bytes loses its oldest
- * answers: their connections are closed.
+ * answers, and those that take little, because others send the same memory, only after the others: their connections are closed.
  */
 export class UnreadAnswers {
   readonly #max: number;
@@ -44,7 +53,7 @@ export class UnreadAnswers {
       this.#size += size;
     }
     response.once('close', () => this.#remove(response));
-    while (this.#size > this.#max) this.#endOldest();
+    if (this.#size > this.#max) this.#makeRoom();
   }
 
   #remove(response: AppResponse): void {
@@ -58,15 +67,12 @@ export class UnreadAnswers {
     this.#size -= held.size;
   }
 
-  #endOldest(): void {
-    const sizes = new Map<string, number>();
-    for (const { address, memory } of this.#answers.values()) {
-      const { size, users } = this.#held.get(memory)!;
-      sizes.set(address, (sizes.get(address) ?? 0) + size / users);
-    }
-    const most = Math.max(...sizes.values());
-    for (const [response, { address }] of this.#answers) {
-      if (sizes.get(address) !== most) continue;
+  #makeRoom(): void {
+    const clients = this.#clients();
+    while (this.#size > this.#max) {
+      const most = clients.reduce((one, other) => (other.size > one.size ? other : one));
+      const [response, share] = most.answers.pop()!;
+      most.size = most.answers.length === 0 ? 0 : most.size - share;
       this.#remove(response);
       response.context.failure = {
         code: 'AnswerUnread',
@@ -74,7 +80,22 @@ export class UnreadAnswers {
         upstream: null,
       };
       response.destroy();
-      return;
     }
+  }
+
+  #clients(): Client[] {
+    const clients = new Map<string, Client>();
+    for (const [response, { address, memory }] of this.#answers) {
+      const { size, users } = this.#held.get(memory)!;
+      const client = clients.get(address) ?? { size: 0, answers: [] };
+      client.size += size / users;
+      client.answers.push([response, size / users]);
+      clients.set(address, client);
+    }
+    return [...clients.values()].map(({ size, answers }) => {
+      const first = answers.filter(([, share]) => share >= minShare);
+      const last = answers.filter(([, share]) => share < minShare);
+      return { size, answers: [...first, ...last].toReversed() };
+    });
   }
 }

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
-import { createServer, get, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { createServer, get, IncomingMessage } from 'node:http';
+import { Socket, type AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { AppResponse } from '../../src/http/request-context.ts';
 import { sendBytes, sendContent } from '../../src/http/send.ts';
@@ -141,4 +141,23 @@ test('the memory that several answers send counts once', async (t) => {
   const { stall, ended } = await start(t, 2 * size, (request, response) => sendBytes(request, response, 200, kept, {}));
   for (let client = 0; client < 4; client += 1) await stall();
   t.deepEqual(ended(), []);
+});
+
+const areEnded = (some: readonly AppResponse[]) => some.map(({ destroyed }) => destroyed);
+
+test('of an address, answers whose memory many others send too are ended after those that free some', (t) => {
+  const unread = new UnreadAnswers(3 * size);
+  const add = (memory: object, bytes: number) => {
+    const response = new AppResponse(new IncomingMessage(new Socket()));
+    response.context.remote = '192.0.2.7';
+    unread.add(response, memory, bytes);
+    return response;
+  };
+  const readers = Array.from({ length: 100 }, () => add(kept, mebibyte));
+  const own = Array.from({ length: 3 }, () => add({}, size));
+  t.deepEqual(areEnded(own), [true, false, false]);
+  t.false(areEnded(readers).includes(true), 'the end of all of them would free 1 MiB');
+  t.true(add({}, 3 * size).destroyed);
+  t.deepEqual(areEnded(own), [true, true, true]);
+  t.false(areEnded(readers).includes(true));
 });
