@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { typed } from '../runtime/command-name.ts';
 import { ConfigError, type Environment } from '../config/load.ts';
-import { checkExpiry } from '../tls/certificate.ts';
+import { checkTimes } from '../tls/certificate.ts';
 import { pairFiles, readPair } from '../tls/pair.ts';
 import { unknownAccounts, type Core } from '../server/core.ts';
 import { DomainError, isDomainError } from '../runtime/errors.ts';
@@ -102,7 +102,7 @@ export async function examine(installation: Installation, now: () => number): Pr
     findings.push(
       await attempt('certificate', 'replace the files; a running server uses the previous ones', async () => {
         const pair = await readPair(files);
-        checkExpiry(pair, now());
+        checkTimes(pair, now());
         return `valid until ${pair.leaf.validToDate.toISOString()} for ${pair.leaf.subjectAltName ?? 'no name'}`;
       }),
     );

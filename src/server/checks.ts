@@ -43,7 +43,7 @@ function keyCheck(webhooks: Pick<OpenWebhooks, 'keyProblem'>): Check {
 
 /** For the certificate of the server, if it has one. */
 function certificateCheck(certificate: ServerCertificate): Check {
-  const failure = 'The TLS certificate has expired, or its changed files cannot be used.';
+  const failure = 'The TLS certificate has expired or is not valid yet, or its changed files cannot be used.';
   return { part: 'certificate', failure, run: () => certificate.check() };
 }
 

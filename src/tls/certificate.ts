@@ -54,16 +54,21 @@ export class ServerCertificate {
     return this.#refreshing;
   }
 
-  /** Rejects while the files cannot be used, and after the certificate has expired. */
+  /** Rejects while the files cannot be used, and while the certificate is not valid any more, or not yet. */
   async check(): Promise<void> {
     if (this.#problem !== undefined) throw new Error(this.#problem);
-    checkExpiry(this.#pair, this.#now());
+    checkTimes(this.#pair, this.#now());
   }
 
   async #refresh(): Promise<void> {
     try {
       const pair = await readPair(this.#files);
-      if (!pair.cert.equals(this.#pair.cert) || !pair.key.equals(this.#pair.key)) this.#use(pair);
+      if (!pair.cert.equals(this.#pair.cert) || !pair.key.equals(this.#pair.key)) {
+        // Such as an old copy, or one from a machine whose clock is ahead: no client would accept it.
+        const problem = problemOfTimes(pair, this.#now());
+        if (problem !== undefined && problemOfTimes(this.#pair, this.#now()) === undefined) throw new Error(problem);
+        this.#use(pair);
+      }
       this.#problem = undefined;
     } catch (error) {
       const { message } = error as Error;
@@ -82,7 +87,15 @@ export class ServerCertificate {
   }
 }
 
-/** Throws if the certificate has expired; `now` is milliseconds since 1970 UTC. */
-export function checkExpiry({ leaf }: Pair, now: number): void {
-  if (leaf.validToDate.getTime() < now) throw new Error(`the certificate expired at ${leaf.validToDate.toISOString()}`);
+/** Throws if the certificate has expired, or is not valid yet; `now` is milliseconds since 1970 UTC. */
+export function checkTimes(pair: Pair, now: number): void {
+  const problem = problemOfTimes(pair, now);
+  if (problem !== undefined) throw new Error(problem);
+}
+
+function problemOfTimes({ leaf: { validFromDate, validToDate } }: Pair, now: number): string | undefined {
+  if (validToDate.getTime() < now) return `the certificate expired at ${validToDate.toISOString()}`;
+  return validFromDate.getTime() > now
+    ? `the certificate is not valid before ${validFromDate.toISOString()}`
+    : undefined;
 }

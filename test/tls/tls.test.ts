@@ -103,6 +103,35 @@ test('changed files are used by new connections with the same bounds, and files 
   await t.throwsAsync(certificate.check(), { message: /^the certificate expired at 20/ });
 });
 
+test('files that no client would accept at this time do not replace a certificate that clients accept', async (t) => {
+  const { pair, lines, clock, certificate, url } = await start(t);
+  const first = await serial(url, pair);
+  const soon = clock.now + day / 2;
+  for (const [issuedAt, reason] of [
+    [clock.now - 3 * day, /the certificate expired at 20/],
+    [soon, /the certificate is not valid before 20/],
+  ] as const) {
+    lines.length = 0;
+    await pair.replace(createSelfSigned(['127.0.0.1'], 2, issuedAt));
+    await certificate.refresh();
+    t.is(lines.length, 1);
+    t.regex(lines[0]!, /the previous certificate stays in use/);
+    t.regex(lines[0]!, reason);
+    await t.throwsAsync(certificate.check(), { message: reason });
+    t.is(await serial(url, pair), first);
+  }
+  clock.now = soon;
+  await certificate.refresh();
+  await t.notThrowsAsync(certificate.check());
+  t.not(certificate.pair.leaf.serialNumber, first, 'as soon as it is valid');
+
+  await pair.replace(createSelfSigned(['127.0.0.1'], 1, clock.now));
+  clock.now += 3 * day;
+  await certificate.refresh();
+  await t.throwsAsync(certificate.check(), { message: /^the certificate expired at 20/ });
+  t.true(certificate.expires < soon + 1.5 * day, 'an expired one replaces another expired one');
+});
+
 test('plain HTTP on the TLS port gets 400 with a sentence and no redirect, and does not reach the service', async (t) => {
   const { url, pair, answered } = await start(t);
   for (const pieces of [
