@@ -49,9 +49,10 @@ export class IssuerKeys {
   }
 
   /**
-   * The key for the header of a token. An unknown key is searched in newly fetched keys, at most once a minute, for which all wait
-   * who need them meanwhile. Without `mayFetch` only known keys count. Rejects with an error of jose, with `Unauthorized` if no keys are known and none may be
-   * fetched, or with `UpstreamUnavailable` if the issuer gives no keys.
+   * The key for the header of a token. An unknown key is searched in newly fetched keys, at most once a minute, and while the issuer
+   * fails once in 5 seconds, for which all wait who need them meanwhile. Without `mayFetch` only known keys count. Rejects with an
+   * error of jose, with `Unauthorized` if no keys are known and none may be fetched, or with `UpstreamUnavailable` if the issuer gives
+   * no keys.
    */
   async keyFor(header: JWSHeaderParameters, token: FlattenedJWSInput, mayFetch: boolean): Promise<CryptoKey> {
     if (typeof header.kid !== 'string') throw new errors.JWKSNoMatchingKey('the token names no key');
@@ -60,7 +61,8 @@ export class IssuerKeys {
       return await find(header, token);
     } catch (error) {
       if (!(error instanceof errors.JWKSNoMatchingKey) || !mayFetch) throw error;
-      if (!this.#underWay && this.#now() - this.#triedAt < unknownPause) throw error;
+      // After a failure it is not known whether the issuer has the key.
+      if (!this.#underWay && !this.#failure && this.#now() - this.#triedAt < unknownPause) throw error;
       return (await this.#load())(header, token);
     }
   }

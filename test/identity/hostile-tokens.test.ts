@@ -255,6 +255,41 @@ test('all jobs with a new key wait while it is fetched', async (t) => {
   );
 });
 
+test('a new key that could not be fetched is no unknown key, and is fetched again soon', async (t) => {
+  const { publicKey } = await generateKeyPair('ES256');
+  const jwk = { ...(await exportJWK(publicKey)), alg: 'ES256' };
+  const published = [{ ...jwk, kid: 'first' }];
+  let fails = false;
+  const { clock, asked, find } = keysWith(({ pathname }) => {
+    if (fails) throw new Error('no answer');
+    return pathname === '/keys'
+      ? { keys: published }
+      : { issuer: 'https://ci.example', jwks_uri: 'https://ci.example/keys' };
+  }, {});
+  await find();
+  published.push({ ...jwk, kid: 'next' });
+  fails = true;
+  clock.now = 60_000;
+  asked.length = 0;
+  for (const [passed, fetches] of [
+    [0, 1],
+    [4999, 1],
+    [1, 2],
+  ] as const) {
+    clock.now += passed;
+    await t.throwsAsync(find('next'), { name: 'UpstreamUnavailable' });
+    t.is(asked.length, fetches, String(clock.now));
+  }
+  await t.notThrowsAsync(find(), 'a known key works meanwhile');
+  fails = false;
+  clock.now += 5000;
+  await t.notThrowsAsync(find('next'));
+  asked.length = 0;
+  clock.now += 59_999;
+  await t.throwsAsync(find('unknown'), { name: 'JWKSNoMatchingKey' });
+  t.deepEqual(asked, [], 'after a success an unknown key is looked for once a minute');
+});
+
 test('a signature by each algorithm with a private key counts, and an issuer has at most 100 keys', async (t) => {
   const { server, issuer } = await startPair(t);
   await createRule(server);
