@@ -95,8 +95,9 @@ export async function importBundle(
     if (lacking.length > 0) return { ...result, lacking, stored: staging.stored };
     options.signal.throwIfAborted();
     const shown: ImportedEntry[] = [];
+    const asOf = isOlder || bundle.isPlain ? undefined : Math.min(list.header.created_at, now());
     for await (const each of withPauses(placed))
-      if (!isOlder || each.described.lifetime === 'immutable') shown.push(importedEntry(each, now()));
+      if (!isOlder || each.described.lifetime === 'immutable') shown.push(importedEntry(each, now(), asOf));
     const showHosted = await staging.prepareHosted();
     // The import may have taken hours, in which the key was removed or revoked.
     await parts.trust.signerOfBundle(bundle.envelope, options.unsigned);
@@ -121,7 +122,7 @@ export async function importBundle(
   }
 }
 
-function importedEntry({ entry, described }: PlacedEntry, now: number): ImportedEntry {
+function importedEntry({ entry, described }: PlacedEntry, now: number, asOf: number | undefined): ImportedEntry {
   const { digest, size, type, etag, modified, attributes, validated_at: validatedAt, seen, withdrawn } = entry;
   return {
     key: described.key,
@@ -138,6 +139,7 @@ function importedEntry({ entry, described }: PlacedEntry, now: number): Imported
     isImmutable: described.lifetime === 'immutable',
     seen: seen.map((line) => ({ ...line, seenAt: Math.min(line.seenAt, now) })),
     withdrawn,
+    asOf,
   };
 }
 

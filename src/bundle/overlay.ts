@@ -40,6 +40,11 @@ export function mirrorWith({ mirror, blobs, upstreams }: OverlayParts, bundle: O
   }
   const inBundle = ({ upstream, kind, name }: Omit<EntryKey, 'reference'>) =>
     names.get(JSON.stringify([upstream, kind, name])) ?? [];
+  const withdrawnIn = (name: Omit<EntryKey, 'reference'>) =>
+    inBundle(name).flatMap((reference) => {
+      const { withdrawn } = entries.get(entryId({ ...name, reference }))!.entry;
+      return withdrawn ? [{ reference, ...withdrawn }] : [];
+    });
 
   const contentOf = async ({ digest, size }: EntryMetadata): Promise<Content | undefined> => {
     const found = await bundle.open(blobOf.get(digest)!);
@@ -58,7 +63,7 @@ export function mirrorWith({ mirror, blobs, upstreams }: OverlayParts, bundle: O
     return { outcome: 'hit', type, size, content, metadata, complete: Promise.resolve(metadata) };
   };
   return {
-    withdrawals: mirror.withdrawals,
+    withdrawals: mirror.withdrawals.with(withdrawnIn),
     open: async ({ key }) => {
       const entry = await find(key);
       if (!entry) throw nowhere;

@@ -25,6 +25,8 @@ export interface WithdrawnSubject {
 }
 
 type NameKey = Omit<EntryKey, 'reference'>;
+/** What is said elsewhere of the references of a name. */
+type Elsewhere = (name: NameKey) => readonly Withdrawal[];
 
 /** Without Redis, other instances see a change after this time at the latest; milliseconds. */
 const lag = 5000;
@@ -45,6 +47,11 @@ export class Withdrawals {
     this.#database = database;
     this.#log = log;
     this.#now = now;
+  }
+
+  /** These, and what is said elsewhere of references of a name. */
+  with(elsewhere: Elsewhere): Withdrawals {
+    return new MoreWithdrawals(elsewhere, this.#database, this.#log, this.#now);
   }
 
   /** The references of a name that its upstream does not offer. */
@@ -155,6 +162,21 @@ export class Withdrawals {
       if (!storageFull(error) && !isDomainError(error, 'DatabaseUnavailable')) throw error;
       this.#log.warn({ ...about, err: error }, 'what an upstream does not offer any more was not recorded');
     }
+  }
+}
+
+class MoreWithdrawals extends Withdrawals {
+  readonly #elsewhere: Elsewhere;
+
+  constructor(elsewhere: Elsewhere, ...parts: ConstructorParameters<typeof Withdrawals>) {
+    super(...parts);
+    this.#elsewhere = elsewhere;
+  }
+
+  override async of(key: NameKey): Promise<readonly Withdrawal[]> {
+    const more = this.#elsewhere(key);
+    const others = new Set(more.map(({ reference }) => reference));
+    return [...more, ...(await super.of(key)).filter(({ reference }) => !others.has(reference))];
   }
 }
 

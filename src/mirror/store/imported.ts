@@ -13,6 +13,8 @@ export interface ImportedEntry {
   seen: readonly PastLine[];
   /** Since when the upstream does not offer it, as in `Withdrawals`. */
   withdrawn?: { missingAt: number; withdrawnAt: number | null } | undefined;
+  /** When the other installation knew that. Absent if it says nothing about an entry that stays as it is here. */
+  asOf?: number | undefined;
 }
 
 /** Entries in one statement. */
@@ -20,7 +22,7 @@ const batch = 200;
 
 /**
  * Writes entries with the times at which another installation has seen them. An entry that is here stays if it is immutable, or if
- * an upstream has confirmed it later. Resolves to the entries that were written.
+ * an upstream has confirmed it later; what its upstream has withdrawn or offers again is noted. Resolves to the entries that were written.
  */
 export async function writeImported(
   tx: Transaction,
@@ -44,6 +46,8 @@ export async function writeImported(
       await tx.upsert('mirror_entries', ['id'], columns, update);
     }
     await writeWithdrawn(tx, news);
+    const isNew = new Set(news);
+    for (const [at, each] of some.entries()) if (!isNew.has(each)) await noteWithdrawn(tx, each, known.get(ids[at]!)!);
     for (const each of some) {
       if (each.seen.length === 0) continue;
       await recordPast(tx, nameOwner(each.key), each.seen);
@@ -88,20 +92,29 @@ async function writeWithdrawn(tx: Transaction, entries: readonly ImportedEntry[]
   if (entries.length === 0) return;
   const ids = entries.map(({ key }) => entryId(key));
   await tx.run(`DELETE FROM mirror_withdrawn WHERE id IN (${placeholders(ids)})`, ids);
-  const rows = entries.flatMap(({ key: { upstream, kind, name, reference }, withdrawn }, at) =>
-    withdrawn
-      ? [
-          {
-            id: ids[at]!,
-            upstream,
-            kind,
-            name,
-            reference,
-            missing_at: withdrawn.missingAt,
-            withdrawn_at: withdrawn.withdrawnAt,
-          },
-        ]
-      : [],
-  );
+  const rows = entries.flatMap(withdrawnRow);
   if (rows.length > 0) await tx.insertNew('mirror_withdrawn', rows);
+}
+
+/** Notes what is said of an entry that stays as it is here, unless its upstream has confirmed it here since. */
+async function noteWithdrawn(tx: Transaction, entry: ImportedEntry, { id, validatedAt }: KnownEntry): Promise<void> {
+  const { withdrawn, asOf, isImmutable } = entry;
+  if (asOf === undefined) return;
+  if (!withdrawn) {
+    // A tag that is offered again was confirmed again, and is written.
+    if (isImmutable) await tx.run('DELETE FROM mirror_withdrawn WHERE id = ? AND missing_at < ?', [id, asOf]);
+    return;
+  }
+  const { missingAt, withdrawnAt } = withdrawn;
+  if (missingAt <= validatedAt || (await tx.insertNew('mirror_withdrawn', withdrawnRow(entry))) > 0) return;
+  const mark = 'UPDATE mirror_withdrawn SET withdrawn_at = ? WHERE id = ? AND withdrawn_at IS NULL';
+  if (withdrawnAt !== null) await tx.run(mark, [withdrawnAt, id]);
+}
+
+/** Its row, if the upstream does not offer it. */
+function withdrawnRow({ key, withdrawn }: ImportedEntry) {
+  if (!withdrawn) return [];
+  const { upstream, kind, name, reference } = key;
+  const { missingAt: missing_at, withdrawnAt: withdrawn_at } = withdrawn;
+  return [{ id: entryId(key), upstream, kind, name, reference, missing_at, withdrawn_at }];
 }
