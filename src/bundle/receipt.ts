@@ -90,16 +90,24 @@ export async function writeReceipt(
   { key, hosted = [] }: { key: SigningKey | undefined; hosted?: readonly HostedSelection[] | undefined },
 ): Promise<WrittenReceipt> {
   const { database, upstreams, now } = parts;
+  const ids = upstreams.map(({ id }) => id);
+  const found: string[] = [];
+  const kept = new DigestSet();
+  for await (const digest of storedDigests(database, ids)) {
+    found.push(digest);
+    kept.add(digest);
+  }
+  await countOn(database, found);
   const digests: string[] = [];
-  for await (const digest of storedDigests(
-    database,
-    upstreams.map(({ id }) => id),
-  ))
+  const mirrored = new DigestSet();
+  // An eviction may have dropped some of it before it was kept.
+  for await (const digest of storedDigests(database, ids)) {
+    if (!kept.has(digest)) continue;
     digests.push(digest);
-  await countOn(database, digests);
+    mirrored.add(digest);
+  }
   const own = new Set<string>();
   for await (const { digest } of hostedEntries(parts, hosted)) own.add(digest);
-  const mirrored = new Set(digests);
   for await (const digest of withPauses(own)) if (!mirrored.has(digest)) digests.push(digest);
   const header = {
     format: 'entrepot-receipt',

@@ -154,7 +154,9 @@ async function evictBeyondLimit({ config, database, entries, protocols }: TableP
     contentsOfWithdrawn,
   });
   if (left > maxSize)
-    work.say(`${left - maxSize} bytes above the limit stay: they are withdrawn, so they could not be fetched again`);
+    work.say(
+      `${left - maxSize} bytes above the limit stay: they are withdrawn, or the last receipt for bundles names them`,
+    );
   return evicted;
 }
 

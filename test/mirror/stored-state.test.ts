@@ -1,6 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { Cache } from '../../src/cache/cache.ts';
 import type { Dialect } from '../../src/database/database.ts';
+import { countOn } from '../../src/mirror/store/counted-on.ts';
 import { Entries, entryId, type EntryMetadata } from '../../src/mirror/store/entries.ts';
 import { evict } from '../../src/mirror/store/eviction.ts';
 import { MirrorTotals } from '../../src/mirror/store/totals.ts';
@@ -237,6 +238,17 @@ for (const dialect of dialects) {
     t.is(await withdrawals.bytes(), 20);
     needed.length = 0;
     t.deepEqual(await run(0), { entries: 1, bytes: 10, left: 20 }, 'nothing withdrawn needs it any more');
+  });
+
+  test(`${dialect}: what a receipt names after an eviction has read it is not dropped`, async (t) => {
+    const { database, entries, put } = await open(t, dialect);
+    await put('v1');
+    await put('v2');
+    const rows = ['v1', 'v2'].map((each) => ({ id: entryId(key(each)), used_at: 1000 }));
+    await countOn(database, [digestOf('v1')]);
+    t.deepEqual([...(await entries.drop(rows, ['u']))], [rows[1]!.id]);
+    await countOn(database, []);
+    t.deepEqual([...(await entries.drop(rows, ['u']))], [rows[0]!.id]);
   });
 
   test(`${dialect}: the use of content is found by the names of clients and by digest`, async (t) => {

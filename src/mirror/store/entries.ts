@@ -262,13 +262,14 @@ export class Entries {
   }
 
   /**
-   * Drops the entries that have not been used since their `used_at`, and that `upstreams` have not withdrawn meanwhile; resolves
-   * to the ids of those.
+   * Drops the entries that have not been used since their `used_at`, and that meanwhile neither `upstreams` have withdrawn nor a receipt
+   * has named; resolves to the ids of those.
    */
   async drop(rows: readonly { id: string; used_at: number }[], upstreams: readonly string[]): Promise<Set<string>> {
     const withdrawn = 'SELECT 1 FROM mirror_withdrawn w WHERE w.id = mirror_entries.id';
     const statement = `DELETE FROM mirror_entries WHERE id = ? AND used_at = ?
-      AND NOT EXISTS (${withdrawn} AND w.upstream IN (${placeholders(['', ...upstreams])}))`;
+      AND NOT EXISTS (${withdrawn} AND w.upstream IN (${placeholders(['', ...upstreams])}))
+      AND NOT EXISTS (SELECT 1 FROM mirror_counted_on c WHERE c.digest = mirror_entries.digest)`;
     const dropped = await this.#database.transaction(async (tx) => {
       const deleted = new Set<string>();
       for (const { id, used_at: usedAt } of rows) {
