@@ -3,7 +3,7 @@ import type { Database } from '../database/database.ts';
 import type { Digest } from '../runtime/digest.ts';
 import { withPauses } from '../runtime/event-loop.ts';
 import { installationIdentity } from '../storage/upkeep/identity.ts';
-import { DigestSet } from './digest-set.ts';
+import { HeldDigests } from './digest-set.ts';
 import { bundleInvalid } from './format.ts';
 import { openBundle } from './read.ts';
 import { readReceipt } from './receipt.ts';
@@ -15,7 +15,7 @@ interface Base {
   id: Digest;
   /** The installation that the new bundle is for; undefined for each. */
   audience: string | undefined;
-  digests: DigestSet;
+  digests: HeldDigests;
   /** Whether it is a receipt without a signature. */
   isUnsigned: boolean;
 }
@@ -34,10 +34,10 @@ export async function readBase(
     return { id, audience: installation, digests, isUnsigned: !key };
   }
   await using bundle = await openBundle([path]);
-  const { header, blobs } = bundle.list;
+  const { header, entries } = bundle.list;
   if (header.source !== (await installationIdentity(database)))
     throw bundleInvalid(`${path} was made by the installation ${header.source}. Name an earlier bundle of this one`);
-  const digests = new DigestSet();
-  for await (const { digest } of withPauses(blobs)) digests.add(digest);
+  const digests = new HeldDigests();
+  for await (const { digest, account } of withPauses(entries)) digests.add(digest, account);
   return { id: bundle.id, audience: header.audience ?? undefined, digests, isUnsigned: false };
 }

@@ -5,6 +5,7 @@ import { withPauses } from '../runtime/event-loop.ts';
 import type { NeededEntry } from '../prefetch/report.ts';
 import { recordEvent } from '../events/record.ts';
 import { bundleEvent, Bundles } from './bundles.ts';
+import type { HeldDigests } from './digest-set.ts';
 import { collectEntries, type BundleMirror } from './collect.ts';
 import { hostedEntries, type HostedParts, type HostedSelection } from './hosted.ts';
 import {
@@ -41,7 +42,7 @@ interface CreateOptions {
   /** Most bytes of a segment; undefined for one segment. */
   segment?: number | undefined;
   /** What the receiver has, as its receipt or an earlier bundle says. */
-  base?: { id: Digest; digests: Pick<ReadonlySet<string>, 'has'> } | undefined;
+  base?: { id: Digest; digests: Pick<HeldDigests, 'has'> } | undefined;
   key?: SigningKey | undefined;
   audience?: string | undefined;
   /** How long it may be imported, milliseconds; undefined: always. */
@@ -75,14 +76,18 @@ export async function createBundle(parts: CreateParts, options: CreateOptions): 
   const bundles = new Bundles(database, parts.now);
   const entries = await collectEntries(parts, options.needed, hostedEntries(parts, options.hosted ?? []));
   const contents = new Map<Digest, { digest: Digest; size: number }>();
-  for await (const { digest, size } of withPauses(entries)) contents.set(digest, { digest, size });
+  const held = new Set<Digest>();
+  for await (const { digest, size, account } of withPauses(entries)) {
+    contents.set(digest, { digest, size });
+    if (base?.digests.has(digest, account)) held.add(digest);
+  }
   const planned = dryRun ? undefined : await prepareFolder(folder);
   const { knownBad = [] } = options;
   const lists = await knownBadIn(knownBad);
   const plan = await planSegments(store, [...contents.values()], entries, {
     knownBad,
     limit: options.segment,
-    base: base?.digests ?? new Set(),
+    base: held,
   });
   const source = await installationIdentity(database);
   const now = parts.now();

@@ -21,6 +21,32 @@ export class DigestSet {
   }
 }
 
+/** The digests that an installation has: in its mirror, and in accounts that host them. */
+export class HeldDigests {
+  readonly #mirrored = new DigestSet();
+  readonly #hosted = new Map<string, DigestSet>();
+
+  get size(): number {
+    return [...this.#hosted.values()].reduce((sum, { size }) => sum + size, this.#mirrored.size);
+  }
+
+  /** Without an account, the mirror has it. */
+  add(digest: string, account?: string): void {
+    if (account === undefined) return this.#mirrored.add(digest);
+    const held = this.#hosted.get(account) ?? new DigestSet();
+    this.#hosted.set(account, held);
+    held.add(digest);
+  }
+
+  /**
+   * Whether an import finds it there for its mirror, or with `account` for what that account hosts. What only an account hosts is not the
+   * mirror's, nor that of another account.
+   */
+  has(digest: string, account?: string): boolean {
+    return this.#mirrored.has(digest) || (account !== undefined && this.#hosted.get(account)?.has(digest) === true);
+  }
+}
+
 /** The last characters, which differ in the digests of both algorithms. */
 function endOf(digest: string): string {
   return digest.slice(-2);

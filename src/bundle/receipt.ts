@@ -8,7 +8,7 @@ import { installationIdentity } from '../storage/upkeep/identity.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { recordEvent } from '../events/record.ts';
 import { bundleEvent } from './bundles.ts';
-import { DigestSet } from './digest-set.ts';
+import { DigestSet, HeldDigests } from './digest-set.ts';
 import { hostedEntries, type HostedParts, type HostedSelection } from './hosted.ts';
 import { bundleInvalid } from './format.ts';
 import type { SigningKey } from '../runtime/dsse.ts';
@@ -35,6 +35,8 @@ const headerSchema = z.object({
   installation: z.uuid(),
   created_at: z.int().min(0),
   digests: z.int().min(0),
+  /** How many of the last lines are of which account. Absent without any, and in receipts of older versions. */
+  hosted: z.array(z.object({ account: z.string().max(100), digests: z.int().min(0) })).optional(),
 });
 
 /** What a receipt says. */
@@ -45,7 +47,7 @@ export interface Receipt {
   installation: string;
   /** Milliseconds since 1970 UTC. */
   createdAt: number;
-  digests: DigestSet;
+  digests: HeldDigests;
   /** The key that signed it; undefined without a signature. */
   key: TrustedKey | undefined;
 }
@@ -106,15 +108,21 @@ export async function writeReceipt(
     digests.push(digest);
     mirrored.add(digest);
   }
-  const own = new Set<string>();
-  for await (const { digest } of hostedEntries(parts, hosted)) own.add(digest);
-  for await (const digest of withPauses(own)) if (!mirrored.has(digest)) digests.push(digest);
+  const own = new Map<string, Set<string>>();
+  for await (const { digest, account } of hostedEntries(parts, hosted)) {
+    const some = own.get(account!) ?? new Set();
+    own.set(account!, some);
+    if (!mirrored.has(digest)) some.add(digest);
+  }
+  for (const some of own.values()) for await (const digest of withPauses(some)) digests.push(digest);
+  const accounts = [...own].map(([account, { size }]) => ({ account, digests: size }));
   const header = {
     format: 'entrepot-receipt',
     version: 1,
     installation: await installationIdentity(database),
     created_at: now(),
     digests: digests.length,
+    ...(accounts.length > 0 && { hosted: accounts }),
   };
   const body = new Pieces();
   body.add(`${JSON.stringify(header)}\n`);
@@ -146,19 +154,30 @@ export async function readReceipt(trust: TrustedKeys, file: string): Promise<Rec
   const unreadable = () => bundleInvalid(`${file} is no receipt that this version can read`);
   let header: z.output<typeof headerSchema> | undefined;
   let lines = 0;
-  const digests = new DigestSet();
+  let owners: { account: string | undefined; end: number }[] = [];
+  const digests = new HeldDigests();
   for await (const line of withPauses(linesIn(body))) {
     if (header === undefined) {
       header = headerSchema.safeParse(jsonOf(line)).data;
       if (!header) throw unreadable();
+      owners = ownersOf(header);
       continue;
     }
     if (!isDigest(line)) throw bundleInvalid(`${file} has a line that is no digest`);
     lines += 1;
-    digests.add(line);
+    while (owners.length > 1 && lines > owners[0]!.end) owners.shift();
+    digests.add(line, owners[0]!.account);
   }
   if (!header || header.digests !== lines) throw unreadable();
   return { id, installation: header.installation, createdAt: header.created_at, digests, key };
+}
+
+/** Who has the digests, and with which line those of each end. */
+function ownersOf({ digests, hosted = [] }: z.output<typeof headerSchema>) {
+  const mirrored = hosted.reduce((rest, each) => rest - each.digests, digests);
+  let end = mirrored;
+  const accounts = hosted.map(({ account, digests: count }) => ({ account, end: (end += count) }));
+  return [{ account: undefined, end: mirrored }, ...accounts];
 }
 
 function* piecesIn(bytes: Buffer): Generator<Buffer> {

@@ -4,7 +4,8 @@ import test from 'ava';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { startAirGap, trustedKey } from '../support/bundles.ts';
 import { TestFeed } from '../support/feed.ts';
-import { databaseOf, rowsOf } from '../support/inside.ts';
+import { databaseOf, rowsOf, tokenOf } from '../support/inside.ts';
+import { TestRepository } from '../support/registry.ts';
 import { create, hostContent, hostedOn, isListed, shownBy } from './hosted-suite.ts';
 
 // Bundles with what accounts host.
@@ -47,6 +48,38 @@ test('a delta against a receipt has only what is new; a tag moves, an unlisted v
   t.is(older.headers.get('docker-content-digest'), moved.digest);
   t.deepEqual(await rowsOf(server, isListed), [{ listed: 1 }]);
 });
+
+for (const against of ['receipt', 'whole'])
+  test(`a layer that the receiver has in one account comes again for its mirror and another account (against the ${against})`, async (t) => {
+    const gap = await startAirGap(t);
+    const { registry, near, far, path, file } = gap;
+    const key = await trustedKey(gap);
+    // A public image, and images of two accounts that are built on it.
+    const base = registry.image('library/base', '1');
+    const source = await near.serve();
+    const build = async (name: string, token?: string) => {
+      const repository = new TestRepository(source, name, token);
+      const layers = [await repository.blob(base.layer.bytes, base.layer.mediaType)];
+      return repository.image('1', { layers });
+    };
+    await build('team/app');
+    await create(gap, 'whole', key);
+    await far.ok('bundle', 'import', path('whole'));
+    await far.ok('bundle', 'receipt', '--to', path('receipt'), '--hosted', 'default');
+
+    const tool = await build('team/tool', await tokenOf(source, ['read', 'write'], 'other'));
+    await far.ok('account', 'create', 'other');
+    const list = await file('list.txt', 'base:1\n');
+    const made = await create(gap, 'delta', key, list, '--hosted', 'other', '--against', path(against));
+    t.regex(made, /left out: [2-9] items/, 'what the account itself has is left out');
+    await far.ok('bundle', 'import', path('delta'));
+    const server = await far.serve();
+    const other = new TestRepository(server, 'team/tool', await tokenOf(server, ['read'], 'other'));
+    t.is(await (await other.fetch('manifests/1')).text(), tool.bytes);
+    const { digest, bytes } = base.layer;
+    for (const found of [await other.fetch(`blobs/${digest}`), await server.fetch(`/v2/base/blobs/${digest}`)])
+      t.deepEqual(Buffer.from(await found.arrayBuffer()), bytes);
+  });
 
 test('other bytes under a name refuse the whole bundle, and nothing of it is shown', async (t) => {
   const gap = await startAirGap(t);
