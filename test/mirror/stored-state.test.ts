@@ -240,6 +240,25 @@ for (const dialect of dialects) {
     t.deepEqual(await run(0), { entries: 1, bytes: 10, left: 20 }, 'nothing withdrawn needs it any more');
   });
 
+  test(`${dialect}: content that an offline upstream has, too, is not counted, and nothing else is evicted for it`, async (t) => {
+    const { database, entries, put } = await open(t, dialect);
+    await put('own');
+    await put('shared');
+    await put('off', { digest: digestOf('shared') }, { upstream: 'offline' });
+    const run = (maxSize: number) =>
+      evict(database, entries, {
+        maxSize,
+        offline: ['offline'],
+        upstreams: ['u', 'offline'],
+        contentsOfWithdrawn: () => Promise.resolve(),
+        dryRun: false,
+        signal: new AbortController().signal,
+        say: () => undefined,
+      });
+    t.deepEqual(await run(10), { entries: 0, bytes: 0, left: 10 });
+    t.deepEqual(await run(9), { entries: 2, bytes: 10, left: 0 });
+  });
+
   test(`${dialect}: what a receipt names after an eviction has read it is not dropped`, async (t) => {
     const { database, entries, put } = await open(t, dialect);
     await put('v1');

@@ -5,7 +5,7 @@ import { BackgroundTask } from '../../runtime/background-task.ts';
 import { entryId, type Entries, type EntryKey } from './entries.ts';
 
 interface EvictionOptions {
-  /** The limit for the bytes of all entries together, without those of `offline`. */
+  /** The limit for the bytes of all content together, without that of `offline`. */
   maxSize: number;
   /** Upstreams that are set to offline. Their entries could not be fetched again, so they stay and are not counted. */
   offline: readonly string[];
@@ -86,8 +86,8 @@ async function sizeOfAll(database: Database, offline: readonly string[], signal:
   for (let after = ''; ;) {
     const part = await database.get<{ contents: number; last: Digest | null; bytes: number | null }>(
       `SELECT COUNT(*) AS contents, MAX(digest) AS last, SUM(size_bytes) AS bytes FROM (
-         SELECT digest, MAX(size_bytes) AS size_bytes FROM mirror_entries e
-         WHERE digest > ? AND NOT (${offlineIn('e', offline)})
+         SELECT digest, MAX(size_bytes) AS size_bytes FROM mirror_entries e WHERE digest > ?
+         AND NOT EXISTS (SELECT 1 FROM mirror_entries o WHERE o.digest = e.digest AND ${offlineIn('o', offline)})
          GROUP BY digest ORDER BY digest LIMIT ?) AS page`,
       [after, ...offline, step],
     );
