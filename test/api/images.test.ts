@@ -156,6 +156,8 @@ for (const dialect of dialects) {
   test(`${dialect}: untagged manifests and the details of one, hosted`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const document = await OpenDocument.of(server);
+    // The same tag in another repository.
+    await new TestRepository(server, 'team/aside').image('v1');
     const repository = new TestRepository(server, 'team/app');
     const history = [
       { created: '2026-01-01T00:00:00Z', created_by: 'COPY . .' },

@@ -54,6 +54,13 @@ test('an upstream that is paused for a short time is waited for, others are give
   }
 });
 
+test('a paused upstream is not asked before its pause is over', async (t) => {
+  const upstream = upstreamOf({ refusals: [refusal(0.1)] });
+  const startedAt = performance.now();
+  await gateOf(upstream).gate.pass(upstream);
+  t.true(performance.now() - startedAt >= 95);
+});
+
 test('an upstream that refuses for longer than the patience is given up', async (t) => {
   const upstream = upstreamOf({ refusals: [refusal(0), refusal(0)] });
   const { gate } = gateOf(upstream, { patience: 0.5 });

@@ -213,4 +213,17 @@ test('a list of packages continues at its cursor', async (t) => {
     ],
   );
   t.is(second.next_cursor, null);
+  await feed.publish({ id: 'c', version: '1.0.0' });
+  for (const [query, ids] of [
+    ['sort=versions', ['c', 'A', 'a.b', 'B']],
+    ['q=B', ['a.b', 'B']],
+    ['', ['A', 'a.b', 'B', 'c']],
+  ] as const) {
+    const { items } = await list(query);
+    t.deepEqual(
+      items.map(({ id }: any) => id),
+      ids,
+      query,
+    );
+  }
 });

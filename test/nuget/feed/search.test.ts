@@ -70,7 +70,7 @@ for (const dialect of dialects) {
   test(`fields, phrases and several words (${dialect})`, async (t) => {
     const feed = await startFeed(t, dialect, [
       { id: 'Newtonsoft.Json', authors: 'James Newton-King', tags: 'serializer', title: 'Json.NET', version: '13.0.1' },
-      { id: 'EntityFramework', authors: 'Contoso', tags: 'orm data c#', title: 'Entities', description: 'Rows.' },
+      { id: 'EntityFramework', authors: 'Contoso', tags: 'orm data c# for', title: 'Entities', description: 'Rows.' },
       { id: 'Contoso.Json.Data', authors: 'Contoso, Ltd', tags: 'data', title: 'Data as json', version: '1.0.0' },
       { id: 'Contoso.Tool', packageTypes: [{ name: 'DotnetTool' }] },
       { id: 'Contoso.Rare', packageTypes: [{ name: 'Peculiar' }, { name: 'Template' }] },
@@ -85,6 +85,10 @@ for (const dialect of dialects) {
       entityframe: ['EntityFramework'],
       framework: ['EntityFramework'],
       'c#': ['EntityFramework'],
+      // Words that are common in texts count only if there are no others.
+      for: ['EntityFramework'],
+      'the for': [],
+      'for the json': ['Contoso.Json.Data', 'Newtonsoft.Json'],
       'json zebra': [],
       'id:json': ['Contoso.Json.Data', 'Newtonsoft.Json'],
       'id:Newtonsoft.Json': ['Newtonsoft.Json'],

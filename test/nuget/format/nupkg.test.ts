@@ -354,6 +354,8 @@ test('symbols packages with files other than portable symbols are refused', asyn
     'BSJB'.padEnd(5000, '\xff'),
     makePdb().subarray(0, 70),
     Buffer.from(makePdb()).fill('#Pda', 60, 64),
+    // Of one stream, so that what follows it is none.
+    Buffer.from(makePdb()).fill(1, 30, 31),
   ]) {
     await refused(t, snupkg({ 'lib/a.pdb': bytes }), /not a portable PDB/);
   }

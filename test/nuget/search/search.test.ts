@@ -147,6 +147,8 @@ for (const dialect of dialects) {
       // Parts of ids with the number of their packages: `P10` to `P19` and others.
       ['p10', 'p10', ['p10']],
       ['p2', 'p2', ['p2']],
+      // A part of every id, beside longer ones.
+      ['p', 'p', ['p']],
       ['shared p2', 'shared.p2', ['p2', 'shared']],
       ['p10 vendor', 'p10.vendor', ['p10', 'vendor']],
       ['p1 seldom', 'p1.seldom', ['seldom', 'p1']],
