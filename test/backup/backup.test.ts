@@ -94,6 +94,8 @@ test('an incremental backup copies only new blobs, and removes those that no row
   await feed.publish({ id: 'New', version: '1.0.0' });
   server.clock.now = Date.now() + 10_000_000;
   await runJob(server, 'gc');
+  // What a backup left that was killed.
+  await writeFile(join(folder, 'staging', 'left'), 'x');
   t.regex((await back('--incremental')).stdout, / 4 blobs.*copied 2,/);
   t.is((await readdir(join(folder, 'rows'))).length, 1, 'one state');
   const files = await readdir(join(folder, 'blobs'), { recursive: true, withFileTypes: true });

@@ -330,6 +330,7 @@ test('rules of the settings work as others, and are changed only there', async (
   const body = { name: 'x', issuer: 'github', claims: { repository_id: '1' }, scopes: ['read'] };
   t.is((await sendJson(server, 'PUT', path, body)).status, 400);
   t.is((await sendJson(server, 'POST', '/v1/publishers', { ...body, name: 'of settings' })).status, 409);
+  t.is((await sendJson(server, 'POST', '/v1/publishers', body)).status, 201);
   const other = await tokenOf(server, ['admin'], 'other');
   t.is((await sendJson(server, 'POST', '/v1/publishers', { ...body, name: 'of settings' }, other)).status, 201);
   const theirs = (await (await server.fetch('/v1/publishers', { token: other })).json()) as { items: Json[] };

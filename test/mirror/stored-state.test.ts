@@ -190,6 +190,12 @@ for (const dialect of dialects) {
     });
     t.like(found!.get(two!), { entries: 1, bytes: 10, expired: 1, confirmedAt: 7 });
     t.like(found!.get(strange!), { entries: 0, bytes: 0 });
+    // They are counted again after a minute at the earliest.
+    await put('later');
+    for (let count = 0; count < 20; count += 1) {
+      t.is(await totals.read(), found);
+      await database.select('SELECT id FROM mirror_entries');
+    }
     await totals.close();
   });
 

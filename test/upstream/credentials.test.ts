@@ -25,6 +25,8 @@ const belongs: [realm: string, base: string, name: string, belongs: boolean][] =
   ['https://quay.io/v2/auth', 'https://quay.io', 'quay.io', true],
   ['https://gitlab.com/jwt/auth', 'https://registry.gitlab.com', 'registry.gitlab.com', true],
   ['https://auth.corp.example/t', 'https://registry.corp.example', 'corp.example', true],
+  ['https://corp.example/t', 'https://registry.elsewhere.example', 'corp.example', true],
+  ['https://auth.corp.example/t', 'https://registry.elsewhere.example', 'corp.example:5000', true],
   ['http://127.0.0.1:5000/token', 'http://127.0.0.1:5000', 'up.test', true],
   ['https://evil.example/token', 'https://registry-1.docker.io', 'docker.io', false],
   ['https://docker.io.evil.example/token', 'https://registry-1.docker.io', 'docker.io', false],

@@ -181,8 +181,13 @@ test.serial('uploads in parts that were never finished are aborted after three d
   uploads.set('next', { key: 'blobs/sha256/cd/cd', initiated: begun(100), parts: new Map() });
   uploads.set('foreign', { key: 'backups/full', initiated: begun(100), parts: new Map() });
   each.s3.pageSize = 1;
-  await each.driver.shrinkQuarantine({ before: 0, maxBytes: 0 });
+  const folder = `quarantine/sha256-${'a'.repeat(64)}`;
+  for (const place of ['', 'backups/'])
+    each.s3.objects.set(`${place}${folder}/1`, { bytes: small, modified: new Date(), etag: '"x"' });
+  const removed = await each.driver.shrinkQuarantine({ before: 0, maxBytes: 0 });
   t.deepEqual([...uploads.keys()], ['recent', 'foreign']);
+  t.deepEqual(removed, { blobs: 1, bytes: small.length });
+  t.deepEqual([...each.s3.objects.keys()], [`backups/${folder}/1`], 'what another program put beside it stays');
 });
 
 test.serial('a sequential reader costs one request, and a small part its own bytes', async (t) => {
@@ -246,10 +251,11 @@ test.serial('content that changed in the bucket after it was opened is damaged o
     await t.throwsAsync(content.read(Buffer.alloc(read[1]), read[0]), { name }, `${now?.length}`);
     content.close();
   }
-  for (const size of [bytes.length - 1, bytes.length + 1]) {
+  for (const size of [bytes.length - 1, bytes.length + 1, 0]) {
     each.s3.objects.set(key, object);
     await t.throwsAsync(each.driver.open(digest, size), { name: 'ContentDamaged' });
   }
+  await t.throwsAsync(each.driver.open(digestOf(''), 0), { name: 'BlobUnknown' });
 });
 
 test.serial('a refusal that may be temporary is repeated, another one is not', async (t) => {
