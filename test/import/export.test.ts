@@ -110,6 +110,9 @@ test('symbols go with their package', async (t) => {
 test('a target that deletes what it is asked to unlist gets the package again, and is asked no more', async (t) => {
   const here = await startTestServer(t);
   const feed = new TestFeed(here);
+  here.clock.now = Date.UTC(2020, 0, 1);
+  await feed.publish({ id: 'Old', version: '1.0.0' });
+  here.clock.now = undefined;
   for (const id of ['A', 'B']) {
     await feed.publish({ id, version: '1.0.0' });
     t.is((await here.fetch(`/v3/push/${id}/1.0.0`, { method: 'DELETE' })).status, 204);
@@ -140,9 +143,14 @@ test('a target that deletes what it is asked to unlist gets the package again, a
       response.end(request.method === 'HEAD' ? undefined : bytes);
     } else response.writeHead(404).end();
   });
-  const done = await exporting(here, 'feed', `${url}/index.json`, '--concurrency', '1');
+  const done = await exporting(here, 'feed', `${url}/index.json`, '--concurrency', '1', '--since', '2025-01-01');
   t.deepEqual([done.code, done.stderr], [0, '']);
   t.deepEqual([...files.keys()].sort(), ['a', 'b']);
+  t.deepEqual(
+    asked.filter((each) => each.includes('/old')),
+    [],
+    'the target is asked only about what goes',
+  );
   t.is(asked.filter((each) => each.startsWith('DELETE')).length, 1);
 });
 

@@ -557,7 +557,8 @@ test('a search that ends early is asked by first letters; autocompletion is enou
 test('an upstream that cannot be asked, has lost the file, or has other files under the same names', async (t) => {
   const upstream = await UpstreamFeed.start(t);
   const [one, two] = [Buffer.alloc(50, 1), Buffer.alloc(50, 2)];
-  const { target, bring, folder } = await startImporting(t, [upstream.as('feed.test')]);
+  const next = await UpstreamFeed.start(t);
+  const { target, bring, folder } = await startImporting(t, [upstream.as('feed.test'), next.as('next.test')]);
   const place = join(folder, 'packages');
   await mkdir(place);
   const plain = { version: '1.0.0', payloadBytes: 0 };
@@ -575,12 +576,17 @@ test('an upstream that cannot be asked, has lost the file, or has other files un
       versions: [{ version: '1.0.0', nupkg: await makeNupkg({ ...plain, id, files: there }) }],
     });
   }
+  // The first upstream knows the ID and has no version of it any more.
+  const second = await makeNupkg({ ...plain, id: 'Second', files: { a: one } });
+  await writeFile(join(place, 'Second.nupkg'), second);
+  await upstream.offer({ id: 'Second', versions: [] });
+  await next.offer({ id: 'Second', versions: [{ version: '1.0.0', nupkg: second }] });
   upstream.upstream.on('/flat/lost/1.0.0/lost.1.0.0.nupkg', answer(404));
   upstream.upstream.on('/flat/unknown/index.json', answer(403));
   upstream.upstream.on('/registration/unknown/index.json', answer(403));
   const done = await bring(place);
   t.is(done.code, 1);
-  t.regex(done.stdout, /^imported: 0\nhere already: 0\nmirrored: 1\nconflicts: 3\nfailed: 1\n/);
+  t.regex(done.stdout, /^imported: 0\nhere already: 0\nmirrored: 2\nconflicts: 3\nfailed: 1\n/);
   for (const id of ['Lost', 'More', 'Renamed'])
     t.true(done.stderr.includes(`conflict: ${id} 1.0.0: feed.test has other content under this name; to serve`), id);
   t.regex(

@@ -146,6 +146,8 @@ test('a name that upstreams serve is looked at again: what they lack comes, and 
     [unknown.code, unknown.stderr],
     [1, 'entrepot: The settings have no predecessor nobody; there are old-feed, old-images.\n'],
   );
+  const none = await takeover(old, [], 'report', 'nobody');
+  t.deepEqual([none.code, none.stderr], [1, 'entrepot: The settings have no predecessor nobody.\n']);
 });
 
 test('a tag that moved at the old server stays as it came, and is shown as incomplete; what changed here is not', async (t) => {
