@@ -41,9 +41,11 @@ for (const dialect of dialects) {
       { kind: 'other' },
       { subject: '' },
       { status: 404 },
+      { act: 'upload', status: 403 },
       { complete: false },
     ] as const)
       note('ann', 'nothing', more);
+    t.deepEqual(await uses.of(1, 'ann', 'other', 10), []);
     await uses.flush();
     const bob = note('bob', 'lib');
     const again = note('ann', 'lib');
