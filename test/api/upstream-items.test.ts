@@ -170,9 +170,10 @@ test('an upstream is shown with all that its processes and the database know', a
     t.is((await read(viewOf({ cached: { ...cached, ...changes } }, isOffline)))['works_offline'], works);
 });
 
+const stateOf = (more: Partial<UpstreamFigures>, isOffline = false) =>
+  upstreamState({ upstream: viewOf({}, isOffline).upstream, figures: { ...figures, ...more } });
+
 test('the state of an upstream follows from its failures since its last success', (t) => {
-  const stateOf = (more: Partial<UpstreamFigures>, isOffline = false) =>
-    upstreamState({ upstream: viewOf({}, isOffline).upstream, figures: { ...figures, ...more } });
   const failure = { at: now - 1000, subject: 'app', reason: 'answered 500', isRefusal: false };
   const pause = { reason: 'x', since: now, until: now };
   for (const [more, state] of [
