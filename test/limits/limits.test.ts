@@ -172,6 +172,19 @@ test('a request that waits less than the delay is answered late, and its answer 
   t.like(rateFields('searches', 4, 15_001), { RateLimit: '"searches";r=2;t=16' });
 });
 
+test('a request that was held while its unit became free is answered, and its answer says so', async (t) => {
+  const { limits, clock, counts, noted } = await limitsOf({ searchesPerMinute: 1, delay: '20ms' });
+  const search = (answer = asked()) => limits.take('searches', near, answer);
+  t.is(search(), undefined);
+  const late = asked();
+  const held = search(late)!;
+  clock.now += 61_000;
+  await held;
+  t.deepEqual(late.always, { 'RateLimit-Policy': '"searches";q=1;w=60', RateLimit: '"searches";r=0;t=60' });
+  t.deepEqual([counts()['searches delayed'], counts()['searches refused'], noted.length], [1, 0, 0]);
+  t.is(await waits(search()), 60, 'it has used the unit up');
+});
+
 test('a sign-in counts as failed while it is checked, and no more after it has succeeded', async (t) => {
   const { limits } = await limitsOf({ failedSignInsPerMinute: 2 });
   const attempt = (work: () => Promise<boolean>, succeeded?: (result: boolean) => boolean) =>
