@@ -335,9 +335,12 @@ for (const dialect of dialects) {
       database: { url },
       upstreams: [upstream.settings('off.test'), upstream.settings('on.test')],
     });
-    for (const name of ['off.test', 'on.test']) {
-      for (const path of [`manifests/${image.manifest.digest}`, `blobs/${image.layer.digest}`]) {
-        await (await first.fetch(`/v2/${name}/app/${path}`)).arrayBuffer();
+    for (const [name, { manifest, layer }] of [
+      ['off.test/app', image],
+      ['on.test/other', upstream.image('other', 'v1')],
+    ] as const) {
+      for (const path of [`manifests/${manifest.digest}`, `blobs/${layer.digest}`]) {
+        await (await first.fetch(`/v2/${name}/${path}`)).arrayBuffer();
       }
     }
     await first.close();

@@ -247,10 +247,11 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: content that an offline upstream has, too, is not counted, and nothing else is evicted for it`, async (t) => {
-    const { database, entries, put } = await open(t, dialect);
-    await put('own');
+    const { database, clock, entries, put } = await open(t, dialect);
     await put('shared');
     await put('off', { digest: digestOf('shared') }, { upstream: 'offline' });
+    clock.now = 1001;
+    await put('own');
     const run = (maxSize: number) =>
       evict(database, entries, {
         maxSize,

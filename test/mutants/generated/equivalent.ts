@@ -284,8 +284,8 @@ export const equivalent: Equivalent[] = [
   },
   {
     file: 'src/nuget/upstream/reading/search-answers.ts',
-    was: "const one = parseVersion(textOf(each['version']) ?? '');",
-    becomes: 'const one = parseVersion(textOf(each[\'version\']) ?? "Stryker was here!");',
+    was: "const version = parseVersion(textOf(text) ?? '');",
+    becomes: 'const version = parseVersion(textOf(text) ?? "Stryker was here!");',
     reason: 'neither text is a version',
   },
   {
