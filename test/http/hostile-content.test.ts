@@ -106,6 +106,9 @@ test('a manifest of an upstream is served with a known manifest type, or refused
     'image/svg+xml',
     'application/json',
     'TEXT/HTML; charset=x',
+    'application/vnd.oci.image.config.v1+json',
+    'application/vnd.docker.container.image.v1+json',
+    'application/vnd.oci.empty.v1+json',
     '',
   ]) {
     for (const [document, expected] of [

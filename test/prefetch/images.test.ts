@@ -154,8 +154,10 @@ test('the blobs of a build cache are fetched; what is no descriptor is not', asy
   const child = registry.image('team/cache').manifest;
   const layer = { ...registry.blob('team/cache', 'a layer'), mediaType: 'application/vnd.oci.image.layer.v1.tar+gzip' };
   const state = { ...registry.blob('team/cache', '{}'), mediaType: 'application/vnd.buildkit.cacheconfig.v0' };
+  const config = { ...registry.blob('team/cache', '{"a":1}'), mediaType: 'application/vnd.oci.image.config.v1+json' };
   const manifests = [
     null,
+    config,
     { mediaType: ociManifest, digest: 'none', size: 1 },
     { mediaType: layer.mediaType, digest: layer.digest, size: 7 },
     { mediaType: state.mediaType, digest: state.digest, size: '2' },
@@ -165,10 +167,10 @@ test('the blobs of a build cache are fetched; what is no descriptor is not', asy
   const options = { referrers: false, platforms: [parsePlatform('linux/amd64')!] };
   const dry = await prefetchInto(mirror, wishesOf('team/cache:1'), { ...options, dryRun: true });
   t.deepEqual(missingIn(dry), []);
-  t.is(dry.fetched.blob.count, 4);
+  t.is(dry.fetched.blob.count, 5);
   const report = await prefetchInto(mirror, wishesOf('team/cache:1'), options);
   t.deepEqual(missingIn(report), []);
-  t.is(report.fetched.blob.count, 4);
+  t.is(report.fetched.blob.count, 5);
   t.is(dry.fetched.blob.bytes, report.fetched.blob.bytes - layer.size + 7 - state.size, 'as announced');
 });
 

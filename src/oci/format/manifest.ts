@@ -4,7 +4,7 @@ import { pause } from '../../runtime/event-loop.ts';
 import { hasMoreValues } from '../../runtime/json-values.ts';
 import { ambiguousKey } from './manifest-keys.ts';
 
-/** The accepted media types of manifests, which are never converted into another, and those of configs. */
+/** The media types of manifests and of configs. */
 export const mediaTypes = {
   image: 'application/vnd.oci.image.manifest.v1+json',
   index: 'application/vnd.oci.image.index.v1+json',
@@ -21,6 +21,9 @@ const kinds = new Map<string, 'image' | 'index'>([
   [mediaTypes.dockerImage, 'image'],
   [mediaTypes.dockerList, 'index'],
 ]);
+
+/** The accepted media types of manifests, which are never converted into another. */
+export const manifestTypes: readonly string[] = [...kinds.keys()];
 
 const foreignLayer = /^application\/vnd\.(?:oci\.image\.layer\.nondistributable\.|docker\.image\.rootfs\.foreign\.)/;
 
@@ -117,7 +120,7 @@ function manifestOf(document: Record<string, unknown>, contentType: string | und
   const mediaType = announced || declared || '';
   const kind = kinds.get(mediaType);
   if (!kind) {
-    throw invalid(`its media type ${quoted(mediaType)} is none of ${[...kinds.keys()].join(', ')}`);
+    throw invalid(`its media type ${quoted(mediaType)} is none of ${manifestTypes.join(', ')}`);
   }
   if (declared !== undefined && declared !== mediaType) {
     throw invalid(`its "mediaType" is ${quoted(declared)}, its Content-Type "${mediaType}"`);

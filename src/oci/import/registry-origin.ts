@@ -6,7 +6,7 @@ import { discard } from '../../upstream/body.ts';
 import type { UpstreamAnswer, UpstreamRequest } from '../../upstream/answer.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { urlBelow } from '../../upstream/url.ts';
-import { mediaTypes } from '../format/manifest.ts';
+import { manifestTypes } from '../format/manifest.ts';
 import { isRepositoryName, isTag } from '../format/reference.ts';
 import { readDescriptors, withoutReferrers } from '../mirrored/upstream-lists.ts';
 import { pullScope } from '../mirrored/upstream-repository.ts';
@@ -17,7 +17,7 @@ const silence = 60_000;
 /** Names on a page of a list. */
 const pageSize = 1000;
 
-const accept = `${Object.values(mediaTypes).join(', ')}, application/json;q=0.5`;
+const accept = `${manifestTypes.join(', ')}, application/json;q=0.5`;
 
 /** A registry that is read as a client reads it (distribution-spec, "Pull"). Nothing that it sends is trusted. */
 export class RegistryOrigin implements ImageOrigin {

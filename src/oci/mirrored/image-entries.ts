@@ -10,11 +10,9 @@ import { listLimit } from './upstream-lists.ts';
 import type { ListedKinds } from '../../mirror/store/entry-kinds.ts';
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { hasMoreValues } from '../../runtime/json-values.ts';
-import { manifestTypeIn, maxValues, mediaTypes } from '../format/manifest.ts';
+import { manifestTypeIn, manifestTypes, maxValues } from '../format/manifest.ts';
 import { namesAtUpstream, resource, type UpstreamRepository } from './upstream-repository.ts';
 
-/** The media types in `Accept`. Manifests are never converted, so the client has to understand the type. */
-export const manifestTypes: readonly string[] = Object.values(mediaTypes);
 /** The most bytes of a blob whose size no stored manifest states. */
 const unknownSizeLimit = 16 * 2 ** 30;
 

@@ -1,5 +1,5 @@
 import { isDigest, type Digest } from '../../runtime/digest.ts';
-import { isForeignLayer, mediaTypes } from '../format/manifest.ts';
+import { isForeignLayer, manifestTypes } from '../format/manifest.ts';
 import { isPlatform, type Platform } from '../../prefetch/platform.ts';
 
 // The references of manifests (image-spec "manifest", "image-index"). They come from upstreams and may be incomplete.
@@ -16,8 +16,6 @@ interface Child extends Item {
   /** The digest of the manifest that a BuildKit attestation describes; undefined for other manifests. */
   subject: string | undefined;
 }
-
-const manifestTypes: readonly string[] = Object.values(mediaTypes);
 
 /** The manifests and blobs that a manifest or index needs. */
 export function contentsOf(document: object): { manifests: Child[]; blobs: Item[] } {
