@@ -256,8 +256,7 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   contentsOfWithdrawn(...asked: Parameters<NonNullable<OpenProtocol['contentsOfWithdrawn']>>): Promise<void> {
-    const { config, mirror } = this.#core;
-    return contentsOfWithdrawn(mirror, config.limits.manifest, ...asked);
+    return contentsOfWithdrawn(this.#core.mirror, ...asked);
   }
 
   prefetch(...asked: Parameters<OpenProtocol['prefetch']>): Promise<void> {

@@ -127,6 +127,25 @@ test('a use of a tag keeps the entry of its digest from eviction', async (t) => 
   t.is((await app.fetch(`manifests/${manifest.digest}`)).status, 200);
 });
 
+test('eviction goes on after the limit of manifests was lowered below one of a withdrawn tag', async (t) => {
+  const registry = await startUpstreamRegistry(t);
+  const { manifest, config } = registry.image('app');
+  const long = { ...JSON.parse(manifest.bytes), annotations: { a: 'x'.repeat(50_000) } };
+  const { digest } = registry.manifest('app', long, 'v1');
+  const upstreams = [registry.settings('up.test')];
+  const settings = { upstreams, mirror: { maxSize: '0' }, data: await folderUntilEnd(t) };
+  const before = await startTestServer(t, settings);
+  for (const path of ['manifests/v1', `blobs/${config.digest}`])
+    await (await before.fetch(`/v2/up.test/app/${path}`)).arrayBuffer();
+  await before.close();
+  const server = await startTestServer(t, { ...settings, limits: { manifest: '20kB' } });
+  for (const each of ['v1', digest]) registry.on(`/v2/app/manifests/${each}`, answer(404));
+  server.clock.now = Date.now() + 3_600_000;
+  t.is((await server.fetch('/v2/up.test/app/manifests/v1')).status, 200);
+  await evict(server);
+  t.deepEqual(await stored(server), [`blob app ${config.digest}`, `manifest app ${digest}`, 'manifest app v1']);
+});
+
 test('eviction leaves the layers of a withdrawn tag whose digest has no entry any more', async (t) => {
   const registry = await startUpstreamRegistry(t);
   const { manifest, config, layer } = registry.image('app', 'v1');

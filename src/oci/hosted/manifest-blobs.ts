@@ -42,15 +42,15 @@ export function knownContent(digest: string): NamedContent | undefined {
  */
 export async function contentOfEntry(
   entry: Pick<MirrorEntry, 'metadata' | 'content' | 'complete'>,
-  limit: number,
 ): Promise<NamedContent> {
-  const known = entry.metadata && kept.get(entry.metadata.digest);
+  const { digest, size } = entry.metadata ?? (await entry.complete);
+  const known = kept.get(digest);
   if (known) {
     entry.content.close();
     return known;
   }
-  const bytes = await readAll(entry.content, limit);
-  const { digest } = await entry.complete;
+  // Its size was checked when it was stored. The limit may have been lowered since.
+  const bytes = await readAll(entry.content, size);
   await pause();
   const isTooLong = hasMoreValues(bytes, maxValues);
   await pause();

@@ -97,7 +97,7 @@ async function tagOrDigest(
  * manifest is gone, and `TooLarge`.
  */
 async function manifestsOf(
-  { database, blobs, manifests, limit }: CarriedParts,
+  { database, blobs, manifests }: CarriedParts,
   repositoryId: number,
   promotion: PromotedPlaces,
 ): Promise<Map<Digest, PreparedManifest>> {
@@ -120,7 +120,7 @@ async function manifestsOf(
           'TooLarge',
           `${from.name} ${reference} has more than ${maxManifests} manifests or ${maxBytes} bytes of them, with all that refer to it. Promote its parts by their digests.`,
         );
-      const bytes = await readAll(await blobs.open(digest, size), Math.min(size, limit));
+      const bytes = await readAll(await blobs.open(digest, size), size);
       const manifest = await manifests.read(from.name, digest, bytes, type);
       found.set(digest, { manifest, digest, size, tags: digest === wanted && reference !== wanted ? [reference] : [] });
       next.push(...manifest.references.map((each) => each.digest));

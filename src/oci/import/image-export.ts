@@ -32,7 +32,6 @@ export class ImageExport {
   readonly #target: ExportTarget;
   readonly #options: ExportOptions;
   readonly #registry: RegistryOrigin;
-  readonly #manifestLimit: number;
   /** The end of the work that sends a blob, so that two images do not send it at the same time. */
   readonly #sending = new Map<string, Promise<number>>();
   /**
@@ -50,7 +49,6 @@ export class ImageExport {
     this.#database = database;
     this.#target = target;
     this.#options = options;
-    this.#manifestLimit = manifestLimit;
     this.#registry = new RegistryOrigin(target.remote, manifestLimit, options.signal);
   }
 
@@ -94,7 +92,7 @@ export class ImageExport {
   /** A manifest of the account. */
   async manifest(here: string, digest: Digest): Promise<{ bytes: Buffer; mediaType: string }> {
     const { content, mediaType } = await this.#images.manifests.open(this.#options.accountId, here, { digest });
-    return { bytes: await readAll(content, this.#manifestLimit), mediaType };
+    return { bytes: await readAll(content, content.size!), mediaType };
   }
 
   /** What refers to a manifest here. */

@@ -60,7 +60,7 @@ export class ImageMirror {
     this.#mirror = mirror;
     this.#policy = policy;
     this.#admission = admission;
-    this.#manifests = new StoredManifests(mirror, sightings, accountId, limits);
+    this.#manifests = new StoredManifests(mirror, sightings, accountId);
     this.#earlier = new EarlierDigests(admission, this.#manifests);
     this.#referrers = new ReferrerLists(mirror, admission, this.#manifests);
     this.#limits = limits;
@@ -164,7 +164,7 @@ export class ImageMirror {
       if (head.status === 404 || head.status === 410) return { kind: 'absent' };
       if (head.digest === known.digest) return { kind: 'not-modified' };
       const moved = head.digest && (await this.#openManifest(place, head.digest));
-      if (moved) return copyOf(moved, this.#limits.manifest);
+      if (moved) return copyOf(moved);
     }
     const fetched = await fetchFrom(place.upstream, { ...request, known });
     return fetched.kind === 'fetched' ? { ...fetched, type: mediaTypeOf(fetched.type) } : fetched;

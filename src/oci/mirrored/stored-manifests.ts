@@ -1,4 +1,3 @@
-import type { Config } from '../../config/schema.ts';
 import type { MirrorReader } from '../../mirror/stored-only.ts';
 import type { EntryKey } from '../../mirror/store/entries.ts';
 import type { MirroredName, ReferenceFacts, WithdrawnTimes } from '../../mirror/policy/admission.ts';
@@ -18,14 +17,12 @@ export class StoredManifests {
   readonly #mirror: MirrorReader;
   readonly #sightings: Sightings;
   readonly #accountId: number;
-  readonly #limit: number;
 
-  constructor(mirror: MirrorReader, sightings: Sightings, accountId: number, limits: Config['limits']) {
+  constructor(mirror: MirrorReader, sightings: Sightings, accountId: number) {
     this.#mirror = mirror;
     this.withdrawn = new WithdrawnTags(mirror);
     this.#sightings = sightings;
     this.#accountId = accountId;
-    this.#limit = limits.manifest;
   }
 
   /**
@@ -49,7 +46,7 @@ export class StoredManifests {
       const entry = await this.#mirror.openStored({ key, lifetime: 'immutable' }, { isSearched: true });
       if (!entry) continue;
       bytes += entry.size ?? 0;
-      yield [entry.metadata!.digest, await contentOfEntry(entry, this.#limit)];
+      yield [entry.metadata!.digest, await contentOfEntry(entry)];
       await pause();
       if (bytes > mostBytes) return;
     }

@@ -150,7 +150,7 @@ async function* piecesOf(bytes: Buffer): AsyncGenerator<Buffer> {
 }
 
 /** The answer for content that is stored under another key already. */
-export async function copyOf({ content, type, metadata, complete }: MirrorEntry, limit: number): Promise<Fetched> {
-  const { digest } = metadata ?? (await complete);
-  return { ...inMemory(await readAll(content, limit), type), digest };
+export async function copyOf({ content, type, metadata, complete }: MirrorEntry): Promise<Fetched> {
+  const { digest, size } = metadata ?? (await complete);
+  return { ...inMemory(await readAll(content, size), type), digest };
 }

@@ -146,8 +146,8 @@ class WantedImages {
         this.#run.missing(what, `${place.upstream.name} does not have this image`, location);
         return;
       }
-      const bytes = await readAll(entry.content, this.#parts.config.limits.manifest);
       const metadata = await entry.complete;
+      const bytes = await readAll(entry.content, metadata.size);
       const key = keyOf(place, 'manifest', reference);
       const isNew = entry.outcome === 'miss' || entry.outcome === 'passed';
       if (isNew && !this.#run.dryRun && !(await this.#parts.mirror.stored(key))) throw notStored();

@@ -17,11 +17,10 @@ const maxManifests = 1000;
 
 /**
  * Passes the keys of the stored entries that each withdrawn tag needs to `use`: its manifests, their blobs, and what refers
- * to them, such as signatures. `limit` is the most bytes of a manifest.
+ * to them, such as signatures.
  */
 export async function contentsOfWithdrawn(
   mirror: Mirror,
-  limit: number,
   signal: AbortSignal,
   use: (keys: readonly EntryKey[]) => Promise<void>,
 ): Promise<void> {
@@ -31,12 +30,12 @@ export async function contentsOfWithdrawn(
       signal.throwIfAborted();
       const key = { upstream, name, kind: tag.kind, reference: tag.reference };
       const stored = await mirror.stored(key);
-      if (stored) await use(await contentsFrom(mirror, key, stored.digest, limit));
+      if (stored) await use(await contentsFrom(mirror, key, stored.digest));
     }
   }
 }
 
-async function contentsFrom(mirror: Mirror, tag: EntryKey, root: Digest, limit: number): Promise<EntryKey[]> {
+async function contentsFrom(mirror: Mirror, tag: EntryKey, root: Digest): Promise<EntryKey[]> {
   const keyOf = (kind: string, reference: string): EntryKey => ({ ...tag, kind, reference });
   const open = (key: EntryKey) => mirror.openStored({ key, lifetime: 'immutable' });
   const manifests = new Set<Digest>([root]);
@@ -47,7 +46,7 @@ async function contentsFrom(mirror: Mirror, tag: EntryKey, root: Digest, limit: 
     const entry = (await open(manifest)) ?? (digest === root ? await open(tag) : undefined);
     if (!entry) continue;
     keys.push(manifest, referrers);
-    const bytes = await readAll(entry.content, limit);
+    const bytes = await readAll(entry.content, entry.metadata!.size);
     await pause();
     const document = hasMoreValues(bytes, maxValues) ? undefined : parseDocument(bytes);
     const contents = contentsOf(document ?? {});

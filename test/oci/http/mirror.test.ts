@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
+import { folderUntilEnd } from '../../support/folder.ts';
 import { answer } from '../../support/upstreams/faulty-upstream.ts';
 import { digestOf, errorOf, ociIndex, TestRepository } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
@@ -184,6 +185,31 @@ test('an index is served unchanged, its platforms on request, and sha512 digests
   upstream.on(`/v2/team/app/blobs/${blob}`, answer(200, {}, amd64.layer.bytes));
   const response = await app.fetch(`blobs/${blob}`);
   t.is(digestOf(Buffer.from(await response.arrayBuffer()), 'sha512'), blob);
+});
+
+test('images stay whole after the limit of manifests was lowered below one that is stored', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const { config, layer, manifest } = upstream.image('team/app', 'v1');
+  const long = { ...JSON.parse(manifest.bytes), annotations: { a: 'x'.repeat(50_000) } };
+  const { digest } = upstream.manifest('team/app', long, 'v1');
+  const settings = { upstreams: [upstream.settings('up.test', { freshFor: '1m' })], data: await folderUntilEnd(t) };
+  const before = await startTestServer(t, settings);
+  t.is((await before.fetch('/v2/up.test/team/app/manifests/v1')).status, 200);
+  await before.close();
+  const server = await startTestServer(t, { ...settings, limits: { manifest: '20kB' } });
+  server.clock.now = Date.now();
+  const app = new TestRepository(server, 'up.test/team/app');
+  t.is((await app.fetch('manifests/v1')).headers.get('docker-content-digest'), digest);
+  for (const each of [config, layer]) t.is((await app.fetch(`blobs/${each.digest}`)).status, 200);
+  // A tag that moves back to it: no manifest of this size is taken any more.
+  const other = upstream.image('team/app', 'v1').manifest.digest;
+  server.clock.now += hour;
+  t.is((await app.fetch('manifests/v1')).headers.get('docker-content-digest'), other);
+  upstream.manifest('team/app', long, 'v1');
+  server.clock.now += hour;
+  const back = await app.fetch('manifests/v1');
+  t.deepEqual([back.status, back.headers.get('docker-content-digest')], [200, other]);
+  t.is(cacheOf(back), 'entrepot; hit; detail=stale');
 });
 
 test('a manifest without a manifest type in its header is served with its own type', async (t) => {
