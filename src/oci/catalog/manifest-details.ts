@@ -30,6 +30,8 @@ export async function describeManifest(stored: StoredImages, at: StoredRepositor
   const manifest = (await stored.json(at, 'manifest', digest, budget)) ?? {};
   const children = readDescriptors(listIn(manifest['manifests'])).slice(0, max.children);
   const childDigests = children.map((each) => each.digest);
+  // An index of an upstream may list many more.
+  const entries = entriesOf(manifest, new Set(childDigests));
   const { withdrawnTags, ...manifestRow } = found;
   const [row] = await at.withPulls([manifestRow], () => childDigests);
   const [configOf] = readDescriptors([manifest['config']]);
@@ -54,10 +56,10 @@ export async function describeManifest(stored: StoredImages, at: StoredRepositor
     history: historyIn(config),
     children: children.map((each) => ({
       ...describe(each),
-      platform: platformOf(platformIn(manifest, each.digest)) ?? null,
+      platform: platformOf(entries.get(each.digest)?.['platform']) ?? null,
       is_stored: present.has(each.digest),
       content_bytes: sizes.get(each.digest) ?? null,
-      attests: attestedBy(manifest, each.digest),
+      attests: attestedBy(entries.get(each.digest)),
     })),
     referrers: (referrers ?? []).slice(0, max.referrers).map((each) => ({
       ...describe(each),
@@ -109,19 +111,18 @@ function historyIn(config: Json | undefined): Details['history'] {
     });
 }
 
-function platformIn(index: Json, digest: Digest): unknown {
-  return childIn(index, digest)?.['platform'];
-}
-
-function childIn({ manifests }: Json, digest: Digest): Json | undefined {
-  return listIn(manifests)
-    .map(objectIn)
-    .find((each) => each['digest'] === digest);
+/** The first entry of an index for each of some digests. */
+function entriesOf({ manifests }: Json, digests: ReadonlySet<unknown>): ReadonlyMap<unknown, Json> {
+  const found = new Map<unknown, Json>();
+  for (const each of listIn(manifests)) {
+    const { digest } = objectIn(each);
+    if (digests.has(digest) && !found.has(digest)) found.set(digest, objectIn(each));
+  }
+  return found;
 }
 
 /** The child whose build another one attests, as BuildKit writes it. */
-function attestedBy(index: Json, digest: Digest): string | null {
-  const child = childIn(index, digest);
+function attestedBy(child: Json | undefined): string | null {
   return isAttestation(child) ? word(objectIn(child?.['annotations'])['vnd.docker.reference.digest']) : null;
 }
 

@@ -274,6 +274,21 @@ test.serial(
   },
 );
 
+test.serial('the description of an index of an upstream with 9,900 images holds no other request', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const manifests = descriptors(9900).map(({ mediaType, digest }) => ({ mediaType, digest }));
+  upstream.manifest('team/app', { schemaVersion: 2, mediaType: ociIndex, manifests: manifests.toReversed() }, 'v1');
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
+  t.is((await server.fetch('/v2/up.test/team/app/manifests/v1')).status, 200);
+  let text = '';
+  const time = await longestTurn(async () => {
+    text = await (await server.fetch('/v1/containers/up.test/team/app/manifests/v1')).text();
+  });
+  t.is((JSON.parse(text) as { children: unknown[] }).children.length, 200);
+  t.log(time.toFixed(1));
+  t.true(time < longest, `${time.toFixed(0)} ms`);
+});
+
 test.serial('a search for a blob in 50 manifests of many values holds no other request', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const config = { mediaType: 'application/x', digest: digestOf('config'), size: 1 };
