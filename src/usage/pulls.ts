@@ -120,7 +120,7 @@ export class Pulls {
     if (this.#keep === 0) return written;
     const contents = new Map<string, Row>();
     const users = new Map<string, Row>();
-    const pulls = new Map<string, Row>();
+    const [pulls, sums] = [new Map<string, Row>(), new Map<string, SeenContent>()];
     const pushes: (ObservedPush & { accountId: number })[] = [];
     const isNew = (key: string, day: number) => {
       if ((this.#known.get(key) ?? -1) >= day) return false;
@@ -139,12 +139,13 @@ export class Pulls {
             contents.set(id, { id, account_id: accountId, kind, name, reference, last_day: day, is_compared: 0 });
           if (isNew(`user ${userId}`, day))
             users.set(userId, { id: userId, account_id: accountId, facts: JSON.stringify(facts), last_day: day });
-          const { count, firstAt, lastAt } = seen;
-          const row = { content_id: id, act, user_id: userId, day, count, first_at: firstAt, last_at: lastAt };
-          // Names that are too long are cut, so that two of them can have the same key.
-          pulls.set(`${id} ${act} ${userId} ${day}`, row);
+          // Two tokens of one job have the same key, and so have references that are too long and were cut.
+          const key = `${id} ${act} ${userId} ${day}`;
+          const { count, firstAt, lastAt } = joined(sums.get(key), seen);
+          sums.set(key, { count, firstAt, lastAt });
+          pulls.set(key, { content_id: id, act, user_id: userId, day, count, first_at: firstAt, last_at: lastAt });
           if (act === 'push' && facts.kind === 'job')
-            pushes.push({ accountId, contentId: id, userId, pushedAt: firstAt });
+            pushes.push({ accountId, contentId: id, userId, pushedAt: seen.firstAt });
         }
       }
     }
@@ -249,6 +250,15 @@ export class Pulls {
     const sql = `DELETE FROM pulls WHERE day = ?${some}`;
     return this.#database.transaction((tx) => tx.run(sql, [day, ...(last ? [last.id] : [])]));
   }
+}
+
+function joined(one: SeenContent | undefined, other: SeenContent): SeenContent {
+  if (!one) return other;
+  return {
+    count: one.count + other.count,
+    firstAt: Math.min(one.firstAt, other.firstAt),
+    lastAt: Math.max(one.lastAt, other.lastAt),
+  };
 }
 
 /** Changes of an upsert to a table, so that the later day stays. */

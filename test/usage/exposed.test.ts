@@ -4,10 +4,11 @@ import test from 'ava';
 import type { Principal } from '../../src/accounts/principal.ts';
 import { batches } from '../../src/database/batches.ts';
 import type { Row } from '../../src/database/database.ts';
-import { noteContent, type UsedContents } from '../../src/usage/pulls.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { noteContent, Pulls, type UsedContents } from '../../src/usage/pulls.ts';
 import { createRule, exchange, fromRepository, sendJson, startPair, type Json } from '../identity/support.ts';
 import { auditOf } from '../support/audit.ts';
-import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import {
@@ -258,6 +259,35 @@ test('operators learn who pulled what any account hosts, and readers of shared i
     t.deepEqual(await ask(what, b), [`b ${shared.digest}`]);
     t.deepEqual(await ask(what, a), []);
   }
+});
+
+test('pulls of several tokens of a job in one flush are all counted, from the first to the last', async (t) => {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  await migrate(database);
+  const user = { id: 'job', kind: 'job', name: 'a rule', ruleId: 'rule', person: null, job: null } as const;
+  const used = (...pulled: [string, number, number, number][]) => ({
+    by: 'token' as const,
+    user,
+    pulled: new Map(pulled.map(([version, count, firstAt, lastAt]) => [version, { count, firstAt, lastAt }])),
+    pushed: new Map(),
+  });
+  const name = { accountId: 1, kind: 'package', name: 'lib', day: 0 };
+  const entries = [
+    { ...name, contents: [used(['1.0.0', 2, 20, 30], ['2.0.0', 1, 25, 25])] },
+    { ...name, contents: [used(['1.0.0', 3, 10, 28])] },
+    { ...name, contents: [used(['1.0.0', 1, 15, 40])] },
+  ];
+  await database.transaction((tx) => new Pulls(database, day).write(tx, entries));
+  t.deepEqual(
+    await database.select(
+      `SELECT reference, count, first_at AS firstAt, last_at AS lastAt FROM pulls p
+       JOIN pull_contents c ON c.id = p.content_id ORDER BY reference`,
+    ),
+    [
+      { reference: '1.0.0', count: 6, firstAt: 10, lastAt: 40 },
+      { reference: '2.0.0', count: 1, firstAt: 25, lastAt: 25 },
+    ],
+  );
 });
 
 test('clients without a credential are one user of an account, and people in the console another one', (t) => {
