@@ -273,9 +273,15 @@ function isUse({ accountId, denied }: ClientCheck, { status, accountId: by }: Ch
   return by === accountId && (denied ? status !== 401 : status === 404);
 }
 
-/** Whether a request got what a policy should refuse. Lists of a package, which have no version in their path, are sent. */
+/** Whether a request got what a policy should refuse. Lists of a name, also those whose path has the reference, are sent. */
 function isServed({ denied, reference }: ClientCheck, { status, path }: CheckedRequest): boolean {
-  return denied !== null && status < 400 && path.toLowerCase().includes(reference.toLowerCase());
+  return denied !== null && status < 400 && isContentPath(path.toLowerCase(), reference.toLowerCase());
+}
+
+/** Whether a path ends with `manifests/REFERENCE` or `REFERENCE/ID.REFERENCE.nupkg`. Versions, tags and digests need no escapes. */
+function isContentPath(path: string, reference: string): boolean {
+  const [folder, file = ''] = path.split('?', 1)[0]!.replaceAll('%3a', ':').replaceAll('%2b', '+').split('/').slice(-2);
+  return folder === 'manifests' ? file === reference : folder === reference && file.endsWith('.nupkg');
 }
 
 /** How a check stands at the time `now`. */

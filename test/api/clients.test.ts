@@ -150,6 +150,20 @@ test('a check of a name that a policy refuses is used by any answer, and served 
   t.is(state(['app'], 0, requestWith(401)), 'refused');
   t.is(state(['app'], 0, requestWith(200)), 'served');
   t.is(state(['app'], 0, requestWith(200, '/v3/package/app/index.json')), 'used', 'a list');
+  for (const path of [
+    '/v3/registration/app/page/v1/v9.json',
+    '/v3/registration-gz/app/v1.json',
+    '/v2/v1/app/tags/list?last=v1',
+    '/v2/app/manifests/v10',
+    '/v3/package/app/v1/app.nuspec',
+  ])
+    t.is(state(['app'], 0, requestWith(200, path)), 'used', path);
+  for (const path of ['/v3/package/app/V1/app.v1.nupkg', '/old/v2/app/manifests/v1?ns=docker.io'])
+    t.is(state(['app'], 0, requestWith(200, path)), 'served', path);
+  t.is(
+    checkState({ ...checkOf(['app']), reference: 'sha256:0f' }, [requestWith(200, '/v2/app/manifests/sha256%3A0f')], 0),
+    'served',
+  );
   t.is(state(null, 0, requestWith(200)), 'refused', 'not a name that nobody has');
   t.is(state(null, 0, requestWith(404)), 'used');
   t.is(state(null, 99, { ...requestWith(401, undefined, null), hasCredential: false }), 'waiting');
