@@ -60,6 +60,8 @@ export async function sendContent(
         headers['Content-Range'] = `bytes ${range.start}-${range.end}/${size}`;
         start = range.start;
         end = range.end + 1;
+        // Who does not get the end of it has not got it.
+        if (end < size) contextOf(response).version = undefined;
       }
     }
     if (size !== undefined) headers['Content-Length'] = end - start;

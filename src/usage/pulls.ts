@@ -76,8 +76,9 @@ export function noteContent(
   reference: string,
 ): void {
   const isPush = use.act === 'upload' && (use.status === 201 || use.status === 303);
-  // An index of an image is no download, but its client has got it.
-  if (!isPush && !isDownload({ ...use, act: 'download' })) return;
+  // An index of an image is no download, but its client has got it. So has a client that got the last part of a file.
+  const isPull = isDownload({ ...use, act: 'download' }) || (use.status === 206 && use.complete);
+  if (!isPush && !isPull) return;
   let used = contents.find(({ by }) => by === principal.kind);
   if (!used) {
     used = { by: principal.kind, user: pullUserOf(principal), pulled: new Map(), pushed: new Map() };

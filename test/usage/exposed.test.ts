@@ -290,6 +290,28 @@ test('pulls of several tokens of a job in one flush are all counted, from the fi
   );
 });
 
+test('a client that got the end of a file after its download broke off has pulled it', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish({ id: 'Lib', version: '1.0.0' });
+  const usersOf = async () => {
+    const { items } = (await (await server.fetch('/v1/exposed?what=Lib@1.0.0')).json()) as Answer;
+    return items.map(({ user, count }) => [user['name'], count]);
+  };
+  const get = async (range: string, token: string) => {
+    const response = await server.fetch(nupkg('lib', '1.0.0'), { headers: { range }, token });
+    t.is(response.status, 206, range);
+    await response.arrayBuffer();
+    await flushUsage(server);
+  };
+  const { value } = await createToken(server, ['read']);
+  await get('bytes=0-9', value);
+  t.deepEqual(await usersOf(), [], 'a part without the end');
+  await get('bytes=10-', value);
+  t.deepEqual(await usersOf(), [['a test', 1]]);
+  await get('bytes=-1', value);
+  t.deepEqual(await usersOf(), [['a test', 2]]);
+});
+
 test('clients without a credential are one user of an account, and people in the console another one', (t) => {
   const contents: UsedContents[] = [];
   const use = { at: 1, act: 'download', status: 200, complete: true } as const;
