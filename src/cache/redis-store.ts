@@ -30,6 +30,7 @@ type ClientOptions = NonNullable<Parameters<typeof createClient>[0]>;
 interface Connection {
   client: Client;
   store: Keyv<TimedValue>;
+  options: ClientOptions;
 }
 
 /** Redis through Keyv. No method rejects, or takes longer than its time limit. */
@@ -43,6 +44,8 @@ export class RedisStore {
   failures = 0;
   /** Undefined until a Sentinel has named the primary. */
   #connection: Connection | undefined;
+  /** When the connection was replaced because its Redis takes no writes, by `performance.now()`. */
+  #replacedAt = -Infinity;
   #primary: Address | undefined;
   #follower: NodeJS.Timeout | undefined;
   #pausedUntil = 0;
@@ -126,7 +129,7 @@ export class RedisStore {
       if (isCurrent()) this.#pausedUntil = 0;
     });
     const former = this.#connection;
-    this.#connection = { client, store };
+    this.#connection = { client, store, options };
     if (former?.client.isOpen) former.client.destroy();
     await client.connect().catch((error: unknown) => this.#failed(error));
   }
@@ -161,7 +164,7 @@ export class RedisStore {
 
   /** A Redis whose user may not run scripts works for everything else. */
   #refused(error: unknown): undefined {
-    if (!(error instanceof ErrorReply)) throw error;
+    if (!(error instanceof ErrorReply) || isReadOnly(error)) throw error;
     if (!this.#refusesScripts) this.#onError(error);
     this.#refusesScripts = true;
   }
@@ -184,10 +187,19 @@ export class RedisStore {
     } catch (error) {
       // A malformed value that another program stored is not a failure of Redis.
       if (!(error instanceof SyntaxError)) this.#failed(error);
+      if (isReadOnly(error)) this.#replace(connection);
       return undefined;
     } finally {
       this.times.since(startedAt);
     }
+  }
+
+  /** After a fail-over the old primary can go on to answer on a connection, while a new one reaches the new primary. */
+  #replace({ client, options }: Connection): void {
+    const now = performance.now();
+    if (this.#closed || this.#connection?.client !== client || now - this.#replacedAt < pause) return;
+    this.#replacedAt = now;
+    void this.#connect(options);
   }
 
   #failed(error: unknown): void {
@@ -198,6 +210,11 @@ export class RedisStore {
     if (!this.#failing) this.#onError(error);
     this.#failing = true;
   }
+}
+
+/** Whether Redis says that it is the replica of another one. An older Redis says so within the error of a script. */
+function isReadOnly(error: unknown): boolean {
+  return error instanceof ErrorReply && /\bREADONLY\b/.test(error.message);
 }
 
 function isTimedValue(entry: unknown): entry is TimedValue {

@@ -6,6 +6,7 @@ import { answer, serve, startFaultyUpstream, startRawUpstream } from '../support
 import { openMirror, readEntry } from '../support/mirror.ts';
 import { ownRedis } from '../support/processes/redis.ts';
 import { redisUrl } from '../support/processes/services.ts';
+import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/until.ts';
 
 async function openCache(
@@ -269,3 +270,30 @@ test('memory keeps short values up to the memory that they really take', async (
   t.is(cache.peek('absent:0'), undefined);
   t.true(cache.peek(`absent:${count - 1}`));
 });
+
+for (const [what, write] of [
+  ['a value', (cache: Cache) => cache.check().then(() => true)],
+  [
+    'a script',
+    async (cache: Cache) => (await cache.evaluate("return redis.call('SET', KEYS[1], 'x')", 'key', [])) === 'OK',
+  ],
+] as const) {
+  test.serial(`after a fail-over behind one address, ${what} reaches the new primary`, async (t) => {
+    const [former, next] = [await ownRedis(t), await ownRedis(t)];
+    await Promise.all([former.start(), next.start()]);
+    const [from, to] = [new URL(former.url), new URL(next.url)];
+    const proxy = new TcpProxy({ host: from.hostname, port: Number(from.port) });
+    t.teardown(() => proxy.close());
+    const { cache } = await openCache(t, `redis://127.0.0.1:${await proxy.listen()}`);
+    const works = () => write(cache).catch(() => false);
+    await until(works);
+    proxy.lead({ host: to.hostname, port: Number(to.port) });
+    // The former primary keeps its connections, and goes on to answer.
+    const operator = createClient({ url: former.url });
+    await operator.connect();
+    t.teardown(() => operator.destroy());
+    await operator.sendCommand(['REPLICAOF', to.hostname, to.port]);
+    t.false(await works());
+    await until(works);
+  });
+}

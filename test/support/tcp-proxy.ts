@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 
 /** A TCP proxy in front of a real server, which can act as one that has stopped or is frozen. */
 export class TcpProxy {
-  readonly #target: { host: string; port: number };
+  #target: { host: string; port: number };
   readonly #pairs = new Set<[client: Socket, server: Socket]>();
   readonly #abandoned = new Set<[client: Socket, server: Socket]>();
   #listener: Server | undefined;
@@ -29,6 +29,11 @@ export class TcpProxy {
   freeze(): void {
     this.#isFrozen = true;
     for (const pair of this.#pairs) for (const each of pair) each.pause();
+  }
+
+  /** New connections lead to another server, as after a failover; those that are open stay as they are. */
+  lead(target: { host: string; port: number }): void {
+    this.#target = target;
   }
 
   /** No byte passes any more on the connections that are open now, as after a failover. New connections work. */

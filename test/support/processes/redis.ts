@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { connect } from 'node:net';
 import type { ExecutionContext } from 'ava';
 import { findCommand } from '../../../scripts/packages.ts';
-
+import { folderUntilEnd } from '../folder.ts';
 import { endWithThisProcess } from './ending.ts';
 import { freePort } from './services.ts';
 import { until } from '../until.ts';
@@ -22,12 +22,14 @@ export async function ownRedis(t: Pick<ExecutionContext, 'teardown'>): Promise<O
   const path = findCommand('redis-server');
   if (path === undefined) throw new Error('redis-server is not on this machine: run the tests with npm test');
   const port = await freePort();
+  // A replica writes what it gets from its primary.
+  const cwd = await folderUntilEnd(t);
   let child: ChildProcess | undefined;
   const redis: OwnRedis = {
     url: `redis://127.0.0.1:${port}`,
     start: async () => {
       const options = ['--bind', '127.0.0.1', '--port', `${port}`, '--save', '', '--appendonly', 'no'];
-      child = spawn(path, options, { stdio: 'ignore' });
+      child = spawn(path, options, { stdio: 'ignore', cwd });
       endWithThisProcess(child);
       await until(() => answers(port));
     },
