@@ -87,27 +87,29 @@ export class KnownPeople {
     return this.#change(id, place, 'person.enabled', undefined, ({ [nameOf(place)]: _ended, ...others }) => others);
   }
 
-  #change(
+  async #change(
     id: string,
     place: Place,
     type: 'person.disabled' | 'person.enabled',
     reason: string | undefined,
     change: (disabled: Record<string, Disabled>) => Record<string, Disabled>,
   ): Promise<KnownPerson> {
-    return this.#database.transaction(async (tx) => {
+    const changed = await this.#database.transaction(async (tx): Promise<Row> => {
       const row = await tx.get<Row>(`${columns} WHERE id = ?${forUpdate(tx)}`, [id]);
       if (!row) throw unknown();
-      const { person, ...known } = (await this.#toKnown([row]))[0]!;
-      const disabled = change({ ...person.disabled });
+      const { name, disabled: before } = personOfRow(row);
+      const disabled = change({ ...before });
       const text = Object.keys(disabled).length === 0 ? null : JSON.stringify(disabled);
       await tx.run('UPDATE people SET disabled = ? WHERE id = ?', [text, id]);
       const isOf = place ? 'person_id = ? AND account_id = ?' : 'person_id = ?';
       if (reason !== undefined) await tx.run(`DELETE FROM sessions WHERE ${isOf}`, place ? [id, place.id] : [id]);
       const details = { person_id: id, everywhere: !place, ...(reason !== undefined && { reason }) };
-      const subject = { kind: 'person', name: person.name } as const;
+      const subject = { kind: 'person', name } as const;
       await recordEvent(tx, { type, accountId: place?.id ?? 0, subject, details }, this.#now());
-      return { ...known, person: { ...person, disabled } };
+      return { ...row, disabled: text };
     });
+    // Not in the transaction: each of many at the same time would hold a connection to MySQL and wait for another one.
+    return (await this.#toKnown([changed]))[0]!;
   }
 
   async #toKnown(rows: readonly Row[]): Promise<KnownPerson[]> {

@@ -4,6 +4,7 @@ import { databaseOf, tokenOf } from '../support/inside.ts';
 import type { Browser } from '../support/cookie-browser.ts';
 import { personalToken, signedIn, startProvider } from '../support/provider.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { within } from '../support/until.ts';
 import { Visitor } from '../support/visitor.ts';
 import { sendJson, type Json } from './support.ts';
 
@@ -409,3 +410,22 @@ test('a new session begins in the account that the person used last, whatever ot
   const [row] = await databaseOf(server).select<{ used: string }>('SELECT used_accounts AS used FROM people');
   t.deepEqual(JSON.parse(row!.used), ['other', 'work'], 'each once, the latest first');
 });
+
+for (const dialect of dialects) {
+  test(`${dialect}: many people are disabled at the same time`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const ids = Array.from({ length: 30 }, (_, index) => `person-${index}`);
+    const rows = ids.map((id) => {
+      const person = { issuer: 'https://login.example', subject: id, name: id, claims: [] };
+      return { id, person: JSON.stringify(person), signed_in_at: Date.now() };
+    });
+    await databaseOf(server).transaction((tx) => tx.insertNew('people', rows));
+    const disabled = ids.map((id) =>
+      sendJson(server, 'POST', `/v1/people/${id}/disable?layer=all`, { reason: 'has left' }),
+    );
+    // They are more than the connections to MySQL.
+    for (const { status } of await within(Promise.all(disabled), 50_000)) t.is(status, 200);
+    const people = await itemsOf(server, '/v1/people?layer=all&limit=200');
+    t.is(people.filter((each) => (each['disabled'] as Json[]).length === 1).length, ids.length);
+  });
+}
