@@ -123,7 +123,7 @@ export function bundleEvent(type: EventType, name: string, details: NewEvent['de
   return { type, accountId: 0, subject: { kind: 'bundle', name }, details };
 }
 
-/** The most bundles of a direction that are listed. */
+/** The most bundles of a direction that are kept, and the last one of each source besides. */
 const maxBundles = 1000;
 
 async function dropOldest(tx: Transaction, direction: Direction): Promise<void> {
@@ -131,11 +131,15 @@ async function dropOldest(tx: Transaction, direction: Direction): Promise<void> 
     'SELECT changed_at FROM bundles WHERE direction = ? ORDER BY changed_at DESC, id DESC LIMIT 1 OFFSET ?',
     [direction, maxBundles],
   );
-  if (last)
-    await tx.run("DELETE FROM bundles WHERE direction = ? AND state = 'complete' AND changed_at <= ?", [
-      direction,
-      last.changed_at,
-    ]);
+  if (!last) return;
+  // The last one of each source shows which bundles are older. What other tools have made has no sequence.
+  const latest = `SELECT source, MAX(sequence) AS sequence FROM bundles WHERE direction = ? AND state = 'complete'
+    GROUP BY source HAVING MAX(sequence) > 0`;
+  await tx.run(
+    `DELETE FROM bundles WHERE direction = ? AND state = 'complete' AND changed_at <= ?
+     AND (source, sequence) NOT IN (SELECT source, sequence FROM (${latest}) AS latest)`,
+    [direction, last.changed_at, direction],
+  );
 }
 
 function recordOf({ summary, ...row }: BundleRow): BundleRecord {

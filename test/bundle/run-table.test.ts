@@ -5,7 +5,7 @@ import { ImportWatch } from '../../src/bundle/import-watch.ts';
 import { BundleRunTable } from '../../src/bundle/runs/run-table.ts';
 import type { Database } from '../../src/database/database.ts';
 import { digestOf } from '../../src/runtime/digest.ts';
-import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { databaseOf, rowsOf } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
 
@@ -257,3 +257,31 @@ test('bundles are listed by the time of their change, in pages, from both ends',
     { direction: 'made', count: 1, oldest: 2000 },
   ]);
 });
+
+for (const dialect of dialects)
+  test(`${dialect}: the last bundle of a source shows which are older, however many of others came since`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const { clock, bundles, summary, write } = recordsIn(database);
+    const [first, last] = [await write('1', 'complete'), await write('2', 'complete')];
+    const record = (name: string, sequence: number, changed_at: number) => ({
+      id: digestOf(name).slice('sha256:'.length),
+      direction: 'imported',
+      source: 'of others',
+      sequence,
+      state: 'complete',
+      summary: JSON.stringify(summary),
+      created_at: 1,
+      changed_at,
+    });
+    // Content of other tools, too, which has no sequence.
+    const rows = Array.from({ length: 1000 }, (_, at) => record(`other ${at}`, at, 1500 + at));
+    const plain = { ...record('plain', 0, 1400), source: 'plain' };
+    for (const some of [[plain, ...rows.slice(0, 500)], rows.slice(500)])
+      await database.transaction((tx) => tx.insertNew('bundles', some));
+    clock.now = 5000;
+    await write('77', 'complete');
+    t.is(await bundles.latest('imported', 'source-1'), 2);
+    const kept = await database.select<{ id: string }>('SELECT id FROM bundles WHERE changed_at < 1502');
+    t.deepEqual(kept.map(({ id }) => id).toSorted(), [last, record('other 1', 0, 0).id].toSorted());
+    t.false(kept.some(({ id }) => id === first));
+  });
