@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { mkdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { gzipSync } from 'node:zlib';
@@ -595,6 +595,15 @@ test('an upstream that cannot be asked, has lost the file, or has other files un
   );
   const origin = (await (await target.fetch('/v1/packages/Same')).json()) as any;
   t.is(origin.origin, 'mirrored');
+  // The file of a version is there, although it is not known where it belongs.
+  await mkdir(join(folder, 'bagetter/packages'), { recursive: true });
+  await copyFile(join(place, 'Unknown.nupkg'), join(folder, 'bagetter/packages/unknown.1.0.0.nupkg'));
+  const database = new DatabaseSync(join(folder, 'bagetter/bagetter.db'));
+  database.exec(`CREATE TABLE "Packages" ("Key" INTEGER PRIMARY KEY, "Id" TEXT, "Version" TEXT, "Downloads" INTEGER,
+    "Listed" INTEGER, "Published" TEXT); INSERT INTO "Packages" VALUES (1, 'Unknown', '1.0.0', 0, 1, '2020-02-03 04:05:06')`);
+  database.close();
+  const known = await bring(join(folder, 'bagetter'));
+  t.regex(known.stderr, /^failed: Unknown: It is not known whether [^\n]*\nentrepot: 1 did not come\n$/);
   t.regex((await bring(place, '--hosted', '--only', 'Unknown')).stdout, /^imported: 1 \(/);
 });
 

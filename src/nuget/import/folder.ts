@@ -38,13 +38,15 @@ export function packagesInFolder(
   known.catch(() => undefined);
   const packages = groupsOf(files, /(?<!\.symbols)\.nupkg$/i, options, async function* (id, found) {
     const versions = (await known)?.get(id);
+    const tells = found.map(({ version }) => versions?.get(version));
+    // Also if it is not known now where the package belongs: these versions have files.
+    for (const { version } of found) versions?.delete(version);
     const place = await into.decide(
       id,
       found.map(({ version }) => version),
     );
-    for (const { file, name, version } of found) {
-      const told = versions?.get(version);
-      versions?.delete(version);
+    for (const [at, { file, name, version }] of found.entries()) {
+      const told = tells[at];
       const publishedAt = told?.publishedAt ?? file.changedAt;
       if (isOld(publishedAt, options)) continue;
       const { listed = true, downloads = 0 } = told ?? {};
