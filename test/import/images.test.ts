@@ -301,6 +301,24 @@ test('an OCI image layout, an archive of docker save, and the folder of a docker
   t.is((await imageAt(importing, 'team/fixed', '7')).text, one.manifest.toString());
   const digested = await bring(layout, '--name', `team/one@${one.described.digest}`, '--account', 'default');
   t.regex(digested.stderr, /layout: it has an image without a tag: give it with --name/);
+  // Two images with tags of their own.
+  const another = made('another');
+  const tagged = (of: typeof one, tag: string) => ({
+    ...of.described,
+    annotations: { 'org.opencontainers.image.ref.name': tag },
+  });
+  const pair = await write('pair', {
+    'oci-layout': '{"imageLayoutVersion":"1.0.0"}',
+    'index.json': layoutIndex(tagged(one, '1.0'), tagged(another, '2.0')),
+    ...Object.fromEntries([...one.blobs, ...another.blobs].map((bytes) => [`blobs/sha256/${hex(bytes)}`, bytes])),
+  });
+  t.regex(
+    (await bring(pair, '--name', 'team/pair:7')).stderr,
+    /pair: two of its images would be team\/pair:7 here\. If they have tags of their own, give --name without a tag/,
+  );
+  t.is((await bring(pair, '--name', 'team/pair')).code, 0);
+  t.is((await imageAt(importing, 'team/pair', '1.0')).text, one.manifest.toString());
+  t.is((await imageAt(importing, 'team/pair', '2.0')).text, another.manifest.toString());
   // A whole name, and an image that lacks its layer.
   const whole = { 'io.containerd.image.name': 'docker.io/team/whole:5', 'org.opencontainers.image.ref.name': 'x' };
   const lacks = made('lacking');

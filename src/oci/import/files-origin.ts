@@ -196,6 +196,12 @@ export async function layoutOrArchive(
       throw new DomainError('Invalid', `${path}: it has an image without a tag: give it with --name`);
     const found = repositories.get(image.repository) ?? { tags: new Map<string, FileTag>() };
     repositories.set(image.repository, found);
+    const before = found.tags.get(image.reference)?.digest;
+    if (before !== undefined && before !== digest)
+      throw new DomainError(
+        'Invalid',
+        `${path}: two of its images would be ${image.repository}:${image.reference} here. If they have tags of their own, give --name without a tag; else divide them`,
+      );
     found.tags.set(image.reference, { digest });
   };
   if (files.has('oci-layout') && files.has('index.json')) {
