@@ -45,8 +45,13 @@ export async function openPlain(
       const digest = stated ?? (await digestOfContent(await file.open()));
       const upstream = upstreams.find(({ id }) => id === key.upstream)!;
       const { kind, name, reference } = key;
+      const place = JSON.stringify(key);
+      if ((entries.get(place)?.digest ?? digest) !== digest)
+        throw bundleInvalid(
+          `${path}: ${`${name} ${reference}`.trim()} is there twice, with different content. Leave one out, or import them one after the other`,
+        );
       files.set(digest, { ...file, path });
-      entries.set(JSON.stringify(key), {
+      entries.set(place, {
         protocol: upstream.config.kind,
         upstream: upstream.name,
         kind,

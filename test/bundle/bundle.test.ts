@@ -73,6 +73,15 @@ test('a folder of packages, and the versions that were here before stay listed',
   const nupkg = await (await server.fetch('/v3/package/lib/2.0.0/lib.2.0.0.nupkg')).arrayBuffer();
   t.true(Buffer.from(nupkg).equals(bytes));
   await server.close();
+  // Another file of the same version, and another folder with the same id: one of the two would be lost.
+  await mkdir(path('other'));
+  await writeFile(join(path('other'), 'lib.nupkg'), await makeNupkg({ id: 'Lib', version: '3.0.0' }));
+  t.regex(await far.fails(...words, 'feed.test', path('other')), /: lib is there twice/);
+  await writeFile(join(path('other'), 'more.nupkg'), await makeNupkg({ id: 'Lib', version: '3.0.0', title: 'Other' }));
+  t.regex(
+    await far.fails('bundle', 'import', path('other'), '--unsigned', '--upstream', 'feed.test'),
+    /: lib 3\.0\.0 is there twice, with different content\. Leave one out/,
+  );
   await mkdir(path('empty'));
   t.regex(
     await far.fails('bundle', 'import', path('empty'), '--unsigned'),
