@@ -8,6 +8,7 @@ import type { Upstream } from '../upstream/upstream.ts';
 import { pause } from '../runtime/event-loop.ts';
 import { sortedInTurns } from '../runtime/sorted.ts';
 import type { BundleEntry } from './format.ts';
+import { bundledName } from './upstream-names.ts';
 
 /** How the protocols describe the entries of their upstreams. */
 type DescribeEntry = (
@@ -43,7 +44,7 @@ export async function collectEntries(
       const withdrawn = (await withdrawals.of(each)).find(({ reference }) => reference === each.reference);
       const entry: BundleEntry = {
         protocol: upstream.config.kind,
-        upstream: upstream.name,
+        upstream: bundledName(upstream, upstreams),
         kind: each.kind,
         name: each.name,
         reference: each.reference,

@@ -10,6 +10,7 @@ import { HostedImport, type HostedParts } from './hosted.ts';
 import { bundleInvalid, ownerName, type BundleBlob, type BundleEntry, type BundleHeader } from './format.ts';
 import type { OpenBundle } from './read.ts';
 import type { TrustedKey, TrustedKeys } from './trust.ts';
+import { upstreamOf } from './upstream-names.ts';
 
 // What an import refuses before it reads content.
 
@@ -103,7 +104,7 @@ async function placeEntries(
 ): Promise<PlacedEntry[]> {
   const placed: PlacedEntry[] = [];
   for await (const entry of withPauses(entries)) {
-    const upstream = upstreams.find(({ name, config }) => name === entry.upstream && config.kind === entry.protocol);
+    const upstream = upstreamOf(entry, upstreams);
     if (!upstream)
       throw bundleInvalid(
         `the bundle has content of the upstream ${entry.upstream} (${entry.protocol}), which the settings lack here. Add it to "upstreams"; with "mode: offline" it is never asked`,

@@ -94,7 +94,7 @@ const lineSchema = z.strictObject({
 const entrySchema = z.strictObject({
   /** The kind of the upstream. */
   protocol: text(32),
-  /** The name of the upstream; empty for hosted content. */
+  /** The name of the upstream, or its ID if several have this name; empty for hosted content. */
   upstream: text(255),
   /** The account that hosts the content; absent for mirrored content. */
   account: text(100).optional(),

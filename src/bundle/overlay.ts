@@ -10,6 +10,7 @@ import type { Upstream } from '../upstream/upstream.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { BundleBlob, BundleEntry } from './format.ts';
 import type { OpenBundle } from './read.ts';
+import { upstreamOf } from './upstream-names.ts';
 
 interface OverlayParts {
   mirror: Mirror;
@@ -24,11 +25,10 @@ const nowhere = new UpstreamError('UpstreamUnavailable', 'It is neither in the b
 export function mirrorWith({ mirror, blobs, upstreams }: OverlayParts, bundle: OpenBundle): MirrorReader {
   const stored = storedOnly(mirror);
   const blobOf = new Map<Digest, BundleBlob>(bundle.list.blobs.map((each) => [each.digest, each]));
-  const ids = new Map(upstreams.map(({ name, config, id }) => [`${config.kind} ${name}`, id]));
   const entries = new Map<string, { key: EntryKey; entry: BundleEntry }>();
   const names = new Map<string, string[]>();
   for (const entry of bundle.list.entries) {
-    const upstream = ids.get(`${entry.protocol} ${entry.upstream}`);
+    const upstream = upstreamOf(entry, upstreams)?.id;
     if (upstream === undefined) continue;
     const { kind, name, reference } = entry;
     const key = { upstream, kind, name, reference };

@@ -7,6 +7,7 @@ import { openTar } from '../storage/files/tar.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { bundleInvalid, listName, segmentName, type BundleBlob, type BundleEntry } from './format.ts';
 import { bundleOf, type OpenBundle } from './read.ts';
+import { bundledName } from './upstream-names.ts';
 
 // Content of other tools: OCI image layouts, archives of `docker save`, folders of packages. It is read as a bundle without a
 // signature.
@@ -53,7 +54,7 @@ export async function openPlain(
       files.set(digest, { ...file, path });
       entries.set(place, {
         protocol: upstream.config.kind,
-        upstream: upstream.name,
+        upstream: bundledName(upstream, upstreams),
         kind,
         name,
         reference,
