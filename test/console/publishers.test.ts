@@ -1,6 +1,7 @@
 import test from 'ava';
 import { parse } from 'yaml';
 import { tokenOf } from '../support/inside.ts';
+import { startIssuer } from '../support/issuer.ts';
 import { startTestServer } from '../support/server.ts';
 import { leadsTo, Visitor } from '../support/visitor.ts';
 import { createRule, exchange, fromRepository, startPair } from '../identity/support.ts';
@@ -82,6 +83,39 @@ test('rules are created, changed, explained and deleted in the console', async (
   const deleted = await visitor.send(`/console/publishers/${id}/delete`, {});
   t.is(leadsTo(deleted), '/console/publishers (rule-deleted)');
   t.is((await visitor.fetch(`/console/publishers/${id}`)).status, 404);
+});
+
+test('an explanation says of each rule whether it matches, and which claims do not', async (t) => {
+  const issuer = await startIssuer(t);
+  const other = { name: 'gitlab', issuer: 'https://gitlab.example.com', audience: 'https://hub.example' };
+  const server = await startTestServer(t, { trustedIssuers: [issuer.trusted(), other] });
+  const visitor = await Visitor.signedIn(server);
+  const explained = async (claims: Record<string, unknown>) => {
+    const answer = await visitor.send('/console/publishers/explain', { token: await issuer.sign(claims) });
+    const text = (await answer.text()).replace(/\s+/g, ' ');
+    const [, role] = /<p role="status">([^<]*)<\/p>/.exec(text)!;
+    const rules = [...text.matchAll(/<strong>([^<]*)<\/strong>: ([^<]*)(<ul>.*?<\/ul>)?/g)];
+    return [
+      role!.trim(),
+      ...rules.map(([, name, verdict, list = '']) =>
+        `${name}: ${verdict!.trim()}${list.replaceAll(/(?: *<[^>]*> *)+/g, ' ')}`.trimEnd(),
+      ),
+    ];
+  };
+  const first = await explained(fromRepository);
+  t.deepEqual(first, ['The token of the issuer github is accepted.']);
+  await createRule(server, { name: 'a', claims: { repository_id: '100' } });
+  await createRule(server, { name: 'b', claims: { repository_id: ['7', '8'], environment: 'live' } });
+  await createRule(server, { name: 'c', issuer: 'gitlab', claims: { project_id: '1' } });
+  t.deepEqual(await explained(fromRepository), [
+    'The token of the issuer github is accepted.',
+    'a: matches',
+    'b: does not match repository_id is 100, but must be 7 or 8 environment is missing, but must be live',
+    'c: is for another issuer',
+  ]);
+  const late = await explained({ ...fromRepository, exp: Math.floor(Date.now() / 1000) - 7200 });
+  t.regex(late[0]!, /^The token is refused: /);
+  t.deepEqual(late.slice(1, 2), ['a: its claims match, but the token is refused']);
 });
 
 test('errors are shown beside their fields, and the input is kept', async (t) => {
