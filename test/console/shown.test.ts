@@ -1,26 +1,19 @@
-import { readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import test from 'ava';
 import { startWithData, type ConsoleData } from '../support/console-data.ts';
 import { tokenOf } from '../support/inside.ts';
 import { deliverUntil, deliveriesOf } from '../support/receiver.ts';
-import { leadsTo, Visitor } from '../support/visitor.ts';
-import { differences, masked, shownLines } from './shown.ts';
+import { Visitor } from '../support/visitor.ts';
+import { compareShown, type Step } from './shown.ts';
 
 // What the pages show is in the files of the folder `shown`. After an intended change, write them again, and read what differs:
 //   ENTREPOT_TEST_SHOWN=write npm test -- test/console/shown.test.ts
 
-const folder = join(import.meta.dirname, 'shown');
-const isWritten = process.env['ENTREPOT_TEST_SHOWN'] === 'write';
 const scopesOf = {
   reader: ['read'],
   writer: ['read', 'write'],
   deleter: ['read', 'delete'],
   admin: ['read', 'write', 'delete', 'promote', 'admin'],
 } as const;
-
-/** An address, or who opens it and what is sent to it. A visitor who is not named may do everything. */
-type Step = string | { by?: keyof typeof scopesOf | 'nobody'; at: string; send?: Record<string, string | undefined> };
 
 /** The pages in the order of the files. A change is made after the pages that would show it. */
 const parts: Readonly<Record<string, (data: ConsoleData) => Step[]>> = {
@@ -457,32 +450,5 @@ test('the pages show visitors, tables, forms and their errors as the files in th
   await deliverUntil(server, async () =>
     (await deliveriesOf(server, data.webhookId)).every(({ state }) => state !== 'pending'),
   );
-  for (const [part, steps] of Object.entries(parts)) {
-    const file = join(folder, `${part}.txt`);
-    const known = isWritten ? [] : (await readFile(file, 'utf8')).trimEnd().split('\n\n');
-    const shown: string[] = [];
-    /** The first page at each path: of a further one, the file has the differences. */
-    const firsts = new Map<string, string[]>();
-    for (const step of steps(data)) {
-      const { by = 'all', at, send } = typeof step === 'string' ? { at: step } : step;
-      const visitor = visitors[by]!;
-      const answer = await (send ? visitor.send(at, send as Record<string, string>) : visitor.fetch(at));
-      const location = answer.headers.get('location') ?? at;
-      const page = /[?&]refused=/.test(location) ? await visitor.refusedPage(answer) : await answer.text();
-      const head = `${by} ${send ? `sends ${JSON.stringify(send)} to ` : ''}${at}`;
-      const result = answer.status === 303 ? `leads to ${leadsTo(answer)}` : `status ${answer.status}`;
-      const lines = page === '' ? [] : shownLines(page);
-      const path = location.split('?', 1)[0]!;
-      const first = firsts.get(path);
-      if (!first && lines.length > 0) firsts.set(path, lines);
-      const text = [...[head, result].map(masked), ...(first && page !== '' ? differences(first, lines) : lines)].join(
-        '\n',
-      );
-      if (!isWritten) t.is(text, known[shown.length] ?? '');
-      shown.push(text);
-    }
-    if (isWritten) await writeFile(file, `${shown.join('\n\n')}\n`);
-    else t.is(shown.length, known.length);
-  }
-  t.pass();
+  for (const [part, steps] of Object.entries(parts)) await compareShown(t, part, visitors, steps(data));
 });

@@ -1,14 +1,100 @@
+import { readFile, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
+import { join } from 'node:path';
+import type { ExecutionContext } from 'ava';
+import { leadsTo, type Visitor } from '../support/visitor.ts';
 
 // A page as lines of text, to compare what it shows.
 
+const folder = join(import.meta.dirname, 'shown');
+const isWritten = process.env['ENTREPOT_TEST_SHOWN'] === 'write';
+
+interface Asked {
+  by?: string;
+  at: string;
+  send?: Record<string, string | undefined> | [string, string][];
+  whole?: true;
+}
+
 /**
- * What a visitor reads and can do on a page, without its header and footer: `#` begins a heading, `[text](address)` is a link,
- * `<text>` a button and `{name}` a field. A row of a table is a line; rows are sorted here, because many have the same time. What
- * differs in each run is masked.
+ * An address, or who opens it and what is sent to it; or the link or button to a further page that is followed from the last one; or
+ * what is done between two pages. A visitor who is not named may do everything. Of a `whole` page, the header and the footer are
+ * shown, too.
  */
-export function shownLines(page: string): string[] {
-  const main = page.slice(page.indexOf('<main'), page.indexOf('</main>'));
+export type Step = string | Asked | { follow: string } | { later: () => string | Asked } | (() => Promise<unknown>);
+
+/** A step that is known only after what is done before it. */
+export function later(step: () => string | Asked): Step {
+  return { later: step };
+}
+
+/** Compares what pages show with the file of this name in the folder `shown`, or writes that file. `visitors` has `all`. */
+export async function compareShown(
+  t: ExecutionContext,
+  name: string,
+  visitors: Readonly<Record<string, Visitor>>,
+  steps: readonly Step[],
+): Promise<void> {
+  const file = join(folder, `${name}.txt`);
+  const known = isWritten ? [] : (await readFile(file, 'utf8')).trimEnd().split('\n\n');
+  const shown: string[] = [];
+  /** The first page at each path: of a further one, the file has the differences. */
+  const firsts = new Map<string, string[]>();
+  let last = { by: 'all', at: '', page: '' };
+  for (const step of steps) {
+    if (typeof step === 'function') {
+      await step();
+      continue;
+    }
+    const followed = typeof step !== 'string' && 'follow' in step ? step.follow : undefined;
+    const { by = 'all', at, send, whole } = requestOf(step, last);
+    const visitor = visitors[by]!;
+    const answer = await (send ? visitor.send(at, send as Record<string, string>) : visitor.fetch(at));
+    const location = answer.headers.get('location') ?? at;
+    const page = /[?&]refused=/.test(location) ? await visitor.refusedPage(answer) : await answer.text();
+    last = { by, at, page };
+    const what =
+      followed === undefined ? `${send ? `sends ${JSON.stringify(send)} to ` : ''}${at}` : `follows ${followed}`;
+    const result = answer.status === 303 ? `leads to ${leadsTo(answer)}` : `status ${answer.status}`;
+    const lines = page === '' ? [] : shownLines(page, whole);
+    const path = `${location.split('?', 1)[0]!}${whole ? ' whole' : ''}`;
+    const first = firsts.get(path);
+    if (!first && lines.length > 0) firsts.set(path, lines);
+    const compared = first && page !== '' ? differences(first, lines) : lines;
+    const text = [...[`${by} ${what}`, result].map(masked), ...compared].join('\n');
+    if (!isWritten) t.is(text, known[shown.length] ?? '');
+    shown.push(text);
+  }
+  if (isWritten) await writeFile(file, `${shown.join('\n\n')}\n`);
+  else t.is(shown.length, known.length);
+  t.pass();
+}
+
+function requestOf(step: Exclude<Step, () => unknown>, last: { by: string; at: string; page: string }): Asked {
+  if (typeof step === 'string') return { at: step };
+  if ('later' in step) return requestOf(step.later(), last);
+  return 'follow' in step ? { by: last.by, at: furtherPage(last, step.follow) } : step;
+}
+
+/** The address to which a link of a page leads, or a button that has the cursor of a further page. */
+function furtherPage({ at, page }: { at: string; page: string }, text: string): string {
+  const link = new RegExp(`<a href="([^"]+)"[^>]*>${text}</a`).exec(page)?.[1];
+  if (link !== undefined) return link.replaceAll('&amp;', '&');
+  const cursor = new RegExp(`<button name="cursor" value="([^"]+)">${text}</button>`).exec(page)?.[1];
+  if (cursor === undefined) throw new Error(`${at} does not lead to: ${text}`);
+  const address = new URL(at, 'http://console.invalid');
+  address.searchParams.set('cursor', cursor);
+  return address.pathname + address.search;
+}
+
+/**
+ * What a visitor reads and can do on a page, without its header and footer unless it is `whole`: `#` begins a heading,
+ * `[text](address)` is a link, `<text>` a button and `{name}` a field. A row of a table is a line; rows are sorted here, because many
+ * have the same time. What differs in each run is masked.
+ */
+export function shownLines(page: string, isWhole = false): string[] {
+  const [start, end] = isWhole ? ['<head', '</html>'] : ['<main', '</main>'];
+  const main = page.slice(page.indexOf(start), page.indexOf(end));
   const json = /<span>As JSON: [^]*?<code title="([^"]*)"/.exec(page)?.[1];
   const lines = new Lines();
   for (const [token, close, name, rest = ''] of main.matchAll(/<(\/?)([a-z][a-z0-9]*)((?:[^>"]|"[^"]*")*)>|[^<]+/g)) {
@@ -54,12 +140,12 @@ export function differences(before: readonly string[], after: readonly string[])
 }
 
 const blocks = new Set(
-  'main p div section form fieldset legend ul li dl dt dd table thead tbody tr nav details summary pre select label textarea h1 h2 h3'.split(
+  'main header footer p div section form fieldset legend ul li dl dt dd table thead tbody tr nav details summary pre select label textarea h1 h2 h3'.split(
     ' ',
   ),
 );
 /** Most rows of a table, options of a field and boxes of a form; of others only their number is compared. */
-const most = 8;
+const most = 10;
 
 class Lines {
   readonly #lines: string[] = [];
@@ -134,7 +220,7 @@ class Lines {
 }
 
 const ofFields =
-  'name type value checked required readonly min max maxlength placeholder accept multiple autocomplete aria-label aria-describedby'.split(
+  'name type value checked required readonly autofocus rows inputmode spellcheck min max maxlength placeholder accept multiple autocomplete aria-label aria-describedby'.split(
     ' ',
   );
 
@@ -146,7 +232,10 @@ function partsOf(name: string, all: Record<string, string>): [before: string, af
     case 'h3':
       return [`${'#'.repeat(Number(name[1]))} `, ''];
     case 'a':
-      return ['[', `](${all['href']}${title(all)})${'aria-current' in all ? '*' : ''} `];
+      return [
+        '[',
+        `](${all['href']}${title(all)})${'aria-current' in all ? (all['aria-current'] === 'page' ? '*' : `*${all['aria-current']}`) : ''} `,
+      ];
     case 'button':
       return ['<', `${named(all, ['class', 'name', 'value', 'formmethod', 'formaction'])}> `];
     case 'input':
@@ -170,7 +259,7 @@ function partsOf(name: string, all: Record<string, string>): [before: string, af
     case 'title':
       return ['', '; '];
     case 'meter':
-      return [`meter ${all['value']} of ${all['max']} `, ''];
+      return [`meter ${all['value']} of ${all['max']}, high from ${all['high']}: `, ''];
     case 'pre':
       return ['` ', ' `'];
     default:
@@ -181,8 +270,11 @@ function partsOf(name: string, all: Record<string, string>): [before: string, af
 /** The states, warnings and times that an element shows besides its text. */
 function marks(all: Record<string, string>): string {
   const isMark = /^(?:state|warning|failure|notice|empty|field-error|origin)\b/.test(all['class'] ?? '');
-  const refresh = all['data-refresh'] === undefined ? '' : `(again after ${all['data-refresh']} ms) `;
-  return `${isMark ? `(${all['class']!.trim()}) ` : ''}${refresh}${title(all)}`;
+  const version = all['data-version'] === undefined ? '' : `, at ${all['data-version']}`;
+  const refresh = all['data-refresh'] === undefined ? '' : `(again after ${all['data-refresh']} ms${version}) `;
+  const label = all['class'] === 'table' && all['aria-label'] ? `(table: ${all['aria-label']}) ` : '';
+  const others = ['open', 'hidden', 'data-answer'].filter((each) => each in all).map((each) => `(${each}) `);
+  return `${isMark ? `(${all['class']!.trim()}) ` : ''}${refresh}${label}${others.join('')}${title(all)}`;
 }
 
 function title(all: Record<string, string>): string {
@@ -205,22 +297,28 @@ function decoded(text: string): string {
   return text.replaceAll(/&(amp|lt|gt|quot|#39);/g, (_, name: string) => entities[name]!);
 }
 
-const masks: readonly (readonly [RegExp, string])[] = [
+/** A digest or the beginning of one, whose length a page chooses. */
+const hex = (text: string) => (text.length === 64 ? 'HEX' : `HEX${text.length}`);
+
+const masks: readonly (readonly [RegExp, string | ((text: string) => string)])[] = [
   [/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, 'UUID'],
-  [/(?<=sha256(?::|%3A))[0-9a-f]{10,}/g, 'HEX'],
-  [/\b(?:[0-9a-f]{12,}|[0-9a-f]{8})\b/g, 'HEX'],
-  [/HEX…/g, 'HEX'],
+  [/(?<=sha256(?::|%3A))[0-9a-f]{10,}/g, hex],
+  [/\b(?:[0-9a-f]{12,}|[0-9a-f]{8})\b/g, hex],
   [/(?<=^SHA-512: ).*/, 'SHA-512'],
   [/(?<=BEGIN PUBLIC KEY-----).*(?=-----END)/, 'KEY'],
   [/ent_\w{4,}/g, 'ent_TOKEN'],
+  [/YXBpOmVudF\w+=*/g, 'BASE64'],
   [/refused=[\w-]{22}/g, 'refused=ID'],
+  [/(?<=cursor(?:=| value=))(?!x\b)[\w%-]{4,}/g, 'CURSOR'],
+  [/Entrepot \d+\.\d+\.\d+/, 'Entrepot VERSION'],
   [/127\.0\.0\.1(?::|%3A|\.\.)\d{4,5}/g, '127.0.0.1:PORT'],
   // Real times, and what was measured.
   [/\(\d{4}-\d\d-\d\dT[\d:]{8}\.(?!000)\d{3}Z\) (?:just now|now|[\w ]+? ago|in \d+ \w+)/g, 'TIME'],
   [/\d+(?:\.\d+)? m?s\b/g, 'DURATION'],
-  [/meter \d+ of \d+ [\d.]+ \wB free/, 'meter free'],
+  [/meter \d+ of \d+, high from [\d.]+: [\d.]+ \wB free/, 'meter free'],
   [/\(2026-11-20T[\d:.]+Z\) (?:just now|now|\d+ minutes? ago)/g, 'TODAY'],
   [/2026-11-20T[\d:.]+Z/g, 'TODAY'],
+  [/\b20\d\d-\d\d-\d\dT[\d:]{8}\.001Z/g, 'TIME'],
   // The clock of the test can end them.
   [/(?<=\/console\/(?:imports|prefetch)\/UUID\) ).*/, 'RESULT'],
   [/Mozilla\/5\.0 [^|]*/g, 'BROWSER '],
@@ -240,7 +338,7 @@ const masks: readonly (readonly [RegExp, string])[] = [
 /** The text without what differs in each run. */
 export function masked(text: string): string {
   return masks.reduce(
-    (all, [pattern, mask]) => all.replace(pattern, mask),
+    (all, [pattern, mask]) => (typeof mask === 'string' ? all.replace(pattern, mask) : all.replace(pattern, mask)),
     text.replaceAll(`| ${hostname()} |`, '| HOST |'),
   );
 }
