@@ -152,6 +152,13 @@ test('the names of several sources are one list, by a number and then by name', 
   const visible = await sortedPage({ ...query, sort: 'size' }, 'names', sources, (each) => each !== 'C');
   t.deepEqual(visible, { entries: ['D', 'A'], next_cursor: cursorOf('names by size', [5, 'a']) });
   t.is((await sortedPage(query, 'names', sources)).next_cursor, cursorOf('names by name', [7, 'c']));
+
+  // More names than are read at a time: all of one source come before all of the other.
+  const many = (prefix: string, value: number) =>
+    sourceOf(Object.fromEntries(numbersTo(600).map((each) => [`${prefix}${each + 1000}`, value])));
+  const isLast = (each: string) => each.endsWith('1599');
+  const found600 = await sortedPage({ ...query, sort: 'size' }, 'names', [many('a', 2), many('b', 1)], isLast);
+  t.deepEqual(found600, { entries: ['A1599', 'B1599'], next_cursor: null });
 });
 
 test('what several sources have in all is not known while one is counted', async (t) => {

@@ -30,11 +30,11 @@ const figures: UpstreamFigures = {
   rateLimit: null,
 };
 
-function viewOf(more: Partial<UpstreamView> = {}, isOffline = false): UpstreamView {
+function viewOf(more: Partial<UpstreamView> = {}, isOffline = false, accounts?: readonly string[]): UpstreamView {
   const upstream = {
     id: 'up',
     name: 'up.test',
-    config: { kind: 'registry' },
+    config: { kind: 'registry', accounts },
     base: new URL('https://up.test/v2/?token=secret'),
     isOffline,
   };
@@ -155,6 +155,7 @@ test('an upstream is shown with all that its processes and the database know', a
   const silent = { ...figures, statuses: { timeout: 2, error: 1, cancelled: 1, '200': 0 }, succeededAt: null };
   t.like(await read(viewOf({ figures: silent, cached })), { latency: null, last_success_at: timeOf(now - 2000) });
   t.is((await read(viewOf({ figures: silent, cached: { ...cached, confirmedAt: 0 } })))['last_success_at'], null);
+  t.deepEqual((await read(viewOf({}, false, ['team'])))['accounts'], ['team']);
   const limited = { ...figures, rateLimit: { remaining: 3, until: now } };
   t.deepEqual((await read(viewOf({ figures: limited })))['rate_limit'], {
     limit: null,
