@@ -156,8 +156,9 @@ test('the names of several sources are one list, by a number and then by name', 
   // More names than are read at a time: all of one source come before all of the other.
   const many = (prefix: string, value: number) =>
     sourceOf(Object.fromEntries(numbersTo(600).map((each) => [`${prefix}${each + 1000}`, value])));
-  const isLast = (each: string) => each.endsWith('1599');
-  const found600 = await sortedPage({ ...query, sort: 'size' }, 'names', [many('a', 2), many('b', 1)], isLast);
+  const found600 = await sortedPage({ ...query, sort: 'size' }, 'names', [many('a', 2), many('b', 1)], (each) =>
+    each.endsWith('1599'),
+  );
   t.deepEqual(found600, { entries: ['A1599', 'B1599'], next_cursor: null });
 });
 
