@@ -247,7 +247,7 @@ export class MirroredRepository implements StoredRepository {
     const place = this.#place;
     if (!(await mirror.isStored(place, 'manifest', digest))) throw manifestUnknown({ digest });
     mayDeleteShared();
-    for (const tag of await mirror.tagsOf(place, digest)) await mirror.forgetTag(place, tag, async () => undefined);
+    await mirror.forgetTagsOf(place, digest);
     const isDeleted = await mirror.forgetTag(place, digest, (tx) => this.#record(tx, 'manifest.deleted', digest));
     if (!isDeleted) throw manifestUnknown({ digest });
   }

@@ -275,7 +275,7 @@ export class ImageMirror {
     return this.#admission.listed(this.#manifests.nameOf(place), items, referenceOf);
   }
 
-  /** The stored tags with this digest, in byte order. */
+  /** The stored tags with this digest that lists show, in byte order; at most 100. */
   async tagsOf(place: UpstreamRepository, digest: Digest): Promise<string[]> {
     const tags = await this.#mirror.referencesOf(resource(place, 'manifest', '').key, digest);
     return [...(await this.listed(place, tags, String))];
@@ -299,6 +299,15 @@ export class ImageMirror {
   /** Drops the stored entry of a tag, not that of its digest, or of a digest, and runs `also` with it; resolves to whether there was one. */
   forgetTag(place: UpstreamRepository, tag: string, also: (tx: Transaction) => Promise<void>): Promise<boolean> {
     return this.#mirror.remove(resource(place, 'manifest', tag).key, also);
+  }
+
+  /** Drops the stored entries of all tags with this digest, also of those that lists do not show. */
+  async forgetTagsOf(place: UpstreamRepository, digest: Digest): Promise<void> {
+    for (let isMore = true; isMore;) {
+      isMore = false;
+      for (const tag of await this.#mirror.referencesOf(resource(place, 'manifest', '').key, digest))
+        isMore = (await this.forgetTag(place, tag, async () => undefined)) || isMore;
+    }
   }
 
   /** Up to `limit` valid tags after `last`, in byte order; undefined if the upstream has no such repository. */

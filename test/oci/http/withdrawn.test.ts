@@ -191,6 +191,22 @@ for (const [what, behaviour] of [
   });
 }
 
+test('what a user drops by its digest is gone under all its tags, however many they are', async (t) => {
+  const { up, server, app } = await start(t);
+  const { manifest } = up.image('team/app', 'v0');
+  const names = Array.from({ length: 101 }, (_, number) => `v${number}`);
+  for (const name of names) {
+    up.manifest('team/app', manifest.bytes, name);
+    t.is((await app.fetch(`manifests/${name}`, { method: 'HEAD' })).status, 200);
+  }
+  const dropped = await server.fetch(`/v1/containers/up.test/team/app/manifests/${manifest.digest}`, {
+    method: 'DELETE',
+  });
+  t.is(dropped.status, 204);
+  await up.stop();
+  for (const name of [...names, manifest.digest]) t.is((await app.fetch(`manifests/${name}`)).status, 502, name);
+});
+
 test('an upstream that answers 404 to everything, also to /v2/, does not work: nothing is marked', async (t) => {
   const { up, server, app, later } = await start(t);
   up.image('team/app', 'v1');
