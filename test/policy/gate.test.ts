@@ -168,6 +168,23 @@ test('the images of an index are as old as the index, unless they are denied', (
 test('the images of an index are as old as the index, also while lists show held packages', (t) =>
   imagesOfIndex(t, { images: '2d', held: 'list' }));
 
+const indexOf = (...manifests: object[]) => ({ schemaVersion: 2, mediaType: ociIndex, manifests });
+
+test('the images of an index in an index are as old as the outer one', async (t) => {
+  const { registry, server } = await startMirrors(t);
+  const { manifest, layer } = registry.image('team/app', 'child');
+  const child = { mediaType: ociManifest, digest: manifest.digest, size: manifest.size };
+  const inner = registry.manifest('team/app', indexOf(child));
+  registry.manifest('team/app', indexOf(inner), 'multi');
+  const status = async (path: string) => (await server.fetch(`/v2/registry.test/team/app/${path}`)).status;
+  await putPolicy(server, { minimumAge: { images: '2d' } });
+  t.is(await status('manifests/multi'), 403);
+  server.clock.now = now + 2 * day;
+  for (const path of ['manifests/multi', `manifests/${inner.digest}`, `manifests/${child.digest}`])
+    t.is(await status(path), 200, path);
+  t.is(await status(`blobs/${layer.digest}`), 200);
+});
+
 test('what was stored before a policy stays, and what is denied is refused at once', async (t) => {
   const { feed, registry, server } = await startMirrors(t);
   await feed.offer({

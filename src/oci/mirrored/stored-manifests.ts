@@ -122,13 +122,21 @@ export class StoredManifests {
     };
   }
 
-  /** The facts of the repository's stored indexes that name a manifest. */
+  /** The facts of the repository's stored indexes that name a manifest, also by way of another index. */
   async indexesNaming(place: UpstreamRepository, digest: string): Promise<ReadonlyMap<string, ReferenceFacts>> {
-    const naming = new Set<string>();
+    const namedBy = new Map<string, Set<string>>();
     await this.noteUses(place);
+    const stored = new Set(await this.#latest(place, namingSearched));
     for await (const [index, { children }] of this.latestContent(place, namingSearched, Infinity)) {
-      if (children.some((each) => each.digest === digest)) naming.add(index);
+      for (const { digest: child } of children) {
+        if (child !== digest && !stored.has(child)) continue;
+        const indexes = namedBy.get(child) ?? new Set<string>();
+        namedBy.set(child, indexes.add(index));
+      }
     }
+    const naming = new Set(namedBy.get(digest));
+    // A set also iterates over what is added meanwhile.
+    for (const each of naming) for (const outer of namedBy.get(each) ?? []) naming.add(outer);
     const seen = await this.#timesOf(resource(place, 'manifest', '').key, [...naming]);
     return new Map([...seen].map(([index, times]) => [index, { ...times, digest: index }]));
   }

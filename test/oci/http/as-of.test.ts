@@ -216,6 +216,21 @@ test('the images of an index are there with it, also if they were pulled later',
   t.is(await digestAt(server, '2026-03-01', 'team/app', other), 404, 'no index of then names it');
 });
 
+const indexOf = (...manifests: object[]) => ({ schemaVersion: 2, mediaType: ociIndex, manifests });
+
+test('the images of an index in an index are there with the outer one, also if they were pulled later', async (t) => {
+  const { hub, server, pull } = await startMirror(t);
+  const { mediaType, digest, size } = hub.image('team/app', 'x').manifest;
+  const inner = hub.manifest('team/app', indexOf({ mediaType, digest, size }));
+  hub.manifest('team/app', indexOf(inner), 'v1');
+  await pull('2026-03-01');
+  server.clock.now = noon('2026-03-05');
+  for (const each of [inner.digest, digest]) {
+    t.is(await digestAt(server, '2026-03-01', 'team/app', each), each);
+    t.is(await digestAt(server, '2026-02-28', 'team/app', each), 404);
+  }
+});
+
 test('what is held and refused today is so in the past, and not told', async (t) => {
   const verdicts = new Map<string, Verdict>();
   const judge = async () => (reference: string) => verdicts.get(reference) ?? 'allow';
