@@ -163,7 +163,14 @@ export class ImageMirror {
       discard(head.body);
       if (head.status === 404 || head.status === 410) return { kind: 'absent' };
       if (head.digest === known.digest) return { kind: 'not-modified' };
-      const moved = head.digest && (await this.#openManifest(place, head.digest));
+      const moved =
+        head.digest &&
+        (await this.#openManifest(place, head.digest).catch((error: unknown) => {
+          // It counts for the client that came first, which may fetch no more, or has left. Others wait, too.
+          const isOfClient = isDomainError(error, 'TooManyRequests') || isDomainError(error, 'Aborted');
+          if (!isOfClient || signal.aborted) throw error;
+          return undefined;
+        }));
       if (moved) return copyOf(moved);
     }
     const fetched = await fetchFrom(place.upstream, { ...request, known });

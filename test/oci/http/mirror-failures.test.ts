@@ -1,11 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import test from 'ava';
-import { answer, serve, type Behaviour } from '../../support/upstreams/faulty-upstream.ts';
-import { digestOf, errorOf, TestRepository } from '../../support/registry.ts';
+import { answer, held, serve, type Behaviour } from '../../support/upstreams/faulty-upstream.ts';
+import { digestOf, errorOf, ociManifest, TestRepository } from '../../support/registry.ts';
 import { startTestServer } from '../../support/server.ts';
 import { startUpstreamRegistry } from '../../support/upstreams/upstream-registry.ts';
-import { rowsOf } from '../../support/inside.ts';
+import { rowsOf, tokenOf } from '../../support/inside.ts';
+import { until } from '../../support/until.ts';
 
 const hour = 3_600_000;
 const cacheOf = (response: Response) => response.headers.get('cache-status');
@@ -19,6 +20,47 @@ function guarded(realm: string, token: string, inside: Behaviour, error = ''): B
     return answer(401, { 'www-authenticate': challenge }, '{"errors":[{"code":"UNAUTHORIZED"}]}')(request, response);
   };
 }
+
+test('a tag that moves is fetched for all who wait, also if the first one may fetch no more or has left', async (t) => {
+  for (const leaves of [false, true]) {
+    const upstream = await startUpstreamRegistry(t);
+    const server = await startTestServer(t, {
+      upstreams: [upstream.settings('up.test', { freshFor: '1m' })],
+      limits: { delay: '0s', missesPerMinute: 1 },
+    });
+    server.clock.now = Date.now();
+    const other = await tokenOf(server, ['read']);
+    const path = '/v2/up.test/team/app/manifests/v1';
+    upstream.image('team/app', 'v1');
+    t.is((await server.fetch(path, { token: other })).status, 200);
+    const moved = upstream.image('team/app').manifest;
+    const head = held(answer(200, { 'docker-content-digest': moved.digest, 'content-type': ociManifest }));
+    upstream.on('/v2/team/app/manifests/v1', (request, response) => {
+      if (request.method === 'HEAD') head.behaviour(request, response);
+      else
+        answer(
+          200,
+          { 'docker-content-digest': moved.digest, 'content-type': ociManifest },
+          moved.bytes,
+        )(request, response);
+    });
+    server.clock.now += hour;
+    const leaving = new AbortController();
+    const first = server.fetch(path, { signal: leaving.signal }).then(digestAt, () => 'left');
+    await until(() => upstream.requests().at(-1) === 'HEAD /v2/team/app/manifests/v1');
+    const { counts } = server.installation.core.mirror;
+    const second = server.fetch(path, { token: other }).then(digestAt);
+    await until(() => counts.joined === 1);
+    if (leaves) {
+      leaving.abort();
+      t.is(await first, 'left');
+      await until(() => server.lines.some((line) => line.includes('"complete":false')));
+    }
+    head.release();
+    t.is(await second, moved.digest);
+    if (!leaves) t.is(await first, moved.digest);
+  }
+});
 
 test('the error for a failing upstream has its name, and is never "not found"', async (t) => {
   const cases: [string, Behaviour | undefined, number][] = [
