@@ -22,28 +22,33 @@ type ListRequest = Pick<UpstreamRequest, 'subject' | 'scope' | 'answers'> & { si
 /** The source has no such list. */
 export class ListMissing extends DomainError {}
 
-/** The bytes of a small document of a source; undefined if there is none. Throws as `Upstream.send`, after further attempts. */
+/** The bytes of a small document of a source; undefined if there is none. Throws as `Upstream.send`, after `most` attempts. */
 export function readDocument(
   remote: Upstream,
   request: UpstreamRequest & { signal: AbortSignal },
   limit: number,
+  most?: number,
 ): Promise<{ bytes: Buffer; headers: IncomingHttpHeaders } | undefined> {
-  return retrying(async () => {
-    const release = await placesOf(remote).take('');
-    try {
-      const answer = await remote.send({ ...request, isDocument: true });
-      if (answer.status !== 200) {
-        discard(answer.body);
-        return undefined;
+  return retrying(
+    async () => {
+      const release = await placesOf(remote).take('');
+      try {
+        const answer = await remote.send({ ...request, isDocument: true });
+        if (answer.status !== 200) {
+          discard(answer.body);
+          return undefined;
+        }
+        const bytes = await readUpstreamBody(answer.body, limit, documentTime).catch((error: unknown) => {
+          throw remote.bodyFailed(error, request);
+        });
+        return { bytes, headers: answer.headers };
+      } finally {
+        release?.();
       }
-      const bytes = await readUpstreamBody(answer.body, limit, documentTime).catch((error: unknown) => {
-        throw remote.bodyFailed(error, request);
-      });
-      return { bytes, headers: answer.headers };
-    } finally {
-      release?.();
-    }
-  }, request.signal);
+    },
+    request.signal,
+    most,
+  );
 }
 
 const places = new WeakMap<Upstream, Semaphore>();

@@ -144,15 +144,15 @@ function namesAtOnce(concurrency: number): number {
 /** Everything that follows would fail with these, too. */
 const finalErrors = ['QuotaExceeded', 'StorageFull', 'StorageUnavailable', 'DatabaseUnavailable'] as const;
 
-/** Does `work`, and again after failures of a server or of the connection to it, when the server may be asked again. */
-export async function retrying<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
+/** Does `work`, and again after failures of a server or of the connection to it, when the server may be asked again; `most` times. */
+export async function retrying<T>(work: () => Promise<T>, signal: AbortSignal, most = attempts): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await work();
     } catch (error) {
       const isBroken = error instanceof UpstreamError && !error.denied && !error.offline;
       const mayPass = (isBroken && !(error.cause instanceof AccessRefused)) || isDomainError(error, 'Aborted');
-      if (!mayPass || attempt === attempts || signal.aborted) throw error;
+      if (!mayPass || attempt === most || signal.aborted) throw error;
       const wait = Math.min((error as UpstreamError).retryAfter ?? attempt, longestWait / 1000) * 1000;
       await sleep(wait, undefined, { signal }).catch(() => undefined);
       if (signal.aborted) throw error;

@@ -506,6 +506,26 @@ test('packages that clients use come although their icon or readme cannot be use
   t.deepEqual(Buffer.from(await got.arrayBuffer()), packages['Old']);
 });
 
+test('names come although the search of the source fails or sends what is none, without downloads', async (t) => {
+  const source = await UpstreamFeed.start(t);
+  for (const id of ['One', 'Two']) await source.offer(await made(id));
+  const { bring, file } = await startImporting(t);
+  const words = [`${source.url}/index.json`, '--names', await file('names', 'One\nTwo'), '--dry-run'];
+  for (const broken of [answer(500), answer(400), answer(403), answer(200, {}, 'no JSON')]) {
+    source.upstream.on('/query', broken);
+    const before = source.upstream.asked.length;
+    const planned = await bring(...words);
+    t.is(planned.code, 0);
+    t.regex(planned.stdout, /^to import: 2 \(/);
+    t.is(
+      planned.stderr,
+      'warning: The search of the source fails, so packages come without the downloads that it has counted.\n',
+    );
+    const queries = source.upstream.asked.slice(before).filter(({ path }) => path.startsWith('/query'));
+    t.is(new Set(queries.map(({ path }) => path)).size, 1, 'it is asked no more');
+  }
+});
+
 test('a search that ends early is asked by first letters; autocompletion is enough; without both, names are needed', async (t) => {
   const source = await UpstreamFeed.start(t);
   const ids = ['A.One', 'B.Two', 'C.Three'];

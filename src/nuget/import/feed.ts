@@ -49,7 +49,7 @@ export async function* packagesInFeed(
   limit: number,
 ): AsyncGenerator<ImportGroup> {
   const feed = new SourceFeed(remote, options.signal);
-  for await (const source of options.names ? feed.named(options.names) : feed.ids(options.warn)) {
+  for await (const source of options.names ? feed.named(options.names, options.warn) : feed.ids(options.warn)) {
     const { id } = source;
     if (!isPackageId(id) || !options.isWanted(id)) continue;
     yield { name: id, items: () => versionsOf({ into, feed, remote, from, options, limit }, source) };

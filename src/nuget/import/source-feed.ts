@@ -1,5 +1,6 @@
 import { readDocument } from '../../import/document.ts';
-import { DomainError } from '../../runtime/errors.ts';
+import { DomainError, isDomainError } from '../../runtime/errors.ts';
+import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import { urlBelow } from '../../upstream/url.ts';
@@ -40,14 +41,9 @@ export class SourceFeed {
     this.#signal = signal;
   }
 
-  /** The value of a document; undefined if there is none. */
-  async document<T>(
-    url: URL,
-    subject: string,
-    reading: DocumentReading<T>,
-    signal = this.#signal,
-  ): Promise<T | undefined> {
-    const found = await readDocument(this.#remote, { url, subject, signal }, documentLimit);
+  /** The value of a document, which is asked for `most` times; undefined if there is none. */
+  async document<T>(url: URL, subject: string, reading: DocumentReading<T>, most?: number): Promise<T | undefined> {
+    const found = await readDocument(this.#remote, { url, subject, signal: this.#signal }, documentLimit, most);
     if (!found) return undefined;
     return readOnce(found.bytes, reading, this.#remote.base.href).catch((error: unknown) => {
       throw new DomainError('Invalid', `The source sent a document that cannot be read: ${(error as Error).message}.`, {
@@ -106,20 +102,28 @@ export class SourceFeed {
     );
   }
 
-  /** These ids, with the downloads that a search finds. */
-  async *named(ids: readonly string[]): AsyncGenerator<SourceId> {
-    const search = await this.resource(searchTypes);
+  /** These ids, with the downloads that a search finds. If it fails, it is asked no more, and `warn` is called: all else comes without it. */
+  async *named(ids: readonly string[], warn: (text: string) => void): AsyncGenerator<SourceId> {
+    let search = await this.resource(searchTypes);
     for (const id of ids) {
       const asked = { q: id, prerelease: 'true', semVerLevel: '2.0.0', take: '20' };
-      const found = search && isPackageId(id) ? await this.#hits(search, asked) : undefined;
+      const found = search && isPackageId(id) ? await this.#hits(search, asked, 1).catch(unlessUnusable) : undefined;
+      if (found === null) {
+        warn('The search of the source fails, so packages come without the downloads that it has counted.');
+        search = undefined;
+      }
       const same = found?.ids.find((each) => packageKey(each.id) === packageKey(id));
       yield same ?? { id, downloads: new Map() };
     }
   }
 
-  async #hits(search: URL, parameters: Parameters): Promise<{ total: number; ids: SourceId[] } | undefined> {
+  async #hits(
+    search: URL,
+    parameters: Parameters,
+    most?: number,
+  ): Promise<{ total: number; ids: SourceId[] } | undefined> {
     const reading = hitsIn(this.#remote.base, await this.place(['PackageBaseAddress/3.0.0']));
-    const found = await this.document(withQuery(search, parameters), 'search', reading);
+    const found = await this.document(withQuery(search, parameters), 'search', reading, most);
     return found && { total: found.totalHits, ids: found.data.map(idOfHit) };
   }
 
@@ -166,6 +170,12 @@ export class SourceFeed {
     }
     return { total, shown, matched };
   }
+}
+
+/** Null for an answer that cannot be had or read. */
+function unlessUnusable(error: unknown): null {
+  if (isUpstreamFailure(error) || isDomainError(error, 'Invalid')) return null;
+  throw error;
 }
 
 type Page = (parameters: Parameters) => Promise<{ total: number; ids: SourceId[] } | undefined>;
