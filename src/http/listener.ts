@@ -1,6 +1,7 @@
+import { once } from 'node:events';
 import { createServer as createHttpServer, type IncomingMessage, type Server } from 'node:http';
 import type { Server as TlsServer } from 'node:https';
-import type { Server as NetServer, Socket } from 'node:net';
+import { createServer, type Server as NetServer, type Socket } from 'node:net';
 import { platform } from 'node:os';
 import { setImmediate } from 'node:timers/promises';
 import { addressKey } from '../limits/address.ts';
@@ -40,6 +41,8 @@ export interface ConnectionLimits {
 
 /** A connection that was opened just before `drain` has this long to send its first byte; milliseconds. */
 const firstByteTime = 1000;
+/** Whether several processes can listen on one port. */
+const canShare = platform() === 'linux';
 /** Node looks this often for connections whose headers take too long; milliseconds. */
 const maxCheck = 5000;
 
@@ -91,10 +94,21 @@ export async function listen(
   if (certificate) server.on('secureConnection', add);
   const listening = new Promise<void>((resolve, reject) => {
     server.once('error', reject);
-    server.listen({ port, host, reusePort: shared && platform() === 'linux' }, resolve);
+    server.listen({ port, host, reusePort: shared && canShare }, resolve);
   });
   await listening;
   return { http: server, connections };
+}
+
+/** Rejects with the error of the system if a server cannot listen with `shared`. */
+export async function checkShared(host: string, port: number): Promise<void> {
+  const probe = createServer((socket) => socket.destroy());
+  const listening = once(probe, 'listening');
+  probe.listen({ port, host, reusePort: canShare });
+  await listening;
+  const closed = once(probe, 'close');
+  probe.close();
+  await closed;
 }
 
 /**

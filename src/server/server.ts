@@ -17,7 +17,7 @@ import { Aliases } from '../http/aliases.ts';
 import { answerUnhandled, createApp, type Mount } from '../http/app.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { connectionLimits } from '../http/limit.ts';
-import { closeGracefully, listen, type AppServer, type ListenOptions } from '../http/listener.ts';
+import { checkShared, closeGracefully, listen, type AppServer, type ListenOptions } from '../http/listener.ts';
 import { currentResponse } from '../http/request-context.ts';
 import type { SeesAccounts } from '../http/probes.ts';
 import { Sending } from '../http/sending.ts';
@@ -40,6 +40,8 @@ import { AllAccountsUse } from '../usage/all-accounts.ts';
 import type { Quota } from '../usage/quota.ts';
 import { ServerCertificate } from '../tls/certificate.ts';
 import { allProtocols, inputs, openInstallation, type Installation } from './installation.ts';
+
+const publicKeys: ListenerKeys = { host: 'ENTREPOT_HOST', port: 'ENTREPOT_PORT' };
 
 export interface RunningServer {
   installation: Installation;
@@ -146,7 +148,7 @@ export async function startServer(
   const { http } = await serve(
     adminPort === undefined ? [...mounts, ...forOperators(operatorsOnly(authenticator))] : mounts,
     config.server,
-    { host: 'ENTREPOT_HOST', port: 'ENTREPOT_PORT' },
+    publicKeys,
     { shared: workers > 1, certificate },
   );
   if (adminPort !== undefined)
@@ -192,6 +194,14 @@ export async function startServer(
       return closing.unclosed;
     },
   };
+}
+
+/**
+ * Rejects with `ConfigError` if workers cannot listen together on the port. Call it before they start: each of them would end because
+ * of that, again and again.
+ */
+export async function checkPort({ host, port }: Config['server']): Promise<void> {
+  await checkShared(host, port).catch(nameAddress(publicKeys));
 }
 
 /** The mounts of all protocols and of `/v1`. */

@@ -1,4 +1,6 @@
+import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
+import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { greeting } from '../../src/cli/greeting.ts';
@@ -7,6 +9,7 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { CommandLine } from '../support/processes/command.ts';
 import { freePort, redisUrl } from '../support/processes/services.ts';
+import { within } from '../support/until.ts';
 
 /** The whole log of a first start on which a client lists the packages, as a container engine or a shell keeps it. */
 async function logOfFirstStart(t: ExecutionContext, settings: Record<string, string> = {}) {
@@ -33,6 +36,24 @@ test('the first start of two workers prints the first token, also at an IPv6 add
   t.regex(server.said(), /^ {2}ent_\S+$/m);
   t.regex(server.said(), new RegExp(`docker login \\[::1\\]:${port} --username api`));
   t.is((await server.stop()).code, 0);
+});
+
+test('a port that is taken stops the start of workers before the first one', async (t) => {
+  const other = createServer();
+  await once(other.listen(0, '127.0.0.1'), 'listening');
+  t.teardown(() => other.close());
+  const command = await CommandLine.create(t, {
+    ENTREPOT_UPSTREAMS: '[]',
+    ENTREPOT_WORKERS: '2',
+    ENTREPOT_REDIS_URL: redisUrl(),
+    ENTREPOT_PORT: `${(other.address() as AddressInfo).port}`,
+  });
+  const { child, end } = command.begin('serve');
+  t.teardown(() => child.kill('SIGKILL'));
+  const { code, stdout, stderr } = await within(end);
+  t.is(code, 1);
+  t.regex(stderr, /^entrepot: ENTREPOT_PORT: cannot listen: .*EADDRINUSE.*\n$/);
+  t.is(stdout, '', 'no token was created');
 });
 
 test('the first token is printed for each address', (t) => {
