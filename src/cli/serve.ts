@@ -9,7 +9,7 @@ import { createFirstToken } from '../server/first-token.ts';
 import { openRequirements } from '../server/preflight.ts';
 import { authorityOf } from '../runtime/authority.ts';
 import { closingTimes } from '../runtime/closing.ts';
-import { checkPort, startServer } from '../server/server.ts';
+import { checkPorts, startServer } from '../server/server.ts';
 import { openInstallation } from '../server/installation.ts';
 import { greeting } from './greeting.ts';
 import { clocks, type Terminal } from './with-installation.ts';
@@ -82,7 +82,7 @@ async function serveWithWorkers(
     throw new ConfigError('ENTREPOT_PORT: more than one worker needs a fixed port; do not use 0');
   const certificate = await ServerCertificate.open(config.server.tls, surroundings);
   const { host, port } = config.server;
-  await checkPort(config.server);
+  await checkPorts(config.server);
   const firstToken = await startFirst(config, surroundings);
   const scheme = certificate ? 'https' : 'http';
   if (firstToken !== undefined) greet(config, terminal, `${scheme}://${authorityOf(host, port)}`, firstToken);

@@ -155,10 +155,7 @@ export async function startServer(
     await serve(
       forOperators(() => Promise.resolve(true)),
       { host: adminHostOf(config.server), port: adminPort },
-      {
-        host: config.server.adminHost === undefined ? 'ENTREPOT_HOST' : 'ENTREPOT_ADMIN_HOST',
-        port: 'ENTREPOT_ADMIN_PORT',
-      },
+      adminKeys(config.server),
     );
   // A made token is shown only once, so it is created when nothing more can stop the start.
   const firstToken = isChosen ? chosenToken : await createFirstToken(core);
@@ -197,11 +194,17 @@ export async function startServer(
 }
 
 /**
- * Rejects with `ConfigError` if workers cannot listen together on the port. Call it before they start: each of them would end because
- * of that, again and again.
+ * Rejects with `ConfigError` if workers cannot listen together on the ports of the settings. Call it before they start: each of them
+ * would end because of that, again and again.
  */
-export async function checkPort({ host, port }: Config['server']): Promise<void> {
-  await checkShared(host, port).catch(nameAddress(publicKeys));
+export async function checkPorts(server: Config['server']): Promise<void> {
+  await checkShared(server.host, server.port).catch(nameAddress(publicKeys));
+  if (server.adminPort !== undefined)
+    await checkShared(adminHostOf(server), server.adminPort).catch(nameAddress(adminKeys(server)));
+}
+
+function adminKeys({ adminHost }: Config['server']): ListenerKeys {
+  return { host: adminHost === undefined ? 'ENTREPOT_HOST' : 'ENTREPOT_ADMIN_HOST', port: 'ENTREPOT_ADMIN_PORT' };
 }
 
 /** The mounts of all protocols and of `/v1`. */

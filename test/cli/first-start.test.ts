@@ -38,23 +38,26 @@ test('the first start of two workers prints the first token, also at an IPv6 add
   t.is((await server.stop()).code, 0);
 });
 
-test('a port that is taken stops the start of workers before the first one', async (t) => {
-  const other = createServer();
-  await once(other.listen(0, '127.0.0.1'), 'listening');
-  t.teardown(() => other.close());
-  const command = await CommandLine.create(t, {
-    ENTREPOT_UPSTREAMS: '[]',
-    ENTREPOT_WORKERS: '2',
-    ENTREPOT_REDIS_URL: redisUrl(),
-    ENTREPOT_PORT: `${(other.address() as AddressInfo).port}`,
+for (const setting of ['ENTREPOT_PORT', 'ENTREPOT_ADMIN_PORT']) {
+  test(`${setting}: a port that is taken stops the start of workers before the first one`, async (t) => {
+    const other = createServer();
+    await once(other.listen(0, '127.0.0.1'), 'listening');
+    t.teardown(() => other.close());
+    const command = await CommandLine.create(t, {
+      ENTREPOT_UPSTREAMS: '[]',
+      ENTREPOT_WORKERS: '2',
+      ENTREPOT_REDIS_URL: redisUrl(),
+      ENTREPOT_PORT: `${await freePort()}`,
+      [setting]: `${(other.address() as AddressInfo).port}`,
+    });
+    const { child, end } = command.begin('serve');
+    t.teardown(() => child.kill('SIGKILL'));
+    const { code, stdout, stderr } = await within(end);
+    t.is(code, 1);
+    t.regex(stderr, new RegExp(`^entrepot: ${setting}: cannot listen: .*EADDRINUSE.*\\n$`));
+    t.is(stdout, '', 'no token was created');
   });
-  const { child, end } = command.begin('serve');
-  t.teardown(() => child.kill('SIGKILL'));
-  const { code, stdout, stderr } = await within(end);
-  t.is(code, 1);
-  t.regex(stderr, /^entrepot: ENTREPOT_PORT: cannot listen: .*EADDRINUSE.*\n$/);
-  t.is(stdout, '', 'no token was created');
-});
+}
 
 test('the first token is printed for each address', (t) => {
   for (const [url, base, host] of [
