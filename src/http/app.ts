@@ -16,7 +16,7 @@ import { authorizationOf } from './authenticate.ts';
 import { drain } from './drain.ts';
 import { refuse, type Refusals } from './edge.ts';
 import { currentResponse, runInContext, type AppResponse, type RequestContext } from './request-context.ts';
-import { Hosts } from './hosts.ts';
+import { Hosts, isOfOperations } from './hosts.ts';
 import type { Probes } from './probes.ts';
 import { Proxies } from './proxies.ts';
 import { problem, sendProblem } from './problem.ts';
@@ -73,11 +73,13 @@ export function createApp(
     let target = asked;
     const fail = (error: unknown) => answerFailure(observers.log, request, response, error);
     const host = proxies.hostOf(request);
-    if (!isHost(request, host)) {
+    // HTTP/1.0 needs no Host (RFC 9112, 3.2). Load balancers that only look whether a server is ready send it.
+    const isProbe = host === undefined && request.httpVersion === '1.0' && isOfOperations(target);
+    if (!isProbe && !isHost(request, host)) {
       problem(request, response, 400, 'Invalid', 'The Host header is missing, malformed, or there is more than one.');
       return;
     }
-    if (!hosts.serves(host!, target)) {
+    if (!isProbe && !hosts.serves(host!, target)) {
       problem(request, response, 421, 'Misdirected', otherHost);
       return;
     }
@@ -87,7 +89,7 @@ export function createApp(
       else problem(request, response, 403, 'OtherSite', otherSite);
       return;
     }
-    const aliased = aliases.find(request.method!, host!, target);
+    const aliased = aliases.find(request.method!, host ?? '', target);
     if (aliased) {
       request.url = target = aliased.target;
       response.renamed = aliased.renamed;

@@ -8,6 +8,11 @@ import { splitTarget } from './target.ts';
 /** What also answers to other hosts: a probe asks for the address of a pod. */
 const operations = new Set(['/livez', '/readyz', '/metrics']);
 
+/** Whether a request for `target` needs no host of this server. */
+export function isOfOperations(target: string): boolean {
+  return operations.has(splitTarget(target).path);
+}
+
 /** The hosts of this server: which requests are for them, and which come from their pages. */
 export class Hosts {
   readonly #proxies: Proxies;
@@ -37,7 +42,7 @@ export class Hosts {
     if (this.#names === undefined || host === this.#lastServed) return true;
     const { hostname } = new URL(`http://${host}`);
     const isOurs = this.#names.has(hostname) || isLoopback(hostname) || this.#aliases.isHost(host);
-    if (!isOurs) return operations.has(splitTarget(target).path);
+    if (!isOurs) return isOfOperations(target);
     this.#lastServed = host;
     return true;
   }

@@ -102,6 +102,25 @@ test('a request head of more than 16 KiB is refused, and the connection closed',
   t.regex(await ask(server.url, `/livez?${'x'.repeat(17_000)}`, ['Host: a.example']), / 431 /);
 });
 
+test('checks of health in HTTP/1.0 need no Host, and nothing else goes without it', async (t) => {
+  const server = await startTestServer(t, {
+    server: { baseUrl: 'https://hub.test' },
+    aliases: [{ path: '/nuget', to: 'feed' }],
+  });
+  const old = async (target: string, ...headers: string[]) => {
+    const socket = connect(Number(new URL(server.url).port), '127.0.0.1');
+    await once(socket, 'connect');
+    socket.write([`GET ${target} HTTP/1.0`, ...headers, '', ''].join('\r\n'));
+    return Number((await text(socket)).split(' ', 2)[1]);
+  };
+  for (const target of ['/livez', '/readyz', '/metrics']) {
+    t.is(await old(target), 200, target);
+    t.is(await old(target, 'Host: a b'), 400, target);
+    t.regex(await ask(server.url, target, []), / 400 /);
+  }
+  for (const target of ['/v2/', '/v3/index.json', '/', '/livez/x']) t.is(await old(target), 400, target);
+});
+
 test('all headers of a request count, however many there are', async (t) => {
   const server = await startTestServer(t, { server: { trustProxy: 'loopback' } });
   const many = Array.from({ length: 2000 }, () => 'a:b');
