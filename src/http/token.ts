@@ -21,6 +21,7 @@ const failures: Partial<Record<ErrorName, readonly [status: number, code: string
   TooManyRequests: [429, 'TOOMANYREQUESTS'],
   DatabaseUnavailable: [503, 'UNAVAILABLE'],
   StorageUnavailable: [503, 'UNAVAILABLE'],
+  StorageFull: [507, 'UNAVAILABLE'],
   UpstreamUnavailable: [502, 'UNAVAILABLE'],
   UpstreamTimeout: [504, 'UNAVAILABLE'],
   QuotaExceeded: [403, 'DENIED'],

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { auditOf } from '../support/audit.ts';
 import { temporaryDatabase, dialects } from '../support/databases.ts';
-import { createToken, databaseOf, tokenOf } from '../support/inside.ts';
+import { createToken, databaseOf, failNewTokens, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer } from '../support/server.ts';
 import { audience } from '../support/issuer.ts';
@@ -207,6 +207,22 @@ test('the interface of nuget.org gives an API key, and errors that its action sh
     t.is(response.status, status, JSON.stringify(body));
     t.regex((await document.read('POST /token-exchange/nuget', response))['error'] as string, /\w/);
   }
+});
+
+test('while the disk is full, both interfaces say so in their form', async (t) => {
+  const { server, issuer } = await startPair(t);
+  await createRule(server);
+  // SQLITE_FULL.
+  failNewTokens(server, Object.assign(new Error('database or disk is full'), { errcode: 13 }));
+  const message = /^The disk of this server's database is full\./;
+  const { status, body } = await exchange(server, await issuer.sign(fromRepository));
+  t.is(status, 507);
+  t.is(body['error'], 'temporarily_unavailable');
+  t.regex(String(body['error_description']), message);
+  const request = { username: 'default', tokenType: 'ApiKey' };
+  const asked = await sendJson(server, 'POST', '/v1/token-exchange/nuget', request, await issuer.sign(fromRepository));
+  t.is(asked.status, 507);
+  t.regex(String(((await asked.json()) as Json)['error']), message);
 });
 
 test('an account has its own rules, and the audience of the request chooses it', async (t) => {

@@ -133,6 +133,11 @@ export function failTokens(server: Server, fail: () => Promise<never>): void {
   coreOf(server).tokens.verify = fail;
 }
 
+/** No token can be created: that fails with `error`. */
+export function failNewTokens(server: Server, error: Error): void {
+  coreOf(server).tokens.create = () => Promise.reject(error);
+}
+
 /** One that has read nothing yet. `opened` gets the digest of each document that it opens. */
 export function newStoredRegistrations(server: Server, opened?: (digest: Digest) => unknown): StoredRegistrations {
   const { database, blobs } = coreOf(server);

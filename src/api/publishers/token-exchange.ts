@@ -61,6 +61,7 @@ const failures: Partial<Record<ErrorName, readonly [code: string, status: number
   UpstreamUnavailable: ['temporarily_unavailable', 503, 503],
   DatabaseUnavailable: ['temporarily_unavailable', 503, 503],
   StorageUnavailable: ['temporarily_unavailable', 503, 503],
+  StorageFull: ['temporarily_unavailable', 507, 507],
 };
 
 /**

@@ -239,6 +239,7 @@ test('the token endpoint refuses with the codes of the registry', async (t) => {
     ['Aborted', 400, 'UNSUPPORTED'],
     ['DatabaseUnavailable', 503, 'UNAVAILABLE'],
     ['StorageUnavailable', 503, 'UNAVAILABLE'],
+    ['StorageFull', 507, 'UNAVAILABLE'],
     ['UpstreamUnavailable', 502, 'UNAVAILABLE'],
     ['UpstreamTimeout', 504, 'UNAVAILABLE'],
     ['QuotaExceeded', 403, 'DENIED'],
