@@ -74,8 +74,9 @@ async function* statusOf(takeover: Takeover): AsyncGenerator<string> {
     if (known && known.warning !== null) yield row(name, 'warning', known.warning);
     for (const each of ['conflict', 'partial', 'new'] as const)
       for await (const page of takeover.inventory.pages(name, [each]))
-        for (const { name_key: key, note } of page)
-          if (each !== 'new' || note !== null) yield row(name, words[each], key, note ?? '');
+        for (const { name: there, name_key: key, note } of page)
+          if (predecessor.isWanted(there) && (each !== 'new' || note !== null))
+            yield row(name, words[each], key, note ?? '');
   }
 }
 

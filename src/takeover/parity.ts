@@ -46,6 +46,8 @@ export async function* parityOf(
   for await (const rows of inventory.pages(predecessor.name, nameStates)) {
     for (const row of rows) {
       signal.throwIfAborted();
+      // It was read before the settings left it out.
+      if (!predecessor.isWanted(row.name)) continue;
       const found = emptyParity(row);
       if (!isLeftName(row)) {
         const came = await inventory.came(row);

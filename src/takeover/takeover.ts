@@ -16,7 +16,8 @@ import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Quota } from '../usage/quota.ts';
 import { AdoptedCredentials } from './adopted.ts';
 import { Arrivals, conflictIn, problemIn, type Progress, type TakeoverProtocol } from './arrivals.ts';
-import { Inventory, isMirroredName, type InventoryName, type NameState, type TakeoverRow } from './inventory.ts';
+import { Inventory, isMirroredName, nameStates } from './inventory.ts';
+import type { InventoryName, NameState, TakeoverRow } from './inventory.ts';
 import { Predecessor } from './predecessor.ts';
 import { readNames, walk } from './walk.ts';
 
@@ -188,7 +189,8 @@ export class Takeover {
         unread ??= (await protocol.holds!(accountId, key)) ? undefined : predecessor;
         continue;
       }
-      const row = (await this.inventory.find(key)).find((each) => each.predecessor === predecessor.name);
+      const rows = await this.inventory.find(key);
+      const row = rows.find((each) => each.predecessor === predecessor.name && predecessor.isWanted(each.name));
       if (row) return isMirroredName(row) ? undefined : { predecessor, row };
     }
     return unread && { predecessor: unread, row: undefined };
@@ -242,10 +244,19 @@ export class Takeover {
     const list: TakeoverStatus[] = [];
     for (const predecessor of this.predecessors) {
       const { name } = predecessor;
-      const [row, names] = [await this.inventory.takeover(name), await this.inventory.counts(name)];
+      const [row, names] = [await this.inventory.takeover(name), await this.#countsOf(predecessor)];
       list.push({ predecessor, row, names, adopted: await this.adopted.count(name) });
     }
     return list;
+  }
+
+  /** How many names that the settings do not leave out are in which state. */
+  async #countsOf({ name, config, isWanted }: Predecessor): Promise<ReadonlyMap<NameState, number>> {
+    if (config.exclude.length === 0 && config.include.includes('*')) return this.inventory.counts(name);
+    const counts = new Map<NameState, number>();
+    for await (const page of this.inventory.pages(name, nameStates))
+      for (const row of page) if (isWanted(row.name)) counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
+    return counts;
   }
 }
 

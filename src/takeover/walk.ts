@@ -79,7 +79,7 @@ async function bringAll(
 ): Promise<void> {
   const { rate } = predecessor.config;
   for await (const page of inventory.pages(predecessor.name, nameStates)) {
-    const rows = page.filter((row) => !isLeftName(row));
+    const rows = page.filter((row) => !isLeftName(row) && predecessor.isWanted(row.name));
     if (rows.length === 0) continue;
     const { found, stopped } = await arrivals.run(predecessor, rows, { signal, concurrency: together, rate });
     for (const { imported, mirrored, problems, failure, ended } of found) {

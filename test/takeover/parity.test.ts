@@ -49,7 +49,7 @@ function takeoverOf(names: Record<string, Given>) {
   return { takeover: takeover as unknown as Takeover, done };
 }
 
-const old = { name: 'old' } as Predecessor;
+const old = { name: 'old', isWanted: (name: string) => name !== 'Excluded' } as Predecessor;
 const options = { reading: false, signal: new AbortController().signal };
 
 async function parities(names: Record<string, Given>): Promise<NameParity[]> {
@@ -114,6 +114,7 @@ test('names are the same, different, mirrored, left to upstreams, or cannot be c
     Left: { references, state: 'mirrored', note: 'it was a conflict' },
     Conflict: { references: clean, state: 'conflict', note: 'up.test has other content' },
     Broken: { references: new Error('it is down') },
+    Excluded: { references },
   };
   const both = { ...none, both: 1, extra: ['4.0.0'] };
   t.deepEqual((await parities(names)) as object[], [

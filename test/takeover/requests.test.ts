@@ -106,6 +106,28 @@ test('what an upstream has, too, stays mirrored, and other content waits for a p
   t.is((await here.fetch(nupkg('forked', '1.0.0'))).status, 200);
 });
 
+test('a name that the settings leave out after it was read is that of the upstreams, and keeps no takeover from its end', async (t) => {
+  const upstream = await UpstreamFeed.start(t);
+  const bytes = await content('Forked', 2);
+  await upstream.offer({ id: 'Forked', versions: [{ version: '1.0.0', nupkg: bytes }] });
+  const upstreams = [upstream.as('feed.test')];
+  const { old, here } = await startMoving(t, { upstreams });
+  const from = new TestFeed(old);
+  await from.push(await content('Forked', 1));
+  await from.push(await content('Own', 1));
+  t.like(await runJob(here, 'takeover'), { names: 2, imported: 1, conflicts: 1 });
+  const { data } = here;
+  const [feed] = here.installation.core.config.predecessors;
+  await here.close();
+  const again = await startTestServer(t, { data, upstreams, predecessors: [{ ...feed, exclude: ['Forked'] }] });
+  const served = await again.fetch(nupkg('forked', '1.0.0'));
+  t.deepEqual(Buffer.from(await served.arrayBuffer()), bytes, 'that of the upstream');
+  t.like(await runJob(again, 'takeover'), { names: 1, imported: 0, conflicts: 0, failed: 0 });
+  t.is((await takeover(again, upstreams, 'status')).stdout.split('\n').slice(1).join('\n'), 'old-feed\there\t1\n');
+  t.is((await takeover(again, upstreams, 'report', 'old-feed')).code, 0);
+  t.is((await takeover(again, upstreams, 'finish', 'old-feed')).code, 0);
+});
+
 test('a name that upstreams serve is looked at again: what they lack comes, and until then the report says so', async (t) => {
   const [feed, registry] = [await UpstreamFeed.start(t), await startUpstreamRegistry(t)];
   const upstreams = [feed.as('feed.test'), registry.settings('docker.io', { default: true })];
