@@ -7,8 +7,11 @@ import type { RefusedForm } from './page.ts';
 import { shownAccount } from './shown-account.ts';
 import type { Visit } from './visit.ts';
 
-/** What looks like a token of this server, a secret of a webhook, an identity token, or an address with a password. */
-const secrets = /\bent_\w{10,}|\bwhsec_\S+|\beyJ[\w-]+\.[\w.-]+|\/\/[^/\s]*@/g;
+/**
+ * What looks like a token of this server, a secret of a webhook, an identity token, or an address with a password. No part looks
+ * far ahead for what must follow: a text with many beginnings of it would take the square of its length.
+ */
+const secrets = /\bent_\w{10,}|\bwhsec_\S+|\beyJ[\w-]{10}[\w.-]*|\/\/[^/\s]*@/g;
 
 /**
  * Leads to the page that shows a refused form again, whose address can be loaded again and left with the button Back. Values

@@ -222,7 +222,9 @@ function bodyOf(form: URLSearchParams, { kind }: Issuer): Record<string, unknown
     if (line === '') continue;
     const at = line.indexOf('=');
     const name = (at < 0 ? line : line.slice(0, at)).trim();
-    claims.set(name, [...(claims.get(name) ?? []), at < 0 ? '' : line.slice(at + 1).trim()]);
+    const values = claims.get(name) ?? [];
+    values.push(at < 0 ? '' : line.slice(at + 1).trim());
+    claims.set(name, values);
   }
   return {
     name: form.get('name') ?? '',

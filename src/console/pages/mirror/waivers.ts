@@ -81,7 +81,9 @@ export const newWaiverPage: Page = {
     const body = {
       kind: text('kind'),
       name: text('name'),
-      references: text('references').split(/\s*\n\s*/),
+      references: text('references')
+        .split('\n')
+        .filter((each) => each.trim() !== ''),
       lifts: text('lifts'),
       reason: text('reason'),
       expires_at: new Date(now + (Number(text('days')) || 0) * day).toISOString(),
