@@ -1,5 +1,6 @@
 import test from 'ava';
 import { applyPolicy, tokenOf } from '../support/inside.ts';
+import { signedIn, startProvider } from '../support/provider.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { leadsTo, Visitor } from '../support/visitor.ts';
 
@@ -64,4 +65,23 @@ test('a waiver is requested from the explanation of a name, decided by somebody 
   t.notRegex(await admin.page('/console/waivers/2'), /value="all"/);
   t.is(leadsTo(await admin.send('/console/waivers/2', { act: 'reject' })), '/console/waivers/2 (waiver-rejected)');
   t.is((await admin.fetch('/console/waivers/3')).status, 404);
+});
+
+test('a person ends a waiver that it requested in another account on the page of all accounts', async (t) => {
+  const feed = await UpstreamFeed.start(t);
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
+  const scopes = ['read', 'operate'];
+  const rules = ['default', 'other'].map((account) => ({ claim: 'sub', value: 'ann', account, scopes }));
+  const upstreams = [feed.as('feed.test')];
+  const { server } = await startProvider(t, { ann: { name: 'Ann' } }, rules, { upstreams });
+  await tokenOf(server, ['read'], 'other');
+  const browser = await signedIn(server);
+  const send = (path: string, fields: Record<string, string>) => browser.send(`${server.url}/console${path}`, fields);
+  const fields = { kind: 'package', name: 'Lib', references: '1.0.0', lifts: 'age', reason: 'a test', days: '14' };
+  t.is(leadsTo(await send('/waivers/new', fields)), '/console/waivers/1 (waiver-requested)');
+  t.is(leadsTo(await send('/account', { account: 'other' })), '/console/ (account-changed)');
+  const page = await (await browser.fetch(`${server.url}/console/waivers/1?layer=all`)).text();
+  const layer = /name="layer" value="(\w+)" \/>\s*<button[^>]*value="end"/.exec(page)![1]!;
+  const ended = await send('/waivers/1?layer=all', { layer, act: 'end' });
+  t.is(leadsTo(ended), '/console/waivers/1?layer=all (waiver-ended)');
 });

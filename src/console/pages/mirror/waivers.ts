@@ -186,7 +186,7 @@ function actions({ principal, query }: PageCall, waiver: Waiver, layer: ShownLay
     ${decides && ofAccount && button('approve', 'account', 'Approve in the policy of this account', 'primary')}
     ${decides && ofAll && button('approve', 'all', 'Approve in the policy of all accounts', 'primary')}
     ${decides && (ofAccount || ofAll) && button('reject', layer, 'Reject', '')}
-    ${(isOwn || ofAccount || ofAll) && button('end', isOwn || ofAccount ? 'account' : 'all', 'End it now', 'danger')}
+    ${(isOwn || ofAccount || ofAll) && button('end', isOwn || ofAccount ? layer : 'all', 'End it now', 'danger')}
   </div>`;
 }
 
