@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
-import { parseDuration } from '../config/units.ts';
+import { parseDuration, parseTime } from '../config/units.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { isKnownPattern, itemOf, type RecordedEvent } from '../events/event.ts';
 import type { EventFilter, EventKey } from '../events/event-list.ts';
@@ -99,7 +99,7 @@ async function filterOf(core: Core, options: AuditOptions): Promise<EventFilter>
 export function timeOption(text: string | undefined, option: string): number | undefined {
   if (text === undefined) return undefined;
   const duration = parseDuration(text);
-  const time = duration === undefined ? Date.parse(text) : Date.now() - duration;
-  if (!Number.isNaN(time)) return time;
+  const time = duration === undefined ? parseTime(text) : Date.now() - duration;
+  if (time !== undefined) return time;
   throw new DomainError('Invalid', `${option} needs a time such as 2027-01-31T12:00:00Z, or a duration such as 1d.`);
 }

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
+import { parseTime } from '../config/units.ts';
 import { DomainError } from '../runtime/errors.ts';
 import type { NameStory } from '../mirror/policy/upstream-policy.ts';
 import { evidenceText, type Decision } from '../policy/decide.ts';
@@ -52,8 +53,9 @@ export function addExplain(program: Command, environment: Environment, terminal:
 }
 
 function timeIn(text: string | undefined): number | undefined {
-  const time = text === undefined ? undefined : Date.parse(text);
-  if (Number.isNaN(time)) throw new DomainError('Invalid', '--at: expected a time such as 2027-01-31T12:00:00Z.');
+  if (text === undefined) return undefined;
+  const time = parseTime(text);
+  if (time === undefined) throw new DomainError('Invalid', '--at: expected a time such as 2027-01-31T12:00:00Z.');
   return time;
 }
 
