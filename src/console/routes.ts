@@ -25,7 +25,7 @@ import type { PersonSignIn } from '../identity/person-sign-in.ts';
 import type { Limits } from '../limits/limits.ts';
 import { Assets } from './framework/assets.ts';
 import { leadTo, noticeOf, redirect, respond, respondCompressed, sendPage } from './framework/answers.ts';
-import { isLinkFromElsewhere, setSessionCookie } from './framework/cookie.ts';
+import { isLinkFromElsewhere, setNotice, setSessionCookie } from './framework/cookie.ts';
 import { beginPersonSignIn, finishPersonSignIn } from './person-sign-in.ts';
 import { failureView } from './framework/failure.ts';
 import { html } from './framework/html.ts';
@@ -62,6 +62,8 @@ const formLimit = 64 * 1024;
 
 /** A page that is not ready by then shows a notice instead; milliseconds. */
 const maxWait = 8000;
+
+const signInAddress = '/console/sign-in';
 
 /** How long the sign-in page waits for the provider; milliseconds. */
 const patience = 1000;
@@ -105,7 +107,12 @@ export function createConsole(parts: ConsoleParts): Mount[] {
     const edge = answerOrRefuse(refusals, async (visit) => {
       await findVisitor(parts, visit);
       visit.notice = await noticeOf(visit, parts);
-      await run(visit);
+      try {
+        await run(visit);
+      } catch (error) {
+        if (visit.request.method === 'POST' && mustSignIn(error, visit)) await tellUnsent(parts, visit);
+        throw error;
+      }
     });
     return (request: Request, response: ServerResponse) => {
       setHeaders(response);
@@ -363,15 +370,26 @@ async function signOut(parts: ConsoleParts, visit: Visit): Promise<void> {
   const { response, scheme, session, principal } = visit;
   if (session !== undefined) await parts.sessions.end(principal!.accountId, session);
   response.setHeader('Set-Cookie', setSessionCookie(scheme, undefined));
-  await redirect(visit, { to: '/console/sign-in', done: 'signed-out' }, parts);
+  await redirect(visit, { to: signInAddress, done: 'signed-out' }, parts);
+}
+
+function mustSignIn(error: unknown, { principal }: Visit): boolean {
+  if (!(error instanceof DomainError) || error.name !== 'Unauthorized') return false;
+  return principal === undefined || principal.kind === 'anonymous';
+}
+
+/** So that the sign-in page, to which a form without a session leads, says that nothing was changed. */
+async function tellUnsent({ cookies, now }: ConsoleParts, { response, scheme }: Visit): Promise<void> {
+  const notice = await setNotice('form-unsent', signInAddress, scheme, { cookies, now: now() });
+  response.appendHeader('Set-Cookie', notice);
 }
 
 /** Answers with a page that says what is wrong; without a session, leads to the sign-in page and back. */
 function refuse(assets: Assets, visit: Visit, error: DomainError | undefined, requestId: string): void {
   const { request, response, principal } = visit;
-  if (error?.name === 'Unauthorized' && (principal === undefined || principal.kind === 'anonymous')) {
+  if (mustSignIn(error, visit)) {
     const next = request.method === 'GET' ? `?next=${encodeURIComponent(localPath(request.originalUrl))}` : '';
-    leadTo(response, `/console/sign-in${next}`);
+    leadTo(response, `${signInAddress}${next}`);
     return;
   }
   respond(assets, visit, failureView(error, requestId, principal && may(principal, 'operate')));

@@ -391,3 +391,28 @@ test('an invented cookie is not looked for in the database above the limit, and 
   t.is((await show(randomBytes(32).toString('base64url'))).status, 303);
   t.is((await show(old)).status, 429, 'it is like an invented one');
 });
+
+test('a form that arrives after its session has ended changes nothing, and the visitor is told', async (t) => {
+  const server = await startTestServer(t, {
+    signIn: { session: { idle: '2h', absolute: '3h' } },
+    anonymousRead: 'all',
+  });
+  server.clock.now = Date.now();
+  const visitor = await Visitor.signedIn(server);
+  const { cookie } = visitor;
+  server.clock.now += 2 * hour;
+  const fields = { name: 'late', scope: 'read' };
+  for (const at of ['/console/tokens/new', '/console/tokens/new?shown_account=default', '/console/account']) {
+    visitor.cookie = cookie;
+    const answer = await visitor.send(at, fields);
+    t.deepEqual([answer.status, answer.headers.get('location')], [303, '/console/sign-in'], at);
+    t.regex(
+      await visitor.page('/console/sign-in'),
+      /role="status">You were signed out before[^<]*nothing was changed/,
+      at,
+    );
+    t.notRegex(await visitor.page('/console/sign-in'), /role="status"/, 'once');
+  }
+  const again = await Visitor.signedIn(server);
+  t.notRegex(await again.page('/console/tokens'), />late</);
+});

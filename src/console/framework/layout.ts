@@ -10,6 +10,7 @@ import { withShownAccount } from './shown-account.ts';
 /** Sentences that the next page shows once after a form was sent. A cookie has the key of one. */
 const notices: Readonly<Record<string, string | Html>> = {
   'signed-out': 'You are signed out.',
+  'form-unsent': 'You were signed out before the form arrived, so nothing was changed. Sign in and send it again.',
   'account-changed': 'You use another account now.',
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
   'policy-changed': 'The policy was changed. It acts with the next request.',
