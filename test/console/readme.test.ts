@@ -41,6 +41,9 @@ test('a README that takes too long or becomes too large is shown as text, and th
   t.regex(large, /^<pre class="readme"/, 'its HTML is too long');
   const { text: long } = await readmeHtml(`${'a line\n'.repeat(20_000)}<end>`);
   t.true(long.length < 80_000);
+  t.regex(long, /<p class="hint">The rest is in the package\.<\/p>$/);
+  t.regex((await readmeHtml('# Begin', false)).text, /<h3>Begin<\/h3>[^]*The rest is in the package/);
+  t.notRegex(large, /The rest is/);
   const many = await Promise.all(Array.from({ length: 20 }, (_, index) => readmeHtml(`# ${index}`)));
   t.is(many.filter((each) => each.text.startsWith('<pre')).length, 16);
   t.is((await readmeHtml('# 19')).text.includes('<h3>19</h3>'), true, 'later it is rendered');

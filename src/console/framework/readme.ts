@@ -24,16 +24,21 @@ let waiting = 0;
 
 /**
  * A README in Markdown as HTML: without raw HTML, scripts, styles and images, and with links only to web addresses. As plain
- * text if it cannot be rendered in time.
+ * text if it cannot be rendered in time. Says so if the package has more, of which `isWhole` knows.
  */
-export async function readmeHtml(readme: string): Promise<Html> {
+export async function readmeHtml(readme: string, isWhole = true): Promise<Html> {
   const text = cutAtLine(readme);
   const key = createHash('sha256').update(text).digest('base64');
   const found = rendered.get(key) ?? (await inTurn(key, text));
   // The one place beside `html` that makes HTML: `console/framework/readme-worker.ts` has sanitized it.
-  return found
+  const shown = found
     ? html`<div class="readme">${new Html(found)}</div>`
     : html`<pre class="readme" tabindex="0">${text}</pre>`;
+  const isCut = !isWhole || text.length < readme.length;
+  return isCut
+    ? html`${shown}
+        <p class="hint">The rest is in the package.</p>`
+    : shown;
 }
 
 /** The whole text, or as many of its lines as are rendered. */

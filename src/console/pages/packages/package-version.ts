@@ -115,7 +115,7 @@ export async function readmeSection({ readme, is_readme_whole: isWhole, descript
   }
   return html`<section>
     <h2>README</h2>
-    ${await readmeHtml(readme)} ${!isWhole && html`<p class="hint">The rest is in the package.</p>`}
+    ${await readmeHtml(readme, isWhole)}
   </section>`;
 }
 
