@@ -6,6 +6,8 @@ import { packageKey } from '../hosted/packages.ts';
 
 /** A search with more words is not sent upstream, because each word costs a look-up. */
 const maxWords = 32;
+/** Nor is one with more characters: each part of a word after a dot costs a look-up, and no id has as many. */
+const maxLength = 1000;
 /** Ids that are read to find one that is not merged. */
 const maxIds = 200;
 
@@ -38,6 +40,7 @@ export async function tellsPrivateId(
   text: string,
   { only, begun = only }: PrivateIds = {},
 ): Promise<boolean> {
+  if (text.length > maxLength) return true;
   const words = wordsIn(text);
   if (words.length > maxWords) return true;
   const ids = words.flatMap(withParents);

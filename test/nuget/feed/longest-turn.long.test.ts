@@ -288,3 +288,17 @@ test.serial('the longest documents of an upstream', async (t) => {
     });
   }
 });
+
+test.serial('a search with a very long word, which no upstream gets', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  await up.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
+  const server = await startMirrorOf(t, [up.as('up.test')]);
+  for (const word of ['a.'.repeat(7900), `a${'.'.repeat(15_800)}b`]) {
+    for (const path of [`/v3/search?q=${word}`, `/v3/autocomplete?q=${word}`, `/v3/search?q=a&packageType=${word}`]) {
+      await isShort(t, `${path.slice(0, 40)}…`, async () => {
+        await answers(t, server, path);
+      });
+    }
+  }
+  t.false(up.upstream.asked.some(({ path }) => path.includes('..') || path.includes('a.a')));
+});
