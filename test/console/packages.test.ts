@@ -82,6 +82,13 @@ test('the page of a hosted package has install lines, README, dependencies, fact
   t.regex(await tab('history'), /Who did what[^]*package\.unlisted/);
   t.regex(page, /Latest versions[^]*>2\.0\.0<[^]*>1\.59\.0<[^]*All 61 versions/);
   t.notRegex(page, />1\.50\.0</);
+  t.notRegex(page, /The rest is in the package/);
+  await feed.publish(
+    { id: 'Contoso.Text', version: '1.0.0', readme: 'x'.repeat(100_000) },
+    { id: 'Contoso.Text', version: '2.0.0', readme: 'x'.repeat(100_001) },
+  );
+  t.notRegex(await visitor.page('/console/packages/Contoso.Text/1.0.0'), /The rest is in the package/);
+  t.regex(await visitor.page('/console/packages/Contoso.Text/2.0.0'), /The rest is in the package\./);
   await feed.publish({ id: 'Contoso.Web', dependencies: [{ id: 'Contoso.Json', version: '[1.0.0, )' }] });
   t.regex(await tab('used'), /href="\/console\/packages\/Contoso\.Web"[^]*\[1\.0\.0, \)/);
   t.regex(await tab('used'), /Who uses it[^]*<a href="\/console\/tokens\/[0-9a-f-]+">first token<\/a>/);
@@ -126,7 +133,7 @@ test('the page of a mirrored version shows what its upstream says, and says so i
   t.regex(page, /mirrored from up\.test/);
   t.regex(
     page,
-    /<strong>Deprecated<\/strong\s*>\s*\(Legacy\)\.\s*Use the other\s*Use\s*<a href="\/console\/packages\/Better">/,
+    /<strong>Deprecated<\/strong\s*>\s*\(Legacy\)\.\s*Use the other\s*Use\s*<a href="\/console\/packages\/Better">Better<\/a\s*>\s*instead\./,
   );
   t.regex(
     page,

@@ -342,20 +342,35 @@ const parts: Parts = {
     { at: `/console/webhooks/${numberedId(2)}`, send: { act: 'enable' } },
     { at: `/console/webhooks/${numberedId(2)}/delete`, send: {} },
   ],
-  'states-tokens': ({ server }) => [
-    () => addTokens(server),
-    '/console/tokens',
-    { follow: 'Next page' },
-    '/console/tokens?name=of&sort=used',
-    `/console/tokens?id=${numberedId(4)}&id=none`,
-    ...upTo(9).map((number) => `/console/tokens/${numberedId(number)}`),
-    `/console/tokens/revoke?id=${numberedId(4)}&id=${numberedId(5)}&id=${numberedId(1)}`,
-    '/console/sessions',
-    { follow: 'Next page' },
-    '/console/sessions?q=many 7',
-    { at: `/console/sessions/${numberedId(2)}`, send: {} },
-    { at: '/console/tokens/find', send: { token: 'ent_1' } },
-  ],
+  'states-tokens': ({ server }) => {
+    let grant = '';
+    return [
+      () => addTokens(server),
+      '/console/tokens',
+      { follow: 'Next page' },
+      '/console/tokens?name=of&sort=used',
+      `/console/tokens?id=${numberedId(4)}&id=none`,
+      ...upTo(9).map((number) => `/console/tokens/${numberedId(number)}`),
+      `/console/tokens/revoke?id=${numberedId(4)}&id=${numberedId(5)}&id=${numberedId(1)}`,
+      '/console/sessions',
+      { follow: 'Next page' },
+      '/console/sessions?q=many 7',
+      { at: `/console/sessions/${numberedId(2)}`, send: {} },
+      { at: '/console/tokens/find', send: { token: 'ent_1' } },
+      { at: '/console/access/new', send: { kind: 'account', id: 'other', verb: 'read', packages: 'Mine' } },
+      async () => {
+        const { items } = (await (await server.fetch('/v1/grants')).json()) as { items: { id: string }[] };
+        grant = `/console/access/${items[0]!.id}`;
+      },
+      later(() => grant),
+      later(() => ({ by: 'other', at: grant })),
+      later(() => ({ by: 'other', at: grant, send: { act: 'accept' } })),
+      later(() => ({ by: 'other', at: grant })),
+      later(() => grant),
+      later(() => ({ by: 'other', at: grant, send: { act: 'remove' } })),
+      later(() => ({ by: 'other', at: grant })),
+    ];
+  },
   'states-usage': ({ server }) => [
     () => flushUsage(server),
     () => addUsage(server),

@@ -237,7 +237,10 @@ test('a list of sessions asks for all grants at once, and one of people reads 1,
   t.is((await page(`&cursor=${first.next_cursor}`)).items.length, 1);
   const entitled = await server.fetch('/v1/grants/entitled?verb=read&kind=package&name=any');
   t.like(await entitled.json(), { is_complete: false }, 'it looks at 1,000 people');
-  const shown = await (await Visitor.signedIn(server)).page('/console/people');
+  const visitor = await Visitor.signedIn(server);
+  const who = await visitor.page('/console/access/explain?verb=read&kind=package&name=any');
+  t.regex(who, /There are more people or tokens than are examined\./);
+  const shown = await visitor.page('/console/people');
   t.regex(shown, /Nothing on this page\.[^]*rel="next"/);
   t.notRegex(shown, /No person has signed in/);
 });

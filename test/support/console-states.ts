@@ -747,6 +747,14 @@ export async function addUsage(server: TestServer): Promise<void> {
     used('account', '', 2, month + day),
     used('account', '', 4, month + 7 * day),
     used('account', '', 5, month + 30 * day),
+    // The first day of the last 53 weeks, and the day before it, which is not shown.
+    ...[8, 16].map((number, before) => {
+      const first = now - (now % day) + day - 53 * 7 * day - before * day;
+      return {
+        ...used('account', '', number, first),
+        period_start: Date.parse(`${new Date(first).toISOString().slice(0, 7)}-01`),
+      };
+    }),
   ]);
   await insertRows(
     server,
