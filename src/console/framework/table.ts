@@ -87,7 +87,7 @@ function heading(column: Column, list: ListAddress | undefined): Html {
   const { sort, reverse } = column;
   if (!list || sort === undefined) return html`<th scope="col" role="columnheader" ${mark}>${title}</th>`;
   const current = list.query['sort'] ?? '';
-  const isRising = current === reverse || 'name' in column;
+  const isRising = current === reverse || (reverse === undefined && 'name' in column);
   const order =
     (current === sort || current === reverse) && html` aria-sort="${isRising ? 'ascending' : 'descending'}"`;
   const target = reverse !== undefined && current === sort ? reverse : sort;
