@@ -209,6 +209,8 @@ test('all who have a right are listed: rules, groups, people, tokens, accounts',
       grantTo({ issuer, id: 'ann' }),
       grantTo({ kind: 'group', issuer, id: 'dev' }),
       grantTo({ kind: 'group', issuer, id: 'ops' }, { verbs: ['delete'] }),
+      // A group can have the ID of a person.
+      grantTo({ kind: 'group', issuer, id: 'new' }),
     ],
     known: [person('ann'), person('bob'), person('eve', { name: 'Stranger' })],
     ruled: { eve: [{ scopes: ['read'], patterns: null }] },
@@ -219,6 +221,7 @@ test('all who have a right are listed: rules, groups, people, tokens, accounts',
   t.deepEqual(entitled, [
     { who: { kind: 'rule', id: 'groups=root' }, name: null, because: 'a rule of the settings gives that' },
     { who: { kind: 'group', id: 'dev' }, name: null, because: byGrant('group', 'dev') },
+    { who: { kind: 'group', id: 'new' }, name: null, because: byGrant('group', 'new') },
     {
       who: { kind: 'person', id: 'ann' },
       name: 'Name of ann',
