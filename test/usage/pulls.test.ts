@@ -211,19 +211,25 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: of too many rows the oldest days are deleted, but never today`, async (t) => {
-    const { write, deleteOld, rows } = await open(t, dialect, 100 * day, 4);
+    const { database, write, deleteOld, rows } = await open(t, dialect, 100 * day, 4);
     const daysOf = async () =>
       [...new Set((await rows()).map((each) => Number(each['day']) / day - 100))].toSorted((one, other) => one - other);
     for (const each of [0, 1, 2]) await write(...two(first + each * day));
-    t.is(await deleteOld(first + 2 * day), 2, 'four rows are kept');
+    const shorter = new Pulls(database, 2 * day, 5);
+    t.is(await shorter.deleteOld(first + 2 * day, signal, async () => {}), 2, 'the oldest day that is kept counts');
+    t.is(await deleteOld(first + 2 * day), 0, 'four rows are kept');
     t.deepEqual(await daysOf(), [1, 2]);
     await write(...two(first + 4 * day), ...two(first + 5 * day));
     t.is(await deleteOld(first + 5 * day), 4);
     t.deepEqual(await daysOf(), [4, 5]);
-    const many = ['a', 'b', 'c', 'd', 'e', 'f'].map((name) => pull(token, first + 8 * day, name));
-    await write(...many);
+    const some = (...names: string[]) => names.map((name) => pull(token, first + 8 * day, name));
+    await write(...some('a', 'b', 'c'));
     t.is(await deleteOld(first + 8 * day), 4);
+    await write(...some('d'));
+    t.is(await deleteOld(first + 9 * day), 0);
     t.deepEqual(await daysOf(), [8]);
+    // The day has ended, and its last uses are written now.
+    await write(...some('e', 'f'));
     t.is(await deleteOld(first + 9 * day), 6, 'it has ended');
   });
 
