@@ -44,7 +44,7 @@ async function open(t: ExecutionContext, dialect: Dialect) {
   const token = async (accountId: number, name: string) =>
     (await tokens.create(accountId, { name, scopes: ['read', 'admin'] })).token;
   const count = async () => (await database.select('SELECT id FROM sessions')).length;
-  return { database, clock, alpha, beta, grants, people, tokens, sessions, token, count };
+  return { database, clock, accounts, alpha, beta, grants, people, tokens, sessions, token, count };
 }
 
 for (const dialect of dialects) {
@@ -146,7 +146,7 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: a session of a person uses one of its accounts, and all of these see it`, async (t) => {
-    const { sessions, alpha, beta, people, database, clock } = await open(t, dialect);
+    const { sessions, accounts, grants, alpha, beta, people, database, clock } = await open(t, dialect);
     await people.signedIn(ann);
     const value = await sessions.begin({ accountId: alpha.id, person: ann }, browser);
     const { id, principal } = (await sessions.find(value))!;
@@ -168,6 +168,13 @@ for (const dialect of dialects) {
         [id],
       );
     }
+    const gamma = await accounts.create('gamma');
+    await grants.add(gamma.id, { subject: { kind: 'person', id: 'ann' }, verbs: ['read'] });
+    await sessions.useAccount(id, 'gamma');
+    t.deepEqual((await sessions.get(alpha.id, id))!.person!.accounts, ['alpha', 'beta', 'gamma']);
+    await sessions.useAccount(id, 'beta');
+    t.deepEqual((await sessions.get(alpha.id, id))!.person!.accounts, ['alpha', 'beta'], 'it does not use gamma');
+
     await people.signedIn({ ...ann, name: 'Ann B', claims: [] });
     t.is(await sessions.find(value), undefined, 'as of the last sign-in in any browser');
     t.is((await sessions.get(alpha.id, id))!.person!.name, 'Ann B');
