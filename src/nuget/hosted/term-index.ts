@@ -120,5 +120,6 @@ export function idTermsOf(terms: readonly Term[]): string {
 }
 
 function termsIn({ terms }: IndexedPackage): string[] {
-  return terms ? terms.split('\n').map((line) => line.split(' ', 1)[0]!) : [];
+  // The term of a package type may have spaces.
+  return terms ? terms.split('\n').map((line) => line.replace(/ \d+ \d+$/, '')) : [];
 }

@@ -353,6 +353,15 @@ test('a hit has the fields that clients show', async (t) => {
   );
 });
 
+test('a package is not found any more by a type with spaces that its newest version lacks', async (t) => {
+  const [from, to] = ['My Own Type', 'Other Type'].map((name) => [{ name }]);
+  const feed = await startFeed(t, 'sqlite', [{ id: 'Contoso.Tool', version: '1.0.0', packageTypes: from! }]);
+  const found = async (type: string) => (await feed.json(`/search?packageType=${encodeURIComponent(type)}`)).totalHits;
+  t.deepEqual([await found('my own type'), await found('Other Type'), await found('My')], [1, 0, 0]);
+  await feed.publish({ id: 'Contoso.Tool', version: '2.0.0', packageTypes: to! });
+  t.deepEqual([await found('my own type'), await found('Other Type'), await found('My')], [0, 1, 0]);
+});
+
 test('a page has at most 1000 hits, and is empty behind 3000, so that a client that reads all pages ends', async (t) => {
   const feed = await startFeed(t, 'sqlite');
   const digits = ['a', 'b', 'c'].map((name) => `(SELECT value AS ${name} FROM json_each('[0,1,2,3,4,5,6,7,8,9]'))`);
