@@ -15,6 +15,8 @@ export interface Work {
   signal: AbortSignal;
   /** Only report what the run would do. */
   dryRun: boolean;
+  /** Whether a user has started the run. */
+  isAsked?: boolean;
   /** Reports one action that is done, or would be done in a dry run; one line. */
   say: (line: string) => void;
 }
@@ -129,7 +131,7 @@ export class Jobs {
     const job = this.#get(name);
     if (dryRun && !job.canDryRun) throw new DomainError('Invalid', `The job "${name}" has no dry run.`);
     if (dryRun) return this.#dryRun(job, signal ?? new AbortController().signal, say);
-    return this.#perform(job, await this.#claimNow(name), true, say);
+    return this.#perform(job, await this.#claimNow(name), { byHand: true, isAsked: true, say });
   }
 
   async #dryRun(job: Job, signal: AbortSignal, say: Work['say']): Promise<Counts> {
@@ -147,7 +149,7 @@ export class Jobs {
   async launch(name: string): Promise<void> {
     const job = this.#get(name);
     const id = await this.#claimNow(name);
-    this.#track(this.#perform(job, id, false).then(ignore, ignore));
+    this.#track(this.#perform(job, id, { isAsked: true }).then(ignore, ignore));
   }
 
   /** The latest runs of a job, newest first. */
@@ -192,7 +194,7 @@ export class Jobs {
       if (this.#due.get(job.name) === time) this.#due.delete(job.name);
       else this.#later(0, () => this.#begin(job));
       if (id === 'held') this.#log.info({ job: job.name }, 'run skipped: the previous run has not ended');
-      if (typeof id === 'number') await this.#perform(job, id, false).catch(() => undefined);
+      if (typeof id === 'number') await this.#perform(job, id).catch(() => undefined);
     } catch (error) {
       this.#log.warn({ job: job.name, err: error }, 'a job could not start; retrying');
       this.#later(this.#tick * 5, () => this.#begin(job));
@@ -220,7 +222,7 @@ export class Jobs {
           { job: held.name, run: held.runId },
           'the instance that ran this job is gone; starting the run again',
         );
-        this.#track(this.#perform(job, id, false).then(ignore, ignore));
+        this.#track(this.#perform(job, id).then(ignore, ignore));
       }
     } catch (error) {
       this.#log.warn({ err: error }, 'the runs of other instances could not be checked');
@@ -255,7 +257,11 @@ export class Jobs {
   }
 
   /** Performs a claimed run. If it fails, records that and rejects. */
-  async #perform(job: Job, id: number, byHand: boolean, say?: (line: string) => void): Promise<Counts> {
+  async #perform(
+    job: Job,
+    id: number,
+    { byHand = false, isAsked = false, say }: { byHand?: boolean; isAsked?: boolean; say?: Work['say'] } = {},
+  ): Promise<Counts> {
     const { name } = job;
     const startedAt = performance.now();
     const active = new ActiveRun({ runs: this.#runs, name, id, lease: this.#lease });
@@ -268,6 +274,7 @@ export class Jobs {
       const work = {
         signal: active.signal,
         dryRun: false,
+        isAsked,
         say: say ?? ((line: string) => log.info(line)),
       };
       const counts = await runForSystem(name, () => inBackground(() => job.run(work)));

@@ -33,6 +33,8 @@ interface RefreshParts {
 
 interface RefreshWork {
   signal: AbortSignal;
+  /** Whether a user wants all lists to be read now. */
+  isAsked?: boolean;
   say: (line: string) => void;
 }
 
@@ -55,11 +57,11 @@ export class ListRefresh {
   }
 
   /**
-   * Reads each list whose time has come, whose settings have changed, or whose last attempt failed, and removes lists that are no
-   * longer in the policy. A list that cannot be read stays as it is. Events say which of `content` new entries deny. Resolves to counts; rejects when the database fails or the
+   * Reads each list whose time has come, whose settings have changed, or whose last attempt failed, or all if a user asks for it, and
+   * removes lists that are no longer in the policy. A list that cannot be read stays as it is. Events say which of `content` new entries deny. Resolves to counts; rejects when the database fails or the
    * signal is aborted.
    */
-  async run({ signal, say }: RefreshWork, content?: ContentInUse): Promise<Record<string, number>> {
+  async run({ signal, say, isAsked = false }: RefreshWork, content?: ContentInUse): Promise<Record<string, number>> {
     const { database, log } = this.#parts;
     const settings = await this.#parts.lists();
     const rows = await database.select<ListRow>(
@@ -76,7 +78,7 @@ export class ListRefresh {
     }
     for (const each of settings) {
       const row = rows.find(({ name }) => name === each.name);
-      if (!this.#isDue(each, row)) continue;
+      if (!this.#isDue(each, row, isAsked)) continue;
       signal.throwIfAborted();
       try {
         const entries = await this.#read(each, row, content, signal);
@@ -98,9 +100,10 @@ export class ListRefresh {
     return counts;
   }
 
-  #isDue(settings: ListSettings, row: ListRow | undefined): boolean {
+  #isDue(settings: ListSettings, row: ListRow | undefined, isAsked: boolean): boolean {
     if (settings.url !== undefined && this.#parts.offline) return false;
-    if (!row || row.refreshed_at === null || row.failures > 0 || row.source_key !== keyOf(settings)) return true;
+    if (isAsked || !row || row.refreshed_at === null || row.failures > 0 || row.source_key !== keyOf(settings))
+      return true;
     const age = this.#parts.now() - row.refreshed_at;
     // After the clock was set back, a list would wait for too long.
     return age < 0 || age >= settings.refresh;

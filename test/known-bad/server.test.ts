@@ -9,7 +9,7 @@ import { applyPolicy, runJob } from '../support/inside.ts';
 import { hour, linesOf, osv } from '../support/known-bad.ts';
 import { parseMetrics } from '../support/metrics.ts';
 import { startTestServer } from '../support/server.ts';
-import { eventually } from '../support/until.ts';
+import { eventually, until } from '../support/until.ts';
 
 for (const dialect of dialects) {
   test(`${dialect}: a job reads the lists, and metrics, events and doctor tell of them`, async (t) => {
@@ -67,6 +67,25 @@ for (const dialect of dialects) {
     );
   });
 }
+
+test('a user can have a list read before its time has come', async (t) => {
+  const file = join(await folderUntilEnd(t), 'list.jsonl');
+  const server = await startTestServer(t);
+  server.clock.now = Date.UTC(2040, 0, 1);
+  const { knownBad } = server.installation.core;
+  const list = { name: 'own', file };
+  await writeFile(file, linesOf([osv('MAL-1', 'one')]));
+  await applyPolicy(server, { knownBad: { lists: [list] } });
+  t.like(await runJob(server, 'known-bad'), { lists_read: 1 });
+  await writeFile(file, linesOf([osv('MAL-1', 'one'), osv('MAL-2', 'two')]));
+  t.like(await runJob(server, 'known-bad'), { lists_read: 1, entries: 2 });
+  t.is((await knownBad.of('package', 'two')).length, 1);
+  t.like(await runJob(server, 'known-bad'), { lists_read: 0, lists_unchanged: 1 });
+  await writeFile(file, linesOf([osv('MAL-3', 'three')]));
+  t.is((await server.fetch('/v1/jobs/known-bad/runs', { method: 'POST' })).status, 204);
+  await until(async () => (await knownBad.of('package', 'three')).length > 0);
+  t.is((await knownBad.of('package', 'one')).length, 0);
+});
 
 test('without lists, nothing is told of them', async (t) => {
   const server = await startTestServer(t);
