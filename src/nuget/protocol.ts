@@ -201,7 +201,7 @@ export class PackageFeed implements OpenProtocol {
     const changes = [...noticeOperations(this.#context), ...packageChanges(this.#context, findings)];
     return [
       ...changes,
-      ...findingOperations(findings, this.#core.uses, this.#core.tokens),
+      ...findingOperations(findings, this.#core),
       ...described,
       ...versionFileOperations({ feed: this.#context, mirrored: this.#mirrored }),
       publishOperation(publishing),

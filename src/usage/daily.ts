@@ -1,4 +1,5 @@
 import type { NameKind } from '../accounts/names.ts';
+import { batches } from '../database/batches.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import { dayOf, periodAt } from './period.ts';
 
@@ -10,6 +11,26 @@ const day = 86_400_000;
 /** The last days, each by its start, today last; milliseconds since 1970 UTC. */
 export function lastDays(now: number): number[] {
   return Array.from({ length: shownDays }, (_, index) => dayOf(now) - (shownDays - 1 - index) * day);
+}
+
+/** The account's downloads of each of `names` in the last days together, as far as they are written to the database. */
+export async function recentDownloads(
+  database: Database,
+  accountId: number,
+  kind: NameKind,
+  names: readonly string[],
+  now: number,
+): Promise<Map<string, number>> {
+  const recent = new Map<string, number>();
+  for (const some of batches(names)) {
+    const daysOf = await dailyDownloads(database, accountId, kind, some, now);
+    for (const name of some)
+      recent.set(
+        name,
+        daysOf(name).reduce((sum, each) => sum + each, 0),
+      );
+  }
+  return recent;
 }
 
 /** The account's downloads of each of `names` on each of the last days, today last, as far as they are written to the database. */

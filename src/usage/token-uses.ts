@@ -12,6 +12,7 @@ export interface TokenUse {
   name: string;
   /** The ID of the token or of the rule. */
   userId: string;
+  /** All of them since the first use after which there were never 30 days without one. */
   downloads: number;
   uploads: number;
   /** Milliseconds since 1970 UTC. */
@@ -27,13 +28,6 @@ const maxUnwritten = 5000;
 /** Clients whose rows are known to this process, so that old ones are looked for only when a new one comes. */
 const maxKnown = 10_000;
 const rowsPerStatement = 500;
-
-/** What was done under one name with all tokens. */
-export interface NameUse {
-  name: string;
-  downloads: number;
-  lastAt: number;
-}
 
 const columns = 'kind, name, user_id AS userId, downloads, uploads, last_at AS lastAt';
 
@@ -140,20 +134,20 @@ export class TokenUses {
     return new Map(rows.map(({ userId, lastAt }) => [userId, lastAt]));
   }
 
-  /** The use of each of `names` with all tokens, if there was one. */
-  async totals(accountId: number, kind: string, names: readonly string[]): Promise<Map<string, NameUse>> {
+  /** When each of `names` was last used with a token, if one was. */
+  async lastUnder(accountId: number, kind: string, names: readonly string[]): Promise<Map<string, number>> {
     await this.flush().catch(() => undefined);
-    const totals = new Map<string, NameUse>();
+    const last = new Map<string, number>();
     for (let start = 0; start < names.length; start += rowsPerStatement) {
       const some = names.slice(start, start + rowsPerStatement);
-      const rows = await this.#database.select<Omit<NameUse, 'downloads'> & { downloads: number | string }>(
-        `SELECT name, SUM(downloads) AS downloads, MAX(last_at) AS lastAt FROM token_uses
+      const rows = await this.#database.select<{ name: string; lastAt: number }>(
+        `SELECT name, MAX(last_at) AS lastAt FROM token_uses
          WHERE account_id = ? AND kind = ? AND name IN (${placeholders(some)}) GROUP BY name`,
         [accountId, kind, ...some],
       );
-      for (const row of rows) totals.set(row.name, { ...row, downloads: Number(row.downloads) });
+      for (const { name, lastAt } of rows) last.set(name, lastAt);
     }
-    return totals;
+    return last;
   }
 
   /** The latest use of each of `names`, if there was one. */

@@ -1,6 +1,7 @@
 import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
 import { startTestServer } from '../support/server.ts';
-import { until } from '../support/until.ts';
+import { eventually, until } from '../support/until.ts';
 import { json, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { findingsOn, type Json } from './findings-suite.ts';
 
@@ -85,4 +86,32 @@ test('a list of too many characters is not read, and then not all findings are k
   t.false(isComplete);
   const page = await (await server.fetch('/v3/vulnerabilities/nuget.org/base.json')).json();
   t.deepEqual(page, { longest, longer, short, other: short }, 'clients get all of it');
+});
+
+test('the downloads of a finding are those of the last 30 days, also of a package that is used all the time', async (t) => {
+  const server = await startTestServer(t, { anonymousRead: true });
+  const day = 86_400_000;
+  const start = Date.UTC(2026, 10, 1, 12);
+  server.clock.now = start;
+  await new TestFeed(server).publish({ id: 'Lib', version: '1.0.0' });
+  const body = JSON.stringify({ package: 'Lib', versions: '[1.0.0]', severity: 2, url: 'https://a.test/1' });
+  const headers = { 'content-type': 'application/json' };
+  t.is((await server.fetch('/v1/advisories', { method: 'POST', headers, body })).status, 201);
+  const read = async () => ((await (await server.fetch('/v1/findings')).json()) as Json)['items'] as Json[];
+  const expected: [onDay: number, token: string | null | undefined, downloads: number][] = [
+    [0, undefined, 1],
+    [0, undefined, 2],
+    [25, undefined, 3],
+    [29, undefined, 4],
+    [30, undefined, 3],
+    [54, undefined, 4],
+    [55, null, 4],
+  ];
+  for (const [onDay, token, downloads] of expected) {
+    server.clock.now = start + onDay * day;
+    const response = await server.fetch('/v3/package/lib/1.0.0/lib.1.0.0.nupkg', token === null ? { token } : {});
+    await response.arrayBuffer();
+    const lists = await eventually(read, ([item]) => item!['downloads_30_days'] === downloads);
+    t.like(lists[0]!, { downloads_30_days: downloads }, `day ${onDay}`);
+  }
 });

@@ -199,7 +199,9 @@ export const findingList = listOf(
         .meta({ description: 'The highest of its advisories; null if it is only deprecated' }),
       advisories: z.array(z.strictObject({ severity, url: z.string() })),
       deprecated: z.boolean(),
-      downloads_30_days: count.meta({ description: 'Of all versions of the package, with tokens' }),
+      downloads_30_days: count.meta({
+        description: 'Of all versions of the package, in the last 30 days (UTC) with today',
+      }),
       last_used_at: time.nullable().meta({ description: 'When a version of the package was last used with a token' }),
       last_used_by: z
         .strictObject({

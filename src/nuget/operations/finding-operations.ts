@@ -8,7 +8,10 @@ import { pageQuery, readPage } from '../../api/framework/paging.ts';
 import { filterText } from '../../api/framework/sorted.ts';
 import { originFields, timeOrNull } from '../../api/framework/schemas.ts';
 import { byBytes } from '../../runtime/sorted.ts';
-import type { NameUse, TokenUses } from '../../usage/token-uses.ts';
+import type { Database } from '../../database/database.ts';
+import { recentDownloads } from '../../usage/daily.ts';
+import type { UsageRecord } from '../../usage/record.ts';
+import type { TokenUses } from '../../usage/token-uses.ts';
 import { severities } from '../../mirror/policy/severities.ts';
 import type { Finding, Findings } from './findings.ts';
 
@@ -28,10 +31,19 @@ const findingsQuery = pageQuery.extend({
 const patience = 1500;
 
 /** A finding, with its place in the list. */
-type Ranked = Finding & { rank: string; use: NameUse | undefined };
+type Ranked = Finding & { rank: string; downloads: number; lastAt: number | undefined };
+
+interface Parts {
+  database: Database;
+  usage: Pick<UsageRecord, 'flush'>;
+  uses: TokenUses;
+  tokens: Tokens;
+  /** Milliseconds since 1970 UTC. */
+  now: () => number;
+}
 
 /** `/findings`: the versions with known vulnerabilities, and the deprecated ones. */
-export function findingOperations(findings: Findings, uses: TokenUses, tokens: Tokens): Operation[] {
+export function findingOperations(findings: Findings, { database, usage, uses, tokens, now }: Parts): Operation[] {
   return [
     operation({
       method: 'get',
@@ -54,9 +66,15 @@ export function findingOperations(findings: Findings, uses: TokenUses, tokens: T
           (query.origin === undefined || (query.origin === 'hosted') === (upstream === null)) &&
           (query.kind === undefined || (query.kind === 'deprecated' ? isDeprecated : vulnerabilities.length > 0));
         const all = [...byPackage.values()].flatMap((versions) => [...versions.values()]).filter(isVisible);
-        const used = await uses.totals(accountId, 'package', [...new Set(all.map(({ key }) => key))]);
+        const keys = [...new Set(all.map(({ key }) => key))];
+        await usage.flush().catch(() => undefined);
+        const recent = await recentDownloads(database, accountId, 'package', keys, now());
+        const last = await uses.lastUnder(accountId, 'package', keys);
         const ranked = all
-          .map((each): Ranked => ({ ...each, use: used.get(each.key), rank: rankOf(each, used.get(each.key)) }))
+          .map((each): Ranked => {
+            const downloads = recent.get(each.key)!;
+            return { ...each, downloads, lastAt: last.get(each.key), rank: rankOf(each, downloads) };
+          })
           .sort((one, other) => byBytes(one.rank, other.rank));
         const { entries, next_cursor } = await readPage<Ranked, [string]>(query, {
           name: 'findings',
@@ -79,10 +97,10 @@ export function findingOperations(findings: Findings, uses: TokenUses, tokens: T
 }
 
 /** Sorts by severity and by use, both from the highest, then by name and version. */
-function rankOf({ key, version, vulnerabilities: [highest] }: Finding, use: NameUse | undefined): string {
+function rankOf({ key, version, vulnerabilities: [highest] }: Finding, recent: number): string {
   const severity = String(severities.length - (highest?.severity ?? -1));
   // Always 16 digits, so that texts are in the order of numbers.
-  const downloads = String(Number.MAX_SAFE_INTEGER - (use?.downloads ?? 0));
+  const downloads = String(Number.MAX_SAFE_INTEGER - recent);
   return `${severity} ${downloads} ${key} ${version}`;
 }
 
@@ -107,7 +125,7 @@ async function withUsers(
   return entries.map((each) => ({ ...itemOf(each), last_used_by: found.get(each.key) ?? null }));
 }
 
-function itemOf({ id, version, upstream, vulnerabilities, isDeprecated, use }: Ranked) {
+function itemOf({ id, version, upstream, vulnerabilities, isDeprecated, downloads, lastAt }: Ranked) {
   const [highest] = vulnerabilities;
   return {
     id,
@@ -116,7 +134,7 @@ function itemOf({ id, version, upstream, vulnerabilities, isDeprecated, use }: R
     severity: highest ? severities[highest.severity]! : null,
     advisories: vulnerabilities.map(({ severity, url }) => ({ severity: severities[severity]!, url })),
     deprecated: isDeprecated,
-    downloads_30_days: use?.downloads ?? 0,
-    last_used_at: timeOrNull(use?.lastAt ?? null),
+    downloads_30_days: downloads,
+    last_used_at: timeOrNull(lastAt ?? null),
   };
 }

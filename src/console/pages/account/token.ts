@@ -106,7 +106,7 @@ function section(title: string, content: Html): Html {
 /** Names with what was done under each. With `byToken`, the tokens that did it under one name. */
 function useTable(uses: readonly Use[], now: number): Html {
   return table(
-    [{ name: 'Name' }, { number: 'Downloads' }, { number: 'Uploads' }, 'Last'],
+    [{ name: 'Name' }, { number: 'Downloads so far' }, { number: 'Uploads so far' }, 'Last'],
     uses.map((each) => [
       html`<a href="${nameAddress(each)}">${each.name}</a>
         <span class="quiet">${protocolWords.find(({ kind }) => kind === each.kind)?.word}</span>`,
@@ -140,7 +140,7 @@ export async function userSection(
   return section(
     'Who uses it, in the last 30 days',
     table(
-      [{ name: 'Token' }, { number: 'Downloads' }, { number: 'Uploads' }, 'Last'],
+      [{ name: 'Token' }, { number: 'Downloads so far' }, { number: 'Uploads so far' }, 'Last'],
       items
         .slice(0, 20)
         .map((each) => [userOf(each), countText(each.downloads), countText(each.uploads), ago(each.last_used_at, now)]),

@@ -284,7 +284,7 @@ async function revokedItem({ api, now }: PageCall, { id, name, ...each }: Token,
     >, last used
     ${ago(each.last_used_at, now)}${
       uses.length > 0 &&
-      `; ${counted(downloads, 'download')} and ${counted(uploads, 'upload')} of ${counted(uses.length, 'name')} in 30 days`
+      `; ${counted(downloads, 'download')} and ${counted(uploads, 'upload')} so far, of ${counted(uses.length, 'name')} used in the last 30 days`
     }
   </li>`;
 }
