@@ -113,6 +113,7 @@ export function createApp(
     response.sending = observers.sending;
     if (slowest.rate > 0) cutSlowAnswer(response, slowest);
     response.mustClose = isShuttingDown;
+    if (isFramedInDoubt(request)) response.mustClose = always;
     const target = originForm(request.url!);
     request.url = target;
     context.remote = proxies.remoteOf(request);
@@ -127,6 +128,16 @@ export function createApp(
     });
     runInContext(response, () => dispatch(request, response, target));
   };
+}
+
+const always = (): boolean => true;
+
+/**
+ * Whether a proxy may have read another end of the body: HTTP/1.0 has no `Transfer-Encoding` (RFC 9112, 6.1). What follows on the
+ * connection is then no request.
+ */
+function isFramedInDoubt({ httpVersion, headers }: IncomingMessage): boolean {
+  return httpVersion === '1.0' && headers['transfer-encoding'] !== undefined;
 }
 
 function isUnder(target: string, prefix: string): boolean {

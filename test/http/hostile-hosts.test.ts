@@ -121,6 +121,26 @@ test('checks of health in HTTP/1.0 need no Host, and nothing else goes without i
   for (const target of ['/v2/', '/v3/index.json', '/', '/livez/x']) t.is(await old(target), 400, target);
 });
 
+test('after a body in chunks in HTTP/1.0, nothing on the connection is a request', async (t) => {
+  const server = await startTestServer(t);
+  const chunks = 'Host: a.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n';
+  const next = 'GET /v3/index.json HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n';
+  for (const [version, answers] of [
+    ['1.0', [400]],
+    ['1.1', [400, 401]],
+  ] as const) {
+    const socket = connect(Number(new URL(server.url).port), '127.0.0.1');
+    await once(socket, 'connect');
+    socket.write(`POST /v1/token-exchange HTTP/${version}\r\nConnection: keep-alive\r\n${chunks}${next}`);
+    const said = await text(socket);
+    t.deepEqual(
+      [...said.matchAll(/HTTP\/1\.1 (\d+) /g)].map(([, status]) => Number(status)),
+      [...answers],
+      version,
+    );
+  }
+});
+
 test('all headers of a request count, however many there are', async (t) => {
   const server = await startTestServer(t, { server: { trustProxy: 'loopback' } });
   const many = Array.from({ length: 2000 }, () => 'a:b');
