@@ -2,6 +2,7 @@ import test from 'ava';
 import { assert, constantFrom, property, string } from 'fast-check';
 import { html, webAddress } from '../../src/console/framework/html.ts';
 import { given, withQuery } from '../../src/console/framework/links.ts';
+import { untilText } from '../../src/console/pages/permanence/deleted.ts';
 import { agoText, breakable, bytesText, counted, ratio, short } from '../../src/console/framework/format.ts';
 import { barChart, shareBar, sparkline } from '../../src/console/framework/plot.ts';
 import { durationText } from '../../src/console/pages/mirror/mirror.ts';
@@ -179,4 +180,19 @@ test('a long name may break after its signs, and a short one is whole', (t) => {
     breakable('build-2026.11.26-a_<b>/0123').text,
     'build-<wbr />2026.<wbr />11.<wbr />26-<wbr />a_<wbr />&lt;b&gt;/<wbr />0123',
   );
+});
+
+test('what is deleted can be restored for a time in its own unit', (t) => {
+  for (const [seconds, text] of [
+    [0.5, '0.5 seconds'],
+    [60, '1 minute'],
+    [90, '1.5 minutes'],
+    [3600, '1 hour'],
+    [86_400, '1 day'],
+    [129_600, '1.5 days'],
+    [2_592_000, '30 days'],
+    [63_072_000, '730 days'],
+  ] as const)
+    t.regex(untilText(seconds), new RegExp(`can be restored for ${text},`));
+  t.regex(untilText(0), /cannot be undone/);
 });

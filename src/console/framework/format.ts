@@ -54,6 +54,12 @@ export function agoText(time: string, now: number): string {
   return seconds < 0 ? `in ${text}` : `${text} ago`;
 }
 
+/** A length of time in days, or in a smaller unit below one, such as `1.5 days`. */
+export function lengthText(seconds: number): string {
+  const [length, name] = steps.find(([each]) => each <= 86_400 && seconds >= each) ?? [1, 'second'];
+  return counted(Math.round((10 * seconds) / length) / 10, name);
+}
+
 /** A point in time as its distance from now; `never` for null. */
 export function ago(time: string | null | undefined, now: number): Html {
   if (!time) return html`<span class="quiet">never</span>`;

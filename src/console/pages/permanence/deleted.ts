@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { deletedList, maxPurgeReason, restoredItem } from '../../../api/permanence/deleted.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { fieldErrors, Form } from '../../framework/form.ts';
-import { ago, short, sizeHtml } from '../../framework/format.ts';
+import { ago, lengthText, short, sizeHtml } from '../../framework/format.ts';
 import { html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { given } from '../../framework/links.ts';
@@ -91,9 +91,7 @@ export async function deletionNotice({ api, now }: PageCall): Promise<'restorabl
 /** Whether what is deleted now can be restored, for the page that asks before a deletion. */
 export function untilText(seconds: number): string {
   if (seconds === 0) return 'A deletion cannot be undone: the setting deletedFor is 0s.';
-  const days = seconds / 86_400;
-  const time = days >= 1 ? `${Math.round(days * 10) / 10} days` : `${Math.round(seconds / 360) / 10} hours`;
-  return `What is deleted can be restored for ${time}, on the page Deleted. Its bytes count until then.`;
+  return `What is deleted can be restored for ${lengthText(seconds)}, on the page Deleted. Its bytes count until then.`;
 }
 
 /** Asks for the reason before something is deleted for good. */
