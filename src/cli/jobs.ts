@@ -15,11 +15,11 @@ type Counts = Awaited<ReturnType<Installation['jobs']['run']>>;
 /** `entrepot jobs`, and the jobs that are commands too: `gc`, `retention`, `scrub`. */
 export function addJobs(program: Command, environment: Environment, terminal: Terminal): void {
   const say = (line: string) => void terminal.stdout.write(`${line}\n`);
-  const run = (name: string, dryRun: boolean | undefined, check?: (counts: Counts) => void) =>
+  const run = (name: string, dryRun = false) =>
     withInstallation(environment, async ({ jobs }) => {
-      const counts = await jobs.run(name, { dryRun: dryRun ?? false, say });
+      const counts = await jobs.run(name, { dryRun, say });
       say(`${dryRun ? 'would have been' : 'done'}: ${countsText(counts)}`);
-      check?.(counts);
+      refuseDamage(counts);
     });
   const dryRun: [string, string] = ['--dry-run', 'only show what the job would do'];
 
@@ -36,9 +36,7 @@ export function addJobs(program: Command, environment: Environment, terminal: Te
     .command('run <name>')
     .description('run a job now, even if it is off; fails if it is already running')
     .option(...dryRun)
-    .action((name: string, options: { dryRun?: boolean }) =>
-      run(name, options.dryRun, name === 'scrub' ? refuseDamage : undefined),
-    );
+    .action((name: string, options: { dryRun?: boolean }) => run(name, options.dryRun));
   program
     .command('gc')
     .description('run the job gc (garbage collection): delete unreferenced bytes older than the setting "gc.grace"')
@@ -59,7 +57,7 @@ export function addJobs(program: Command, environment: Environment, terminal: Te
   program
     .command('scrub')
     .description('run the job scrub: read and verify stored bytes; continues an interrupted pass')
-    .action(() => run('scrub', false, refuseDamage));
+    .action(() => run('scrub'));
 }
 
 /** Shows the files that have no row, and deletes them if `confirmed`. */
@@ -87,7 +85,7 @@ async function cleanFiles(
   say(`done: ${removed.files} files, ${removed.bytes} bytes`);
 }
 
-/** Fails the command if hosted content is damaged, so that scripts notice it: it cannot be fetched again. */
+/** Fails the command if the job found damaged hosted content, so that scripts notice it: it cannot be fetched again. */
 function refuseDamage(counts: Counts): void {
   const damaged = counts['damaged_hosted'] ?? 0;
   if (damaged === 0) return;
