@@ -175,7 +175,7 @@ function navigation(principal: Principal, current: Section | undefined, at = '')
   </nav>`;
 }
 
-function entry(title: string, path: string, mark = ''): Html {
+function entry(title: string, path: string, mark: string): Html {
   return html`<li><a href="${path}" ${mark && html`aria-current="${mark}"`}>${title}</a></li>`;
 }
 
