@@ -14,7 +14,7 @@ interface ByteRange {
 export function parseByteRange(header: string | undefined, size: number): ByteRange | undefined {
   const match = header === undefined ? null : /^bytes=\s*(\d*)-(\d*)\s*$/i.exec(header);
   if (!match || (match[1] === '' && match[2] === '')) return undefined;
-  const [, first = '', last = ''] = match;
+  const [first, last] = match.slice(1) as [string, string];
   let start = Number(first);
   let end = last === '' ? size - 1 : Math.min(Number(last), size - 1);
   if (first === '') {

@@ -154,6 +154,8 @@ test('an upstream is shown with all that its processes and the database know', a
   const read = async (view: UpstreamView) => operationsOf(view).run('getUpstream');
   const silent = { ...figures, statuses: { timeout: 2, error: 1, cancelled: 1, '200': 0 }, succeededAt: null };
   t.like(await read(viewOf({ figures: silent, cached })), { latency: null, last_success_at: timeOf(now - 2000) });
+  const untimed = { ...figures, times: { ...figures.times, counts: [0, 0, 0] } };
+  t.is((await read(viewOf({ figures: untimed })))['latency'], null);
   t.is((await read(viewOf({ figures: silent, cached: { ...cached, confirmedAt: 0 } })))['last_success_at'], null);
   t.deepEqual((await read(viewOf({}, false, ['team'])))['accounts'], ['team']);
   const limited = { ...figures, rateLimit: { remaining: 3, until: now } };

@@ -91,7 +91,7 @@ export async function countEntries<Entry, Key extends readonly (string | number 
   return null;
 }
 
-/** Up to `limit` visible entries, and where the reading ended if it has read the most and found fewer. */
+/** The next visible entries, at least `limit` if there are so many; and where the reading ended if it has read the most and found fewer. */
 async function readVisible<Entry, Key extends readonly (string | number | null)[]>(
   { read, isVisible, keyOf, maxRead = Infinity }: PagedList<Entry, Key>,
   limit: number,
@@ -103,7 +103,7 @@ async function readVisible<Entry, Key extends readonly (string | number | null)[
   for (let seen = 0; seen < maxRead; seen += batchSize) {
     const entries = await read(batchSize, from);
     visible.push(...entries.filter(isVisible));
-    if (visible.length >= limit || entries.length < batchSize) return { entries: visible.slice(0, limit) };
+    if (visible.length >= limit || entries.length < batchSize) return { entries: visible };
     from = keyOf(entries.at(-1)!);
   }
   return { entries: visible, readTo: from! };

@@ -233,8 +233,6 @@ function itemOf(
   const times = figures?.times ?? { bounds: [], counts: [], sum: 0 };
   const requests = times.counts.reduce((sum, each) => sum + each, 0);
   const hasAnswered = Object.entries(figures?.statuses ?? {}).some(([status, count]) => isAnswer(status) && count > 0);
-  const median = hasAnswered ? quantileOf(times, 0.5) : undefined;
-  const p95 = hasAnswered ? quantileOf(times, 0.95) : undefined;
   const pause = figures?.pause;
   const failure = figures?.lastFailure;
   const limit = figures?.rateLimit;
@@ -261,9 +259,9 @@ function itemOf(
       ? { limit: limit.limit ?? null, remaining: limit.remaining, resets_at: timeOf(limit.until) }
       : null,
     latency:
-      median === undefined || p95 === undefined
-        ? null
-        : { median_ms: milliseconds(median), p95_ms: milliseconds(p95), requests },
+      hasAnswered && requests > 0
+        ? { median_ms: milliseconds(quantileOf(times, 0.5)!), p95_ms: milliseconds(quantileOf(times, 0.95)!), requests }
+        : null,
     requests: {
       sent: sumOf(figures?.statuses ?? {}),
       received_bytes: figures?.received ?? 0,
