@@ -4,6 +4,7 @@ import { usageOperation } from '../../src/api/account/usage.ts';
 import type { OperationCall } from '../../src/api/framework/operation.ts';
 import type { Row } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
+import type { DomainError } from '../../src/runtime/errors.ts';
 import { noCounts, type Counters } from '../../src/usage/counters.ts';
 import { parsePeriod } from '../../src/usage/period.ts';
 import { openUntilEnd, temporaryDatabase } from '../support/databases.ts';
@@ -44,6 +45,10 @@ const rows: Row[] = [
   row('package', 'lib', { requests: 1 }, { day: may + day }),
   row('package', 'liberty', { requests: 2, downloads: 2 }),
   row('package', 'zip', { requests: 9 }),
+  // Requests that concern no image.
+  row('container', '', { requests: 5 }),
+  row('container', 'app', { requests: 5 }),
+  row('container', 'other', { requests: 5 }),
   row('token', '', { requests: 5 }),
   row('token', 'id-1', { requests: 4 }),
   row('token', 'id-2', { requests: 6 }),
@@ -58,6 +63,8 @@ async function open(t: ExecutionContext, { asOf = now - 3, time = now }: { asOf?
   const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
   await migrate(database);
   await database.transaction((tx) => tx.insertNew('usage_counts', rows));
+  const sample = { account_id: 1, hour: may, hosted_bytes: 100, mirrored_bytes: 5 };
+  await database.transaction((tx) => tx.insert('storage_samples', sample));
   const usage = usageOperation({
     database,
     usage: { asOf: now - 2 },
@@ -93,7 +100,7 @@ test('usage of a month has sums of requests and bytes, and what is stored', asyn
   t.like(storage, {
     as_of: new Date(now - 3).toISOString(),
     current_bytes: 23,
-    peak_bytes: 23,
+    peak_bytes: 105,
     by_origin: { hosted: 20, mirrored: 3 },
   });
   const unmeasured = await (await open(t, { asOf: null })).ask({});
@@ -125,6 +132,8 @@ test('usage is divided by day, by name, and by both', async (t) => {
   t.deepEqual(await keys({ group_by: 'package', granularity: 'day' }), ['lib', 'lib', 'liberty', 'zip']);
   t.deepEqual(await keys({ group_by: 'token' }), [null, 'id-1', 'id-2'], 'null is without a token');
   t.deepEqual(await keys({ group_by: 'package' }, { names: new Names({ packages: ['lib'] }) }), ['lib']);
+  const images = new Names({ containers: ['app'] });
+  t.deepEqual(await keys({ group_by: 'container' }, { names: images }), [null, 'app']);
   t.deepEqual(await keys({ group_by: 'token' }, { names: new Names({ packages: ['lib'] }) }), [null, 'id-1', 'id-2']);
 });
 
@@ -136,10 +145,11 @@ test('pages of usage follow one another, of the same question only', async (t) =
   t.deepEqual(await keys({ ...byName, cursor }), ['zip']);
   for (const other of [{ group_by: 'token' }, { group_by: 'package', granularity: 'day' }, { granularity: 'day' }])
     await t.throwsAsync(ask({ ...other, cursor }), { name: 'Invalid', message: /cursor is malformed/ });
-  await t.throwsAsync(ask({ cursor }), {
+  const { detail } = await t.throwsAsync<DomainError>(ask({ cursor }), {
     name: 'Invalid',
     message: 'cursor: without granularity and group_by there is only one page',
   });
+  t.deepEqual(detail, { parameter: 'cursor' });
   const daily = { granularity: 'day', limit: '1' };
   const next = (await ask(daily))['next_cursor'] as string;
   t.is((await ask({ ...daily, cursor: next }))['items'][0].date, '2027-05-02');
@@ -170,11 +180,13 @@ test('names of usage are sorted by a number, filtered by a text and added up', a
     ['q', { q: 'x' }],
     ['total', { total: '1' }],
   ] as const) {
-    for (const more of [{}, { granularity: 'day' }, { ...byName, granularity: 'day' }])
-      await t.throwsAsync(ask({ ...more, ...query }), {
+    for (const more of [{}, { granularity: 'day' }, { ...byName, granularity: 'day' }]) {
+      const error = await t.throwsAsync<DomainError>(ask({ ...more, ...query }), {
         name: 'Invalid',
         message: `${field}: works with group_by and without granularity`,
       });
+      t.deepEqual(error.detail, { parameter: field });
+    }
   }
 });
 
