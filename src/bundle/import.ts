@@ -95,9 +95,12 @@ export async function importBundle(
     if (lacking.length > 0) return { ...result, lacking, stored: staging.stored };
     options.signal.throwIfAborted();
     const shown: ImportedEntry[] = [];
-    const asOf = isOlder || bundle.isPlain ? undefined : Math.min(list.header.created_at, now());
-    for await (const each of withPauses(placed))
+    const askedAt = await timesOfNames(placed);
+    const tells = !isOlder && !bundle.isPlain;
+    for await (const each of withPauses(placed)) {
+      const asOf = tells ? Math.min(askedAt.get(nameIn(each)) ?? 0, now()) : undefined;
       if (!isOlder || each.described.lifetime === 'immutable') shown.push(importedEntry(each, now(), asOf));
+    }
     const showHosted = await staging.prepareHosted();
     // The import may have taken hours, in which the key was removed or revoked.
     await parts.trust.signerOfBundle(bundle.envelope, options.unsigned);
@@ -120,6 +123,21 @@ export async function importBundle(
       await database.transaction((tx) => releaseStaged(tx, hexOf(id)));
     throw error;
   }
+}
+
+/** When the source of a bundle last asked for the documents of each name, the oldest of them. */
+async function timesOfNames(placed: readonly PlacedEntry[]): Promise<Map<string, number>> {
+  const times = new Map<string, number>();
+  for await (const each of withPauses(placed)) {
+    if (each.described.lifetime === 'immutable') continue;
+    const name = nameIn(each);
+    times.set(name, Math.min(times.get(name) ?? Infinity, each.entry.validated_at));
+  }
+  return times;
+}
+
+function nameIn({ described: { key } }: PlacedEntry): string {
+  return JSON.stringify([key.upstream, key.name]);
 }
 
 function importedEntry({ entry, described }: PlacedEntry, now: number, asOf: number | undefined): ImportedEntry {

@@ -156,6 +156,38 @@ test('an entry that another installation has seen replaces an earlier one of a t
   t.deepEqual(await rows('v2'), row(1000));
 });
 
+const since = (missingAt: number, withdrawnAt: number | null = null) => ({ withdrawn: { missingAt, withdrawnAt } });
+
+test('what an upstream has withdrawn is noted for an entry that stays, and ends when the other installation asked again', async (t) => {
+  const parts = await start(t);
+  const { database } = parts;
+  type Told = Pick<ImportedEntry, 'withdrawn' | 'asOf'>;
+  const show = async (reference: string, isImmutable: boolean, told: Told = {}) => {
+    const entry = { ...thing(reference, reference, 1000, isImmutable), ...told };
+    await database.transaction((tx) => writeImported(tx, [entry], 9000));
+    const sql = 'SELECT missing_at AS missing, withdrawn_at AS certain FROM mirror_withdrawn WHERE reference = ?';
+    const [mark] = await database.select<{ missing: number; certain: number | null }>(sql, [reference]);
+    return mark && [mark.missing, mark.certain];
+  };
+  for (const isImmutable of [true, false]) {
+    const name = isImmutable ? '1.0.0' : 'tag';
+    t.is(await show(name, isImmutable), undefined);
+    t.is(await show(name, isImmutable, since(1500)), undefined, 'an older bundle');
+    t.is(await show(name, isImmutable, { ...since(1000), asOf: 3000 }), undefined, 'it was confirmed then');
+    t.deepEqual(await show(name, isImmutable, { ...since(1001), asOf: 0 }), [1001, null]);
+    t.deepEqual(await show(name, isImmutable, { ...since(1500, 1600), asOf: 0 }), [1001, 1600]);
+    t.deepEqual(
+      await show(name, isImmutable, { ...since(1500, 1700), asOf: 0 }),
+      [1001, 1600],
+      'it is certain already',
+    );
+    for (const told of [{}, { asOf: 0 }, { asOf: 1001 }])
+      t.deepEqual(await show(name, isImmutable, told), [1001, 1600], 'it has not asked since');
+    const isBack = await show(name, isImmutable, { asOf: 1002 });
+    t.deepEqual(isBack, isImmutable ? undefined : [1001, 1600], 'a tag that is back is confirmed anew');
+  }
+});
+
 const keyOfThing = (reference: string) => ({ upstream: 'up.test', kind: 'thing', name: 'a', reference });
 const metadataOf = (text: string, validatedAt: number) => ({
   ...plain,

@@ -13,7 +13,10 @@ export interface ImportedEntry {
   seen: readonly PastLine[];
   /** Since when the upstream does not offer it, as in `Withdrawals`. */
   withdrawn?: { missingAt: number; withdrawnAt: number | null } | undefined;
-  /** When the other installation knew that. Absent if it says nothing about an entry that stays as it is here. */
+  /**
+   * When the other installation last asked the upstream about the name. Absent if nothing is said about an entry that stays as it is
+   * here.
+   */
   asOf?: number | undefined;
 }
 
