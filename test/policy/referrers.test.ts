@@ -1,5 +1,6 @@
 import test from 'ava';
-import { rowsOf } from '../support/inside.ts';
+import { DomainError } from '../../src/runtime/errors.ts';
+import { databaseOf, rowsOf } from '../support/inside.ts';
 import { day, now, putPolicy, startMirrors } from '../support/policy.ts';
 import { ociIndex, ociManifest } from '../support/registry.ts';
 import { answer } from '../support/upstreams/faulty-upstream.ts';
@@ -72,4 +73,26 @@ test('what refers to an image is not noted without an age, and a failing list re
   const other = registry.image('team/app', 'other').manifest.digest;
   registry.on(`/v2/team/app/referrers/${other}`, answer(503));
   t.is((await server.fetch('/v2/registry.test/team/app/manifests/other')).status, 403);
+});
+
+test('a list of referrers that are held is answered while the database cannot be written, and their age begins later', async (t) => {
+  const { registry, server } = await startMirrors(t);
+  const { config, manifest: subject } = registry.image('team/app', 'latest');
+  const manifest = { schemaVersion: 2, mediaType: ociManifest, config, layers: [], subject };
+  const signature = registry.manifest('team/app', manifest);
+  registry.on(`/v2/team/app/referrers/${subject.digest}`, listOf([signature]));
+  const path = `/v2/registry.test/team/app/referrers/${subject.digest}`;
+  t.like(await (await server.fetch(path)).json(), { manifests: [{ digest: signature.digest }] });
+  await putPolicy(server, { minimumAge: { images: '2d' } });
+  const database = databaseOf(server);
+  const transaction = database.transaction.bind(database);
+  const unavailable = new DomainError('DatabaseUnavailable', 'The database cannot be written.');
+  Object.assign(database, { transaction: () => Promise.reject(unavailable) });
+  const answered = await server.fetch(path);
+  t.is(answered.status, 200);
+  t.like(await answered.json(), { manifests: [] });
+  Object.assign(database, { transaction });
+  t.deepEqual(await rowsOf(server, "SELECT * FROM history WHERE kind = 'listed'"), []);
+  t.is((await server.fetch(path)).status, 200);
+  t.like(await rowsOf(server, "SELECT * FROM history WHERE kind = 'listed'"), [{ reference: signature.digest }]);
 });

@@ -3,7 +3,9 @@ import type { EntryKey } from '../../mirror/store/entries.ts';
 import type { MirroredName, ReferenceFacts, WithdrawnTimes } from '../../mirror/policy/admission.ts';
 import type { Sightings } from '../../mirror/store/sightings.ts';
 import { isDigest, type Digest } from '../../runtime/digest.ts';
+import { isDomainError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/event-loop.ts';
+import { storageFull } from '../../storage/files/disk.ts';
 import { contentOfEntry, knownContent, type NamedContent } from '../hosted/manifest-blobs.ts';
 import { formsOf, listedName, resource, type UpstreamRepository } from './upstream-repository.ts';
 import { WithdrawnTags } from './withdrawn-tags.ts';
@@ -156,9 +158,16 @@ export class StoredManifests {
     return times;
   }
 
-  /** Notes that the upstream lists manifests with `digests` as referrers, of those that were not listed before. */
+  /**
+   * Notes that the upstream lists manifests with `digests` as referrers, of those that were not listed before. If that cannot be written,
+   * their age begins with a later list.
+   */
   async sightReferrers(place: UpstreamRepository, digests: readonly string[]): Promise<void> {
-    await this.#sightings.firstListed(resource(place, 'manifest', '').key, digests);
+    try {
+      await this.#sightings.firstListed(resource(place, 'manifest', '').key, digests);
+    } catch (error) {
+      if (!storageFull(error) && !isDomainError(error, 'DatabaseUnavailable')) throw error;
+    }
   }
 
   /** Tells which of the repository's stored manifests name a manifest or blob, also by way of an index. */
