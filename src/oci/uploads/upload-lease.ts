@@ -27,6 +27,9 @@ const leaseTime = 6000;
 /** Milliseconds between two attempts to take a lease. */
 const pollInterval = 500;
 
+/** For `Retry-After` while an account has too many sessions: other pushes end meanwhile; seconds. */
+const sessionRetry = 60;
+
 const columns = 'id, account_id, received, digest, torn, writer, writer_until';
 const byKey = 'id = ? AND account_id = ? AND repository = ? AND lost = 0';
 
@@ -215,6 +218,7 @@ export function tooManySessions(most: number): DomainError {
   return new DomainError(
     'TooManyRequests',
     `This account has ${most} unfinished uploads, which is the limit. Finish or cancel some; abandoned ones are removed after a while.`,
+    { retryAfter: sessionRetry },
   );
 }
 

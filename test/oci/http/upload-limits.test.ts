@@ -256,6 +256,7 @@ test('an account has at most 1,000 open uploads', async (t) => {
     locations.push(...(await Promise.all(Array.from({ length: 40 }, () => repository.start()))));
   }
   const refused = await repository.fetch('blobs/uploads/', { method: 'POST' });
+  t.is(refused.headers.get('retry-after'), '60');
   t.deepEqual(await errorOf(refused), [429, 'TOOMANYREQUESTS']);
   await t.notThrowsAsync(repository.blob('whole'), 'a blob in one request needs no session');
   const stranger = new TestRepository(server, 'app', await tokenOf(server, ['read', 'write'], 'other'));
