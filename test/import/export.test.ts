@@ -107,7 +107,7 @@ test('symbols go with their package', async (t) => {
   t.is((await there.fetch('/package/my.package/index.json')).status, 200);
 });
 
-test('a target that deletes what it is asked to unlist gets the package again, and is asked no more', async (t) => {
+test('a target that deletes what it is asked to unlist gets the package and its symbols again, and is asked no more', async (t) => {
   const here = await startTestServer(t);
   const feed = new TestFeed(here);
   here.clock.now = Date.UTC(2020, 0, 1);
@@ -116,8 +116,10 @@ test('a target that deletes what it is asked to unlist gets the package again, a
   for (const id of ['A', 'B']) {
     await feed.publish({ id, version: '1.0.0' });
     t.is((await here.fetch(`/v3/push/${id}/1.0.0`, { method: 'DELETE' })).status, 204);
+    t.is((await feed.push(await makeSnupkg({ id, version: '1.0.0' }), '/symbols')).status, 201);
   }
   const files = new Map<string, Buffer>();
+  const symbols = new Set<string>();
   const asked: string[] = [];
   const url = await serving(t, async (request, response) => {
     const path = new URL(request.url!, 'http://x').pathname;
@@ -128,16 +130,21 @@ test('a target that deletes what it is asked to unlist gets the package again, a
       const resources = [
         { '@id': `${at}/flat/`, '@type': 'PackageBaseAddress/3.0.0' },
         { '@id': `${at}/push`, '@type': 'PackagePublish/2.0.0' },
+        { '@id': `${at}/symbols`, '@type': 'SymbolPackagePublish/4.9.0' },
       ];
       response.end(JSON.stringify({ version: '3.0.0', resources }));
     } else if (request.method === 'PUT') {
       const body = Buffer.concat(await request.toArray());
       const start = body.indexOf('\r\n\r\n') + 4;
       const bytes = body.subarray(start, body.lastIndexOf('\r\n--'));
-      files.set(bytes.includes('A.nuspec') ? 'a' : 'b', bytes);
+      const key = bytes.includes('A.nuspec') ? 'a' : 'b';
+      if (path === '/symbols') symbols.add(key);
+      else files.set(key, bytes);
       response.writeHead(201).end();
-    } else if (request.method === 'DELETE') response.writeHead(files.delete(id) ? 204 : 404).end();
-    else if (path.endsWith('.nupkg') && files.has(id)) {
+    } else if (request.method === 'DELETE') {
+      symbols.delete(id);
+      response.writeHead(files.delete(id) ? 204 : 404).end();
+    } else if (path.endsWith('.nupkg') && files.has(id)) {
       const bytes = files.get(id)!;
       response.writeHead(200, { 'content-length': bytes.length });
       response.end(request.method === 'HEAD' ? undefined : bytes);
@@ -151,6 +158,7 @@ test('a target that deletes what it is asked to unlist gets the package again, a
     [],
     'the target is asked only about what goes',
   );
+  t.deepEqual([...symbols].sort(), ['a', 'b']);
   t.is(asked.filter((each) => each.startsWith('DELETE')).length, 1);
 });
 

@@ -32,6 +32,13 @@ type VersionRow = {
   snupkg_size: number | null;
 };
 
+/** Symbols that go with a version, and where to. */
+interface SentSymbols {
+  url: URL;
+  digest: Digest;
+  size: number;
+}
+
 /** What the target has of one id. */
 interface IdThere {
   id: string;
@@ -95,11 +102,7 @@ export class PackageExport {
       }
   }
 
-  async #version(
-    there: IdThere,
-    row: VersionRow,
-    symbols: { url: URL; digest: Digest; size: number } | undefined,
-  ): Promise<ImportResult> {
+  async #version(there: IdThere, row: VersionRow, symbols: SentSymbols | undefined): Promise<ImportResult> {
     const { id } = there;
     const { dryRun } = this.#options;
     const before = await this.#compare(there, row);
@@ -128,7 +131,7 @@ export class PackageExport {
       if (status > 299 && status !== 409) note = `the target answered ${status} to the symbols`;
       else if (before === undefined) bytes += symbols.size;
     }
-    if (unlists) note = (await this.#unlist(id, row)) ?? note;
+    if (unlists) note = (await this.#unlist(id, row, symbols)) ?? note;
     if (before === undefined) return { outcome: 'imported', bytes, note };
     return { outcome: unlists && note === undefined ? 'updated' : 'present', bytes: 0, note };
   }
@@ -181,7 +184,7 @@ export class PackageExport {
   }
 
   /** Resolves to why the version is listed there; undefined if it is not. */
-  async #unlist(id: string, row: VersionRow): Promise<string | undefined> {
+  async #unlist(id: string, row: VersionRow, symbols: SentSymbols | undefined): Promise<string | undefined> {
     const listed = 'it is listed there, and not here: the target deletes what it is asked to unlist';
     if (this.#deletes) return listed;
     const publish = await this.#place(publishTypes);
@@ -191,6 +194,8 @@ export class PackageExport {
     this.#deletes = true;
     const again = await this.#push(id, publish, row.nupkg_digest, row.size_bytes);
     if (again > 299) throw refused('the package, which it had deleted', again);
+    // They were deleted with it.
+    if (symbols) await this.#push(id, symbols.url, symbols.digest, symbols.size);
     return listed;
   }
 
