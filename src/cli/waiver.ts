@@ -1,7 +1,7 @@
 import { Option, type Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
-import { waiverStates, type Waiver, type WaiverState } from '../policy/waiver.ts';
+import { stateAt, waiverStates, type Waiver, type WaiverState } from '../policy/waiver.ts';
 import { liftable } from '../policy/waiver-request.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { pagesOf } from '../runtime/pages.ts';
@@ -63,7 +63,10 @@ export function addWaiver(program: Command, environment: Environment, terminal: 
         const id = account === undefined ? undefined : await accountId(core, account);
         const read = (before: number) => core.waivers.list(id, state, pageSize, { after: before });
         for await (const page of pagesOf(Number.MAX_SAFE_INTEGER, pageSize, read, (each) => each.id))
-          for (const each of page) terminal.stdout.write(await lineOf(each, (of) => core.accounts.nameOf(of)));
+          for (const each of page)
+            terminal.stdout.write(
+              await lineOf({ ...each, state: stateAt(each, core.now()) }, (of) => core.accounts.nameOf(of)),
+            );
       });
     });
   const decide = (name: string, description: string) => waiver.command(`${name} <id>`).description(description);

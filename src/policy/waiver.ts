@@ -4,6 +4,11 @@ import type { Layer, PolicySubject } from './decide.ts';
 export const waiverStates = ['requested', 'approved', 'rejected', 'ended'] as const;
 export type WaiverState = (typeof waiverStates)[number];
 
+/** The state at a time: a waiver whose time has passed has ended, also before the job notes it. */
+export function stateAt({ state, expiresAt }: Waiver, time: number): WaiverState {
+  return expiresAt <= time && state !== 'rejected' ? 'ended' : state;
+}
+
 /** A wish to let something through that a policy refuses, or the permission. Times are in milliseconds since 1970 UTC. */
 export interface Waiver {
   id: number;

@@ -128,13 +128,17 @@ export class Waivers {
     const { sql: isAfter, value: id, order } = afterId(place);
     const conditions = [isAfter];
     const values: Value[] = [id];
-    for (const [column, value] of [
-      ['account_id', accountId],
-      ['state', state],
-    ] as const) {
-      if (value === undefined) continue;
-      conditions.push(`${column} = ?`);
-      values.push(value);
+    if (accountId !== undefined) {
+      conditions.push('account_id = ?');
+      values.push(accountId);
+    }
+    // The job has not yet ended each waiver whose time has passed: see `stateAt`.
+    if (state === 'ended') {
+      conditions.push("(state = 'ended' OR (state <> 'rejected' AND expires_at <= ?))");
+      values.push(this.#parts.now());
+    } else if (state !== undefined) {
+      conditions.push("state = ? AND (state = 'rejected' OR expires_at > ?)");
+      values.push(state, this.#parts.now());
     }
     const sql = `SELECT * FROM waivers WHERE ${conditions.join(' AND ')} ORDER BY ${order} LIMIT ?`;
     return (await this.#parts.database.select<WaiverRow>(sql, [...values, limit])).map(toWaiver);

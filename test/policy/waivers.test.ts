@@ -353,3 +353,25 @@ test('a request that is not bounded, or that can have no effect, is refused', as
   t.is((await waivers(server, 'POST', '', { body: wish(server, 'Lib', ['1.0.0'], 'age') })).status, 201, 'others can');
   t.is((await waivers(server, 'GET', '?limit=50', { token: reader })).items.length, 50);
 });
+
+for (const dialect of dialects) {
+  test(`${dialect}: a waiver whose time has passed is listed as ended before the job notes it`, async (t) => {
+    const { feed, server, reader } = await start(t, dialect);
+    await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0', published: ago(1) }] });
+    const request = async (days: number) =>
+      (await waivers(server, 'POST', '', { token: reader, body: wish(server, 'Lib', ['1.0.0'], 'age', days) })).id;
+    const [short, approved, rejected, long] = [await request(1), await request(2), await request(2), await request(9)];
+    await waivers(server, 'POST', `/${approved}/approve`);
+    await waivers(server, 'POST', `/${rejected}/reject`);
+    server.clock.now! += 3 * day;
+    const listed = async (state: string) =>
+      (await waivers(server, 'GET', `?state=${state}`)).items.map((each) => [each.id, each.state]);
+    t.deepEqual(await listed('ended'), [
+      [approved, 'ended'],
+      [short, 'ended'],
+    ]);
+    t.deepEqual(await listed('requested'), [[long, 'requested']]);
+    t.deepEqual(await listed('approved'), []);
+    t.deepEqual(await listed('rejected'), [[rejected, 'rejected']]);
+  });
+}

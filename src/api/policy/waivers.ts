@@ -4,7 +4,7 @@ import type { Principal } from '../../accounts/principal.ts';
 import { requesterOf } from '../../accounts/requester.ts';
 import { kindOfWord, protocolWords } from '../../config/protocols.ts';
 import type { NameStory } from '../../mirror/policy/upstream-policy.ts';
-import { waiverStates, type Waiver } from '../../policy/waiver.ts';
+import { stateAt, waiverStates, type Waiver } from '../../policy/waiver.ts';
 import { liftable, liftedPattern, maxReason, maxWaiverReferences } from '../../policy/waiver-request.ts';
 import type { Waivers } from '../../policy/waivers.ts';
 import { DomainError } from '../../runtime/errors.ts';
@@ -91,7 +91,7 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
     const seesPeople = principal.scopes.has('admin') || principal.scopes.has('operate');
     return {
       id: waiver.id,
-      state: stateOf(waiver, now()),
+      state: stateAt(waiver, now()),
       account: (await accountName(waiver.accountId)) ?? null,
       layer: waiver.layer,
       kind: waiver.kind,
@@ -151,10 +151,7 @@ export function waiverOperations({ waivers, protocols, accountName, now }: Waive
           key: z.tuple([z.int()]),
           keyOf: ({ id }: Waiver) => [id] as [number],
           read: (limit, after, isOldest) => waivers.list(accountId, state, limit, { after: after?.[0], isOldest }),
-          isVisible: (each) =>
-            sees(by, each) &&
-            each.name.toLowerCase().includes(query.q) &&
-            (state === undefined || stateOf(each, now()) === state),
+          isVisible: (each) => sees(by, each) && each.name.toLowerCase().includes(query.q),
         });
         return { items: await Promise.all(entries.map((each) => item(each, principal))), ...page };
       },
@@ -260,10 +257,6 @@ function sees(principal: Principal, waiver: Waiver): boolean {
 }
 
 /** The job that records ends may run later. */
-function stateOf({ state, expiresAt }: Waiver, now: number): Waiver['state'] {
-  return expiresAt <= now && state !== 'rejected' ? 'ended' : state;
-}
-
 function numberOf(text: string): number {
   return /^\d{1,15}$/.test(text) ? Number(text) : 0;
 }
