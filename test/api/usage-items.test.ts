@@ -63,8 +63,13 @@ async function open(t: ExecutionContext, { asOf = now - 3, time = now }: { asOf?
   const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
   await migrate(database);
   await database.transaction((tx) => tx.insertNew('usage_counts', rows));
-  const sample = { account_id: 1, hour: may, hosted_bytes: 100, mirrored_bytes: 5 };
-  await database.transaction((tx) => tx.insert('storage_samples', sample));
+  const samples = [100, 10].map((hosted, at) => ({
+    account_id: 1,
+    hour: may + at * 3_600_000,
+    hosted_bytes: hosted,
+    mirrored_bytes: 5,
+  }));
+  await database.transaction((tx) => tx.insertNew('storage_samples', samples));
   const usage = usageOperation({
     database,
     usage: { asOf: now - 2 },
@@ -101,6 +106,8 @@ test('usage of a month has sums of requests and bytes, and what is stored', asyn
     as_of: new Date(now - 3).toISOString(),
     current_bytes: 23,
     peak_bytes: 105,
+    average_bytes: 60,
+    byte_hours: 120,
     by_origin: { hosted: 20, mirrored: 3 },
   });
   const unmeasured = await (await open(t, { asOf: null })).ask({});
