@@ -57,7 +57,10 @@ for (const dialect of dialects) {
       (await database.select<{ id: string }>('SELECT id FROM webhooks ORDER BY id')).map(({ id }) => id);
     await deleteOldDeliveries({ database, time, stop: AbortSignal.abort() });
     t.deepEqual(await webhooks(), ['gone', 'kept', 'left'], 'the work had to end');
-    t.is((await counts()).length, 3);
+    t.deepEqual(
+      (await counts()).map(({ n }) => n),
+      [401, 2, 1],
+    );
 
     await deleteOldDeliveries({ database, time, stop: new AbortController().signal });
     t.deepEqual(await webhooks(), ['kept']);
