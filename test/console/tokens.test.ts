@@ -189,7 +189,7 @@ test('a token that was found is traced: who made it, from where it was used, and
   t.like((uses as { items: unknown[] }).items, [{ name: 'traced', downloads: 3, uploads: 1, token_name: token.name }]);
   t.is((await server.fetch('/v1/uses?kind=package')).status, 400);
   const asked = await (await Visitor.signedIn(server)).page(`/console/tokens/revoke?id=${token.id}`);
-  t.regex(asked, /3 downloads and 1 upload of 1 name in 30 days/);
+  t.regex(asked, /3 downloads and 1 upload so far, of 1 name used in the last 30 days/);
   const limited = (await createToken(server, ['read', 'admin'], 'default', { packages: ['Ours.*'] })).value;
   const seen = await server.fetch('/v1/uses?kind=package&name=TRACED', { token: limited });
   t.deepEqual(((await seen.json()) as { items: unknown[] }).items, []);
