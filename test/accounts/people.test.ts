@@ -235,6 +235,7 @@ for (const dialect of dialects) {
     await begin('a', alpha.id);
     t.deepEqual(await knownIn(), ['gone', 'zeta', 'alpha'], 'it has a session');
     await begin('b', beta.id);
+    t.deepEqual([...(await knownIn())].toSorted(), ['alpha', 'beta', 'gone', 'zeta']);
 
     const bob = { ...ann, subject: 'bob', name: 'Bob', claims: [] };
     const bobId = personIdOf(bob);
