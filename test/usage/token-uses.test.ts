@@ -68,6 +68,13 @@ for (const dialect of dialects) {
     t.like((await uses.latest(2, 'package', ['lib'])).get('lib'), { userId: 'eve', downloads: 1 });
     t.deepEqual(await uses.latest(1, 'package', []), new Map());
     t.true(first < again);
+    // Another account uses the same name at the same time.
+    note('eve', 'lib', { at: again }, 2);
+    for (const [accountId, userId] of [
+      [1, 'ann'],
+      [2, 'eve'],
+    ] as const)
+      t.like((await uses.latest(accountId, 'package', ['lib'])).get('lib'), { userId, lastAt: again });
   });
 
   test(`${dialect}: the latest twenty clients of a token are kept, and its other uses for 30 days`, async (t) => {
