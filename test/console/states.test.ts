@@ -351,6 +351,7 @@ const parts: Parts = {
       '/console/tokens?name=of&sort=used',
       `/console/tokens?id=${numberedId(4)}&id=none`,
       ...upTo(9).map((number) => `/console/tokens/${numberedId(number)}`),
+      `/console/tokens/${numberedId(103)}`,
       `/console/tokens/revoke?id=${numberedId(4)}&id=${numberedId(5)}&id=${numberedId(1)}`,
       '/console/sessions',
       { follow: 'Next page' },
@@ -400,6 +401,12 @@ const parts: Parts = {
   ],
   'states-packages': ({ server }) => [
     () => addPackages(server),
+    // Pages show what is known of vulnerable versions, which is read in the background.
+    () =>
+      until(async () => {
+        const answer = await server.fetch('/v1/findings?limit=1');
+        return ((await answer.json()) as { vulnerable_count: number }).vulnerable_count > 53;
+      }),
     '/console/packages/Made.Tool',
     '/console/packages/Made.Tool?show=dependencies',
     '/console/packages/Made.Tool/0.1.0-beta',
@@ -427,11 +434,6 @@ const parts: Parts = {
     { follow: 'Next page' },
     '/console/search?q=made',
     { follow: 'Next page' },
-    () =>
-      until(async () => {
-        const answer = await server.fetch('/v1/findings?limit=1');
-        return ((await answer.json()) as { vulnerable_count: number }).vulnerable_count > 50;
-      }),
     '/console/risks',
     '/console/risks?q=made',
     { follow: 'Next page' },
@@ -556,6 +558,7 @@ const parts: Parts = {
     '/console/jobs/scrub',
     '/console/jobs/gc',
     '/console/jobs/evict',
+    '/console/jobs/retention',
     { at: '/console/jobs/gc', send: { act: 'preview' } },
     { at: '/console/jobs/retention', send: { act: 'preview' } },
   ],
@@ -620,16 +623,6 @@ async function addPackages(server: TestServer): Promise<void> {
     versions: '[1.0.0, 2.0.0)',
     severity: 2,
     url: 'https://a.example.com/2',
-  });
-  await server.fetch('/v1/packages/Made.Library/deprecations', {
-    method: 'PUT',
-    body: JSON.stringify({
-      versions: ['2.0.0'],
-      reasons: ['Legacy', 'Other'],
-      message: null,
-      alternative: { id: 'Mine', range: null },
-    }),
-    headers: { 'content-type': 'application/json' },
   });
   for (const version of ['1.0.0', '0.1.0-beta'])
     await server.fetch(`/v1/packages/Made.Tool/${version}/unlist`, { method: 'POST' });
@@ -768,7 +761,7 @@ async function addEntries(server: TestServer): Promise<void> {
     upTo(60).map((number) => ({
       ...entry,
       id: entryId(number),
-      reference: number === 1 ? 'a-tag-that-is-much-longer-than-the-table-shows-it' : `v${number}`,
+      reference: { 1: 'a-tag-that-is-much-longer-than-the-table-shows-it', 2: 'a'.repeat(40) }[number] ?? `v${number}`,
       digest: `sha256:${entryId(number)}`,
     })),
   );

@@ -460,6 +460,7 @@ export async function addJobRuns(server: TestServer): Promise<void> {
     run('gc', 'done', 5 * hour, { bytes: 0, missing: 2 }, { ended_at: now - 5 * hour + 50 }),
     run('gc', 'running', 4 * hour, {}, { ended_at: null }),
     run('evict', 'done', 4 * hour, { failed: 1 }),
+    run('retention', 'done', 4 * hour, { missing: 2 }),
   ]);
 }
 
@@ -696,11 +697,24 @@ export async function addTokens(server: TestServer): Promise<void> {
     token(4, 'of the first person', { owner_id: String(1).padStart(32, '0') }),
     token(5, 'of the second person', { owner_id: String(2).padStart(32, '0') }),
     token(6, 'limited', { patterns: JSON.stringify({ packages: ['A.*'], containers: ['a/*', 'b/*'] }) }),
-    token(7, 'old', { created_by: null }),
+    token(7, 'old', { created_by: null, token_prefix: '' }),
     token(8, 'by the system', { created_by: JSON.stringify({ kind: 'system', id: null, name: null }) }),
     token(9, 'ends now', { expires_at: now }),
     ...upTo(50).map((number) => token(100 + number, `one of many ${number}`, {})),
   ]);
+  await insertRows(
+    server,
+    'token_uses',
+    upTo(25).map((number) => ({
+      account_id,
+      kind: 'package',
+      name: 'made.library',
+      user_id: numberedId(100 + number),
+      downloads: number,
+      uploads: 0,
+      last_at: now - number * 60_000,
+    })),
+  );
   await insertRows(
     server,
     'sessions',
