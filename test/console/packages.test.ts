@@ -84,8 +84,8 @@ test('the page of a hosted package has install lines, README, dependencies, fact
   t.notRegex(page, />1\.50\.0</);
   t.notRegex(page, /The rest is in the package/);
   await feed.publish(
-    { id: 'Contoso.Text', version: '1.0.0', readme: 'x'.repeat(100_000) },
-    { id: 'Contoso.Text', version: '2.0.0', readme: 'x'.repeat(100_001) },
+    { id: 'Contoso.Text', version: '1.0.0', readme: 'x'.repeat(65_536) },
+    { id: 'Contoso.Text', version: '2.0.0', readme: 'x'.repeat(65_537) },
   );
   t.notRegex(await visitor.page('/console/packages/Contoso.Text/1.0.0'), /The rest is in the package/);
   t.regex(await visitor.page('/console/packages/Contoso.Text/2.0.0'), /The rest is in the package\./);
