@@ -106,7 +106,9 @@ export class StorageMeter {
     const sampled = 'SELECT hour FROM storage_samples WHERE account_id = ? AND hour = ?';
     if (await this.#database.get(sampled, [this.#mirrorAccount, hour])) return;
     const accounts = await this.#measurement().accounts;
-    const rows = (await listAccounts(this.#database)).map(({ id }) => {
+    const ids = (await listAccounts(this.#database)).map(({ id }) => id);
+    // The sample that shows that the hour has them all is written last.
+    const rows = [...ids.filter((id) => id !== this.#mirrorAccount), this.#mirrorAccount].map((id) => {
       const { hosted, mirrored } = accounts.get(id) ?? nothing;
       return { account_id: id, hour, hosted_bytes: hosted, mirrored_bytes: mirrored };
     });

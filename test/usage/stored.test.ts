@@ -1,11 +1,12 @@
 import test, { type ExecutionContext } from 'ava';
+import { batches } from '../../src/database/batches.ts';
 import type { Database } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { References, type Holding } from '../../src/storage/blobs/references.ts';
-import { hour, parsePeriod } from '../../src/usage/period.ts';
+import { hour, hourOf, parsePeriod } from '../../src/usage/period.ts';
 import { storageOf } from '../../src/usage/report.ts';
 import { measureStored, StorageMeter, type Measures } from '../../src/usage/stored.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { dialects, dyingDatabase, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { longestTurn } from '../support/longest-turn.ts';
 import { measures } from '../support/store.ts';
 import { until } from '../support/until.ts';
@@ -251,3 +252,27 @@ for (const dialect of dialects) {
     t.like(await storageOf(database, stored, 3, february, now), { peak: 0, average: 0 });
   });
 }
+
+test('an hour of which a process that died has written some samples gets the others', async (t) => {
+  const { database, measures, clock, measure } = await measured(t);
+  const ids = Array.from({ length: 450 }, (_, at) => at + 1);
+  await database.transaction(async (tx) => {
+    for (const some of batches(ids))
+      await tx.insertNew(
+        'accounts',
+        some.map((id) => ({ id, name: `account-${id}`, created_at: 0 })),
+      );
+  });
+  measure.found = () => ids.map((id) => ({ account_id: id, mirrored: 0, bytes: id }));
+  const begun = hourOf(clock.now);
+  for (const transactions of [1, 2]) {
+    const dying = dyingDatabase(database, transactions, true);
+    await t.throwsAsync(new StorageMeter(dying, measures, 1, () => clock.now).sample(begun));
+  }
+  await new StorageMeter(database, measures, 1, () => clock.now).sample(begun);
+  const sql = 'SELECT account_id AS id, hosted_bytes AS bytes FROM storage_samples WHERE hour = ? ORDER BY account_id';
+  t.deepEqual(
+    await database.select(sql, [begun]),
+    ids.map((id) => ({ id, bytes: id })),
+  );
+});
