@@ -256,7 +256,6 @@ function sees(principal: Principal, waiver: Waiver): boolean {
   return names === undefined || names.includes(waiver.key) || waiver.requester === requesterOf(principal);
 }
 
-/** The job that records ends may run later. */
 function numberOf(text: string): number {
   return /^\d{1,15}$/.test(text) ? Number(text) : 0;
 }
