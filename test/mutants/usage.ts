@@ -60,8 +60,8 @@ export const usage = [
       ['an hour that is over is sampled', 'if (hourOf(this.#now()) !== hour) return;', ''],
       [
         'only one account is sampled',
-        'listAccounts(this.#database)).map(({ id }) => {',
-        'listAccounts(this.#database)).map(({ id: each }) => {\n      const id = each > 0 ? this.#mirrorAccount : each;',
+        '[...ids.filter((id) => id !== this.#mirrorAccount), this.#mirrorAccount].map((id) => {',
+        '[this.#mirrorAccount, ...ids.slice(0, 0)].map((id) => {',
       ],
     ],
   ),
