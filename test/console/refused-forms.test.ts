@@ -163,6 +163,12 @@ test('a secret in a field for something else is not kept, nor shown in the messa
   t.is(rows.length, forms.length);
   const text = rows.map(({ content }) => content).join();
   for (const secret of [token, identityToken, webhook, 'PASSWORD']) t.false(text.includes(secret), secret);
+  const names = 'kept/ent_app,kept/eyJ-app,kept//app';
+  const page = await visitor.refused(path, [
+    ['name', ' '],
+    ['containers', names],
+  ]);
+  t.true(page.includes(`value="${names}"`), 'names that only begin as a secret does');
 });
 
 test('each form with a field for a secret keeps none of its values', async (t) => {

@@ -209,6 +209,7 @@ for (const dialect of dialects) {
     t.is(await storedBytes(server), stored);
     t.is((await server.fetch('/v1/claims/container/team%2Fapi', remove)).status, 400, 'the name is not given away');
     const all = await deletedOf(server);
+    t.deepEqual(new Set(all.map(({ kind }) => kind)), new Set(['image']));
     t.deepEqual(all.map(({ type }) => type).toSorted(), ['manifest', 'manifest', 'manifest', 'manifest', 'tag', 'tag']);
     const parts = 'SELECT id FROM deleted_items WHERE part_of <> 0';
     const withIt = await databaseOf(server).select<{ id: number }>(parts);

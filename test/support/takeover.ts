@@ -34,8 +34,10 @@ export async function readNames({ installation }: Pick<TestServer, 'installation
 export async function startDoor(t: Pick<ExecutionContext, 'teardown'>, old: TestServer) {
   const users = new Map([['alice', 'guessable']]);
   const keys = new Set<string>();
+  /** Users whose password is right and who may read nothing: they get 404. */
+  const hidden = new Set<string>();
   const tried: string[] = [];
-  const state = { isOpen: false, isDown: false, users, keys, tried };
+  const state = { isOpen: false, isDown: false, users, keys, hidden, tried };
   const answer = async (request: IncomingMessage, response: ServerResponse) => {
     const { headers, method, url: path } = request;
     const [scheme, value = ''] = (headers.authorization ?? '').split(' ');
@@ -45,6 +47,7 @@ export async function startDoor(t: Pick<ExecutionContext, 'teardown'>, old: Test
     const isKnown = method === 'PUT' ? keys.has(String(headers['x-nuget-apikey'])) : isUser;
     const body = await buffer(request);
     if (state.isDown) response.writeHead(503).end();
+    else if (isUser && hidden.has(user)) response.writeHead(404).end();
     else if (!state.isOpen && !isKnown) response.writeHead(401, { 'www-authenticate': 'Basic realm="old"' }).end();
     else {
       const found = await fetch(`${old.url}${path}`, {

@@ -62,6 +62,9 @@ for (const dialect of dialects) {
     );
     t.is((await as(basic('alice', 'wrong'))).status, 401);
     t.is((await as(basic('mallory', 'guessable'))).status, 401);
+    door.users.set('eve', 'right');
+    door.hidden.add('eve');
+    t.is((await as(basic('eve', 'right'))).status, 401, 'who may not read there may not read here');
     // Reading proves no more than reading.
     const push = await as(basic('alice', 'guessable'), '/v1/tokens');
     t.is(push.status, 403);

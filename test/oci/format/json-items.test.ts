@@ -66,7 +66,14 @@ test('items are put into order with each key once', async (t) => {
     { numRuns: 50 },
   );
   const keys = Array.from({ length: 20_000 }, (_, index) => String((index * 7919) % 15_000));
-  t.deepEqual(await inOrder(keys, (key) => key), [...new Set(keys)].toSorted());
+  const items = await inOrder(
+    keys.map((key) => ({ key })),
+    ({ key }) => key,
+  );
+  t.deepEqual(
+    items.map(({ key }) => key),
+    [...new Set(keys)].toSorted(),
+  );
   const sorted = keys.toSorted();
   t.deepEqual(await inOrder(sorted, (key) => key), [...new Set(sorted)], 'as a registry sends them');
   t.deepEqual(await inOrder([], String), []);
