@@ -268,12 +268,14 @@ const refused: [environment: Environment, message: string][] = [
   [{ ENTREPOT_STORAGE_DRIVER: 'disk' }, 'expected filesystem or s3'],
   [s3({ ENTREPOT_STORAGE_S3_SECRET_ACCESS_KEY: 'a' }), 'is used only together with storage.s3.accessKeyId'],
   [s3({ ENTREPOT_STORAGE_S3_ACCESS_KEY_ID: 'a' }), 'is used only together with storage.s3.secretAccessKey'],
-  ...['ftp://s3.example', 'xhttp://s3.example', 's3.example'].flatMap((value): [Environment, string][] => [
-    [{ ENTREPOT_STORAGE_S3_ENDPOINT: value }, 'expected an http or https URL'],
-    [{ ENTREPOT_STORAGE_S3_PUBLIC_ENDPOINT: value }, 'expected an http or https URL'],
-    [{ ENTREPOT_REGISTRY_URL: value }, 'expected an http or https URL'],
-    [upstream({ symbolsUrl: value, kind: 'nuget' }), '0.symbolsUrl: expected an http or https URL'],
-  ]),
+  ...['ftp://s3.example', 'xhttp://s3.example', 'httpx://s3.example', 's3.example'].flatMap(
+    (value): [Environment, string][] => [
+      [{ ENTREPOT_STORAGE_S3_ENDPOINT: value }, 'expected an http or https URL'],
+      [{ ENTREPOT_STORAGE_S3_PUBLIC_ENDPOINT: value }, 'expected an http or https URL'],
+      [{ ENTREPOT_REGISTRY_URL: value }, 'expected an http or https URL'],
+      [upstream({ symbolsUrl: value, kind: 'nuget' }), '0.symbolsUrl: expected an http or https URL'],
+    ],
+  ),
   [{ ENTREPOT_STORAGE_S3_ENDPOINT: 'https://u@s3.example' }, 'a URL here cannot have a user name or password'],
   [{ ENTREPOT_STORAGE_S3_PUBLIC_ENDPOINT: 'https://:p@s3.example' }, 'a URL here cannot have a user name or password'],
   ...['a b', 'ä', long(201)].map((value): [Environment, string] => [
