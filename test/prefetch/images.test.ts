@@ -54,6 +54,19 @@ function offerIndex(registry: UpstreamRegistry, name: string, tag: string, platf
   return { images, attested, index: registry.manifest(name, index, tag) };
 }
 
+test('what is stored brings no platform that is not', async (t) => {
+  const { registry, mirror, get } = await setUp(t);
+  const { images } = offerIndex(registry, 'library/tool', 'v1', ['linux/amd64', 'linux/arm64']);
+  const { manifest, config, layer } = images[0]!;
+  const paths = [`manifests/v1`, `manifests/${manifest.digest}`, `blobs/${config.digest}`, `blobs/${layer.digest}`];
+  for (const path of paths) t.is(await get(`library/tool/${path}`), 200);
+  const before = registry.requests().length;
+  const report = await prefetchInto(mirror, [], { stored: true, referrers: false });
+  t.deepEqual(missingIn(report), []);
+  t.deepEqual([report.present.manifest.count, report.present.blob.count], [3, 2]);
+  t.deepEqual(registry.requests().slice(before), []);
+});
+
 test('an image and its tag are stored when the upstream is down, and its content is fetched once', async (t) => {
   const { registry, mirror, get } = await setUp(t);
   const { manifest, config, layer } = registry.image('library/alpine', '3.20');
