@@ -147,7 +147,13 @@ test('connections to one name that an upstream redirects to share its lookup', a
   t.is(await later, 'cdn.test 4', 'an answer is not kept');
 });
 
-for (const target of ['ftp://example.test/', 'file:///etc/passwd', 'javascript:1', 'http://[broken']) {
+for (const target of [
+  'ftp://example.test/',
+  'xhttps://example.test/',
+  'file:///etc/passwd',
+  'javascript:1',
+  'http://[broken',
+]) {
   test(`a redirect to ${target} is refused`, async (t) => {
     const server = await startFaultyUpstream(t);
     server.on('/start', redirect(302, target));
