@@ -24,12 +24,13 @@ export function parseDuration(text: string): number | undefined {
   return found !== undefined && found <= maxDuration ? found : undefined;
 }
 
-/** A date, or a date and a time as in RFC 3339; without a zone, in that of this machine. `Date.parse` takes `7` for a month. */
+/** A date (UTC), or a date and a time as in RFC 3339, without a zone that of this machine. `Date.parse` takes `7` for a month. */
 const timeFormat = /^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?)?$/i;
 
 /** The milliseconds since 1970 of a date or a time such as `2027-01-31T12:00:00Z`; undefined if malformed. */
 export function parseTime(text: string): number | undefined {
-  const time = timeFormat.test(text.trim()) ? Date.parse(text) : NaN;
+  const trimmed = text.trim();
+  const time = timeFormat.test(trimmed) ? Date.parse(trimmed) : NaN;
   return Number.isNaN(time) ? undefined : time;
 }
 

@@ -43,6 +43,7 @@ test('a time without its unit is refused, and is no date of long ago', async (t)
   for (const time of [
     '2027-01-31',
     '2027-01-31T12:00',
+    ' 2027-01-31T12:00Z ',
     '2027-01-31 12:00:00',
     '2027-01-31T12:00:00.5+01:00',
     '7d',
