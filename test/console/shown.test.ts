@@ -1,9 +1,7 @@
 import test from 'ava';
 import { startWithData, type ConsoleData } from '../support/console-data.ts';
-import { tokenOf } from '../support/inside.ts';
 import { deliverUntil, deliveriesOf } from '../support/receiver.ts';
-import { Visitor } from '../support/visitor.ts';
-import { compareShown, type Step } from './shown.ts';
+import { compareShown, visitorsWith, type Step } from './shown.ts';
 
 // What the pages show is in the files of the folder `shown`. After an intended change, write them again, and read what differs:
 //   ENTREPOT_TEST_SHOWN=write npm test -- test/console/shown.test.ts
@@ -441,12 +439,7 @@ test('the pages show visitors, tables, forms and their errors as the files in th
   t.timeout(240_000);
   const data = await startWithData(t, { days: 1, now: Date.UTC(2026, 10, 20, 9, 30) });
   const { server } = data;
-  const visitors: Record<string, Visitor> = { nobody: new Visitor(server), all: await Visitor.signedIn(server) };
-  for (const [by, scopes] of Object.entries(scopesOf)) {
-    // Lists are in the order of time.
-    server.clock.now! += 1000;
-    visitors[by] = await Visitor.signedIn(server, await tokenOf(server, scopes, 'default'));
-  }
+  const visitors = await visitorsWith(server, scopesOf);
   await deliverUntil(server, async () =>
     (await deliveriesOf(server, data.webhookId)).every(({ state }) => state !== 'pending'),
   );

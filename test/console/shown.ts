@@ -2,7 +2,9 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
-import { leadsTo, type Visitor } from '../support/visitor.ts';
+import { tokenOf } from '../support/inside.ts';
+import type { TestServer } from '../support/server.ts';
+import { leadsTo, Visitor } from '../support/visitor.ts';
 
 // A page as lines of text, to compare what it shows.
 
@@ -26,6 +28,20 @@ export type Step = string | Asked | { follow: string } | { later: () => string |
 /** A step that is known only after what is done before it. */
 export function later(step: () => string | Asked): Step {
   return { later: step };
+}
+
+/** Nobody, who is not signed in; one who may do everything; and one for each of `scopesOf`. */
+export async function visitorsWith(
+  server: TestServer,
+  scopesOf: Readonly<Record<string, Parameters<typeof tokenOf>[1]>>,
+): Promise<Record<string, Visitor>> {
+  const visitors: Record<string, Visitor> = { nobody: new Visitor(server), all: await Visitor.signedIn(server) };
+  for (const [by, scopes] of Object.entries(scopesOf)) {
+    // Lists are in the order of time.
+    server.clock.now! += 1000;
+    visitors[by] = await Visitor.signedIn(server, await tokenOf(server, scopes, 'default'));
+  }
+  return visitors;
 }
 
 /** Compares what pages show with the file of this name in the folder `shown`, or writes that file. `visitors` has `all`. */

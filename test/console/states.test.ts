@@ -33,7 +33,7 @@ import { startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { Visitor } from '../support/visitor.ts';
-import { compareShown, later, type Step } from './shown.ts';
+import { compareShown, later, visitorsWith, type Step } from './shown.ts';
 
 // As shown.test.ts: what pages show while there is nothing yet, and of work and content in every state. Rows are inserted where real
 // work would take too long. After an intended change, write the files again, and read what differs:
@@ -49,14 +49,8 @@ const scopesOf = {
 } as const;
 
 async function visitorsOf(server: TestServer): Promise<Record<string, Visitor>> {
-  const visitors: Record<string, Visitor> = { nobody: new Visitor(server), all: await Visitor.signedIn(server) };
-  for (const [by, scopes] of Object.entries(scopesOf)) {
-    // Lists are in the order of time.
-    server.clock.now! += 1000;
-    visitors[by] = await Visitor.signedIn(server, await tokenOf(server, scopes, 'default'));
-  }
-  visitors['other'] = await Visitor.signedIn(server, await tokenOf(server, ['read', 'admin', 'promote'], 'other'));
-  return visitors;
+  const other = async () => Visitor.signedIn(server, await tokenOf(server, ['read', 'admin', 'promote'], 'other'));
+  return { ...(await visitorsWith(server, scopesOf)), other: await other() };
 }
 
 test('the pages of a new server without upstreams say what to do first', async (t) => {
