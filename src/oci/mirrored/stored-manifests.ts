@@ -36,11 +36,20 @@ export class StoredManifests {
     most: number,
     mostBytes: number,
   ): AsyncGenerator<readonly [Digest, NamedContent]> {
+    yield* this.#contentOf(place, await this.#latest(place, most), mostBytes);
+  }
+
+  async *#contentOf(
+    place: UpstreamRepository,
+    references: readonly string[],
+    mostBytes: number,
+  ): AsyncGenerator<readonly [Digest, NamedContent]> {
     let bytes = 0;
-    for (const reference of await this.#latest(place, most)) {
+    for (const reference of references) {
       const known = knownContent(reference);
       if (known && mostBytes === Infinity) {
         yield [reference as Digest, known];
+        await pause();
         continue;
       }
       // Without the kind of the upstream: no client has requested this manifest.
@@ -128,8 +137,9 @@ export class StoredManifests {
   async indexesNaming(place: UpstreamRepository, digest: string): Promise<ReadonlyMap<string, ReferenceFacts>> {
     const namedBy = new Map<string, Set<string>>();
     await this.noteUses(place);
-    const stored = new Set(await this.#latest(place, namingSearched));
-    for await (const [index, { children }] of this.latestContent(place, namingSearched, Infinity)) {
+    const latest = await this.#latest(place, namingSearched);
+    const stored = new Set(latest);
+    for await (const [index, { children }] of this.#contentOf(place, latest, Infinity)) {
       for (const { digest: child } of children) {
         if (child !== digest && !stored.has(child)) continue;
         const indexes = namedBy.get(child) ?? new Set<string>();
