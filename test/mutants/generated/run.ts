@@ -7,6 +7,7 @@ import { cache, digestOf, instrument, keptRecords, readSources, record, testFile
 import type { Recorded, Source } from './coverage.ts';
 import { equivalent } from './equivalent.ts';
 import { pick } from './pick.ts';
+import { keptResults, type Result } from './results.ts';
 import { draw, folderOf, intervalOf } from './sample.ts';
 
 export interface Options {
@@ -23,9 +24,8 @@ export interface Options {
   limit: number;
 }
 
-interface Result {
+interface Tried extends Result {
   change: Change;
-  outcome: 'noticed' | 'hung' | 'missed' | 'unreached';
 }
 
 /** Changes the source at places that a seed draws, and reports how many of the changes the tests notice. */
@@ -55,26 +55,31 @@ export async function runGenerated(options: Options): Promise<number> {
   const folders = await Promise.all(Array.from({ length: options.workers }, (_, index) => copyCheckout(index)));
   const records = await timed('recorded what tests reach', () => recordAll(folders, sources, digest, options));
   const usable = records.filter(({ isPassed }) => isPassed);
-  const results: Result[] = [];
-  let [taken, refused] = [0, 0];
+  const kept = await keptResults(digest, (await testFiles()).picked);
+  const results = new Map<Change, Result>();
+  let [ended, refused] = [0, 0];
   await timed('tried the changes', () =>
     inFolders(folders, drawn, async (folder, change) => {
-      if (taken === options.count) return;
+      // The ones that are running end, too: a slow one would be left out more often than a fast one.
+      if (ended >= options.count) return;
       const source = bySource.get(change.file)!;
       const startedAt = performance.now();
-      const result = await withChange(
-        join(folder, change.file),
-        (text) => apply(text, change),
-        async () => {
-          if (!(await hasTypes(folder))) return void (refused += 1);
-          if (taken === options.count) return undefined;
-          taken += 1;
-          return tryChange(folder, source, change, usable, options);
-        },
-      );
-      if (!result) return;
+      const known = kept.find(change);
+      const result =
+        known ??
+        (await withChange(
+          join(folder, change.file),
+          (text) => apply(text, change),
+          () => tryChange(folder, source, change, usable, options),
+        ));
+      if (!known) await kept.keep(change, result);
+      results.set(change, result);
       const { outcome, tried, of } = result;
-      results.push({ change, outcome });
+      if (outcome === 'refused') {
+        refused += 1;
+        return;
+      }
+      ended += 1;
       const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
       const where = `${change.file}:${lineOf(source.text, change.start)} ${change.rule}`;
       console.log(`${outcome.padEnd(9)} ${seconds.padStart(6)} s  ${where} (${tried} of ${of} test files)`);
@@ -84,7 +89,11 @@ export async function runGenerated(options: Options): Promise<number> {
   console.log(
     `\n${refused} further changes were refused by the type check. Nobody can hand them in, so they do not count.`,
   );
-  report(results);
+  const tried = drawn.flatMap((change) => {
+    const result = results.get(change);
+    return result && result.outcome !== 'refused' ? [{ change, ...result }] : [];
+  });
+  report(tried.slice(0, options.count));
   return 0;
 }
 
@@ -168,16 +177,17 @@ function first(tests: readonly string[], only: readonly string[] = []): string[]
   return tests.toSorted((one, other) => Math.sign(rank(one) - rank(other)) || 0);
 }
 
-/** Runs the test files that reach a change, in a copy of the checkout that has it. */
+/** Checks the types of a copy of the checkout that has a change, and runs the test files that reach it. */
 async function tryChange(
   folder: string,
   source: Source,
   change: Change,
   records: readonly Recorded[],
   { tests: most, limit }: Options,
-): Promise<{ outcome: Result['outcome']; tried: number; of: number }> {
+): Promise<Result> {
   const found = pick(source, change, records);
   const of = found.length;
+  if (!(await hasTypes(folder))) return { outcome: 'refused', tried: 0, of };
   if (of === 0) return { outcome: 'unreached', tried: 0, of };
   const until = performance.now() + limit;
   let tried = 0;
@@ -211,8 +221,8 @@ function percent(share: number): string {
   return `${(share * 100).toFixed(0)}%`;
 }
 
-function report(results: readonly Result[]): void {
-  const line = (name: string, some: readonly Result[]): void => {
+function report(results: readonly Tried[]): void {
+  const line = (name: string, some: readonly Tried[]): void => {
     const noticed = some.filter(({ outcome }) => outcome === 'noticed' || outcome === 'hung').length;
     const [low, high] = intervalOf(noticed, some.length).map(percent);
     const numbers = `${noticed} of ${some.length}`.padStart(10);
