@@ -85,7 +85,9 @@ async function list(core: Core, account: number, period: Period, by: Grouping, t
 }
 
 function periodIn(text: string | undefined): Period {
-  const period = text === undefined ? periodAt(Date.now()) : parsePeriod(text);
-  if (!period) throw new DomainError('Invalid', '--period needs a month such as 2027-01.');
+  const now = Date.now();
+  const period = text === undefined ? periodAt(now) : parsePeriod(text);
+  if (!period || period.start > now)
+    throw new DomainError('Invalid', '--period needs a month such as 2026-11 that is not in the future.');
   return period;
 }

@@ -104,7 +104,11 @@ test('usage prints the totals of a month, and the division that is asked for', a
     ),
     'the last sample of the month',
   );
-  t.is(await run('usage', '--period', '2020-13'), 'entrepot: --period needs a month such as 2027-01.\n');
+  for (const wrong of ['2020-13', '9998-12'])
+    t.is(
+      await run('usage', '--period', wrong),
+      'entrepot: --period needs a month such as 2026-11 that is not in the future.\n',
+    );
 });
 
 test('rules of permanence are shown, and each is changed alone', async (t) => {

@@ -56,6 +56,10 @@ test('a wrong form shows its errors beside the fields, and keeps the input', asy
   const page = await visitor.refused('/console/tokens/new', { name: ' ', days: '7', packages: 'My.*' });
   t.regex(page, /id="name-error"[^>]*>must not be empty</);
   t.regex(page, /id="scopes-error"/);
+  for (const days of ['x', '1e20', '-1', '']) {
+    const wrong = await visitor.refused('/console/tokens/new', { name: 'ci', scope: 'read', days });
+    t.regex(wrong, /id="(?:expires_at-error|form-error)"/, `${days} days`);
+  }
   t.regex(page, /value="My\.\*"/);
   t.regex(page, /<option value="7" selected/);
   t.regex(

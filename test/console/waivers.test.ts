@@ -29,6 +29,8 @@ test('a waiver is requested from the explanation of a name, decided by somebody 
   };
   const wrong = await reader.refused('/console/waivers/new', { ...fields, references: '[1.0, )' });
   t.regex(wrong, /id="references-error"[^>]*>\[1\.0, \): a range needs a first and a last version/);
+  for (const days of ['x', '1e20', ''])
+    t.regex(await reader.refused('/console/waivers/new', { ...fields, days }), /id="expires_at-error"/, `${days} days`);
   t.is(leadsTo(await reader.send('/console/waivers/new', fields)), '/console/waivers/1 (waiver-requested)');
   const own = await reader.page('/console/waivers/1');
   t.regex(own, /Somebody else approves[^]*&lt;b&gt;|&lt;b&gt;[^]*Somebody else approves/);

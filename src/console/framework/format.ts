@@ -54,6 +54,12 @@ export function agoText(time: string, now: number): string {
   return seconds < 0 ? `in ${text}` : `${text} ago`;
 }
 
+/** The time `days` after `now`, as an interface takes it. A text that is no number of days is left as it is, so that it is refused. */
+export function endAfter(now: number, days: string): string {
+  const end = new Date(now + Number(days) * 86_400_000);
+  return Number.isNaN(end.getTime()) ? days : end.toISOString();
+}
+
 /** A length of time in days, or in a smaller unit below one, such as `1.5 days`. */
 export function lengthText(seconds: number): string {
   const [length, name] = steps.find(([each]) => each <= 86_400 && seconds >= each) ?? [1, 'second'];

@@ -6,7 +6,7 @@ import { nameKinds } from '../../../config/protocols.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { changeEach } from '../../framework/change-each.ts';
 import { confirmForm, fieldErrors, Form } from '../../framework/form.ts';
-import { ago, copyable, counted, lines } from '../../framework/format.ts';
+import { ago, copyable, counted, endAfter, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
 import { given, withValues } from '../../framework/links.ts';
@@ -186,7 +186,7 @@ export const newTokenPage: Page = {
   show: (call) => Promise.resolve(formView(call, call.refused ?? new Form({ scope: 'read', days: '90' }))),
   send: async (call) => {
     const { form, api, now } = call;
-    const days = Number(form.get('days') ?? '90');
+    const days = form.get('days') ?? '90';
     const patterns = patternsOf(form);
     try {
       const made = await api.call('createToken', newToken, {
@@ -194,7 +194,7 @@ export const newTokenPage: Page = {
           name: form.get('name') ?? '',
           scopes: form.getAll('scope'),
           ...(patterns && { patterns }),
-          ...(days > 0 && { expires_at: new Date(now + Math.min(days, 3650) * 86_400_000).toISOString() }),
+          ...(days !== '0' && { expires_at: endAfter(now, days) }),
         },
       });
       return madeView(call, made.token);

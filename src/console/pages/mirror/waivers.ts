@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { waiverItem, waiverList } from '../../../api/policy/waivers.ts';
 import { fieldErrors, Form } from '../../framework/form.ts';
-import { ago, counted, short } from '../../framework/format.ts';
+import { ago, counted, endAfter, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { choice, given, withQuery } from '../../framework/links.ts';
@@ -16,7 +16,6 @@ type Waiver = z.input<typeof waiverItem>;
 /** Errors that no field has. */
 const errorsOfForm = ['QuotaExceeded', 'Denied'] as const;
 const path = '/console/waivers';
-const day = 86_400_000;
 const states = {
   '': 'all',
   requested: 'requested',
@@ -86,7 +85,7 @@ export const newWaiverPage: Page = {
         .filter((each) => each.trim() !== ''),
       lifts: text('lifts'),
       reason: text('reason'),
-      expires_at: new Date(now + (Number(text('days')) || 0) * day).toISOString(),
+      expires_at: endAfter(now, text('days')),
     };
     try {
       const { id } = await api.call('requestWaiver', waiverItem, { body });
