@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import test from 'ava';
 import { Access } from '../../src/accounts/access.ts';
 import type { Grant, Grantee } from '../../src/accounts/grant-rows.ts';
@@ -60,7 +61,10 @@ interface Facts {
   allowed?: Scope[] | null;
 }
 
+const version = 3;
+
 function accessWith({ grants = [], known = [], ruled = {}, rules = [], tokens = [], allowed = null }: Facts) {
+  const isOwn = (id: number) => id === account.id;
   const to = ({ kind, issuer: of, id }: Grantee) =>
     grants.filter(({ subject }) => subject.kind === kind && subject.issuer === of && subject.id === id);
   const ofAccount = {
@@ -70,9 +74,9 @@ function accessWith({ grants = [], known = [], ruled = {}, rules = [], tokens = 
     },
   };
   const people = {
-    rightsIn: (one: Person) =>
+    rightsIn: (one: Person, place: object) =>
       Promise.resolve(
-        isDisabled(one, account.name)
+        isDisabled(one, account.name) || !isDeepStrictEqual(place, { ...account, version })
           ? []
           : [...(ruled[one.subject] ?? []), ...to({ kind: 'person', issuer, id: one.subject }).map(rightOf)],
       ),
@@ -82,17 +86,21 @@ function accessWith({ grants = [], known = [], ruled = {}, rules = [], tokens = 
   };
   const rows = known.map((each) => ({ id: personIdOf(each), person: each, knownIn: ['team'] }));
   return new Access({
-    grants: { versionOf: () => Promise.resolve(1), of: () => Promise.resolve(ofAccount) },
+    grants: {
+      versionOf: (id: number) => Promise.resolve(isOwn(id) ? version : 0),
+      of: (id: number, of: number) =>
+        isOwn(id) && of === version ? Promise.resolve(ofAccount) : Promise.reject(new Error('another account')),
+    },
     people,
     knownPeople: {
       find: (id: string) => Promise.resolve(rows.find((each) => each.id === id)),
-      list: () => Promise.resolve(rows),
+      list: (limit: number) => Promise.resolve(rows.slice(0, limit)),
       concerns: (one: (typeof rows)[number]) => !one.person.name.startsWith('Stranger'),
     },
-    personalLimits: { of: () => Promise.resolve({ scopes: allowed, longest: null }) },
+    personalLimits: { of: (id: number) => Promise.resolve({ scopes: isOwn(id) ? allowed : [], longest: null }) },
     tokens: {
-      get: (_account: number, id: string) => Promise.resolve(tokens.find((each) => each.id === id)),
-      list: () => Promise.resolve(tokens),
+      get: (id: number, wanted: string) => Promise.resolve(tokens.find((each) => isOwn(id) && each.id === wanted)),
+      list: (id: number, limit: number) => Promise.resolve(isOwn(id) ? tokens.slice(0, limit) : []),
     },
     now: () => now,
   } as never);
@@ -208,13 +216,23 @@ test('all who have a right are listed: rules, groups, people, tokens, accounts',
       grantTo({ issuer, id: 'new' }),
       grantTo({ issuer, id: 'ann' }),
       grantTo({ kind: 'group', issuer, id: 'dev' }),
-      grantTo({ kind: 'group', issuer, id: 'ops' }, { verbs: ['delete'] }),
-      // A group can have the ID of a person.
+      // A group can have the name of an account, and the ID of a person.
+      grantTo({ kind: 'group', issuer, id: 'other' }, { verbs: ['delete'] }),
       grantTo({ kind: 'group', issuer, id: 'new' }),
     ],
     known: [person('ann'), person('bob'), person('eve', { name: 'Stranger' })],
     ruled: { eve: [{ scopes: ['read'], patterns: null }] },
-    tokens: [tokenOf('made'), tokenOf('write', { scopes: ['write'] }), tokenOf('none', { scopes: ['write'] })],
+    tokens: [
+      tokenOf('made'),
+      tokenOf('write', { scopes: ['write'] }),
+      tokenOf('none', { scopes: ['write'] }),
+      tokenOf('of-ann', { personId: personIdOf(person('ann')) }),
+      // The account has not met this person, whose token it has.
+      tokenOf('of-eve', { personId: personIdOf(person('eve')) }),
+      tokenOf('of-bob', { personId: personIdOf(person('bob')) }),
+      tokenOf('of-nobody', { personId: 'nobody' }),
+    ],
+    allowed: ['read'],
   };
   const asked = { account, verb: 'read', kind: 'package', name: 'Lib' };
   const { entitled, isComplete } = await accessWith(facts).entitled(asked);
@@ -230,9 +248,14 @@ test('all who have a right are listed: rules, groups, people, tokens, accounts',
     { who: { kind: 'person', id: 'new' }, name: null, because: 'the grant to-person-new to the person gives that' },
     { who: { kind: 'token', id: 'made' }, name: 'token made', because: 'the token was made for that' },
     { who: { kind: 'token', id: 'write' }, name: 'token write', because: byGrant('token', 'write') },
+    { who: { kind: 'token', id: 'of-ann' }, name: 'token of-ann', because: byGrant('person', 'ann') },
+    { who: { kind: 'token', id: 'of-eve' }, name: 'token of-eve', because: 'a rule of the settings gives that' },
     { who: { kind: 'account', id: 'other' }, name: null, because: byGrant('account', 'other') },
   ]);
   t.true(isComplete);
+  const toTokens = async (allowed: Scope[]) =>
+    (await accessWith({ ...facts, allowed }).entitled(asked)).entitled.filter(({ who }) => who.kind === 'token').length;
+  t.deepEqual([await toTokens(['read']), await toTokens(['write'])], [4, 2], 'the account limits personal tokens');
   const complete = async (more: Facts) => (await accessWith(more).entitled(asked)).isComplete;
   t.true(await complete({ tokens: many(999).map((each) => tokenOf(String(each))) }));
   t.false(await complete({ tokens: many(1000).map((each) => tokenOf(String(each))) }));
