@@ -142,6 +142,8 @@ test('who is limited to names may use these alone, and is told which name is non
   );
   t.is(forAction(mixed, 'write').names, some);
   t.is(forAction(mixed, 'any').names, undefined);
+  const narrow = token({ names: some, namesByScope: new Map([['read', some]]) });
+  for (const action of ['any', 'sign-in'] as const) t.is(forAction(narrow, action).names, some, action);
   t.is(forAction(limited, 'read'), limited);
   t.is(allowedAs(mixed, 'write').names, some);
   t.is(allowedAs(mixed, 'read', 'Only for all names.').names, undefined);

@@ -4,6 +4,7 @@ import {
   grantOfRow,
   patternCount,
   rowOfGrant,
+  verbs,
   type Grant,
   type NewGrant,
 } from '../../src/accounts/grant-rows.ts';
@@ -38,6 +39,10 @@ test('people and groups are those of an issuer, by default the one that people s
   } as never);
   t.deepEqual(check({ verbs: ['admin', 'read'] }).verbs, ['read', 'admin']);
   t.notThrows(() => check({ patterns: { packages: ['A'] } }));
+});
+
+test('a grant can give all but what concerns all accounts', (t) => {
+  t.deepEqual(verbs, ['read', 'write', 'delete', 'promote', 'admin']);
 });
 
 test('a wrong grant is refused with the field that is wrong', (t) => {

@@ -17,6 +17,7 @@ test('a star matches any characters, letter case of patterns does not count, and
     'teams/app',
     'my.contoso.core',
     'exacts',
+    'exactexact',
     'axbc',
     'xzy%z',
     '',
@@ -27,10 +28,17 @@ test('a star matches any characters, letter case of patterns does not count, and
   t.true(new NameSet(['*']).includes(''));
   t.false(new NameSet([]).includes(''));
   t.true(new NameSet([]).isEmpty);
+  t.false(new NameSet(['a*']).isEmpty);
   t.true(new NameSet(['a'], new NameSet([])).isEmpty);
   t.false(new NameSet(['a'], new NameSet(['b'])).isEmpty, 'what two sets have in common is not looked for');
   t.false(new NameSet(['ab*ba']).includes('aba'), 'the two ends do not overlap');
   t.false(new NameSet(['a*b*b']).includes('ab'), 'nor does the middle overlap the end');
+  const twice = new NameSet(['*ab*ab*']);
+  t.deepEqual([twice.includes('ab'), twice.includes('abab')], [false, true], 'nor do two parts in the middle');
+  t.deepEqual(
+    ['xyz', 'x1y2z', 'xz', 'xzz'].map((name) => new NameSet(['x*y*z']).includes(name)),
+    [true, true, false, false],
+  );
 });
 
 const letters = array(constantFrom('a', 'b', '.', '*', '%', '_', '!'), { maxLength: 8 }).map((all) => all.join(''));
@@ -62,19 +70,22 @@ test('patterns have bounds, and a token needs at least one pattern', (t) => {
   t.throws(() => parsePatterns({ containers: many(51) }), { name: 'Invalid' });
   t.truthy(parsePatterns({ packages: ['x'.repeat(255)], containers: many(50) }));
   t.is(parsePatterns(null), null);
-  t.deepEqual(parsePatterns({ packages: ['a', 'B.*'], containers: [] }), { packages: ['a', 'B.*'] });
+  for (const none of [[], undefined])
+    t.deepEqual(parsePatterns({ packages: ['a', 'B.*'], containers: none }), { packages: ['a', 'B.*'] });
 });
 
 test('names of a kind without patterns are not allowed, and limits within others allow what both do', (t) => {
   const names = new Names({ packages: ['Contoso.*', 'Lib'], containers: ['team/*'] });
   t.true(names.of('package').includes('contoso.core'));
   t.false(names.of('package').includes('team/app'));
-  t.true(new Names({ packages: ['*'] }).of('container').isEmpty);
+  for (const patterns of [{ packages: ['*'] }, { containers: undefined }])
+    t.true(new Names(patterns).of('container').isEmpty);
   for (const [patterns, isCovered] of [
     [{ packages: ['lib', 'Contoso.A*'] }, true],
     [{ packages: ['Lib', 'Lib2'] }, false],
     [{ packages: ['Lib'], containers: ['other/*'] }, false],
     [{ packages: ['Lib'], others: ['a'] }, false],
+    [{ packages: ['Lib'], others: undefined }, true],
     [{}, true],
   ] as const)
     t.is(names.covers(patterns), isCovered, JSON.stringify(patterns));
@@ -83,10 +94,13 @@ test('names of a kind without patterns are not allowed, and limits within others
   t.deepEqual(['contoso.core', 'contoso.web', 'fabrikam.core', 'lib'].map(allowed), [true, false, false, false]);
   t.true(within.of('container').isEmpty);
   t.false(within.of('container').includes('team/app'));
-  t.deepEqual(mergedPatterns([{ packages: ['a'] }, null, { packages: ['b'], containers: ['c'] }]), {
-    packages: ['a', 'b'],
-    containers: ['c'],
-  });
+  t.deepEqual(
+    mergedPatterns([{ packages: ['a'], containers: undefined }, null, { packages: ['b'], containers: ['c'] }]),
+    {
+      packages: ['a', 'b'],
+      containers: ['c'],
+    },
+  );
 });
 
 test('a text matches a pattern as it is written', (t) => {

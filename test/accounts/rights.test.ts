@@ -54,6 +54,7 @@ test('shared names are listed by account, and a name belongs to the first accoun
   ];
   const hosted: [accountId: number, name: string, as: string][] = [
     [1, 'lib.own', 'lib.own'],
+    [2, 'lib.own', 'lib.own'],
     [3, 'lib.b', 'lib.b'],
     [2, 'lib.a', 'lib.a'],
     [2, 'other', 'other'],

@@ -23,7 +23,10 @@ test('a bucket gives its quota at once, then one unit a step, and refuses what i
   t.like(buckets.take('b', rate, 0), { wait: 0, reset: 1000 });
   clock.now += 3000;
   t.like(buckets.take('a', rate, 0), { wait: 0, reset: 60_000 });
-  t.is(buckets.take('a', rate, 0).wait, 1000);
+  t.deepEqual(buckets.take('a', rate, 0), { wait: 1000, reset: 60_000 });
+  const one = [0, 0, 0, 60_000].map((patience) => buckets.take('c', { quota: 1 }, patience).wait);
+  t.deepEqual(one, [0, 60_000, 60_000, 60_000]);
+  t.is(buckets.take('c', { quota: 1 }, 60_000).wait, 120_000, 'the longest wait of all, for which no unit was taken');
 });
 
 test('a unit that is given back can be taken again, and no bucket has more than its quota', (t) => {
