@@ -62,9 +62,9 @@ interface Facts {
 }
 
 const version = 3;
+const isOwn = (id: number) => id === account.id;
 
 function accessWith({ grants = [], known = [], ruled = {}, rules = [], tokens = [], allowed = null }: Facts) {
-  const isOwn = (id: number) => id === account.id;
   const to = ({ kind, issuer: of, id }: Grantee) =>
     grants.filter(({ subject }) => subject.kind === kind && subject.issuer === of && subject.id === id);
   const ofAccount = {

@@ -7,7 +7,7 @@ import { PersonalTokenLimits } from '../../src/accounts/personal-limits.ts';
 import type { Scope } from '../../src/accounts/principal.ts';
 import { Tokens, type NewToken } from '../../src/accounts/tokens.ts';
 import { accountsWithBills, someWantBills, WantedBills } from '../../src/accounts/wanted-bills.ts';
-import type { Dialect } from '../../src/database/database.ts';
+import type { Database, Dialect, Row } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import type { Rank } from '../../src/runtime/ranked.ts';
 import { testClock } from '../support/clock.ts';
@@ -39,6 +39,20 @@ async function open(t: ExecutionContext, dialect: Dialect) {
   const known = new KnownPeople(database, people, now);
   const limits = new PersonalTokenLimits(database, people, now);
   return { database, clock, alpha, beta, grants, people, tokens, make, known, limits };
+}
+
+let added = 0;
+
+/** Adds rows of tokens, each made a millisecond after the one before. */
+async function addRows(database: Database, account: number, count: number, more: Row = {}): Promise<void> {
+  const rows = Array.from({ length: count }, (_, at): Row => {
+    const id = `row-${(added += 1)}`;
+    const row = { id, account_id: account, name: 'many', token_prefix: '', hash: id, scopes: 'read', created_at: at };
+    return { ...row, ...more };
+  });
+  await database.transaction(async (tx) => {
+    for (let from = 0; from < count; from += 500) await tx.insertNew('tokens', rows.slice(from, from + 500));
+  });
 }
 
 const namesOf = (tokens: readonly { name: string }[]) => tokens.map(({ name }) => name);
@@ -101,7 +115,7 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: a token has all that it was made with, and its events say who made it`, async (t) => {
-    const { tokens, make, clock, alpha, database } = await open(t, dialect);
+    const { tokens, make, clock, alpha, grants, database } = await open(t, dialect);
     const start = clock.now!;
     const job = { id: 'j', issuer: 'ci', repository: 'team/app', ref: null, run: '7', subject: 's' };
     const patterns = { packages: ['A.*'] };
@@ -143,6 +157,9 @@ for (const dialect of dialects) {
     const longer = await make('longer', { expiresAt: start + day + 1 });
     const plain = await make('plain');
     for (const each of [longer, plain]) t.like(await tokens.verify(each.value), { isShortLived: false, job: null });
+    await grants.add(alpha.id, { subject: { kind: 'token', id: plain.token.id }, verbs: ['delete'] });
+    t.deepEqual([...(await tokens.verify(plain.value))!.scopes], ['read', 'delete'], 'with what a grant gives');
+    t.deepEqual([...(await tokens.verify(longer.value))!.scopes], ['read']);
     await tokens.revoke(alpha.id, plain.token.id);
     await tokens.revoke(alpha.id, plain.token.id);
     const events = await database.select<Record<'type' | 'actor_kind' | 'subject_name' | 'details', string>>(
@@ -195,6 +212,7 @@ for (const dialect of dialects) {
     t.deepEqual(await limits.of(999), { scopes: null, longest: null });
     await limits.put(alpha, { scopes: ['write', 'delete'], longest: 5 * day });
     t.deepEqual(await limits.of(alpha.id), { scopes: ['write', 'delete'], longest: 5 * day });
+    t.deepEqual(await limits.of(beta.id), { scopes: null, longest: null });
     t.deepEqual(await state(), [null, 'write']);
     t.is((await tokens.get(alpha.id, mine.token.id))!.expiresAt, start + 5 * day);
     clock.now = start + 5 * day;
@@ -292,18 +310,7 @@ for (const dialect of dialects) {
     clock.now! += 5;
     await t.notThrowsAsync(make('more', ofAnn));
 
-    const rows = Array.from({ length: 999 }, (_, at) => ({
-      id: `given-${at}`,
-      account_id: alpha.id,
-      name: 'given',
-      token_prefix: '',
-      hash: `given-${at}`,
-      scopes: 'read',
-      publisher_id: 'rule',
-      expires_at: clock.now! + 10,
-      created_at: 1,
-    }));
-    await database.transaction((tx) => tx.insertNew('tokens', rows));
+    await addRows(database, alpha.id, 999, { publisher_id: 'rule', expires_at: clock.now! + 10 });
     const give = () => make('given', { publisherId: 'rule', expiresAt: clock.now! + 20 });
     await give();
     const refused = await t.throwsAsync(give(), {
@@ -314,6 +321,33 @@ for (const dialect of dialects) {
     await t.notThrowsAsync(make('given', { publisherId: 'another rule', expiresAt: clock.now! + 20 }));
     clock.now! += 10;
     await t.notThrowsAsync(give());
+  });
+
+  test(`${dialect}: of 2,000 tokens of an account the 500 oldest that are not valid are deleted`, async (t) => {
+    const { make, alpha, beta, database } = await open(t, dialect);
+    await addRows(database, beta.id, 1000);
+    await addRows(database, beta.id, 5, { revoked_at: 1 });
+    await addRows(database, alpha.id, 5, { publisher_id: 'rule', expires_at: 1 });
+    await addRows(database, alpha.id, 1999, { name: 'old', revoked_at: 1 });
+    const left = async () => {
+      const sql = `SELECT account_id, name, COUNT(*) AS n, MIN(created_at) AS oldest FROM tokens GROUP BY account_id, name
+        ORDER BY account_id, name`;
+      const rows = await database.select<Record<'account_id' | 'name' | 'n' | 'oldest', unknown>>(sql);
+      return rows.filter(({ name }) => name !== 'made').map((row) => [row.account_id, row.name, row.n, row.oldest]);
+    };
+    await make('made');
+    const others = [
+      [alpha.id, 'many', 5, 0],
+      [beta.id, 'many', 1005, 0],
+    ];
+    t.deepEqual(await left(), [others[0], [alpha.id, 'old', 1999, 0], others[1]], 'it had fewer');
+    await make('made');
+    t.deepEqual(await left(), [others[0], [alpha.id, 'old', 1499, 500], others[1]]);
+    // Those of a start that an older version made are kept.
+    await addRows(database, alpha.id, 2000, { name: 'first token', revoked_at: 1 });
+    await database.transaction((tx) => tx.run("DELETE FROM tokens WHERE name = 'old'"));
+    await make('made');
+    t.deepEqual(await left(), [[alpha.id, 'first token', 2000, 0], ...others]);
   });
 
   test(`${dialect}: accounts want bills of materials from a change on, which is an event`, async (t) => {

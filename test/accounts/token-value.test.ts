@@ -5,15 +5,15 @@ import { hashToken, isMistyped, newTokenValue, prefixOf } from '../../src/accoun
 const alphabet = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'.split('');
 
 test('a value is ent_ and 36 base-62 characters, and values are unique', (t) => {
-  const values = Array.from({ length: 2000 }, newTokenValue);
-  t.is(new Set(values).size, 2000);
+  const values = Array.from({ length: 6000 }, newTokenValue);
+  t.is(new Set(values).size, 6000);
   for (const value of values) t.regex(value, /^ent_[0-9A-Za-z]{36}$/);
-  // 60,000 random characters: each of the 62 is expected 968 times, give or take 31.
+  // 180,000 random characters: each of the 62 is expected 2903 times, give or take 53.
   const counts = new Map<string, number>();
   for (const value of values) for (const each of value.slice(4, 34)) counts.set(each, (counts.get(each) ?? 0) + 1);
   for (const each of alphabet) {
     const count = counts.get(each) ?? 0;
-    t.true(count > 750 && count < 1200, `${each} came ${count} times`);
+    t.true(count > 2500 && count < 3300, `${each} came ${count} times`);
   }
 });
 
