@@ -12,11 +12,11 @@ import { within } from '../support/until.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
 /** The limits of these settings, with their clock and the events that they note. */
-async function limitsOf(settings: Record<string, unknown>) {
+async function limitsOf(settings: Record<string, unknown>, evaluate?: Cache['evaluate']) {
   const clock = { now: 1_000_000 };
   const noted: unknown[] = [];
   const events = { note: (...event: unknown[]) => noted.push(...event) } as unknown as RepeatedEvents;
-  const cache = await Cache.open(undefined, Date.now, () => undefined);
+  const cache = evaluate ? ({ evaluate } as Cache) : await Cache.open(undefined, Date.now, () => undefined);
   const parsed = schema.parse({ limits: { delay: '0s', ...settings } }).limits;
   const limits = new Limits({ settings: parsed, cache, events, now: () => clock.now });
   const counts = () =>
@@ -28,6 +28,7 @@ async function limitsOf(settings: Record<string, unknown>) {
 const asked = () => ({ always: {} as Record<string, unknown>, gone: false, whenGone: () => () => undefined });
 const ofToken = (id: number) => ({ key: `token ${id}`, accountId: 7, accountName: 'team' });
 const near = addressClient('192.0.2.1');
+const rateNames = ['requests', 'anonymous-requests', 'misses', 'searches', 'pushes', 'failed-sign-ins'];
 
 /** `retryAfter` of a refusal; 0 without one. */
 async function waits(taking: Promise<unknown> | undefined): Promise<number> {
@@ -143,6 +144,110 @@ test('a unit of a token counts for its account, which has ten times the quota, a
   }
 });
 
+test('a refusal says which limit is reached, and for whom', async (t) => {
+  for (const [limit, setting, reached] of [
+    ['requests', 'requestsPerMinute', 'The limit of 1 requests a minute is reached for this token or its account.'],
+    [
+      'anonymous-requests',
+      'anonymousRequestsPerMinute',
+      'This address has reached the limit of 1 requests without a token a minute.',
+    ],
+    [
+      'misses',
+      'missesPerMinute',
+      'The limit of 1 upstream fetches a minute is reached for this token, its account or address.',
+    ],
+    [
+      'searches',
+      'searchesPerMinute',
+      'The limit of 1 searches a minute is reached for this token, its account or address.',
+    ],
+    ['pushes', 'pushesPerMinute', 'The limit of 1 pushes a minute is reached for this token or its account.'],
+  ] as const) {
+    const { limits, counts } = await limitsOf({ [setting]: 1 });
+    const none = rateNames.concat('uploads', 'connections').flatMap((name) => [`${name} delayed`, `${name} refused`]);
+    t.deepEqual(counts(), Object.fromEntries(none.map((each) => [each, 0])));
+    t.is(limits.take(limit, near, asked()), undefined);
+    const refused = await t.throwsAsync(Promise.resolve(limits.take(limit, near, asked())), {
+      name: 'TooManyRequests',
+      message: `${reached} Try again in 60 seconds.`,
+    });
+    t.like(refused, { retryAfter: 60, detail: { limit } });
+  }
+});
+
+test('limits that instances share are asked of Redis, for the token and then for its account', async (t) => {
+  const questions: [key: string, values: readonly string[]][] = [];
+  let answers: unknown[] = [];
+  const quotas = { missesPerMinute: 2, searchesPerMinute: 2, pushesPerMinute: 2, failedSignInsPerMinute: 2 };
+  const settings = { ...quotas, requestsPerMinute: 2, anonymousRequestsPerMinute: 2, delay: '20ms' };
+  const { limits, counts } = await limitsOf(settings, (_script, key, values) => {
+    questions.push([key, values]);
+    return Promise.resolve(answers.shift());
+  });
+  const free = ['0', '30000'];
+  const take = async (limit: RateName, ...given: unknown[]) => {
+    answers = given;
+    questions.length = 0;
+    const answer = asked();
+    await limits.take(limit, ofToken(1), answer);
+    return answer.always;
+  };
+  for (const limit of ['misses', 'searches', 'pushes', 'failed-sign-ins'] as const) {
+    t.deepEqual(await take(limit, free, free), {});
+    t.deepEqual(questions, [
+      [`limit:${limit} token 1`, ['60000', '30000', '20']],
+      [`limit:${limit} account 7`, ['60000', '3000', '20']],
+    ]);
+  }
+  for (const limit of ['requests', 'anonymous-requests'] as const) {
+    await take(limit);
+    t.deepEqual(questions, [], 'each instance counts by itself');
+  }
+  const late = { 'RateLimit-Policy': '"searches";q=2;w=60', RateLimit: '"searches";r=0;t=60' };
+  t.deepEqual(await take('searches', ['1', '60000'], free), late, 'it is answered late');
+  t.deepEqual(await take('searches', ['30000', '60000'], ['0', '60000'], free), late, 'its unit became free meanwhile');
+  t.deepEqual(questions[1], ['limit:searches token 1', ['60000', '30000', '0']]);
+  const message = /^The limit of 20 searches .* Try again in 30 seconds\.$/;
+  await t.throwsAsync(take('searches', free, ['30000', '60000'], ['30000', '60000']), { message });
+  t.deepEqual([counts()['searches delayed'], counts()['searches refused']], [3, 1]);
+
+  answers = [free, 1];
+  questions.length = 0;
+  t.is(await limits.attempt(near, asked(), () => Promise.resolve('signed in')), 'signed in');
+  t.deepEqual(questions[1], ['limit:failed-sign-ins address 192.0.2.1', ['30000']], 'its unit is given back');
+});
+
+test('of one address two sign-ins are checked at the same time, and further ones wait until they leave', async (t) => {
+  const { limits } = await limitsOf({ failedSignInsPerMinute: 'off' });
+  const running: ((result: string) => void)[] = [];
+  const begin = (answer: ReturnType<typeof asked>, client = near) =>
+    limits.attempt(client, answer, async () => {
+      const { promise, resolve } = Promise.withResolvers<string>();
+      running.push(resolve);
+      return promise;
+    });
+  const settled = () => new Promise((resolve) => setImmediate(resolve));
+  const leaving: (() => void)[] = [];
+  const leaver = { ...asked(), whenGone: (then: () => void) => (leaving.push(then), () => undefined) };
+  const first = [begin(asked()), begin(asked())];
+  await settled();
+  const [left, next] = [begin(leaver), begin(asked())];
+  await settled();
+  t.is(running.length, 2);
+  const other = begin(asked(), addressClient('192.0.2.2'));
+  await settled();
+  t.is(running.length, 3, 'another address');
+  leaving[0]!();
+  await t.throwsAsync(within(left), { message: /closed the connection/ });
+  running[0]!('one');
+  t.is(await within(first[0]!), 'one');
+  await settled();
+  t.is(running.length, 4);
+  for (const end of running) end('all');
+  t.deepEqual(await within(Promise.all([first[1], next, other])), ['all', 'all', 'all']);
+});
+
 test('each refusal names a later time, up to five minutes, and a clock that was set back names none too late', async (t) => {
   const { limits, clock } = await limitsOf({ searchesPerMinute: 1 });
   const search = () => waits(limits.take('searches', near, asked()));
@@ -159,8 +264,10 @@ test('a request that waits less than the delay is answered late, and its answer 
   const first = asked();
   for (let each = 0; each < 3000; each += 1) t.is(limits.take('searches', near, first), undefined);
   t.deepEqual(first.always, {});
-  const late = asked();
+  const stopped: string[] = [];
+  const late = { ...asked(), whenGone: () => () => stopped.push('it listens no more') };
   await limits.take('searches', near, late);
+  t.is(stopped.length, 1);
   t.deepEqual(late.always, { 'RateLimit-Policy': '"searches";q=3000;w=60', RateLimit: '"searches";r=0;t=61' });
   t.deepEqual([counts()['searches delayed'], counts()['searches refused'], noted.length], [1, 0, 0]);
   const { limits: others } = await limitsOf({ searchesPerMinute: 600, delay: '60s' });
@@ -247,5 +354,8 @@ test('a connection that is refused is an event of no account, with its address',
   limits.connectionRefused('192.0.2.7', 3);
   t.is(counts()['connections refused'], 1);
   t.like(noted[0], { type: 'limit.reached', accountId: 0, details: { limit: 'connections', allowed: 3 } });
-  t.like(noted[1], { address: '192.0.2.7', actor: { kind: 'anonymous' } });
+  const actor = { kind: 'anonymous', id: null, name: null };
+  t.deepEqual(noted[1], { address: '192.0.2.7', actor, requestId: null });
+  limits.connectionRefused(undefined, 3);
+  t.deepEqual(noted[3], { address: null, actor, requestId: null });
 });

@@ -88,6 +88,10 @@ test('under one key 100 requests above a limit wait, and a further one is refuse
   t.is(leaving.length, 101, 'another key has room');
   for (const leave of leaving) leave();
   for (const each of [...held, other]) t.regex(String(await each), /closed the connection/);
+  const again = search('192.0.2.1').catch((error: Error) => error.message);
+  t.is(leaving.length, 102, 'there is room again');
+  leaving.at(-1)!();
+  t.regex(String(await again), /closed the connection/);
 });
 
 test('of all keys together 5,000 requests above a limit wait, and one that leaves makes room for another', async (t) => {
