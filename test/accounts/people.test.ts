@@ -40,18 +40,19 @@ async function open(t: ExecutionContext, dialect: Dialect, provider: string | un
     await accounts.create('zeta'),
   ];
   const grants = new Grants({ database, accounts, now }, provider);
-  const people = new People({ database, accounts, grants, now }, { issuer: provider, rules }, { idle, absolute: day });
+  const parts = { database, accounts, grants, now };
+  const people = new People(parts, { issuer: provider, rules }, { idle, absolute: day });
   const known = new KnownPeople(database, people, now);
   const grant = (accountId: number, kind: string, id: string, ...verbs: string[]) =>
     grants.add(accountId, { subject: { kind, id, issuer }, verbs });
   const scopesIn = async (person: Person, accountId: number) =>
     [...((await people.principalOf(person, accountId))?.scopes ?? [])].toSorted((a, b) => (a < b ? -1 : 1));
-  return { database, clock, alpha, beta, zeta, grants, people, known, grant, scopesIn };
+  return { database, clock, alpha, beta, zeta, grants, people, parts, known, grant, scopesIn };
 }
 
 for (const dialect of dialects) {
   test(`${dialect}: rules and grants together give rights, unless the person is disabled there`, async (t) => {
-    const { people, grant, grants, scopesIn, alpha, beta, zeta } = await open(t, dialect);
+    const { people, grant, grants, scopesIn, parts, alpha, beta, zeta } = await open(t, dialect);
     await grant(beta.id, 'person', 'ann', 'read');
     await grant(beta.id, 'group', 'dev', 'write');
     await grant(zeta.id, 'group', 'dev', 'delete');
@@ -97,6 +98,10 @@ for (const dialect of dialects) {
       ofGroup.map(({ scopes }) => scopes),
       [['write']],
     );
+    const byClaim = new People(parts, { issuer, rules: [rule('groups', 'ops', 'alpha', 'read')] }, people.tokenTimes);
+    t.deepEqual(await byClaim.rightsOfGroup('ops', { id: alpha.id, name: 'alpha', version: 0 }), [
+      { scopes: ['read'], patterns: null },
+    ]);
     t.true(await people.needsGroups());
     const without = await open(t, dialect, '');
     t.false(await without.people.needsGroups(), 'no grant names a group');
@@ -109,6 +114,8 @@ for (const dialect of dialects) {
     const signed = await people.signedIn({ ...ann, groups: [...groups, 'last'] });
     t.deepEqual(signed, { ...ann, groups: ['last', ...groups.slice(0, 500)], disabled: {} });
     t.deepEqual((await people.withSubject('ann')).groups, signed.groups);
+    const { groups: _none, ...older } = ann;
+    t.deepEqual((await people.signedIn(older)).groups, [], 'a provider may send no groups');
     t.deepEqual(await people.withSubject('bob'), { issuer, subject: 'bob', name: 'bob', claims: [] });
 
     clock.now! += 7;
@@ -146,7 +153,7 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: a claim that the provider cut has the values of the last whole sign-in, for a time`, async (t) => {
-    const { people, scopesIn, grant, clock, beta, zeta, alpha } = await open(t, dialect);
+    const { people, scopesIn, grant, clock, beta, zeta, alpha, database } = await open(t, dialect);
     await grant(beta.id, 'group', 'dev', 'read');
     const claims = [
       ['team', 'build'],
@@ -192,6 +199,19 @@ for (const dialect of dialects) {
     t.deepEqual(await scopesIn({ ...withRole, knownAt: start }, zeta.id), ['admin'], 'what was not cut counts');
     const whole = await people.signedIn({ ...ann, cut: ['other'], groups: ['new'] });
     t.deepEqual([await scopesIn(whole, zeta.id), whole.groups], [['read', 'write'], ['new']]);
+
+    const { groups: _none, ...older } = ann;
+    const row = { id: annId, person: JSON.stringify(older), signed_in_at: start };
+    await database.transaction((tx) => tx.upsert('people', ['id'], [row], 'person = new.person'));
+    t.deepEqual((await people.signedIn({ ...ann, cut })).groups, [], 'an older version kept no groups');
+    const other = { ...older, claims: [['role', 'build']] as const, cut: ['team'] };
+    t.like(await people.signedIn(other), {
+      groups: [],
+      claims: [
+        ['role', 'build'],
+        ['team', 'build'],
+      ],
+    });
   });
 
   test(`${dialect}: the account used last comes first, if the person may still use it`, async (t) => {
@@ -199,11 +219,17 @@ for (const dialect of dialects) {
     const given = await grant(beta.id, 'person', 'ann', 'read');
     const use = (id: number) => database.transaction((tx) => people.use(tx, annId, id));
     t.is(await people.firstAccountOf(ann), zeta.id, 'that of a rule comes first');
+    await t.notThrowsAsync(use(beta.id), 'somebody who was forgotten meanwhile');
     await people.signedIn(ann);
     for (const { id } of [beta, zeta, alpha, beta]) await use(id);
     const sql = 'SELECT used_accounts FROM people';
     t.deepEqual(await database.select(sql), [{ used_accounts: '["beta","alpha","zeta"]' }]);
     t.is(await people.firstAccountOf(ann), beta.id);
+    const bob = { ...ann, subject: 'bob' };
+    await grant(beta.id, 'person', 'bob', 'read');
+    await people.signedIn(bob);
+    const firstOf = (each: Person) => people.firstAccountOf(each);
+    t.deepEqual([await firstOf(bob), await firstOf(ann)], [zeta.id, beta.id], 'what another one used does not count');
     await grants.remove(beta.id, given.id);
     t.is(await people.firstAccountOf(ann), zeta.id, 'neither beta nor alpha is given');
     t.is(await people.firstAccountOf({ ...ann, claims: [] }), undefined);
@@ -270,6 +296,10 @@ for (const dialect of dialects) {
     t.false(known.concerns({ ...here, knownIn: [] }, 'zeta'));
     await known.disable(annId, undefined, 'left');
     t.deepEqual(await sessions(), []);
+    const [{ disabled: stored }] = (await database.select('SELECT disabled FROM people WHERE id = ?', [annId])) as [
+      { disabled: string },
+    ];
+    t.deepEqual(Object.keys(JSON.parse(stored) as object).toSorted(), ['*', 'beta']);
     t.deepEqual(Object.keys((await known.get(annId)).person.disabled!).toSorted(), [everywhere, 'beta']);
     t.deepEqual(Object.keys((await known.enable(annId, undefined)).person.disabled!), ['beta']);
     await begin('c', beta.id);

@@ -11,7 +11,7 @@ import type { Database, Dialect, Row } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import type { Rank } from '../../src/runtime/ranked.ts';
 import { testClock } from '../support/clock.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 // Lists of tokens, personal tokens, those of rules, and what an account allows. test/api has the requests.
 
@@ -92,6 +92,7 @@ for (const dialect of dialects) {
     const begun = order.filter((id) => id !== made[4]!.token.id);
     t.deepEqual([await found(beginning), await found(`${beginning}more`)], [begun, begun]);
     t.deepEqual([await found(beginning.slice(0, 7)), await found(foreign.value)], [[], []]);
+    t.deepEqual(await found(`${beginning}${'A'.repeat(32)}`), [], 'a whole value is not only a beginning');
     t.is(await tokens.get(alpha.id, foreign.token.id), undefined);
     t.is(await tokens.verifiedById('unknown'), undefined);
 
@@ -160,8 +161,7 @@ for (const dialect of dialects) {
     await grants.add(alpha.id, { subject: { kind: 'token', id: plain.token.id }, verbs: ['delete'] });
     t.deepEqual([...(await tokens.verify(plain.value))!.scopes], ['read', 'delete'], 'with what a grant gives');
     t.deepEqual([...(await tokens.verify(longer.value))!.scopes], ['read']);
-    await tokens.revoke(alpha.id, plain.token.id);
-    await tokens.revoke(alpha.id, plain.token.id);
+    for (const each of [plain, plain, longer]) await tokens.revoke(alpha.id, each.token.id);
     const events = await database.select<Record<'type' | 'actor_kind' | 'subject_name' | 'details', string>>(
       `SELECT type, actor_kind, subject_name, details FROM events WHERE type LIKE 'token.%' ORDER BY id`,
     );
@@ -188,6 +188,7 @@ for (const dialect of dialects) {
         ],
         ['token.created', 'system', 'plain', { token_id: plain.token.id, scopes: ['read'], expires_at: null }],
         ['token.revoked', 'system', 'plain', { token_id: plain.token.id }],
+        ['token.revoked', 'system', 'longer', { token_id: longer.token.id }],
       ],
     );
   });
@@ -324,7 +325,7 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: of 2,000 tokens of an account the 500 oldest that are not valid are deleted`, async (t) => {
-    const { make, alpha, beta, database } = await open(t, dialect);
+    const { make, clock, alpha, beta, database } = await open(t, dialect);
     await addRows(database, beta.id, 1000);
     await addRows(database, beta.id, 5, { revoked_at: 1 });
     await addRows(database, alpha.id, 5, { publisher_id: 'rule', expires_at: 1 });
@@ -341,6 +342,9 @@ for (const dialect of dialects) {
       [beta.id, 'many', 1005, 0],
     ];
     t.deepEqual(await left(), [others[0], [alpha.id, 'old', 1999, 0], others[1]], 'it had fewer');
+    await t.throwsAsync(make('more', {}, beta), { name: 'QuotaExceeded', message: /at most 1000 valid tokens/ });
+    const given = await make('given', { publisherId: 'rule', expiresAt: clock.now! + 1 }, beta);
+    await database.transaction((tx) => tx.run('DELETE FROM tokens WHERE id = ?', [given.token.id]));
     await make('made');
     t.deepEqual(await left(), [others[0], [alpha.id, 'old', 1499, 500], others[1]]);
     // Those of a start that an older version made are kept.
@@ -348,6 +352,53 @@ for (const dialect of dialects) {
     await database.transaction((tx) => tx.run("DELETE FROM tokens WHERE name = 'old'"));
     await make('made');
     t.deepEqual(await left(), [[alpha.id, 'first token', 2000, 0], ...others]);
+  });
+
+  test(`${dialect}: the first token of an account is made if it has none, whatever others have`, async (t) => {
+    const { make, tokens, alpha, beta } = await open(t, dialect);
+    await make('mine');
+    t.is(await tokens.bootstrap(alpha.id), undefined);
+    const value = (await tokens.bootstrap(beta.id))!;
+    t.like(await tokens.verify(value), { accountId: beta.id, tokenName: 'first token' });
+    t.deepEqual([await tokens.isKnown(value), await tokens.isKnown(`${value}x`)], [true, false]);
+    t.is(await tokens.bootstrap(beta.id), undefined);
+  });
+
+  test(`${dialect}: the latest uses count, also while earlier ones are written`, async (t) => {
+    const { make, tokens, clock, alpha, database } = await open(t, dialect);
+    const start = clock.now!;
+    const [one, other] = [await make('one'), await make('other')];
+    const written = Promise.withResolvers<void>();
+    const slow = new Tokens(
+      changedDatabase(database, {
+        transaction: async (work) => {
+          await written.promise;
+          return database.transaction(work);
+        },
+      }),
+      clock.time,
+    );
+    await slow.flush();
+    for (const { value } of [one, other]) await slow.verify(value);
+    const flushing = slow.flush();
+    clock.now = start + 5;
+    await slow.verify(one.value);
+    const sorted = () => [...slow.unwritten()].toSorted((a, b) => b[1] - a[1]);
+    t.deepEqual(sorted(), [
+      [one.token.id, start + 5],
+      [other.token.id, start],
+    ]);
+    written.resolve();
+    await flushing;
+    t.deepEqual(sorted(), [[one.token.id, start + 5]]);
+    await slow.restore(
+      new Map([
+        [one.token.id, start + 3],
+        [other.token.id, start - 1],
+      ]),
+    );
+    const usedAt = async ({ token }: typeof one) => (await tokens.get(alpha.id, token.id))!.lastUsedAt;
+    t.deepEqual([await usedAt(one), await usedAt(other)], [start + 3, start], 'it never goes back');
   });
 
   test(`${dialect}: accounts want bills of materials from a change on, which is an event`, async (t) => {

@@ -10,7 +10,9 @@ const staying = { always: {}, gone: false, whenGone: () => () => undefined };
 
 test('credentials from an address with too many failed sign-ins are looked up a few at a time, and none is refused', async (t) => {
   const clock = { now: 1000 };
-  const { limits: settings } = schema.parse({ limits: { failedSignInsPerMinute: 1, delay: '0s' } });
+  const { limits: settings } = schema.parse({
+    limits: { failedSignInsPerMinute: 1, searchesPerMinute: 1, delay: '0s' },
+  });
   const cache = await Cache.open(undefined, Date.now, () => undefined);
   const limits = new Limits({ settings, cache, events, now: () => clock.now });
   const crowd = async (address: string) => {
@@ -36,6 +38,9 @@ test('credentials from an address with too many failed sign-ins are looked up a 
     return most;
   };
   const fail = () => limits.take('failed-sign-ins', addressClient('192.0.2.1'), staying);
+  const search = () => Promise.resolve(limits.take('searches', addressClient('192.0.2.1'), staying));
+  await search();
+  await t.throwsAsync(search(), { message: /limit of 1 searches/ });
   t.is(fail(), undefined);
   t.is(await crowd('192.0.2.1'), 20);
   await t.throwsAsync(Promise.resolve(fail()), { message: /more than 1 sign-ins/ });
