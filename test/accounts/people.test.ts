@@ -102,6 +102,12 @@ for (const dialect of dialects) {
     t.deepEqual(await byClaim.rightsOfGroup('ops', { id: alpha.id, name: 'alpha', version: 0 }), [
       { scopes: ['read'], patterns: null },
     ]);
+    const shared = async () => (await people.principalOf(ann, zeta.id))!.shared;
+    t.is(await shared(), undefined);
+    const toZeta = { subject: { kind: 'account', id: 'zeta' }, verbs: ['read'], patterns: { packages: ['a'] } };
+    await grants.accept(zeta.id, (await grants.add(beta.id, toZeta)).id);
+    t.truthy(await shared(), 'what another account shares');
+    t.regex(annId, /^[0-9a-f]{32}$/);
     t.true(await people.needsGroups());
     const without = await open(t, dialect, '');
     t.false(await without.people.needsGroups(), 'no grant names a group');
@@ -228,6 +234,7 @@ for (const dialect of dialects) {
     const bob = { ...ann, subject: 'bob' };
     await grant(beta.id, 'person', 'bob', 'read');
     await people.signedIn(bob);
+    await use(beta.id);
     const firstOf = (each: Person) => people.firstAccountOf(each);
     t.deepEqual([await firstOf(bob), await firstOf(ann)], [zeta.id, beta.id], 'what another one used does not count');
     await grants.remove(beta.id, given.id);
