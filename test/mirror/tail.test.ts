@@ -1,5 +1,6 @@
 import test from 'ava';
 import { Tail } from '../../src/mirror/fetch/tail.ts';
+import { UnreadBytes } from '../../src/mirror/fetch/unread-bytes.ts';
 import type { Content } from '../../src/storage/files/content.ts';
 
 /** A tail of a body of which `staged.size` bytes have arrived. */
@@ -129,4 +130,15 @@ test('the more readers a body has, the longer they wait for more of it, until it
   tail.verified();
   await second;
   t.is(read, 3);
+});
+
+test('bytes that were freed are never read as others', (t) => {
+  const unread = new UnreadBytes(10);
+  unread.push(Buffer.from('abc'));
+  unread.push(Buffer.from('def'));
+  unread.drop(13);
+  const target = Buffer.alloc(3);
+  t.throws(() => unread.read(target, 12), { message: /is not in memory any more/ });
+  t.is(unread.read(target, 13), 3);
+  t.is(target.toString(), 'def');
 });
