@@ -134,6 +134,9 @@ test('a webhook has four deliveries under way, and one while it fails', async (t
   dueOf(row('w', 1));
   await sender.tick();
   t.deepEqual(state.claims, [[{ webhookId: 'w', count: 4 }]]);
+  dueOf(row('w', 1));
+  await sender.tick();
+  t.is(state.claims.length, 1);
   dueOf(row('second', 1));
   await sender.tick();
   const end = async (status: number, finished: number) => {
