@@ -39,21 +39,22 @@ async function* numbers(count: number, read: (number: number) => void) {
   }
 }
 
-test('results are picked in parts until there are enough', async (t) => {
-  const take = async (count: number, limit: number, isWanted: (number: number) => boolean) => {
-    let last = -1;
-    const parts: number[] = [];
-    const pick = (some: readonly number[]) => {
-      parts.push(some.length);
-      return Promise.resolve(some.filter(isWanted));
-    };
-    const found = await takeFrom(
-      numbers(count, (each) => (last = each)),
-      limit,
-      pick,
-    );
-    return { found, parts, last };
+async function take(count: number, limit: number, isWanted: (number: number) => boolean) {
+  let last = -1;
+  const parts: number[] = [];
+  const pick = (some: readonly number[]) => {
+    parts.push(some.length);
+    return Promise.resolve(some.filter(isWanted));
   };
+  const found = await takeFrom(
+    numbers(count, (each) => (last = each)),
+    limit,
+    pick,
+  );
+  return { found, parts, last };
+}
+
+test('results are picked in parts until there are enough', async (t) => {
   t.deepEqual(await take(10, 3, () => true), { found: [0, 1, 2], parts: [3], last: 2 });
   t.deepEqual(await take(10, 3, (each) => each % 2 === 1), { found: [1, 3, 5], parts: [3, 3], last: 5 });
   t.deepEqual(await take(5, 3, (each) => each > 2), { found: [3, 4], parts: [3, 2], last: 4 });

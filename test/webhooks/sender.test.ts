@@ -129,6 +129,20 @@ test('64 deliveries are sent at a time, of each account 16 and of each webhook f
   await sender.close(10_000);
 });
 
+test('accounts get equal shares of few free places, however many webhooks they have', async (t) => {
+  const { sender, posts, state, dueOf } = setUp();
+  const webhooks = (account: number, count: number) =>
+    Array.from({ length: count }, (_, each) => row(`${account}.${each}`, account));
+  dueOf(...[4, 4, 4, 2].flatMap((count, at) => webhooks(10 + at, count)));
+  await sender.tick();
+  t.is(posts.length, 56);
+  dueOf(...webhooks(1, 1), ...webhooks(2, 5));
+  await sender.tick();
+  const claimed = Object.fromEntries(state.claims.at(-1)!.map(({ webhookId, count }) => [webhookId, count]));
+  t.deepEqual(claimed, { '1.0': 4, '2.0': 1, '2.1': 1, '2.2': 1, '2.3': 1 });
+  await sender.close(10_000);
+});
+
 test('a webhook has four deliveries under way, and one while it fails', async (t) => {
   const { sender, posts, state, dueOf } = setUp();
   dueOf(row('w', 1));
