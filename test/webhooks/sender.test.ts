@@ -98,10 +98,10 @@ test('a process sends 32 tests at a time, two of each account', async (t) => {
 
 test('64 deliveries are sent at a time, of each account 16 and of each webhook four, and accounts take turns', async (t) => {
   const { sender, posts, state, dueOf } = setUp();
-  const webhooks = Array.from({ length: 6 }, (_, account) =>
+  const all = Array.from({ length: 6 }, (_, account) =>
     [1, 2, 3, 4, 5].map((each) => row(`${account}.${each}`, account)),
   );
-  dueOf(...webhooks[0]!, ...webhooks[1]!);
+  dueOf(...all[0]!, ...all[1]!);
   await sender.tick();
   const counts = () => new Map(state.claims.at(-1)!.map(({ webhookId, count }) => [webhookId, count]));
   t.deepEqual(
@@ -109,7 +109,7 @@ test('64 deliveries are sent at a time, of each account 16 and of each webhook f
     [3, 3, 3, 3, 3, 3, 3, 3, 4, 4],
   );
   t.is(posts.length, 32);
-  dueOf(...webhooks.flat());
+  dueOf(...all.flat());
   await sender.tick();
   t.is(posts.length, 64);
   const accounts = Map.groupBy(counts(), ([id]) => id[0]!);
@@ -129,10 +129,12 @@ test('64 deliveries are sent at a time, of each account 16 and of each webhook f
   await sender.close(10_000);
 });
 
+function webhooks(account: number, count: number): WebhookRow[] {
+  return Array.from({ length: count }, (_, each) => row(`${account}.${each}`, account));
+}
+
 test('accounts get equal shares of few free places, however many webhooks they have', async (t) => {
   const { sender, posts, state, dueOf } = setUp();
-  const webhooks = (account: number, count: number) =>
-    Array.from({ length: count }, (_, each) => row(`${account}.${each}`, account));
   dueOf(...[4, 4, 4, 2].flatMap((count, at) => webhooks(10 + at, count)));
   await sender.tick();
   t.is(posts.length, 56);
