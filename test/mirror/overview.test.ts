@@ -81,6 +81,10 @@ async function open(t: ExecutionContext, dialect: Dialect, entries: readonly Mad
   return { database, overview, removed, events };
 }
 
+/** What a process has counted of the registry. */
+const up = (requests: number, received = 0) =>
+  figuresOf({ id: 'up', statuses: { 200: requests }, received, outcomes: { hit: requests } });
+
 const idsOf = (entries: readonly { id: string }[]) => entries.map(({ id }) => id);
 
 for (const dialect of dialects) {
@@ -163,8 +167,6 @@ for (const dialect of dialects) {
     const start = 100 * day;
     let now = start + 5000;
     const samples = new UpstreamSamples(database, () => now);
-    const up = (requests: number, received = 0) =>
-      figuresOf({ id: 'up', statuses: { 200: requests }, received, outcomes: { hit: requests } });
     await samples.add([up(3, 10), { ...up(50), kind: 'nuget' }, { ...up(70), id: 'second' }]);
     now += 3 * 3_600_000;
     await samples.add([up(5, 30)]);
