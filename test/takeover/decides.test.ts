@@ -1,0 +1,202 @@
+import test, { type ExecutionContext } from 'ava';
+import pino from 'pino';
+import { Cache } from '../../src/cache/cache.ts';
+import { predecessors } from '../../src/config/predecessors.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import type { ImportResult } from '../../src/import/item.ts';
+import type { Progress } from '../../src/takeover/arrivals.ts';
+import type { NameState } from '../../src/takeover/inventory.ts';
+import { Takeover } from '../../src/takeover/takeover.ts';
+import { openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { until } from '../support/until.ts';
+
+// Which names predecessors decide about, and what a request gets of them, without servers. requests.test.ts is about the same with them.
+
+type Came = Partial<Omit<Progress, 'problems'>> & { problems?: Record<string, ImportResult> };
+
+const importFrom = () => [];
+const refused = (message: string) => ({ name: 'UpstreamUnavailable', message });
+
+async function open(t: ExecutionContext, ...settings: object[]) {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  await migrate(database);
+  const here = new Set<string>();
+  const asked: string[] = [];
+  const holds = async (accountId: number, name: string, reference?: string) =>
+    here.has(`${accountId} ${name} ${reference ?? ''}`);
+  const cache = await Cache.open(undefined, Date.now, () => undefined);
+  const parts = {
+    database,
+    cache,
+    log: pino({ level: 'silent' }),
+    now: Date.now,
+    proxy: {},
+    offline: false,
+    config: { predecessors: predecessors.parse(settings) },
+    accounts: { nameOf: async (id: number) => ['default', 'team'][id] },
+    protocols: [
+      { kind: 'packages', upstreams: { kind: 'nuget' }, importFrom, holds },
+      { kind: 'images', upstreams: { kind: 'oci' }, importFrom, holds },
+    ],
+    tokens: {},
+    limits: {},
+    quota: {},
+  };
+  const takeover = new Takeover(parts as unknown as ConstructorParameters<typeof Takeover>[0]);
+  t.teardown(() => takeover.close());
+  const answers: (Came | Error | Promise<Came>)[] = [];
+  takeover.arrivals.run = async ({ name }, [row], { references, concurrency, signal }) => {
+    asked.push(`${name} ${row!.name} ${references?.join() ?? 'all'} ${concurrency} ${signal.aborted}`);
+    const answer = (await answers.shift()) ?? {};
+    if (answer instanceof Error) throw answer;
+    const empty = { ended: true, hadSome: false, came: 0, imported: 0, mirrored: 0, failure: undefined };
+    const problems = new Map(Object.entries(answer.problems ?? {}));
+    return { found: [{ row: row!, ...empty, ...answer, problems }], stopped: undefined };
+  };
+  const read = async (name: string, states: Record<string, NameState>, note: string | null = null) => {
+    const { inventory } = takeover;
+    await inventory.begin(name, takeover.named(name).sourceKey);
+    await inventory.add(
+      name,
+      Object.keys(states).map((each) => ({ name: each, key: each.toLowerCase() })),
+    );
+    for await (const page of inventory.pages(name, ['new']))
+      for (const row of page) await inventory.settle(row, states[row.name]!, note);
+    await inventory.noteRead(name, null);
+  };
+  const decides = (name: string, kind = 'packages', accountId = 0) => takeover.isClosed({ kind, accountId, name });
+  const bring = (name: string, reference?: string) =>
+    takeover.bring({ kind: 'packages', accountId: 0, name, reference });
+  return { takeover, here, asked, answers, read, decides, bring };
+}
+
+const first = { name: 'first', kind: 'nuget', url: 'https://first.test/index.json' };
+const second = { name: 'second', kind: 'nuget', url: 'https://second.test/index.json' };
+
+test('without predecessors nothing is decided, and none is found by its name', async (t) => {
+  const { takeover, decides, bring } = await open(t);
+  t.false(await decides('lib'));
+  t.false(await bring('lib'));
+  t.false(await takeover.isDue());
+  t.throws(() => takeover.named('x'.repeat(200)), {
+    message: `The settings have no predecessor ${'x'.repeat(100)}.`,
+    name: 'NotFound',
+  });
+});
+
+test('all names of an account are those of a predecessor that was not read yet, except for those that are here', async (t) => {
+  const { takeover, here, asked, read, decides, bring } = await open(t, first, second);
+  t.throws(() => takeover.named('other'), {
+    message: 'The settings have no predecessor other; there are first, second.',
+  });
+  t.true(await decides('Lib'));
+  t.false(await decides('Lib', 'images'), 'of another kind');
+  t.false(await decides('Lib', 'packages', 1), 'of another account');
+  const error = await t.throwsAsync(bring('Lib', '1.0.0'), { name: 'UpstreamUnavailable' });
+  t.is(
+    error?.message,
+    'Lib belongs to the predecessor first and did not come: the list of its names was not read yet.',
+  );
+  here.add('0 lib ');
+  t.false(await decides('Lib'));
+  here.clear();
+
+  await read('second', { Known: 'new' });
+  t.true(await decides('known'));
+  t.true(await bring('known', '1.0.0'), 'the other one was read');
+  t.true(await decides('unknown'));
+  t.true(await takeover.isDue());
+  t.false(await takeover.isDue(), 'it was tried in this minute');
+  await read('first', {});
+  t.false(await decides('unknown'));
+  t.deepEqual(asked, ['second Known 1.0.0 8 false']);
+});
+
+test('names that upstreams serve, that the settings leave out, and those of a finished takeover are decided by none', async (t) => {
+  const { takeover, read, decides } = await open(t, { ...first, exclude: ['Out*'] });
+  const here = { New: 'new', Whole: 'whole', Partial: 'partial', Conflict: 'conflict' } as const;
+  const states = { ...here, Alike: 'alike', Mirrored: 'mirrored', OutA: 'new', OutB: 'whole' } as const;
+  await read('first', states);
+  const decided: string[] = [];
+  for (const name of Object.keys(states)) if (await decides(name)) decided.push(name);
+  t.deepEqual(decided, Object.keys(here));
+  t.false(await takeover.isDue());
+  const [status] = await takeover.status();
+  t.deepEqual(
+    Object.fromEntries(status!.names),
+    { new: 1, whole: 1, partial: 1, conflict: 1, alike: 1, mirrored: 1 },
+    'without those that are left out',
+  );
+  t.deepEqual([status!.predecessor.name, status!.adopted, status!.row?.warning], ['first', 0, null]);
+  await takeover.inventory.finish('first', []);
+  t.false(await decides('New'));
+});
+
+test('a predecessor whose settings have another account or other names is read anew by its job only', async (t) => {
+  const { takeover, decides } = await open(t, first);
+  await takeover.inventory.begin('first', 'others');
+  await takeover.inventory.noteRead('first', null);
+  await takeover.inventory.finish('first', []);
+  t.true(await decides('lib'), 'as if it was never read');
+  t.true(await takeover.isDue());
+  await t.throwsAsync(takeover.readNames(takeover.predecessors[0]!, new AbortController().signal), {
+    name: 'Invalid',
+    message: /^The settings of first have another account or other names than those of the server\./,
+  });
+});
+
+test('a version is asked for once while it comes, and not again if it came, is here, or was not there a moment ago', async (t) => {
+  const { takeover, here, asked, answers, read, bring } = await open(t, first);
+  await read('first', { Lib: 'new', Whole: 'whole', Partial: 'partial' });
+  const { inventory } = takeover;
+  const hasCome = inventory.hasCome.bind(inventory);
+  let looked = 0;
+  inventory.hasCome = async (...of) => {
+    const result = await hasCome(...of);
+    looked += 1;
+    return result;
+  };
+  answers.push(until(() => looked === 2).then(() => ({ came: 1, imported: 1 })));
+  t.deepEqual(await Promise.all([bring('lib', '1.0.0'), bring('LIB', '1.0.0')]), [true, true]);
+  t.deepEqual(asked.splice(0), ['first Lib 1.0.0 8 false']);
+  here.add('0 lib 1.0.0');
+  await bring('lib', '1.0.0');
+  here.clear();
+  const [row] = await inventory.find('lib');
+  await inventory.record(row!, '1.0.0');
+  await bring('lib', '1.0.0');
+  await bring('whole');
+  await bring('partial');
+  t.deepEqual(asked, [], 'a deleted version, and lists that were asked for, stay as they are');
+
+  answers.push({ came: 0 }, { mirrored: 1 }, {});
+  for (const reference of ['2.0.0', '2.0.0', '3.0.0', '3.0.0']) await bring('lib', reference);
+  for (let count = 0; count < 2; count += 1) await bring('lib');
+  t.deepEqual(
+    asked.map((each) => each.split(' ')[2]),
+    ['2.0.0', '3.0.0', '3.0.0', 'all', 'all'],
+  );
+});
+
+test('what cannot come is an error, except for a list of which some is here', async (t) => {
+  const { here, asked, answers, read, bring } = await open(t, first);
+  await read('first', { Lib: 'new' });
+  await read('first', { Lib: 'new', Other: 'conflict' }, 'feed.test has other content under this name');
+  const failure = new Error('The upstream feed.test does not answer.');
+  const why = 'Lib belongs to the predecessor first and did not come: The predecessor feed.test does not answer.';
+  answers.push({ failure }, { failure }, { failure }, new Error('broken'));
+  const error = await t.throwsAsync(bring('Lib', '1.0.0'), refused(why));
+  t.like(error, { retryAfter: 10 });
+  await t.throwsAsync(bring('Lib'), refused(why));
+  here.add('0 Lib ');
+  t.true(await bring('Lib'));
+  await t.throwsAsync(bring('Lib', '1.0.0'), { message: 'broken' });
+  t.true(await bring('Lib', '1.0.0'), 'it is tried again');
+  t.is(asked.splice(0).length, 5);
+
+  const conflict =
+    'Other belongs to the predecessor first and did not come: feed.test has other content under this name.';
+  await t.throwsAsync(bring('Other', '1.0.0'), refused(conflict));
+  await t.throwsAsync(bring('Other'), refused(conflict));
+  t.deepEqual(asked, [], 'a person decides about it first');
+});
