@@ -103,6 +103,29 @@ test('a failed read fails only for the reader that started it; a reader that wai
   held.release();
 });
 
+test('more than 112 readers get small pieces; large buffers are used again, at most 24 of them', async (t) => {
+  const own = new SharedReads();
+  const heldBy = async (readers: number) => own.hold(counted(undefined), 0, readers);
+  const [large, small] = [await heldBy(112), await heldBy(113)];
+  t.deepEqual([large.bytes.length, small.bytes.length], [piece, piece / 4]);
+  const used = large.bytes.buffer;
+  small.release();
+  large.release();
+  const smallAgain = await heldBy(113);
+  t.is(smallAgain.bytes.length, piece / 4);
+  smallAgain.release();
+  const again = await heldBy(1);
+  t.is(again.bytes.length, piece);
+  t.is(again.bytes.buffer, used);
+  const many = [again, ...(await Promise.all(Array.from({ length: 25 }, () => heldBy(1))))];
+  const buffers = new Set(many.map(({ bytes: { buffer } }) => buffer));
+  t.is(buffers.size, 26, 'none is used twice at the same time');
+  for (const each of many) each.release();
+  const later = await Promise.all(Array.from({ length: 26 }, () => heldBy(1)));
+  t.is(later.filter(({ bytes: { buffer } }) => buffers.has(buffer)).length, 24);
+  for (const each of later) each.release();
+});
+
 test('readers that start and stop at random get the right bytes', async (t) => {
   const reader = fc.record({
     start: fc.nat(bytes.length - 1),
