@@ -112,7 +112,7 @@ export class CacheFill {
     } finally {
       this.#from.close();
       this.#advance();
-      await rm(this.#path, { force: true }).catch(() => undefined);
+      await rm(this.#path).catch(() => undefined);
     }
   }
 

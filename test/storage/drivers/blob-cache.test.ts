@@ -59,6 +59,30 @@ test('an eviction leaves exactly nine tenths of the limit', async (t) => {
   t.is(cache.counts.bytes, 900);
 });
 
+test('the copies of other processes are counted after more than a tenth of the limit, or when there are too many', async (t) => {
+  const { folder, opened, keep, kept } = await setUp(t);
+  const elsewhere = await opened(10_000);
+  await keep(elsewhere, 'a', 900, 1000);
+  const [cache, other] = [await opened(), await opened()];
+  await keep(elsewhere, 'b', 50, 1001);
+  await keep(cache, 'c', 100, 1002);
+  t.like(cache.counts, { bytes: 1000, evicted: 0 }, 'a tenth, and as many as may stay');
+  await keep(cache, 'd', 1, 1003);
+  t.deepEqual(await kept('a', 'b', 'c', 'd'), ['b', 'c', 'd']);
+  t.like(cache.counts, { bytes: 151, evicted: 1 });
+  // It has seen 900 bytes, and 60 are less than a tenth of its limit.
+  await keep(elsewhere, 'e', 840, 1004);
+  const full = await opened();
+  t.is(full.counts.bytes, 991);
+  await keep(full, 'f', 10, 1005);
+  t.like(full.counts, { bytes: 851, evicted: 2 }, 'too many');
+  t.like(other.counts, { bytes: 900, evicted: 0 });
+  t.deepEqual(await kept('b', 'c', 'd', 'e', 'f'), ['d', 'e', 'f']);
+  await writeFile(join(folder, 'note.txt'), 'x');
+  t.is((await opened()).counts.bytes, 851);
+  t.true((await readdir(folder)).includes('note.txt'), 'it is new');
+});
+
 test('an eviction counts the copies of another process, too', async (t) => {
   const { opened, keep, kept } = await setUp(t);
   const [first, second] = [await opened(), await opened()];

@@ -1,4 +1,4 @@
-import { mkdir, readdir, rm, stat, truncate, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readlink, rm, stat, truncate, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { Digest } from '../../../src/runtime/digest.ts';
@@ -7,6 +7,7 @@ import type { Throttle } from '../../../src/runtime/incoming.ts';
 import { contentDamaged, readAll, type Content } from '../../../src/storage/files/content.ts';
 import { S3Counts } from '../../../src/storage/drivers/counts.ts';
 import { Paths } from '../../../src/storage/files/paths.ts';
+import type { StagedFile } from '../../../src/storage/files/staged-file.ts';
 import { folderUntilEnd } from '../../support/folder.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
 import { until, within } from '../../support/until.ts';
@@ -73,6 +74,12 @@ async function setUp(t: ExecutionContext, limit = 1000, hasRoom: boolean | (() =
     /** Puts bytes of which there is no copy. */
     putElsewhere: (bytes: Buffer) => store({ driver: origin, paths }, bytes),
     copies: async () => (await readdir(paths.cache)).map((name) => join(paths.cache, name)).sort(),
+    /** Descriptors of this process for files of copies. */
+    descriptors: async () => {
+      const all = await readdir('/proc/self/fd');
+      const links = await Promise.all(all.map((each) => readlink(`/proc/self/fd/${each}`).catch(() => '')));
+      return links.filter((each) => each.startsWith(paths.cache)).length;
+    },
   };
 }
 
@@ -100,7 +107,7 @@ test('at the start, parts that were abandoned are removed, and those of other pr
 });
 
 test('a check drops a copy with wrong bytes, keeps a right one, and is no use of it', async (t) => {
-  const { driver, put, copyOf, copies } = await setUp(t);
+  const { driver, put, copyOf, copies, descriptors } = await setUp(t);
   const digest = await put(Buffer.from('content'));
   await utimes(copyOf(digest), 1000, 1000);
   let spent = 0;
@@ -118,6 +125,7 @@ test('a check drops a copy with wrong bytes, keeps a right one, and is no use of
   await driver.checkCopy({ digest, size: 7 });
   t.deepEqual(await copies(), []);
   await driver.checkCopy({ digest, size: 7 });
+  await until(async () => (await descriptors()) === 0);
 });
 
 test('only content of a copy’s size is copied, and each reader is counted', async (t) => {
@@ -315,6 +323,128 @@ test('a reader far ahead of a slow copy reads the storage', async (t) => {
   await until(() => origin.closed === 1);
 });
 
+test('a reader as far ahead of a slow copy as it may be waits for it', async (t) => {
+  const { driver, bytes, digest, origin } = await beginRead(t, 9 * mebibyte);
+  const other = await driver.open(digest, bytes.length);
+  const target = Buffer.alloc(10);
+  const ahead = other.read(target, 8 * mebibyte);
+  origin.release();
+  t.is(await within(ahead), 10);
+  t.deepEqual(target, bytes.subarray(8 * mebibyte, 8 * mebibyte + 10));
+  t.is(origin.opened, 1);
+  other.close();
+});
+
+test('a reader that closes its content while it reads the storage gets what it has asked for', async (t) => {
+  const { driver, bytes, digest, origin } = await beginRead(t, 9 * mebibyte);
+  const other = await driver.open(digest, bytes.length);
+  origin.allSlow = true;
+  const target = Buffer.alloc(10);
+  const ahead = other.read(target, 9 * mebibyte - 5);
+  await until(() => origin.opened === 2);
+  other.close();
+  t.is(origin.closed, 0);
+  origin.release();
+  t.is(await within(ahead), 5);
+  await until(() => origin.closed > 0);
+});
+
+test('a copy of which much is missing goes on while one reader is left, also one that has closed its content', async (t) => {
+  const { driver, origin, bytes, digest, content, reading, copies, copyOf } = await beginRead(t, 18 * mebibyte);
+  const other = await driver.open(digest, bytes.length);
+  other.close();
+  t.is(origin.closed, 0, 'another reader is left');
+  content.close();
+  t.is(origin.closed, 0, 'its read goes on');
+  const third = await driver.open(digest, bytes.length);
+  origin.release();
+  t.true((await within(reading)) > 0);
+  await until(async () => (await copies())[0] === copyOf(digest));
+  third.close();
+  t.deepEqual(driver.counts?.cache, { hit: 0, joined: 2, miss: 1, evicted: 0, bytes: bytes.length });
+});
+
+test('content whose copy has ended can still be read, and leaves no descriptor when it is closed', async (t) => {
+  const { driver, put, putElsewhere, copies, copyOf, descriptors } = await setUp(t, 4 * mebibyte);
+  const bytes = Buffer.alloc(2 * mebibyte, 'abc');
+  const digest = await putElsewhere(bytes);
+  const content = await driver.open(digest, bytes.length);
+  const target = Buffer.alloc(10);
+  t.is(await content.read(target, 0), 10);
+  await until(async () => (await copies())[0] === copyOf(digest));
+  // The copy of another blob ends meanwhile.
+  await put(Buffer.from('content'));
+  for (const position of [0, mebibyte, bytes.length - 10]) {
+    t.is(await content.read(target, position), 10);
+    t.deepEqual(target, bytes.subarray(position, position + 10));
+  }
+  t.true((await descriptors()) > 0);
+  content.close();
+  await until(async () => (await descriptors()) === 0);
+});
+
+test('a copy that is ended reads nothing more of the storage', async (t) => {
+  const { driver, origin, putElsewhere, copies } = await setUp(t, 4 * mebibyte);
+  const size = 2 * mebibyte;
+  const digest = await putElsewhere(Buffer.alloc(size, 'abc'));
+  const open = origin.open.bind(origin);
+  const [asked, answer] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  let reads = 0;
+  // Its reads succeed although it is closed.
+  origin.open = async (...args) => {
+    const content = await open(...args);
+    return {
+      ...content,
+      read: async (target, position) => {
+        reads += 1;
+        asked.resolve();
+        await answer.promise;
+        return content.read(target, position);
+      },
+    };
+  };
+  const content = await driver.open(digest, size);
+  const reading = content.read(Buffer.alloc(10), 0);
+  reading.catch(() => undefined);
+  await asked.promise;
+  const closing = driver.close();
+  answer.resolve();
+  await within(closing);
+  t.is(reads, 1);
+  t.deepEqual(await copies(), []);
+  content.close();
+});
+
+test('the end of a copy that was dropped leaves the next one to its readers', async (t) => {
+  const { driver, origin, bytes, digest, content, reading, putElsewhere } = await beginRead(t, mebibyte);
+  await driver.delete(digest);
+  await putElsewhere(bytes);
+  const open = origin.open.bind(origin);
+  const released = Promise.withResolvers<void>();
+  origin.open = async (...args) => {
+    const each = await open(...args);
+    return {
+      ...each,
+      read: async (target, position) => {
+        await released.promise;
+        return each.read(target, position);
+      },
+    };
+  };
+  const second = await driver.open(digest, bytes.length);
+  const readingToo = second.read(Buffer.alloc(10), 0);
+  await until(() => origin.opened === 2);
+  origin.release();
+  t.true((await reading) > 0);
+  content.close();
+  await until(() => origin.closed > 0);
+  const third = await driver.open(digest, bytes.length);
+  t.like(driver.counts?.cache, { joined: 1, miss: 2 });
+  released.resolve();
+  t.is(await within(readingToo), 10);
+  for (const each of [second, third]) each.close();
+});
+
 test('a copy goes on without readers only if little is missing', async (t) => {
   const first = mebibyte / 2;
   for (const missing of [16 * mebibyte, 16 * mebibyte + 1]) {
@@ -356,5 +486,56 @@ test('closing ends the copies that are being made', async (t) => {
   const { driver, reading, copies } = await beginRead(t, mebibyte);
   await within(driver.close());
   await t.throwsAsync(reading);
+  t.deepEqual(await copies(), []);
+});
+
+test('all but the copies is asked of the storage', async (t) => {
+  const { driver, origin, putElsewhere, copies } = await setUp(t);
+  t.true(driver.isRemote);
+  const digest = await putElsewhere(Buffer.from('content'));
+  const staged = undefined as unknown as StagedFile;
+  t.is(driver.locationOf(digest), undefined);
+  t.is(driver.putEarly(digest, staged, 7), undefined);
+  const early = { grown: () => undefined, stop: () => undefined };
+  let ended = 0;
+  const mayRepeat: unknown[] = [];
+  const remove = origin.delete.bind(origin);
+  Object.assign(origin, {
+    checkEvery: 7,
+    fact: () => Promise.resolve({ place: 'a bucket' }),
+    locationOf: (of: Digest) => () => Promise.resolve(`https://bucket/${of}`),
+    putEarly: (_: Digest, __: StagedFile, size: number) => (size === 7 ? early : undefined),
+    checkWrites: () => Promise.reject(new Error('read-only')),
+    close: () => Promise.resolve(void (ended += 1)),
+    delete: (of: Digest, may?: () => boolean) => {
+      mayRepeat.push(may?.());
+      return remove(of);
+    },
+  });
+  t.is(driver.checkEvery, 7);
+  t.deepEqual(driver.describe(), origin.describe());
+  t.deepEqual(await driver.fact(), { place: 'a bucket' });
+  t.is(await driver.locationOf(digest)!(), `https://bucket/${digest}`);
+  t.is(driver.putEarly(digest, staged, 7), early);
+  await driver.writeIdentity('ours');
+  await driver.writeIdentity('theirs');
+  t.is(await driver.readIdentity(), 'ours');
+  await driver.writeIdentity('theirs', true);
+  t.is(await origin.readIdentity(), 'theirs');
+  const listed = async (prefix?: string) => (await Array.fromAsync(driver.list(prefix))).flat().length;
+  t.deepEqual([await listed(), await listed('sha512:')], [1, 0]);
+  await t.throwsAsync(driver.checkWrites(), { message: 'read-only' });
+  await driver.check();
+  origin.faults.before = (operation) => {
+    if (operation === 'check') throw new Error('away');
+  };
+  await t.throwsAsync(driver.check(), { message: 'away' });
+  t.is((await driver.stat(digest))?.size, 7);
+  t.true(await (await driver.setAside(digest, (await driver.stat(digest))!.version))());
+  t.deepEqual(await driver.shrinkQuarantine({ before: 0, maxBytes: 0 }), { blobs: 1, bytes: 7 });
+  await driver.delete(digest, () => false);
+  t.deepEqual(mayRepeat, [false]);
+  await driver.close();
+  t.is(ended, 1);
   t.deepEqual(await copies(), []);
 });
