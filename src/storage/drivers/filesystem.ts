@@ -235,8 +235,7 @@ export class FilesystemDriver implements Driver {
   async #place(part: string, path: string): Promise<void> {
     try {
       await link(part, path);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
+    } catch {
       // Some network disks have no links. There, the identity in the database decides between two instances.
       if ((await statFile(path)) === undefined) await rename(part, path);
     }

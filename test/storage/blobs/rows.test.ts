@@ -240,7 +240,7 @@ test('deletions of ended processes are given up at once, of silent ones after a 
     { ...row, digest: first, deleted_by: 'ended', deleted_generation: 7 },
     { ...row, digest: second, deleted_by: 'live', deleted_generation: 7 },
     { ...row, digest: third, deleted_by: 'ended', deleted_generation: 6 },
-    { ...row, digest: fourth },
+    { ...row, digest: fourth, deleted_by: null, deleted_generation: 7 },
     { ...row, digest: digests[4]!, state: 'live', deleted_by: 'ended', deleted_generation: 7 },
   );
   const all = await findBlobs(database, digests);

@@ -1,9 +1,11 @@
 import { randomBytes } from 'node:crypto';
-import { mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import fs, { mkdir, readdir, readFile, readlink, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import { basename, dirname, join } from 'node:path';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { digestOf } from '../../../src/runtime/digest.ts';
 import { FilesystemDriver } from '../../../src/storage/drivers/filesystem.ts';
+import { until } from '../../support/until.ts';
 import { openDriver, stage, store, testDriver } from './driver-suite.ts';
 
 // In a process of its own: a helper declares tests of it.
@@ -11,6 +13,108 @@ import { openDriver, stage, store, testDriver } from './driver-suite.ts';
 const open = (paths: ConstructorParameters<typeof FilesystemDriver>[0]) => new FilesystemDriver(paths);
 
 testDriver('filesystem', open);
+
+/** Descriptors of this process for files and folders below `path`. */
+async function descriptors(path: string): Promise<string[]> {
+  const all = await readdir('/proc/self/fd');
+  const links = await Promise.all(all.map((each) => readlink(`/proc/self/fd/${each}`).catch(() => '')));
+  return links.filter((each) => each.startsWith(path)).sort();
+}
+
+/** Makes a disk of folder `data` that has no links, as some network disks, until the test ends. */
+function forbidLinks(t: ExecutionContext, data: string): void {
+  const { link } = fs;
+  const replace = (by: typeof link) => {
+    fs.link = by;
+    syncBuiltinESMExports();
+  };
+  replace(async (from, to) => {
+    if (String(from).startsWith(data)) throw Object.assign(new Error('EPERM: not permitted, link'), { code: 'EPERM' });
+    return link(from, to);
+  });
+  t.teardown(() => replace(link));
+}
+
+test.serial('on a disk without links, a put renames the staged file unless the bytes are there', async (t) => {
+  const each = await openDriver(t, open);
+  forbidLinks(t, each.paths.data);
+  const bytes = Buffer.from('content');
+  const staged = await stage(each, bytes);
+  const { ino } = await stat(staged.path);
+  const digest = digestOf(bytes);
+  await each.driver.put(digest, staged);
+  const path = each.driver.pathOf(digest);
+  t.is((await stat(path)).ino, ino);
+  t.deepEqual(await readdir(each.paths.staging), []);
+  await staged.discard();
+  const again = await stage(each, bytes);
+  await each.driver.put(digest, again);
+  t.is((await stat(path)).ino, ino, 'the bytes stay');
+  t.deepEqual(await readdir(each.paths.staging), [basename(again.path)]);
+  await again.discard();
+  const longer = await stage(each, Buffer.from('content and more'));
+  await each.driver.put(digest, longer);
+  await longer.discard();
+  t.is(await readFile(path, 'utf8'), 'content and more');
+
+  await each.driver.writeIdentity('ours');
+  await each.driver.writeIdentity('theirs');
+  t.is(await each.driver.readIdentity(), 'ours');
+  await each.driver.writeIdentity('theirs', true);
+  t.is(await each.driver.readIdentity(), 'theirs');
+});
+
+test('a put links the staged file, also into a new folder', async (t) => {
+  const each = await openDriver(t, open);
+  const bytes = Buffer.from('content');
+  const staged = await stage(each, bytes);
+  const digest = digestOf(bytes);
+  await each.driver.put(digest, staged);
+  t.is((await stat(each.driver.pathOf(digest))).ino, (await stat(staged.path)).ino);
+  await staged.discard();
+});
+
+test('the folder of the blobs is open from the start to the end, and a check leaves nothing open', async (t) => {
+  const each = await openDriver(t, open);
+  await each.driver.prepare();
+  await store(each, Buffer.from('content'));
+  await each.driver.writeIdentity('ours');
+  for (let time = 0; time < 3; time += 1) await each.driver.check();
+  t.deepEqual(await descriptors(each.paths.data), [each.paths.blobs]);
+  await each.driver.close();
+  t.deepEqual(await descriptors(each.paths.data), []);
+});
+
+test('a blob of a large folder is listed once, in pages of 500 blobs', async (t) => {
+  const each = await openDriver(t, open);
+  const digests = Array.from({ length: 501 }, (_, index) => `sha256:ab${String(index).padStart(62, '0')}` as const);
+  await mkdir(dirname(each.driver.pathOf(digests[0]!)), { recursive: true });
+  for (const digest of digests) await writeFile(each.driver.pathOf(digest), 'x');
+  const pages = await Array.fromAsync(each.driver.list());
+  t.deepEqual(
+    pages.map((page) => page.map(({ digest }) => digest)),
+    [digests.slice(0, 500), digests.slice(500)],
+  );
+});
+
+test('what was moved to the quarantine at the time of the bound stays; several processes remove the rest', async (t) => {
+  const each = await openDriver(t, open);
+  const names = Array.from({ length: 60 }, (_, index) => String(index));
+  await mkdir(each.paths.quarantine);
+  for (const name of names) await writeFile(each.driver.quarantinePathOf(digestOf(name)), 'x');
+  const last = each.driver.quarantinePathOf(digestOf('last'));
+  await writeFile(last, 'last');
+  const latest = (await stat(last)).ctimeMs;
+  // The times of files have a low resolution.
+  await until(() => utimes(last, 1000, 1000).then(async () => (await stat(last)).ctimeMs > latest));
+  const { ctimeMs } = await stat(last);
+  const others = [each.driver, open(each.paths), open(each.paths)];
+  const bounds = { before: ctimeMs, maxBytes: 4 };
+  const removed = await Promise.all(others.map((driver) => driver.shrinkQuarantine(bounds)));
+  t.true(removed.some(({ blobs }) => blobs === 60));
+  t.deepEqual(await readdir(each.paths.quarantine), [basename(last)]);
+  t.deepEqual(await each.driver.shrinkQuarantine({ before: ctimeMs + 1, maxBytes: 4 }), { blobs: 1, bytes: 4 });
+});
 
 test('only the user of the server may read a stored file', async (t) => {
   const each = await openDriver(t, open);
@@ -56,7 +160,8 @@ test('other files in the folders are not listed', async (t) => {
   await mkdir(join(folder, 'lost+found'), { recursive: true });
   await writeFile(join(folder, 'note.txt'), 'x');
   await writeFile(join(dirname(each.driver.pathOf(digest)), 'note.txt'), 'x');
-  await writeFile(join(folder, 'lost+found', digestOf('elsewhere').slice('sha256:'.length)), 'x');
+  for (const name of ['elsewhere', 'stored'])
+    await writeFile(join(folder, 'lost+found', digestOf(name).slice('sha256:'.length)), 'x');
   await mkdir(each.driver.pathOf(digestOf('a folder')), { recursive: true });
   const found = [];
   for await (const blobs of each.driver.list()) found.push(...blobs);
@@ -136,6 +241,8 @@ test('a folder that replaced the one of the start is not used', async (t) => {
   await rm(each.paths.blobs, { recursive: true });
   await t.throwsAsync(each.driver.checkWrites(), { code: 'ENOENT' });
   await t.throwsAsync(unprepared.check(), { code: 'ENOENT' });
+  await symlink(each.paths.blobs, each.paths.blobs);
+  await t.throwsAsync(each.driver.check(), { code: 'ELOOP' }, 'nobody knows whether it was replaced');
 });
 
 test('a missing folder fails the check, and lists nothing', async (t) => {
