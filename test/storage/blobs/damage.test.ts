@@ -1,6 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
-import { digestOf } from '../../../src/runtime/digest.ts';
+import { digestOf, type Digest } from '../../../src/runtime/digest.ts';
+import type { Throttle } from '../../../src/runtime/incoming.ts';
 import { DamageCheck, examineWith, logDamage, type Damage } from '../../../src/storage/blobs/damage.ts';
 import { findBlobs } from '../../../src/storage/blobs/states.ts';
 import { mirrorEntry } from '../../support/builders/mirror-entry.ts';
@@ -144,6 +145,41 @@ for (const dialect of dialects) {
     driver.damage(digest, bad);
     t.is(await check.check(row!, { hash: true, keepMissing: false }), undefined);
     t.is(driver.aside.size, 0);
+  });
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: the damage of one blob changes nothing of another`, async (t) => {
+    const { database, blobs, driver } = await openStoreOn(t, dialect, () => new MemoryDriver());
+    await database.transaction((tx) =>
+      tx.insert('repositories', { account_id: 1, name: 'team/app', created_at: 0, updated_at: 0 }),
+    );
+    const [hosted, mirrored] = [await blobs.stageBytes(good), await blobs.stageBytes(Buffer.alloc(300_000, 'other'))];
+    await blobs.commit([hosted, mirrored], async (tx) => {
+      await tx.insertNew('repository_blobs', [{ repository_id: 1, digest: hosted.digest, linked_at: 0 }]);
+      await tx.insertNew('mirror_entries', [mirrorEntry(mirrored.digest)]);
+    });
+    const rowOf = async ({ digest }: { digest: Digest }) => (await findBlobs(database, [digest]))[0];
+    const [hostedRow, mirroredRow] = [(await rowOf(hosted))!, (await rowOf(mirrored))!];
+    const check = new DamageCheck(database, driver, references);
+    driver.damage(hosted.digest, bad);
+    const spent: number[] = [];
+    const throttle = { spend: (bytes: number) => Promise.resolve(void spent.push(bytes)) } as unknown as Throttle;
+    const options = { hash: true, keepMissing: false, throttle };
+    const found = await check.check(hostedRow, options);
+    t.like(found, { digest: hosted.digest, size: 300_000, kind: 'corrupt', mirrored: false });
+    t.is(found?.hosted.length, 1);
+    t.deepEqual(spent, [262_144, 37_856], 'the rate limit counts what is read');
+    const afterwards = await rowOf(hosted);
+    t.not(afterwards?.generation, hostedRow.generation);
+    t.deepEqual(await rowOf(mirrored), mirroredRow);
+    await driver.delete(mirrored.digest);
+    const missing: Damage = { digest: mirrored.digest, size: 300_000, kind: 'missing', hosted: [], mirrored: true };
+    t.deepEqual(await check.check(mirroredRow, options), missing);
+    t.deepEqual([await rowOf(mirrored), await rowOf(hosted)], [undefined, afterwards]);
+    const failure = Object.assign(new Error('not allowed'), { code: 'EACCES' });
+    t.deepEqual(await check.unopened(mirroredRow, failure), { ...missing, kind: 'unreadable', mirrored: false });
+    t.like(await check.unopened(hostedRow, failure), { kind: 'unreadable', hosted: found!.hosted, mirrored: false });
   });
 }
 

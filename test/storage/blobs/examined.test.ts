@@ -2,6 +2,8 @@ import test, { type ExecutionContext } from 'ava';
 import { BlobStore } from '../../../src/storage/blobs/blob-store.ts';
 import { deletionTimes } from '../../../src/storage/blobs/states.ts';
 import { digestOf, type Digest } from '../../../src/runtime/digest.ts';
+import { Paths } from '../../../src/storage/files/paths.ts';
+import { folderUntilEnd } from '../../support/folder.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
 import { openStoreOn } from '../../support/store.ts';
 
@@ -78,6 +80,16 @@ test('bytes are not examined without a live row, or while the storage as a whole
   await t.throwsAsync(blobs.open(digest, 300_000), { name: 'StorageUnavailable' });
   t.deepEqual(state.examined, []);
   t.false(await blobs.isWhole(digestOf('never stored')));
+});
+
+test('the digest is computed for blobs of up to 256 KiB; without examinations, missing bytes are damage', async (t) => {
+  const { database, driver, blobs, state, commit } = await setUp(t);
+  const digests = [await commit('small', 2 ** 18), await commit('large', 2 ** 18 + 1)];
+  for (const digest of digests) await driver.delete(digest);
+  for (const digest of digests) t.false(await blobs.isWhole(digest));
+  t.deepEqual(state.examined, ['small with its digest', 'large']);
+  const paths = new Paths(await folderUntilEnd(t));
+  t.false(await new BlobStore(database, driver, paths, Date.now).isWhole(digests[0]!));
 });
 
 test('the storage can be read if one of some blobs can, and blobs that are missing say nothing', async (t) => {

@@ -95,6 +95,15 @@ test('a remote storage is asked about bytes in memory only by a read that must b
   await t.throwsAsync(blobs.open(digest, 100), { name: 'ContentDamaged' }, 'the bytes are forgotten');
 });
 
+test('a push of bytes that are in a remote storage finds out their version', async (t) => {
+  const { driver, commit, requests } = await watched(t);
+  driver.isRemote = true;
+  const digest = await commit(100);
+  await commit(100);
+  t.deepEqual(await requests(digest, 100), []);
+  t.deepEqual(await requests(digest, 100, true), ['stat']);
+});
+
 test('a remote storage without bytes that are in memory, of no known version, has lost them', async (t) => {
   const { driver, blobs, commit, requests } = await watched(t);
   driver.isRemote = true;
