@@ -269,8 +269,7 @@ export class FilesystemDriver implements Driver {
 async function linkOrRename(staged: StagedFile, path: string): Promise<void> {
   try {
     await link(staged.path, path);
-  } catch (error) {
-    if (isMissing(error)) throw error;
+  } catch {
     if ((await statFile(path))?.size !== staged.size) await rename(staged.path, path);
   }
 }

@@ -95,6 +95,22 @@ test.serial('a file that a power failure has left with another size is replaced'
   t.is(await (await repository.fetch(`blobs/${digestOf(content)}`)).text(), content.toString());
 });
 
+test.serial('the parents of a folder are synced with its first blob only', async (t) => {
+  const paths = new Paths(await realpath(await folderUntilEnd(t)));
+  await mkdir(paths.staging);
+  const driver = new FilesystemDriver(paths);
+  await driver.prepare();
+  t.teardown(() => driver.close());
+  const synced: string[] = [];
+  await watchSyncs(t, (path) => void (path.startsWith(paths.staging) || synced.push(path)));
+  const digests = ['0', '1'].map((digit) => `sha256:ab${digit.repeat(62)}` as const);
+  const folders = ['sha256/ab', 'sha256', ''].map((each) => join(paths.blobs, each)).concat(paths.data);
+  for (const digest of digests) {
+    await store({ driver, paths }, content, digest);
+    t.deepEqual(synced.splice(0), digest === digests[0] ? folders : folders.slice(0, 1));
+  }
+});
+
 test.serial('the copy of bytes that were deleted after their put is synced too', async (t) => {
   const { server, repository } = await start(t);
   const copied: string[] = [];

@@ -1,9 +1,10 @@
-import { readdir, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { readdir, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
 import { BlobStore } from '../../../src/storage/blobs/blob-store.ts';
 import { CachedDriver } from '../../../src/storage/drivers/cached-driver.ts';
 import { DiskReserve } from '../../../src/storage/files/disk-reserve.ts';
 import { localDisk, type Disk } from '../../../src/storage/files/disk.ts';
+import { StagedFile } from '../../../src/storage/files/staged-file.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
 import { openStoreOn } from '../../support/store.ts';
 
@@ -47,6 +48,9 @@ test('the folder of staged files must be there and be a folder', async (t) => {
   await t.notThrowsAsync(blobs.checkStaging());
   await rm(paths.staging, { recursive: true });
   await t.throwsAsync(blobs.checkStaging(), { code: 'ENOENT' });
+  const unstaged = await blobs.stage();
+  t.true(unstaged.isOffDisk);
+  await unstaged.discard();
   await writeFile(paths.staging, '', { mode: 0o700 });
   await t.throwsAsync(blobs.checkStaging(), { message: `${paths.staging} is not a folder` });
   const upstream = await blobs.stage(['sha256'], true);
@@ -57,6 +61,19 @@ test('the folder of staged files must be there and be a folder', async (t) => {
   t.deepEqual([hashed.isOffDisk, hashed.continueInMemory(0)], [true, false]);
   await hashed.discard();
   await t.throwsAsync(blobs.stageHosted(1));
+  await rm(paths.staging);
+  await symlink(paths.staging, paths.staging);
+  await t.throwsAsync(blobs.stage(), { code: 'ELOOP' }, 'no failure of the disk');
+});
+
+test.serial('upstream content is sent from memory while the disk has no room for another file', async (t) => {
+  const { blobs } = await setUp(t);
+  const create = StagedFile.create.bind(StagedFile);
+  StagedFile.create = () => Promise.reject(Object.assign(new Error('ENOSPC'), { code: 'ENOSPC' }));
+  t.teardown(() => void (StagedFile.create = create));
+  const staged = await blobs.stage();
+  t.true(staged.isOffDisk);
+  await staged.discard();
 });
 
 test('a check of reads opens the storage itself, not a copy, and closes what it has opened', async (t) => {

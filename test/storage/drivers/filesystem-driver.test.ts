@@ -1,5 +1,16 @@
 import { randomBytes } from 'node:crypto';
-import fs, { mkdir, readdir, readFile, readlink, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import fs, {
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { basename, dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -191,8 +202,15 @@ test('a put makes a folder again that was removed, and keeps whole bytes that ar
   const path = each.driver.pathOf(digest);
   await rm(dirname(path), { recursive: true });
   const again = await stage(each, bytes);
+  const read = again.read.bind(again);
+  const pieces: number[] = [];
+  again.read = (target, position) => {
+    pieces.push(target.length);
+    return read(target, position);
+  };
   await each.driver.put(digest, again);
   t.true(bytes.equals(await readFile(path)));
+  t.deepEqual(pieces, [2 ** 20, 2 ** 20], 'never all of it in memory');
   await rm(again.path);
   await rm(path);
   await each.driver.put(digest, again);
@@ -205,6 +223,19 @@ test('a put makes a folder again that was removed, and keeps whole bytes that ar
   await each.driver.put(digest, staged);
   await staged.discard();
   t.is((await stat(path)).ino, ino, 'not written again');
+});
+
+test('a staged file that was cut is not copied, and leaves no part', async (t) => {
+  const each = await openDriver(t, open);
+  const bytes = Buffer.from('content');
+  const digest = await store(each, bytes);
+  await rm(dirname(each.driver.pathOf(digest)), { recursive: true });
+  const staged = await stage(each, bytes);
+  await truncate(staged.path, 3);
+  await t.throwsAsync(each.driver.put(digest, staged), { message: `${staged.path} is shorter than its 7 bytes` });
+  t.deepEqual(await readdir(each.paths.staging), [basename(staged.path)]);
+  t.is(await each.driver.stat(digest), undefined);
+  await staged.discard();
 });
 
 test('a file that cannot be opened is not a missing one', async (t) => {
