@@ -66,3 +66,16 @@ export async function failReads(
   t.teardown(repair);
   return { repair };
 }
+
+/** Lets each write to a file of this process take half of its bytes, as a disk may. Only for serial tests. */
+export async function halveWrites(t: Pick<ExecutionContext, 'teardown'>): Promise<void> {
+  type Write = (bytes: Buffer, offset: number, length: number, position: number) => Promise<unknown>;
+  const some = await fs.open(import.meta.filename, 'r');
+  const prototype = Object.getPrototypeOf(some) as { write: Write };
+  await some.close();
+  const { write } = prototype;
+  prototype.write = async function halfWrite(this: Handle, bytes, offset, length, position) {
+    return write.call(this, bytes, offset, Math.ceil(length / 2), position);
+  };
+  t.teardown(() => void (prototype.write = write));
+}

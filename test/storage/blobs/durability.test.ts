@@ -1,11 +1,12 @@
-import { mkdir, readdir, realpath, rm, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { randomBytes } from 'node:crypto';
+import { mkdir, readdir, readFile, realpath, rm, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { CachedDriver } from '../../../src/storage/drivers/cached-driver.ts';
 import { readAll } from '../../../src/storage/files/content.ts';
 import { FilesystemDriver } from '../../../src/storage/drivers/filesystem.ts';
 import { Paths } from '../../../src/storage/files/paths.ts';
-import { holdSync, watchSyncs } from '../../support/disk.ts';
+import { halveWrites, holdSync, watchSyncs } from '../../support/disk.ts';
 import { TestFeed } from '../../support/feed.ts';
 import { folderUntilEnd } from '../../support/folder.ts';
 import { entrepot } from '../../support/in-process.ts';
@@ -164,6 +165,32 @@ test.serial('a local copy of bytes in S3 is there when its bytes are synced', as
   t.is(await named(), 0);
   barrier.release();
   await until(async () => (await named()) === 1);
+});
+
+test.serial('copies are whole on a disk that takes half of each write', async (t) => {
+  const paths = new Paths(await folderUntilEnd(t));
+  await mkdir(paths.staging, { recursive: true });
+  const bytes = randomBytes(1_200_000);
+  const digest = digestOf(bytes);
+  const origin = new MemoryDriver();
+  const [cached, folder] = [
+    new CachedDriver(origin, paths.cache, 2 ** 22, () => Promise.resolve(true)),
+    new FilesystemDriver(paths),
+  ];
+  for (const driver of [cached, folder]) {
+    await driver.prepare();
+    t.teardown(() => driver.close());
+    await store({ driver: driver === cached ? origin : driver, paths }, bytes, digest);
+  }
+  await rm(dirname(folder.pathOf(digest)), { recursive: true });
+  await halveWrites(t);
+  const open = await cached.open(digest, bytes.length);
+  t.true(bytes.equals(await readAll(open, bytes.length)));
+  const copy = join(paths.cache, digest.replace(':', '-'));
+  await until(async () => (await readdir(paths.cache)).every((name) => name === basename(copy)));
+  t.true(bytes.equals(await readFile(copy)));
+  await store({ driver: folder, paths }, bytes, digest);
+  t.true(bytes.equals(await readFile(folder.pathOf(digest))));
 });
 
 test.serial('a backup has its name when its bytes are synced, and its folder is synced then', async (t) => {
