@@ -17,7 +17,7 @@ import {
   type BlobRow,
   type DeletionTimes,
 } from '../../../src/storage/blobs/states.ts';
-import { openUntilEnd, temporaryDatabase } from '../../support/databases.ts';
+import { changedDatabase, openUntilEnd, temporaryDatabase } from '../../support/databases.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
 import { within } from '../../support/until.ts';
 
@@ -344,4 +344,25 @@ test('no deletion begins when its time is over, and a row that is back or taken 
     { digest: second, state: 'deleting', generation: 8 },
   ]);
   t.is((await rows()).length, 2);
+});
+
+test('the rows of puts and of finished deletions need no sync, the mark of a deletion does', async (t) => {
+  const { database, insert } = await setUp(t);
+  const fleeting: boolean[] = [];
+  const watched = changedDatabase(database, {
+    transaction: (work, options) => {
+      fleeting.push(options?.fleeting ?? false);
+      return database.transaction(work, options);
+    },
+  });
+  await new BlobReservations(watched, () => 5, deletionTimes).announce(new Map([[first, 1]]));
+  t.deepEqual(fleeting.splice(0), [true]);
+  await insert({ digest: second, size: 1, state: 'live', generation: 7 });
+  await removeBlobs(watched, new MemoryDriver(), deletionTimes, (tx) => lockBlobs(tx, [second]));
+  t.deepEqual(fleeting.splice(0), [false, true]);
+  t.deepEqual(await removeBlobs(watched, new MemoryDriver(), deletionTimes, () => Promise.resolve([])), {
+    rows: [],
+    failures: [],
+  });
+  t.deepEqual(fleeting, [false], 'nothing was removed');
 });
