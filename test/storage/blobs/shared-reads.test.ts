@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Content } from '../../../src/storage/files/content.ts';
 import { SharedReads } from '../../../src/storage/blobs/shared-reads.ts';
+import { within } from '../../support/until.ts';
 
 const bytes = randomBytes(1_500_000);
 const piece = 512 * 1024;
@@ -31,8 +32,10 @@ test('concurrent readers share one read; after all have released it, the next re
   for (const each of first) t.deepEqual(each.bytes, bytes.subarray(0, piece));
   const later = await holdRead(b, 1000, 1);
   t.deepEqual(later.bytes, bytes.subarray(1000, piece));
-  t.is(a.reads + b.reads, 1);
-  for (const each of [...first, later]) each.release();
+  first[0].release();
+  const latest = await holdRead(b, 2000, 1);
+  t.is(a.reads + b.reads, 1, 'others still hold it');
+  for (const each of [...first.slice(1), later, latest]) each.release();
   (await holdRead(b, 0, 1)).release();
   t.is(a.reads + b.reads, 2);
 });
@@ -101,6 +104,28 @@ test('a failed read fails only for the reader that started it; a reader that wai
   const held = await holdRead(content, 0, 1);
   t.deepEqual(held.bytes, bytes.subarray(0, piece));
   held.release();
+  t.is(content.reads, 2, 'the readers that failed hold nothing');
+});
+
+test('a reader of bytes that are there does not wait for a read of further ones', async (t) => {
+  const [asked, answer] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const content: Content = {
+    ...counted('i'),
+    read: async (target, position) => {
+      if (position > 0) {
+        asked.resolve();
+        await answer.promise;
+      }
+      return bytes.copy(target, 0, position, position + 1000);
+    },
+  };
+  const first = await holdRead(content, 0, 1);
+  const further = holdRead(content, 1000, 1);
+  await asked.promise;
+  const there = await within(holdRead(content, 10, 1));
+  t.deepEqual(there.bytes, bytes.subarray(10, 1000));
+  answer.resolve();
+  for (const each of [first, there, await further]) each.release();
 });
 
 test('more than 112 readers get small pieces; large buffers are used again, at most 24 of them', async (t) => {
