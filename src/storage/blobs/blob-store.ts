@@ -235,8 +235,7 @@ export class BlobStore {
     for (let isLast = false; ; isLast = true) {
       try {
         const content = await this.#small.open(digest, size, checked);
-        const location = this.#driver.locationOf?.(digest);
-        if (location) content.location = location;
+        content.location = this.#driver.locationOf?.(digest);
         return content;
       } catch (error) {
         if (!isDomainError(error, 'BlobUnknown') && !isDomainError(error, 'ContentDamaged')) throw error;

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, readFile, realpath, rm, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import type { Digest } from '../../../src/runtime/digest.ts';
 import { CachedDriver } from '../../../src/storage/drivers/cached-driver.ts';
 import { readAll } from '../../../src/storage/files/content.ts';
 import { FilesystemDriver } from '../../../src/storage/drivers/filesystem.ts';
@@ -171,7 +172,7 @@ test.serial('copies are whole on a disk that takes half of each write', async (t
   const paths = new Paths(await folderUntilEnd(t));
   await mkdir(paths.staging, { recursive: true });
   const bytes = randomBytes(1_200_000);
-  const digest = digestOf(bytes);
+  const digest = digestOf(bytes) as Digest;
   const origin = new MemoryDriver();
   const [cached, folder] = [
     new CachedDriver(origin, paths.cache, 2 ** 22, () => Promise.resolve(true)),

@@ -2,6 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { migrate } from '../../../src/database/migrate.ts';
 import { digestOf, type Digest } from '../../../src/runtime/digest.ts';
 import { pageEnd, References, type BlobReferences } from '../../../src/storage/blobs/references.ts';
+import { allOf } from '../../support/all-of.ts';
 import { openUntilEnd, temporaryDatabase } from '../../support/databases.ts';
 
 // What refers to a blob, with tables of this test.
@@ -92,7 +93,7 @@ test('each blob counts once for an account, as hosted if it is, in as many pages
     [8, 1],
     [100, 1],
   ] as const) {
-    const found = await Array.fromAsync(references.holdings(database, shared, step));
+    const found = await allOf(references.holdings(database, shared, step));
     // A full page may be the last one.
     t.is(found.length, pages, `${step} at a time`);
     const sums = new Map<string, number>();
@@ -112,7 +113,7 @@ test('each blob counts once for an account, as hosted if it is, in as many pages
     );
   }
   await database.transaction((tx) => tx.run('DELETE FROM blobs', []));
-  t.deepEqual(await Array.fromAsync(references.holdings(database, shared, 2)), []);
+  t.deepEqual(await allOf(references.holdings(database, shared, 2)), []);
 });
 
 test('a page ends with its last digest, and the last page has no end', async (t) => {

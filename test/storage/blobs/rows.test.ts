@@ -4,6 +4,7 @@ import type { Processes } from '../../../src/database/processes.ts';
 import type { Digest } from '../../../src/runtime/digest.ts';
 import { BlobReservations, makeLive, ReservationLost } from '../../../src/storage/blobs/blob-reservations.ts';
 import { removeBlobs } from '../../../src/storage/blobs/removal.ts';
+import type { Driver } from '../../../src/storage/drivers/driver.ts';
 import {
   deletionTimes,
   DeletionWatch,
@@ -17,6 +18,7 @@ import {
   type BlobRow,
   type DeletionTimes,
 } from '../../../src/storage/blobs/states.ts';
+import { allOf } from '../../support/all-of.ts';
 import { changedDatabase, openUntilEnd, temporaryDatabase } from '../../support/databases.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
 import { within } from '../../support/until.ts';
@@ -210,7 +212,7 @@ test('live blobs are found in pages and as samples, others are not', async (t) =
   const pages: Digest[][] = [];
   for await (const page of liveBlobs(database, 7)) pages.push(page.map(({ digest }) => digest));
   t.deepEqual(pages, [live.slice(0, 7), live.slice(7, 14), live.slice(14)]);
-  const [after] = await Array.fromAsync(liveBlobs(database, 2, fourth));
+  const [after] = await allOf(liveBlobs(database, 2, fourth));
   t.deepEqual(
     after!.map(({ digest }) => digest),
     live.slice(4, 6),
@@ -286,7 +288,7 @@ test('a failed deletion is repeated only in the first half of the time after whi
     const { database, insert, rows } = await setUp(t);
     const marked = digests.slice(0, 2).map((digest): BlobRow => ({ digest, size: 1, state: 'pending', generation: 7 }));
     await insert(...marked, { digest: third, size: 1, state: 'live', generation: 7 });
-    const driver = new MemoryDriver();
+    const driver: Driver = new MemoryDriver();
     const shown = { watch: 1000, now: 9000 };
     const times = { beginWithin: 20, takeOverAfter: 100, watch: () => shown.watch, now: () => shown.now };
     const may: boolean[] = [];
@@ -323,7 +325,7 @@ test('no deletion begins when its time is over, and a row that is back or taken 
   driver.faults.before = async (_, digest) => {
     deleted.add(digest);
     const change = digest === first ? "state = 'live'" : 'generation = 8';
-    if (digest !== third)
+    if (digest && digest !== third)
       await database.transaction((tx) => tx.run(`UPDATE blobs SET ${change} WHERE digest = ?`, [digest]));
   };
   const remove = (began: number) => {

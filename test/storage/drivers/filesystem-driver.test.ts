@@ -16,6 +16,7 @@ import { basename, dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { digestOf } from '../../../src/runtime/digest.ts';
 import { FilesystemDriver } from '../../../src/storage/drivers/filesystem.ts';
+import { allOf } from '../../support/all-of.ts';
 import { until } from '../../support/until.ts';
 import { openDriver, stage, store, testDriver } from './driver-suite.ts';
 
@@ -101,7 +102,7 @@ test('a blob of a large folder is listed once, in pages of 500 blobs', async (t)
   const digests = Array.from({ length: 501 }, (_, index) => `sha256:ab${String(index).padStart(62, '0')}` as const);
   await mkdir(dirname(each.driver.pathOf(digests[0]!)), { recursive: true });
   for (const digest of digests) await writeFile(each.driver.pathOf(digest), 'x');
-  const pages = await Array.fromAsync(each.driver.list());
+  const pages = await allOf(each.driver.list());
   t.deepEqual(
     pages.map((page) => page.map(({ digest }) => digest)),
     [digests.slice(0, 500), digests.slice(500)],

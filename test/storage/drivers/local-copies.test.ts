@@ -8,6 +8,7 @@ import { contentDamaged, readAll, type Content } from '../../../src/storage/file
 import { S3Counts } from '../../../src/storage/drivers/counts.ts';
 import { Paths } from '../../../src/storage/files/paths.ts';
 import type { StagedFile } from '../../../src/storage/files/staged-file.ts';
+import { allOf } from '../../support/all-of.ts';
 import { folderUntilEnd } from '../../support/folder.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
 import { until, within } from '../../support/until.ts';
@@ -522,7 +523,7 @@ test('all but the copies is asked of the storage', async (t) => {
   t.is(await driver.readIdentity(), 'ours');
   await driver.writeIdentity('theirs', true);
   t.is(await origin.readIdentity(), 'theirs');
-  const listed = async (prefix?: string) => (await Array.fromAsync(driver.list(prefix))).flat().length;
+  const listed = async (prefix?: string) => (await allOf(driver.list(prefix))).flat().length;
   t.deepEqual([await listed(), await listed('sha512:')], [1, 0]);
   await t.throwsAsync(driver.checkWrites(), { message: 'read-only' });
   await driver.check();
