@@ -226,6 +226,16 @@ test('a put makes a folder again that was removed, and keeps whole bytes that ar
   t.is((await stat(path)).ino, ino, 'not written again');
 });
 
+test('a put that cannot take the place of a folder fails without a copy', async (t) => {
+  const each = await openDriver(t, open);
+  const bytes = Buffer.from('content');
+  await mkdir(each.driver.pathOf(digestOf(bytes)), { recursive: true });
+  const staged = await stage(each, bytes);
+  staged.read = () => Promise.reject(new Error('read'));
+  await t.throwsAsync(each.driver.put(digestOf(bytes), staged), { code: 'EISDIR' });
+  await staged.discard();
+});
+
 test('a staged file that was cut is not copied, and leaves no part', async (t) => {
   const each = await openDriver(t, open);
   const bytes = Buffer.from('content');
