@@ -1,3 +1,5 @@
+import { syncBuiltinESMExports } from 'node:module';
+import timers from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { migrate } from '../../../src/database/migrate.ts';
 import type { Processes } from '../../../src/database/processes.ts';
@@ -50,6 +52,25 @@ function clockOf(...shown: number[]) {
   const watch = () => shown[Math.min(state.looks++, shown.length - 1)]!;
   return { state, times: { ...deletionTimes, watch } satisfies DeletionTimes };
 }
+
+test.serial('a row that is being deleted is looked at after longer and longer pauses', async (t) => {
+  const { database, insert } = await setUp(t);
+  await insert({ digest: first, size: 1, state: 'deleting', generation: 7 });
+  const pauses: unknown[] = [];
+  const real = timers.setTimeout;
+  const replace = (by: typeof real) => {
+    timers.setTimeout = by;
+    syncBuiltinESMExports();
+  };
+  t.teardown(() => replace(real));
+  replace(async <T>(pause?: number, value?: T): Promise<T> => {
+    pauses.push(pause);
+    if (pauses.length === 8) await database.transaction((tx) => tx.run('DELETE FROM blobs', []));
+    return value as T;
+  });
+  await new BlobReservations(database, () => 5, clockOf(0).times).announce(new Map([[first, 1]]));
+  t.deepEqual(pauses, [5, 10, 20, 40, 80, 160, 200, 200]);
+});
 
 for (const [size, longest] of [
   [2 ** 20, 510.485_76],

@@ -1,4 +1,5 @@
-import { readdir, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import fs, { constants, readdir, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import test, { type ExecutionContext } from 'ava';
 import { BlobStore } from '../../../src/storage/blobs/blob-store.ts';
 import { CachedDriver } from '../../../src/storage/drivers/cached-driver.ts';
@@ -64,6 +65,26 @@ test('the folder of staged files must be there and be a folder', async (t) => {
   await rm(paths.staging);
   await symlink(paths.staging, paths.staging);
   await t.throwsAsync(blobs.stage(), { code: 'ELOOP' }, 'no failure of the disk');
+});
+
+test.serial('the folder of staged files must be writable, but a disk may be read-only for a time', async (t) => {
+  const { blobs, paths } = await setUp(t);
+  const { access } = fs;
+  const asked: unknown[] = [];
+  let code = 'EROFS';
+  const replace = (by: typeof access) => {
+    fs.access = by;
+    syncBuiltinESMExports();
+  };
+  t.teardown(() => replace(access));
+  replace((path, mode) => {
+    asked.push([path, mode]);
+    return Promise.reject(Object.assign(new Error(code), { code }));
+  });
+  await t.notThrowsAsync(blobs.checkStaging());
+  code = 'EACCES';
+  await t.throwsAsync(blobs.checkStaging(), { code });
+  t.deepEqual(asked[0], [paths.staging, constants.W_OK | constants.X_OK]);
 });
 
 test.serial('upstream content is sent from memory while the disk has no room for another file', async (t) => {
