@@ -43,7 +43,7 @@ export class BlobCache {
     const path = this.#pathOf(digest);
     try {
       const content = await openWholeFile(path, size);
-      if (!content) await rm(path);
+      if (!content) await rm(path, { force: true });
       const now = new Date();
       if (!forCheck) void utimes(path, now, now).catch(() => undefined);
       return content;
