@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import type { PathLike, StatOptions } from 'node:fs';
 import fs, {
   mkdir,
   readdir,
@@ -74,6 +75,27 @@ test.serial('on a disk without links, a put renames the staged file unless the b
   t.is(await each.driver.readIdentity(), 'ours');
   await each.driver.writeIdentity('theirs', true);
   t.is(await each.driver.readIdentity(), 'theirs');
+});
+
+test.serial('a folder of another disk is not used, also if it has the same number', async (t) => {
+  const each = await openDriver(t, open);
+  const digest = await store(each, Buffer.from('stored'));
+  await each.driver.check();
+  const { stat: real } = fs;
+  const replace = (by: typeof real) => {
+    fs.stat = by;
+    syncBuiltinESMExports();
+  };
+  t.teardown(() => replace(real));
+  const mounted = async (path: PathLike, options?: StatOptions) => {
+    const found = await real(path, options);
+    if (path === each.paths.blobs && typeof found.dev === 'bigint') found.dev += 1n;
+    return found;
+  };
+  replace(mounted as typeof real);
+  await t.throwsAsync(each.driver.check(), { name: 'StorageUnavailable', message: /was removed or replaced/ });
+  await t.throwsAsync(store(each, Buffer.from('new')), { name: 'StorageUnavailable' });
+  t.is((await each.driver.stat(digest))?.size, 6);
 });
 
 test('a put links the staged file, also into a new folder', async (t) => {
