@@ -347,7 +347,7 @@ test('a reader that closes its content while it reads the storage gets what it h
   t.is(origin.closed, 0);
   origin.release();
   t.is(await within(ahead), 5);
-  await until(() => origin.closed > 0);
+  await until(() => origin.closed === 2);
 });
 
 test('a copy of which much is missing goes on while one reader is left, also one that has closed its content', async (t) => {
