@@ -417,7 +417,7 @@ test('a copy that is ended reads nothing more of the storage', async (t) => {
 });
 
 test('the end of a copy that was dropped leaves the next one to its readers', async (t) => {
-  const { driver, origin, bytes, digest, content, reading, putElsewhere } = await beginRead(t, mebibyte);
+  const { driver, origin, bytes, digest, content, reading, putElsewhere, descriptors } = await beginRead(t, mebibyte);
   await driver.delete(digest);
   await putElsewhere(bytes);
   const open = origin.open.bind(origin);
@@ -438,7 +438,7 @@ test('the end of a copy that was dropped leaves the next one to its readers', as
   origin.release();
   t.true((await reading) > 0);
   content.close();
-  await until(() => origin.closed > 0);
+  await until(async () => (await descriptors()) === 1);
   const third = await driver.open(digest, bytes.length);
   t.like(driver.counts?.cache, { joined: 1, miss: 2 });
   released.resolve();
