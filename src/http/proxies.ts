@@ -15,8 +15,10 @@ export class Proxies {
 
   /** Takes the number of trusted proxies, or their addresses. */
   constructor(trusted: Config['server']['trustProxy']) {
-    if (typeof trusted !== 'number') this.#isTrusted = proxyAddress.compile([...trusted]);
-    else if (trusted > 0) this.#isTrusted = (_address, distance) => distance < trusted;
+    if (typeof trusted !== 'number') {
+      const isOne = proxyAddress.compile([...trusted]);
+      this.#isTrusted = (address, distance) => isOne(withoutPort(address), distance);
+    } else if (trusted > 0) this.#isTrusted = (_address, distance) => distance < trusted;
   }
 
   /** Host and port that the client requested; undefined if it sent none. */
@@ -40,8 +42,8 @@ export class Proxies {
   remoteOf(request: Request): string | undefined {
     const direct = request.socket.remoteAddress;
     if (!this.#isTrusted) return direct;
-    const address = proxyAddress(request as IncomingMessage, this.#isTrusted);
-    return isIP(address ?? '') ? address : direct;
+    const address = withoutPort(proxyAddress(request as IncomingMessage, this.#isTrusted));
+    return isIP(address) ? address : direct;
   }
 
   /** The value that the outermost of the trusted proxies appended to a list; undefined without a value or such a proxy. */
@@ -53,4 +55,9 @@ export class Proxies {
     const passed = Math.max(1, proxyAddress.all(request as IncomingMessage, this.#isTrusted).length - 1);
     return values.at(-Math.min(passed, values.length))!.trim() || undefined;
   }
+}
+
+/** An address as some proxies append it, with a port: `192.0.2.1:4711`, `[2001:db8::1]:4711`. */
+function withoutPort(address: string): string {
+  return address.replace(/^\[(.*)\](?::\d+)?$|^([\d.]+):\d+$/, '$1$2');
 }

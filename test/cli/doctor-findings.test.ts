@@ -30,7 +30,7 @@ function withParts({ installation }: TestServer, changes: Partial<Record<keyof I
   return changed(installation, { core });
 }
 
-async function mirrorOf(t: ExecutionContext, settings: object = {}) {
+async function mirrorOf(t: ExecutionContext, settings: Record<string, unknown> = {}) {
   const registry = await startUpstreamRegistry(t);
   const server = await startTestServer(t, { upstreams: [registry.settings('up.test', settings)] });
   return { registry, server };

@@ -58,4 +58,11 @@ test('one value counts as that of the nearest proxy, and a value that is no addr
   t.like(await seenWith(t, 2, { ...one, 'X-Forwarded-For': 'unknown' }), { remote: '127.0.0.1' });
   t.like(await seenWith(t, 1, { ...one, 'X-Forwarded-For': '1.2.3.4, x' }), { remote: '127.0.0.1' });
   t.like(await seenWith(t, 1, { ...one, 'X-Forwarded-For': '2001:db8::7' }), { remote: '2001:db8::7' });
+  // Some proxies append the port of the connection, too.
+  t.like(await seenWith(t, 1, { 'X-Forwarded-For': '1.2.3.4, 192.0.2.7:4711' }), { remote: '192.0.2.7' });
+  t.like(await seenWith(t, 1, { 'X-Forwarded-For': '[2001:db8::7]:4711' }), { remote: '2001:db8::7' });
+  t.like(await seenWith(t, 1, { 'X-Forwarded-For': '[2001:db8::7]' }), { remote: '2001:db8::7' });
+  const through = { 'X-Forwarded-For': '192.0.2.7:1, 10.0.0.1:4711' };
+  t.like(await seenWith(t, 'loopback, 10.0.0.0/8', through), { remote: '192.0.2.7' });
+  t.like(await seenWith(t, 'loopback', through), { remote: '10.0.0.1' });
 });

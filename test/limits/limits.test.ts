@@ -25,7 +25,11 @@ async function limitsOf(settings: Record<string, unknown>, evaluate?: Cache['eva
 }
 
 /** A request whose client stays. */
-const asked = () => ({ always: {} as Record<string, unknown>, gone: false, whenGone: () => () => undefined });
+const asked = () => ({
+  always: {} as Record<string, unknown>,
+  gone: false,
+  whenGone: (_then: () => void) => () => undefined,
+});
 const ofToken = (id: number) => ({ key: `token ${id}`, accountId: 7, accountName: 'team' });
 const near = addressClient('192.0.2.1');
 const rateNames = ['requests', 'anonymous-requests', 'misses', 'searches', 'pushes', 'failed-sign-ins'];
@@ -37,6 +41,8 @@ async function waits(taking: Promise<unknown> | undefined): Promise<number> {
     (error: { retryAfter: number }) => error.retryAfter,
   );
 }
+
+const settled = () => new Promise((resolve) => setImmediate(resolve));
 
 /** The status of an answer, and what it says about a limit. */
 const told = async (asking: Promise<Response>) => {
@@ -227,7 +233,6 @@ test('of one address two sign-ins are checked at the same time, and further ones
       running.push(resolve);
       return promise;
     });
-  const settled = () => new Promise((resolve) => setImmediate(resolve));
   const leaving: (() => void)[] = [];
   const leaver = { ...asked(), whenGone: (then: () => void) => (leaving.push(then), () => undefined) };
   const first = [begin(asked()), begin(asked())];
