@@ -1,5 +1,6 @@
 import { mkdir, readdir, readlink, rm, stat, truncate, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import type { Digest } from '../../../src/runtime/digest.ts';
 import { CachedDriver } from '../../../src/storage/drivers/cached-driver.ts';
@@ -344,6 +345,8 @@ test('a reader that closes its content while it reads the storage gets what it h
   const ahead = other.read(target, 9 * mebibyte - 5);
   await until(() => origin.opened === 2);
   other.close();
+  // Its read begins, and waits.
+  await setImmediate();
   t.is(origin.closed, 0);
   origin.release();
   t.is(await within(ahead), 5);
