@@ -1,5 +1,6 @@
 import { readlink } from 'node:fs/promises';
 import fs from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import type { ExecutionContext } from 'ava';
 
 // Stops a test at the instant at which a file or folder is synced. Linux only shows paths of descriptors.
@@ -78,4 +79,18 @@ export async function halveWrites(t: Pick<ExecutionContext, 'teardown'>): Promis
     return write.call(this, bytes, offset, Math.ceil(length / 2), position);
   };
   t.teardown(() => void (prototype.write = write));
+}
+
+/** Removes each file that this process removes a moment before, as another process may. Only for serial tests. */
+export function removeFirst(t: Pick<ExecutionContext, 'teardown'>): void {
+  const { rm } = fs;
+  const replace = (by: typeof rm): void => {
+    fs.rm = by;
+    syncBuiltinESMExports();
+  };
+  replace(async (path, options) => {
+    await rm(path, { force: true });
+    await rm(path, options);
+  });
+  t.teardown(() => replace(rm));
 }

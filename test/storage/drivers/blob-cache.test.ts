@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { digestOf } from '../../../src/runtime/digest.ts';
 import { BlobCache } from '../../../src/storage/drivers/blob-cache.ts';
+import { removeFirst } from '../../support/disk.ts';
 import { folderUntilEnd } from '../../support/folder.ts';
 
 // How many bytes of copies stay.
@@ -143,4 +144,17 @@ test('processes that start at the same time remove the same parts and copies, an
     started.map(({ counts }) => counts.bytes),
     [0, 0, 0],
   );
+});
+
+test.serial('parts and copies that another process removes meanwhile are no failure', async (t) => {
+  const { folder, opened, keep } = await setUp(t);
+  const cache = await opened();
+  for (const name of ['a', 'b']) await keep(cache, name, 10, 1000);
+  await writeFile(join(folder, 'old.part'), 'x');
+  await utimes(join(folder, 'old.part'), 1000, 1000);
+  removeFirst(t);
+  await cache.remove(digestOf('a'));
+  t.is(cache.counts.bytes, 10);
+  t.like((await opened(1)).counts, { bytes: 0, evicted: 1 });
+  t.deepEqual(await readdir(folder), []);
 });
