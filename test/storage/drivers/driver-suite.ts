@@ -270,7 +270,17 @@ export function testDriver(name: string, open: OpenDriver): void {
     // The clock of a storage may have a low resolution.
     for (const { storedAt } of all) t.true(storedAt > began - 2000 && storedAt < Date.now() + 2000);
     const among = async (prefix: string) => (await listed(each, prefix)).map(({ digest }) => digest);
-    for (const prefix of ['sha256:ab', 'sha256:a', 'sha256:', 'sha512:', digests[7]!, 'sha256:00', 'md5:']) {
+    for (const prefix of [
+      'sha256:ab',
+      'sha256:a',
+      'sha256:',
+      'sha512:',
+      digests[7]!,
+      'sha256:00',
+      'md5:',
+      'x-sha256:ab',
+      'sha256:abx',
+    ]) {
       t.deepEqual(await among(prefix), [...digests, other].filter((each) => each.startsWith(prefix)).sort(), prefix);
     }
     for await (const blobs of each.driver.list()) t.true(blobs.length <= 1000, 'in pages');

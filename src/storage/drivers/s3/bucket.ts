@@ -130,11 +130,10 @@ export class Bucket {
     }
   }
 
-  /** Waits before attempt `attempt + 1`. The time is random, so that many clients do not return together. */
+  /** Waits before attempt `attempt + 1`. */
   async pause(attempt: number, isBusy: boolean): Promise<void> {
     this.counts.retries += 1;
-    const longest = Math.min(maxPause, this.times.pause * 2 ** (attempt - 1 + (isBusy ? 1 : 0)));
-    await sleep(longest / 2 + (Math.random() * longest) / 2);
+    await sleep(pauseAfter(attempt, isBusy, this.times.pause));
   }
 
   /** Rejects when the bucket is missing or cannot be reached. An answer to HEAD does not say whether it misses the bucket or the object. */
@@ -281,6 +280,12 @@ export class Bucket {
     this.early.destroy();
     this.#reader.destroy();
   }
+}
+
+/** The pause before attempt `attempt + 1`, if the first is `pause`. It is random, so that many clients do not return together. */
+export function pauseAfter(attempt: number, isBusy: boolean, pause: number, random = Math.random()): number {
+  const longest = Math.min(maxPause, pause * 2 ** (attempt - (isBusy ? 0 : 1)));
+  return (longest / 2) * (1 + random);
 }
 
 /** `StorageUnavailable` for an error of S3, which is only for the log. */

@@ -52,8 +52,8 @@ export class EarlyUpload implements EarlyPut {
   /** Sends the rest of the complete and verified file; resolves to whether S3 has stored it. */
   finish(): Promise<boolean> {
     const { size, mayUseParts } = this.#body;
-    // The PUT has ended or has not begun, or parts at the same time are faster than the rest of it.
-    const isLate = this.#stopped.signal.aborted || this.#sent === 0 || (mayUseParts && this.#sent < size / partsAtOnce);
+    // The PUT has not begun, or parts at the same time are faster than the rest of it.
+    const isLate = this.#sent === 0 || (mayUseParts && this.#sent < size / partsAtOnce);
     if (isLate) {
       this.stop();
       return Promise.resolve(false);

@@ -55,8 +55,7 @@ export class RangedContent implements Content {
     const length = Math.min(target.length, this.size - position);
     if (length <= 0) return 0;
     clearTimeout(this.#resting);
-    const isFirst = this.#stream === undefined && this.#position === 0;
-    const alone = length <= small && length < this.size && (position !== this.#position || isFirst);
+    const alone = length <= small && (position !== this.#position || position === 0);
     const end = alone ? position + length : this.size;
     if (position !== this.#position) this.#endStream();
     this.#position = position;
@@ -172,6 +171,5 @@ function readable(stream: Readable, idle: number): Promise<void> {
     const timer = setTimeout(() => end(new Error(`S3 sent nothing for ${idle} ms`)), idle);
     stream.on('readable', isReadable).on('end', cut).on('close', cut).on('error', end);
     if (stream.destroyed || stream.readableEnded) cut();
-    else isReadable();
   });
 }

@@ -181,8 +181,8 @@ export class S3Driver implements Driver {
     const objects: { key: string; size: number; movedAt: number }[] = [];
     for await (const page of bucket.list(`${bucket.prefix}quarantine/`)) {
       for (const { key, size } of page) {
-        const [, name = '', time = ''] = /quarantine\/([^/]+)\/(\d+)$/.exec(key) ?? [];
-        if (isDigest(name.replace('-', ':'))) objects.push({ key, size, movedAt: Number(time) });
+        const found = /quarantine\/([^/]+)\/(\d+)$/.exec(key);
+        if (found && isDigest(found[1]!.replace('-', ':'))) objects.push({ key, size, movedAt: Number(found[2]) });
       }
     }
     const removed: QuarantineRemoved = { blobs: 0, bytes: 0 };

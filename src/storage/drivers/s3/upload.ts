@@ -41,10 +41,9 @@ export async function upload(bucket: Bucket, key: string, staged: UploadBytes, s
   throw bucketUnavailable(new Error(`S3 stored ${stored?.size ?? 'none'} of ${staged.size} bytes of ${key}`));
 }
 
-/** Aborts uploads in parts below `prefix` that began before `before` and were never finished; resolves to their number. */
-export async function abortStaleUploads(bucket: Bucket, prefix: string, before: number): Promise<number> {
+/** Aborts uploads in parts below `prefix` that began before `before` and were never finished. */
+export async function abortStaleUploads(bucket: Bucket, prefix: string, before: number): Promise<void> {
   const { ListMultipartUploadsCommand } = bucket.sdk;
-  let aborted = 0;
   let marker: { KeyMarker?: string; UploadIdMarker?: string } = {};
   for (let isLast = false; !isLast;) {
     const input = { Bucket: bucket.name, Prefix: prefix, ...marker };
@@ -54,13 +53,11 @@ export async function abortStaleUploads(bucket: Bucket, prefix: string, before: 
     for (const { Key, UploadId, Initiated } of page.Uploads ?? []) {
       if (Key === undefined || UploadId === undefined || !Initiated || Initiated.getTime() >= before) continue;
       await abort(bucket, Key, UploadId);
-      aborted += 1;
     }
     const { NextKeyMarker = '', NextUploadIdMarker = '' } = page;
     isLast = !page.IsTruncated || (NextKeyMarker === marker.KeyMarker && NextUploadIdMarker === marker.UploadIdMarker);
     marker = { KeyMarker: NextKeyMarker, UploadIdMarker: NextUploadIdMarker };
   }
-  return aborted;
 }
 
 async function sendWhole(bucket: Bucket, key: string, staged: UploadBytes, sha256: string): Promise<void> {
@@ -170,7 +167,6 @@ async function sendBody<T>(
     try {
       return await sendOnce(bucket, pieces, readSize, new AbortController(), send);
     } catch (error) {
-      if (isMissing(error)) throw bucketUnavailable(error);
       if (attempt >= bucket.times.attempts || !isTransientS3(error)) throw bucketUnavailable(error);
       await bucket.pause(attempt, isThrottled(error));
     }
@@ -236,7 +232,7 @@ async function hashRange(staged: UploadBytes, start: number, end: number): Promi
 
 /** Signs the request together with the SHA-256 of its body, so that S3 refuses other bytes. */
 function signBody(
-  command: { middlewareStack: { add(middleware: never, options: { step: 'build'; name: string }): void } },
+  command: { middlewareStack: { add(middleware: never, options: { step: 'build' }): void } },
   sha256: string,
 ): void {
   const middleware =
@@ -245,5 +241,5 @@ function signBody(
       args.request.headers['x-amz-content-sha256'] = sha256;
       return next(args);
     };
-  command.middlewareStack.add(middleware as never, { step: 'build', name: 'signBody' });
+  command.middlewareStack.add(middleware as never, { step: 'build' });
 }

@@ -2,6 +2,9 @@ import { randomBytes } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
 import { digestOf } from '../../../../src/runtime/digest.ts';
+import type { S3Result } from '../../../../src/storage/drivers/counts.ts';
+import type { EarlyUpload } from '../../../../src/storage/drivers/s3/early-upload.ts';
+import type { S3Driver } from '../../../../src/storage/drivers/s3/s3-driver.ts';
 import { blobKey, type FakeS3, type S3Request } from '../../../support/s3.ts';
 import { until, within } from '../../../support/until.ts';
 import { stage } from '../driver-suite.ts';
@@ -15,6 +18,8 @@ const mebibyte = 2 ** 20;
 
 const puts = ({ requests }: FakeS3): S3Request[] =>
   requests.filter(({ method, key }) => method === 'PUT' && key.startsWith('blobs/'));
+const earlyPuts = ({ driver }: { driver: S3Driver }, result: S3Result): number =>
+  driver.counts.s3.requests().find(([each]) => each.operation === 'early' && each.result === result)![1];
 const storedIn = (s3: FakeS3, body: Buffer): boolean =>
   s3.objects.get(blobKey(digestOf(body)))?.bytes.equals(body) === true;
 
@@ -79,11 +84,13 @@ test('a file of which S3 has the bytes, or refuses them early, is sent as any ot
     if (what === 'stored') each.s3.objects.set(blobKey(digestOf(body)), object);
     else failing(each.s3, 'PUT blobs/', what === 'refused' ? { code: 'NotImplemented', status: 501 } : 'store half', 1);
     const staged = await stage(each, body);
-    each.driver.putEarly(digestOf(body), staged, body.length);
-    if (what !== 'stored') await until(() => puts(each.s3).length === 1);
+    const early = each.driver.putEarly(digestOf(body), staged, body.length) as EarlyUpload;
+    if (what === 'stored') t.false(await within(early.stored));
+    else await until(() => puts(each.s3).length === 1);
     await within(each.driver.put(digestOf(body), staged));
     t.true(storedIn(each.s3, body), what);
     t.is(puts(each.s3).length, count, what);
+    t.is(earlyPuts(each, 'failed'), what === 'refused' ? 1 : 0);
     await staged.discard();
   }
 });
@@ -101,6 +108,7 @@ test('only some sizes and digests are sent early, and few files at the same time
   for (const early of begun) early.stop();
   await until(() => begin(8, mebibyte) !== undefined);
   t.is(puts(each.s3).filter(({ received }) => received > 0).length, 0);
+  t.is(earlyPuts(each, 'stopped'), 0, 'a put that is stopped before it begins is no request');
   for (const file of files) await file.discard();
 });
 
@@ -123,16 +131,24 @@ test('a file whose early put has not begun when it is complete is sent as any ot
   await staged.discard();
 });
 
-test('a large file of which S3 has taken little when it is complete is sent in parts', async (t) => {
-  const each = await openOnS3(t);
-  const body = randomBytes(6 * mebibyte);
-  const staged = await stage(each, body.subarray(0, mebibyte));
-  each.driver.putEarly(digestOf(body), staged, body.length);
-  await until(() => puts(each.s3)[0]?.received === mebibyte);
-  // Nobody says that the file has grown, so no more of it is sent early.
-  await staged.write(body.subarray(mebibyte));
-  await within(each.driver.put(digestOf(body), staged));
-  t.true(storedIn(each.s3, body));
-  t.is(puts(each.s3).filter(({ query }) => query.has('partNumber')).length, 2);
-  await staged.discard();
+test('a file of which S3 has taken little when it is complete is sent in parts if it is large', async (t) => {
+  for (const [size, sent, parts] of [
+    [6, 1, 2],
+    [6, 2, 0],
+    [5, 1, 0],
+  ] as const) {
+    const each = await openOnS3(t);
+    const body = randomBytes(size * mebibyte);
+    const staged = await stage(each, body.subarray(0, sent * mebibyte));
+    each.driver.putEarly(digestOf(body), staged, body.length);
+    await until(() => puts(each.s3)[0]?.received === sent * mebibyte);
+    // Nobody says that the file has grown, so no more of it is sent early.
+    await staged.write(body.subarray(sent * mebibyte));
+    await within(each.driver.put(digestOf(body), staged));
+    t.true(storedIn(each.s3, body));
+    t.is(puts(each.s3).length, 1 + parts);
+    t.is(puts(each.s3).filter(({ query }) => query.has('partNumber')).length, parts);
+    await until(() => earlyPuts(each, parts > 0 ? 'stopped' : 'ok') === 1);
+    await staged.discard();
+  }
 });

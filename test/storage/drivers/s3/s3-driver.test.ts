@@ -167,6 +167,14 @@ test.serial('the check notices an emptied bucket', async (t) => {
   await each.driver.check();
   each.s3.objects.clear();
   await t.throwsAsync(each.driver.check(), { name: 'StorageUnavailable' });
+
+  const other = await openOnS3(t);
+  other.s3.objects.set('identity', { bytes: Buffer.from('theirs'), modified: new Date(), etag: '"x"' });
+  await t.notThrowsAsync(other.driver.check(), 'before it is known');
+  t.is(await other.driver.readIdentity(), 'theirs');
+  other.s3.objects.clear();
+  t.is(await other.driver.readIdentity(), undefined);
+  await t.throwsAsync(other.driver.check(), { name: 'StorageUnavailable' });
 });
 
 test.serial('uploads in parts that were never finished are aborted after three days', async (t) => {
@@ -184,10 +192,37 @@ test.serial('uploads in parts that were never finished are aborted after three d
   const folder = `quarantine/sha256-${'a'.repeat(64)}`;
   for (const place of ['', 'backups/'])
     each.s3.objects.set(`${place}${folder}/1`, { bytes: small, modified: new Date(), etag: '"x"' });
-  const removed = await each.driver.shrinkQuarantine({ before: 0, maxBytes: 0 });
+  const foreign = [`backups/${folder}/1`, `${folder}/1.old`, 'quarantine/sha256-ab/1', 'quarantine/notes'];
+  for (const key of foreign) each.s3.objects.set(key, { bytes: small, modified: new Date(), etag: '"x"' });
+  t.deepEqual(await each.driver.shrinkQuarantine({ before: 1, maxBytes: small.length }), { blobs: 0, bytes: 0 });
   t.deepEqual([...uploads.keys()], ['recent', 'foreign']);
+  const removed = await each.driver.shrinkQuarantine({ before: 2, maxBytes: small.length });
   t.deepEqual(removed, { blobs: 1, bytes: small.length });
-  t.deepEqual([...each.s3.objects.keys()], [`backups/${folder}/1`], 'what another program put beside it stays');
+  t.deepEqual([...each.s3.objects.keys()], foreign, 'what another program put there stays');
+});
+
+test.serial('what another program put beside the blobs is not listed', async (t) => {
+  const each = await openOnS3(t);
+  const [digest, hex] = [await store(each, small), 'a'.repeat(64)];
+  const foreign = [`x/sha256/aa/${hex}`, `sha256/bb/${hex}`, `sha256/aa/${hex}.old`, 'sha256/aa/aab', `md5/aa/${hex}`];
+  for (const key of foreign) each.s3.objects.set(`blobs/${key}`, { bytes: small, modified: new Date(), etag: '"x"' });
+  for await (const page of each.driver.list())
+    t.deepEqual(
+      page.map((blob) => blob.digest),
+      [digest],
+    );
+});
+
+test.serial('the same bytes that were stored again are another version', async (t) => {
+  const each = await openOnS3(t);
+  const digest = await store(each, small);
+  const object = each.s3.objects.get(blobKey(digest))!;
+  const versions = new Set<string>();
+  for (const time of [1e12, 1e12 + 1000]) {
+    each.s3.objects.set(blobKey(digest), { ...object, modified: new Date(time) });
+    versions.add((await each.driver.stat(digest))!.version);
+  }
+  t.is(versions.size, 2);
 });
 
 test.serial('a sequential reader costs one request, and a small part its own bytes', async (t) => {
@@ -331,6 +366,16 @@ test.serial('the start names the setting that a refusal is about', async (t) => 
   const lists: string[] = [];
   s3.fault = ({ method, key }) => (method === 'GET' && key === '' && lists.push(key) > 1 ? slowDown : undefined);
   t.regex(await refusal(), /^bucket: the bucket cannot be used: S3 answers 503 \(list: /);
+  for (const end of [undefined, 'x']) {
+    s3.objects.clear();
+    s3.fault = ({ method, key, query }) => {
+      const prefix = query.get('prefix') ?? '';
+      if (method !== 'GET' || key !== '' || !s3.objects.delete(prefix)) return undefined;
+      if (end) s3.objects.set(prefix + end, { bytes: small, modified: new Date(), etag: '"x"' });
+      return undefined;
+    };
+    t.regex(await refusal(), /\(list: an object that was written is not listed\)$/);
+  }
   s3.fault = ({ method, key }) => {
     if (method === 'GET' && key.startsWith('probe/')) s3.objects.delete(key);
     return undefined;
@@ -340,7 +385,7 @@ test.serial('the start names the setting that a refusal is about', async (t) => 
 
 test.serial('a bucket describes its place, and from where clients get content', async (t) => {
   const s3 = await startS3(t);
-  const access = { ...s3Access(s3), prefix: '/team/a//' };
+  const access = { ...s3Access(s3), prefix: '//team/a//' };
   const about = async (change: object) => {
     const driver = await S3Driver.open({ ...access, ...change });
     t.teardown(() => driver.close());
@@ -350,7 +395,7 @@ test.serial('a bucket describes its place, and from where clients get content', 
   const tried = 'can be written, read, listed and deleted from';
   t.deepEqual(await about({}), [
     { ...described, tried, redirectHost: undefined },
-    { place: `s3 ${s3.endpoint} artifacts /team/a` },
+    { place: `s3 ${s3.endpoint} artifacts //team/a` },
   ]);
   const redirect = { redirect: true, endpoint: undefined, region: 'eu-west-9', prefix: undefined };
   for (const [change, redirectHost, place] of [
@@ -363,6 +408,8 @@ test.serial('a bucket describes its place, and from where clients get content', 
     t.deepEqual(found, { ...described, tried, redirectHost });
     if (place) t.deepEqual(fact, { place });
   }
+  const [, fact] = await about({ prefix: 'x'.repeat(300) });
+  t.is((fact as { place: string }).place.length, 255, 'as much as the database takes');
   const driver = await S3Driver.open(access);
   t.teardown(() => driver.close());
   await driver.prepare();
