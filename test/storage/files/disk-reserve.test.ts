@@ -57,6 +57,22 @@ test('content that is removed when it is sent may use half of the reserve', asyn
   t.false(await room.has(1));
   t.true(await room.hasForAMoment(reserve / 2));
   t.false(await room.hasForAMoment(reserve / 2 + 1));
+  const rest = room.expect(100);
+  t.true(await room.hasForAMoment(reserve / 2 - 100));
+  t.false(await room.hasForAMoment(reserve / 2 - 99));
+  rest(0);
+});
+
+test('uploads are refused while the reserve is not free, and an operator sees how much is', async (t) => {
+  const { disk, room } = setUp(reserve);
+  await t.notThrowsAsync(room.check());
+  t.deepEqual(await room.measure(), { free: reserve, reserve });
+  disk.free = reserve - 1;
+  await t.throwsAsync(room.check(), full);
+  const gone = new DiskReserve('/', reserve, () => Promise.reject(new Error('ENOENT')));
+  for (const work of [gone.check(), gone.measure(), gone.admit(1), gone.has(1)])
+    await t.throwsAsync(work, { name: 'StorageUnavailable', message: /The data folder of this server cannot be/ });
+  t.true((await new DiskReserve('/', reserve).measure()).free >= 0);
 });
 
 test('a full disk is reported once, and as no longer full when a sixteenth more than the reserve is free', async (t) => {

@@ -1,6 +1,7 @@
 import { readdir, readlink, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import test from 'ava';
+import { syncPath } from '../../../src/storage/files/durable.ts';
 import { openFileContent, openWholeFile } from '../../../src/storage/files/file-content.ts';
 import { folderUntilEnd } from '../../support/folder.ts';
 import { until } from '../../support/until.ts';
@@ -30,6 +31,10 @@ test('closed content leaves no descriptor, also if reads are in progress', async
   t.deepEqual(await Promise.all(reads), [50_000, 50_000], 'reads end with their bytes');
   t.is(await whole.read(Buffer.alloc(10), 99_995), 5, 'no byte after the size');
   whole.close();
+  await syncPath(path);
+  const folder = await openFileContent(dirname(path), undefined);
+  await t.throwsAsync(folder.read(Buffer.alloc(10), 0), { code: 'EISDIR' });
+  folder.close();
   await until(async () => (await opened(path)) === 0);
   t.is(await opened(path), 0);
 });

@@ -1,7 +1,13 @@
-import { chmod, mkdir, readdir, stat } from 'node:fs/promises';
+import { chmod, mkdir, readdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Logger } from 'pino';
 import test from 'ava';
-import { createDatabaseFiles, makeFolder } from '../../../src/storage/files/permissions.ts';
+import {
+  createDatabaseFiles,
+  makeFolder,
+  privateFolder,
+  tightenDatabaseFiles,
+} from '../../../src/storage/files/permissions.ts';
 import { folderUntilEnd } from '../../support/folder.ts';
 import { startTestServer } from '../../support/server.ts';
 
@@ -27,6 +33,48 @@ test('folders that several processes make at the same time are made once', async
     await t.notThrowsAsync(
       Promise.all(['d', 'd', 'd/e', 'd', 'd/e'].map((end) => makeFolder(join(folder, `${round}/a/b/c`, end)))),
     );
+});
+
+test('a folder that cannot be made is an error', async (t) => {
+  const folder = await folderUntilEnd(t);
+  await writeFile(join(folder, 'file'), '');
+  await t.throwsAsync(makeFolder(join(folder, 'file', 'a')), { code: 'ENOTDIR' });
+  await t.throwsAsync(makeFolder(join(folder, 'file')), { code: 'EEXIST' });
+  await t.throwsAsync(makeFolder(join(folder, 'new', 'x'.repeat(300))), { code: 'ENAMETOOLONG' });
+  await t.throwsAsync(makeFolder('/proc/none/folder'), { code: 'ENOENT' });
+  await t.throwsAsync(createDatabaseFiles(join(folder, 'x'.repeat(300))), { code: 'ENAMETOOLONG' });
+});
+
+test('a folder is private if it is empty or has data of this program', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const warnings: unknown[] = [];
+  const log = { warn: ({ path }: { path: string }) => warnings.push(path) } as unknown as Logger;
+  for (const [index, names] of [
+    [],
+    ['lost+found'],
+    ['blobs'],
+    ['entrepot.db', 'another'],
+    ['lost+found', 'staging'],
+    ['another'],
+  ].entries()) {
+    const path = join(folder, String(index));
+    await mkdir(path);
+    for (const name of names) await writeFile(join(path, name), '');
+    await chmod(path, 0o755);
+    await privateFolder(path, log);
+    t.is(await modeOf(path), names.join() === 'another' ? '755' : '700', names.join());
+  }
+  t.deepEqual(warnings.splice(0), [join(folder, '5')]);
+  const database = join(folder, 'database');
+  await writeFile(database, '', { mode: 0o644 });
+  await tightenDatabaseFiles(database, log);
+  t.is(await modeOf(database), '600');
+  t.deepEqual(warnings, [], 'its other files may be missing');
+  await tightenDatabaseFiles(join(database, 'none'), log);
+  t.deepEqual(
+    warnings,
+    ['', '-wal', '-shm', '.lock'].map((end) => join(database, `none${end}`)),
+  );
 });
 
 test('a new data folder and its database are readable only by their user', async (t) => {

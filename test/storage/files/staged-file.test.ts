@@ -1,4 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
+import { getEventListeners } from 'node:events';
 import { link, mkdir, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
 import { PassThrough, Readable } from 'node:stream';
@@ -199,6 +200,7 @@ test('an append that stops before the end leaves a paused source for the next on
   stop.abort();
   t.is(await appending, 5);
   t.deepEqual(listeners(), before);
+  t.deepEqual(getEventListeners(stop.signal, 'abort'), []);
   t.true(source.isPaused());
   const rest = staged.append(source);
   source.resume();
@@ -339,6 +341,8 @@ test('without a file on the disk, a body that the memory does not take is a full
   await t.throwsAsync(staged.append(Readable.from([Buffer.alloc(200)])), named('StorageFull'));
   await t.throwsAsync(staged.write(Buffer.alloc(200)), { code: 'ENOSPC' });
   t.is(staged.size, 900);
+  await staged.write(Buffer.alloc(100));
+  t.deepEqual([staged.size, memory.left], [1000, 0]);
   await staged.discard();
   t.is(memory.left, 1000);
   const hashed = await StagedFile.createInMemory(['sha512']);
@@ -378,6 +382,43 @@ test('a file goes on in memory if there is room, and its readers keep the memory
   t.is(memory.left, 10);
   await rm(staged.path, { force: true });
   await t.throwsAsync(staged.follow(), { code: 'ENOENT' });
+});
+
+test('what follows bytes in memory is in memory, too, and another error of the disk is no full disk', async (t) => {
+  const paths = await folder(t);
+  const [disk, memory] = [new TestDisk(), new OverflowMemory(10)];
+  const staged = await StagedFile.create(paths, ['sha256'], disk, memory);
+  await staged.write(Buffer.from('disk'));
+  disk.left = 0;
+  await staged.write(Buffer.from('a'));
+  disk.left = Number.POSITIVE_INFINITY;
+  await staged.write(Buffer.from('b'));
+  t.is((await staged.bytes()).toString(), 'diskab');
+  t.is((await readFile(staged.path)).toString(), 'disk');
+  t.is(memory.left, 8);
+  await staged.discard();
+  const failure = Object.assign(new Error('EIO: i/o error, write'), { code: 'EIO' });
+  const broken = { write: () => Promise.reject(failure), copy: () => Promise.reject(failure) };
+  const other = await StagedFile.create(paths, ['sha256'], broken, memory);
+  t.is(await t.throwsAsync(other.write(Buffer.from('c'))), failure);
+  t.deepEqual([memory.left, other.isInMemory], [10, false]);
+  await other.discard();
+});
+
+test('after a body was too large, no more of it is taken, and consumed pieces are freed', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  const pieces = ['abc', '0123456789', 'd'].map((each) => Buffer.from(new TextEncoder().encode(each).buffer));
+  const source = new Readable({ read: () => undefined });
+  for (const piece of pieces) source.push(piece);
+  source.push(null);
+  await t.throwsAsync(staged.append(source, { limit: 5, atOnce: true, consume: true }), named('TooLarge'));
+  t.is(staged.size, 3);
+  t.is(await staged.digest(), digestOf('abc'));
+  t.deepEqual(
+    pieces.map(({ length }) => length),
+    [0, 10, 1],
+  );
+  await staged.discard();
 });
 
 test('an opened file is in memory if it is small', async (t) => {

@@ -52,11 +52,23 @@ async function consume(body: unknown): Promise<Buffer> {
   return Buffer.concat(pieces);
 }
 
+/** What this process has open of a kind. */
+function opened(kind: string): number {
+  return process.getActiveResourcesInfo().filter((each) => each === kind).length;
+}
+
+/** Lets other work run. */
+async function turns(count: number): Promise<void> {
+  for (let turn = 0; turn < count; turn += 1) await setImmediate();
+}
+
 const unavailable = { name: 'StorageUnavailable' };
 
+function pauses(isBusy: boolean, random: number): number[] {
+  return [1, 2, 3, 4].map((attempt) => pauseAfter(attempt, isBusy, 400, random));
+}
+
 test('pauses grow, with a bound, and are random by half', (t) => {
-  const pauses = (isBusy: boolean, random: number) =>
-    [1, 2, 3, 4].map((attempt) => pauseAfter(attempt, isBusy, 400, random));
   t.deepEqual(pauses(false, 1), [400, 800, 1600, 3000]);
   t.deepEqual(pauses(false, 0), [200, 400, 800, 1500]);
   t.deepEqual(pauses(true, 1), [800, 1600, 3000, 3000]);
@@ -142,8 +154,12 @@ test('a list that does not go on is no complete list', async (t) => {
   }
 });
 
+/** An upload in parts of a list. */
+function begun(UploadId: string, time: number) {
+  return { Key: `of ${UploadId}`, UploadId, Initiated: new Date(time) };
+}
+
 test('uploads that began before a time are aborted, until the list ends or repeats itself', async (t) => {
-  const begun = (UploadId: string, time: number) => ({ Key: `of ${UploadId}`, UploadId, Initiated: new Date(time) });
   const aborted: unknown[] = [];
   const markers: unknown[] = [];
   const next: [string?, string?][] = [['a', '1'], ['b', '1'], ['b'], ['b']];
@@ -209,7 +225,7 @@ test('parts are larger if there would be too many, and none begins after one has
     UploadPart: async ({ PartNumber, ContentLength, Body }) => {
       if (fails && PartNumber === 1) throw refusal(403, 'AccessDenied');
       // Later than the failure of the first.
-      for (let turn = 0; fails && turn < 20; turn += 1) await setImmediate();
+      if (fails) await turns(20);
       if ((await consume(Body)).length !== ContentLength) throw refusal(400, 'IncompleteBody');
       return { ETag: `${PartNumber as number}: ${ContentLength}` };
     },
@@ -241,8 +257,7 @@ test('parts are larger if there would be too many, and none begins after one has
 
 test.serial('a body that is sent is not read much ahead, and ends with its request', async (t) => {
   const { bucket } = await bucketWith(t, {});
-  const timers = () => process.getActiveResourcesInfo().filter((each) => each === 'Timeout').length;
-  const before = timers();
+  const before = opened('Timeout');
   let [made, hasEnded] = [0, false];
   const pieces = async function* () {
     try {
@@ -254,37 +269,36 @@ test.serial('a body that is sent is not read much ahead, and ends with its reque
   const controller = new AbortController();
   const result = await sendOnce(bucket, pieces, 10, controller, async (body, signal) => {
     body.read(1);
-    for (let turn = 0; turn < 50; turn += 1) await setImmediate();
+    await turns(50);
     t.is(signal, controller.signal);
     return 'sent';
   });
   t.is(result, 'sent');
   t.true(made <= 3, `${made} pieces`);
-  for (let turn = 0; turn < 50 && !hasEnded; turn += 1) await setImmediate();
+  await turns(50);
   t.true(hasEnded);
-  t.is(timers(), before);
+  t.is(opened('Timeout'), before);
   t.is(await bucket.run(() => Promise.resolve('done'), 60_000), 'done');
-  t.is(timers(), before);
+  t.is(opened('Timeout'), before);
 });
 
 test.serial('connections are kept for the next request, and closed with the bucket', async (t) => {
   const s3 = await startS3(t);
   const bucket = await Bucket.open({ ...s3Access(s3), times: { pause: 1 } });
-  const sockets = () => process.getActiveResourcesInfo().filter((each) => each === 'TCPSocketWrap').length;
-  const before = sockets();
+  const before = opened('TCPSocketWrap');
   const use = async () => {
     await bucket.write('key', 'text');
     t.is(await bucket.read('key'), 'text');
     await bucket.early.send(new bucket.sdk.HeadObjectCommand({ Bucket: bucket.name, Key: 'key' }));
   };
   await use();
-  const opened = sockets();
-  t.true(opened > before);
+  const kept = opened('TCPSocketWrap');
+  t.true(kept > before);
   await use();
-  t.is(sockets(), opened);
+  t.is(opened('TCPSocketWrap'), kept);
   bucket.close();
   const isClosed = async () => {
-    while (sockets() > before) await setImmediate();
+    while (opened('TCPSocketWrap') > before) await setImmediate();
   };
   await t.notThrowsAsync(within(isClosed()));
 });
