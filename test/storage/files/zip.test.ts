@@ -3,6 +3,7 @@ import { buffer } from 'node:stream/consumers';
 import test from 'ava';
 import { contentOf } from '../../../src/storage/files/content.ts';
 import { Zip } from '../../../src/storage/files/zip.ts';
+import { unsound } from '../../../src/storage/files/zip-bytes.ts';
 import { writeZip, type RawEntry } from '../../support/builders/zip.ts';
 
 async function read(entries: readonly RawEntry[], maxBytes = 1000, maxEntries = 100): Promise<Record<string, string>> {
@@ -213,6 +214,66 @@ test('sizes and positions are read from the first 64-bit extension, where the en
     [other, /beyond its end|overlaps/],
   ] as const)
     await t.throwsAsync(namesOf(writeZip([{ ...all, extra }])), { name: 'PackageInvalid', message });
+});
+
+test('a message about a zip ends in one point, and has the begin of a long name', async (t) => {
+  t.is(unsound('a. b..').message, 'The zip file is not valid, or not complete: a. b. Send it again.');
+  const message = new RegExp(`^'${'x'.repeat(200)}' is encrypted`);
+  await t.throwsAsync(namesOf(writeZip([{ name: 'x'.repeat(201), flags: 1 }])), { message });
+});
+
+test('a name that leads out of the folder is refused', async (t) => {
+  for (const name of ['/a', '%2Fa', 'c:a', 'C:/a', 'a\0b', '..', '../a', 'a/..', 'a/../b', '%2e%2e/a'])
+    await t.throwsAsync(namesOf(writeZip([{ name }])), { message: /would be extracted outside of its folder/ }, name);
+  const names = ['a/b:c', '..a', 'a//b', 'dir/', 'a/...'];
+  t.deepEqual(await namesOf(writeZip(names.map((name) => ({ name })))), names);
+});
+
+/** Opens content again and again, and counts what is open, and the reads. */
+function countedContent(bytes: Buffer) {
+  const counts = { open: 0, reads: 0 };
+  const content = {
+    size: bytes.length,
+    read: (target: Buffer, position: number) => {
+      counts.reads += 1;
+      // Not all at once, as a file may be read.
+      return Promise.resolve(bytes.copy(target.subarray(0, 50_000), 0, position));
+    },
+    close: () => void (counts.open -= 1),
+  };
+  const open = () => {
+    counts.open += 1;
+    return Promise.resolve(content);
+  };
+  return { counts, open };
+}
+
+test('a small file is read at once, a large one when it is needed, and each is closed', async (t) => {
+  const without = writeZip([{ name: 'a', data: Buffer.alloc(0), method: 0 }]).length;
+  for (const [size, open] of [
+    [2 ** 17, 0],
+    [2 ** 17 + 1, 1],
+  ] as const) {
+    const data = randomBytes(size - without);
+    const bytes = writeZip([{ name: 'a', data, method: 0 }]);
+    t.is(bytes.length, size);
+    const all = countedContent(bytes);
+    {
+      using zip = await Zip.open(all.open);
+      t.is(all.counts.open, open);
+      const entry = (await zip.find('a'))!;
+      const unread = await zip.open(entry);
+      const { reads } = all.counts;
+      t.true((await zip.read(entry, size)).equals(data));
+      t.true(all.counts.reads > reads);
+      unread.destroy();
+      t.is(all.counts.open, open);
+    }
+    t.is(all.counts.open, 0);
+    const broken = countedContent(changed(bytes, size - 2, 1));
+    await t.throwsAsync(Zip.open(broken.open), { name: 'PackageInvalid' });
+    t.is(broken.counts.open, 0);
+  }
 });
 
 /** An entry without bytes, whose name has one character, at this place among others. `localName`: the name in the header that it writes. */

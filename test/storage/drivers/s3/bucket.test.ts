@@ -93,7 +93,7 @@ test('requests that get no answer end after their time', async (t) => {
     ['AbortMultipartUpload', () => abortStaleUploads(bucket, 'blobs/', 1)],
     ['CompleteMultipartUpload', () => upload(bucket, 'key', bytesOf(Buffer.alloc(6)), sizes)],
   ] as const) {
-    const error = await t.throwsAsync<Error>(within(work()), unavailable, name);
+    const error = await t.throwsAsync<Error>(within<unknown>(work()), unavailable, name);
     t.is((error.cause as Error).message, `${name} was aborted`);
     t.is(sent.filter((each) => each === name).length, 2, name);
   }
@@ -199,7 +199,7 @@ test('uploads that began before a time are aborted, until the list ends or repea
 test('a file is read in small pieces, and sent once with its digest', async (t) => {
   const bytes = Buffer.alloc(600_000, 'some');
   const reads: number[] = [];
-  let stored = Buffer.alloc(0);
+  let stored: Buffer = Buffer.alloc(0);
   const { bucket } = await bucketWith(t, {
     PutObject: async ({ Body, ContentLength, ChecksumSHA256 }) => {
       stored = await consume(Body);
