@@ -38,18 +38,11 @@ const ofAccount = `account_id = ? OR (subject_kind = 'account' AND subject_id = 
 
 /** The grants of one account at one time, and those of other accounts that it accepted. */
 class AccountGrants {
-  readonly version: number;
   readonly #bySubject: Map<string, Grant[]>;
   /** What the account reads of others; undefined if it accepted no grant. */
   readonly shared: SharedNames | undefined;
 
-  constructor(
-    version: number,
-    accountId: number,
-    grants: readonly Grant[],
-    kinds: ReadonlyMap<NameKind, AccountNames>,
-  ) {
-    this.version = version;
+  constructor(accountId: number, grants: readonly Grant[], kinds: ReadonlyMap<NameKind, AccountNames>) {
     const own = grants.filter((each) => each.accountId === accountId);
     this.#bySubject = Map.groupBy(own, ({ subject }) => keyOf(subject));
     const received = grants.filter((each) => each.accountId !== accountId);
@@ -67,7 +60,7 @@ class AccountGrants {
   }
 }
 
-const noGrants = new AccountGrants(0, 0, [], new Map());
+const noGrants = new AccountGrants(0, [], new Map());
 
 /**
  * Who may do what with which names of which account, beside the rules of the settings. The grants of an account are kept in
@@ -116,11 +109,10 @@ export class Grants {
   }
 
   async #read(accountId: number): Promise<AccountGrants> {
-    const version = (await this.#database.get<{ grants_version: number }>(versionOf, [accountId]))?.grants_version ?? 0;
     const name = (await this.#accounts.nameOf(accountId)) ?? '';
     const sql = `SELECT * FROM grants WHERE (${ofAccount}) AND (account_id = ? OR accepted_at IS NOT NULL)`;
     const rows = await this.#database.select<GrantRow>(sql, [accountId, name, accountId]);
-    return new AccountGrants(version, accountId, rows.map(grantOfRow), this.#kinds);
+    return new AccountGrants(accountId, rows.map(grantOfRow), this.#kinds);
   }
 
   /** Tells, of some of these people and groups of one provider, the names of the accounts that have grants to them, in order. */

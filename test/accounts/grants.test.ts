@@ -5,8 +5,9 @@ import { Grants } from '../../src/accounts/grants.ts';
 import type { NameSet, Patterns } from '../../src/accounts/names.ts';
 import type { AccountNames } from '../../src/accounts/shared-names.ts';
 import { Tokens } from '../../src/accounts/tokens.ts';
-import type { Dialect } from '../../src/database/database.ts';
+import type { Dialect, Row } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
+import { runForSystem } from '../../src/runtime/caller.ts';
 import { testClock } from '../support/clock.ts';
 import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
@@ -58,9 +59,11 @@ for (const dialect of dialects) {
     t.deepEqual((await of(alpha.id)).to(person('ann')), [one]);
     await of(alpha.id);
     t.is(read.length, 1);
+    t.is(await grants.versionOf(beta.id), 0, 'each account has its own');
     const two = await give(alpha.id, person('ann'), { verbs: ['write'] });
     t.is(await grants.versionOf(alpha.id), clock.now! + 1, 'another one at the same time');
-    t.deepEqual(new Set((await of(alpha.id)).to(person('ann'))), new Set([one, two]));
+    const ids = (await of(alpha.id)).to(person('ann')).map(({ id }) => id);
+    t.deepEqual(ids.toSorted(), [one.id, two.id].toSorted());
     t.is(read.length, 2);
     for (const none of [person('ann', elsewhere), person('bob'), group('ann')])
       t.deepEqual((await of(alpha.id)).to(none), []);
@@ -125,39 +128,86 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: a grant to another account counts from its acceptance on, and is told to both`, async (t) => {
-    const { grants, database, clock, alpha, beta, gamma, share, kept } = await open(t, dialect);
+    const { grants, database, clock, alpha, beta, gamma, give, share, kept } = await open(t, dialect);
     const given = await share(alpha.id, 'beta');
+    const pending = await share(gamma.id, 'beta');
+    const ofPerson = await give(gamma.id, person('beta'));
+    await give(beta.id, person('ann'));
+    await database.transaction((tx) => tx.run('DELETE FROM events'));
     const shared = async () => (await kept(beta.id)).shared;
     t.is(await shared(), undefined);
-    for (const { id } of [alpha, gamma])
-      await t.throwsAsync(grants.accept(id, given.id), {
-        name: 'NotFound',
-        message: 'This account has no such grant.',
-      });
+    const refused = { name: 'NotFound', message: 'This account has no such grant.' };
+    for (const { id } of [alpha, gamma]) await t.throwsAsync(grants.accept(id, given.id), refused);
+    for (const id of ['unknown', ofPerson.id]) await t.throwsAsync(grants.accept(beta.id, id), refused);
     clock.now! += 5;
     const accepted = await grants.accept(beta.id, given.id);
     t.deepEqual(accepted, { ...given, acceptedAt: clock.now! });
     t.deepEqual((await shared())!.lists(beta.id, 'package', undefined)[0]!.accountId, alpha.id);
-    t.deepEqual((await kept(alpha.id)).to({ kind: 'account', issuer: null, id: 'beta' }), [accepted]);
+    t.is((await grants.get(beta.id, pending.id)).acceptedAt, null);
+    const toBeta = { kind: 'account', issuer: null, id: 'beta' } as const;
+    t.deepEqual((await kept(alpha.id)).to(toBeta), [accepted]);
+    t.is((await kept(alpha.id)).shared, undefined, 'who shares reads nothing');
+    t.deepEqual((await kept(beta.id)).to(toBeta), []);
     clock.now! += 5;
     t.deepEqual(await grants.accept(beta.id, given.id), accepted, 'once');
-    await grants.remove(alpha.id, given.id);
+    t.truthy(await shared());
+    t.is((await kept(alpha.id)).to(toBeta).length, 1);
+    await runForSystem('a job', () => grants.remove(alpha.id, given.id));
     t.is(await shared(), undefined);
+    t.deepEqual((await kept(alpha.id)).to(toBeta), []);
+    const version = await grants.versionOf(beta.id);
+    const twice = await Promise.allSettled([
+      grants.remove(gamma.id, ofPerson.id),
+      grants.remove(gamma.id, ofPerson.id),
+    ]);
+    const reasons = twice.flatMap((each) => (each.status === 'rejected' ? [each.reason as Error] : []));
+    t.deepEqual([reasons.length, reasons[0]?.name], [1, 'NotFound']);
+    t.is(await grants.versionOf(beta.id), version, 'it was for a person with the name of the account');
+    await grants.remove(gamma.id, pending.id);
     const details = { grant_id: given.id, subject: given.subject, verbs: ['read'], patterns: packages };
-    const events = await database.select<{ type: string; account_id: number; subject_name: string; details: string }>(
-      `SELECT type, account_id, subject_name, details FROM events WHERE type LIKE 'grant.%' ORDER BY id`,
+    const events = await database.select<Record<'type' | 'subject_name' | 'actor_name' | 'details', string | null>>(
+      `SELECT type, account_id, subject_name, actor_name, details FROM events ORDER BY id`,
     );
-    t.deepEqual(
-      events.map((each) => [each.type, each.account_id]),
-      [
-        ['grant.created', alpha.id],
-        ['grant.accepted', beta.id],
-        ['grant.accepted', alpha.id],
-        ['grant.removed', alpha.id],
-        ['grant.removed', beta.id],
-      ],
+    const told = events.map((each) => [
+      each.type,
+      (each as { account_id?: number }).account_id,
+      each.subject_name,
+      each.actor_name,
+      (JSON.parse(each.details!) as { grant_id: string }).grant_id,
+    ]);
+    t.deepEqual(told, [
+      ['grant.accepted', beta.id, 'alpha', null, given.id],
+      ['grant.accepted', alpha.id, 'alpha', null, given.id],
+      ['grant.removed', alpha.id, 'alpha', 'a job', given.id],
+      ['grant.removed', beta.id, 'alpha', 'a job', given.id],
+      ['grant.removed', gamma.id, 'gamma', null, ofPerson.id],
+      ['grant.removed', gamma.id, 'gamma', null, pending.id],
+    ]);
+    t.deepEqual(JSON.parse(events[0]!.details!), details);
+  });
+
+  test(`${dialect}: bounds of an account count neither grants of others nor those that are not accepted`, async (t) => {
+    const { grants, database, alpha, beta, gamma, give, share } = await open(t, dialect);
+    const row = { verbs: 'read', patterns: null, created_by: '{"kind":"system"}', created_at: 1, issuer: null };
+    const addRows = (count: number, more: Row) =>
+      database.transaction(async (tx) => {
+        const rows = Array.from({ length: count }, (_, at) => ({ ...row, id: `${String(more['of'])}-${at}`, ...more }));
+        const all = rows.map(({ of: _of, ...each }: Row) => each);
+        for (let from = 0; from < count; from += 500) await tx.insertNew('grants', all.slice(from, from + 500));
+      });
+    await addRows(1799, { of: 'person', account_id: gamma.id, subject_kind: 'person', subject_id: 'x' });
+    const toAccount = { account_id: gamma.id, subject_kind: 'account' };
+    await addRows(200, { of: 'beta', ...toAccount, subject_id: 'beta' });
+    const { id } = await share(alpha.id, 'beta');
+    t.not((await grants.accept(beta.id, id)).acceptedAt, null, 'the 200 others are not accepted');
+    await database.transaction((tx) =>
+      tx.run("UPDATE grants SET accepted_at = 1, subject_id = 'none' WHERE id <> ?", [id]),
     );
-    for (const each of events) t.deepEqual([each.subject_name, JSON.parse(each.details)], ['alpha', details]);
+    const { id: next } = await share(alpha.id, 'beta');
+    t.not((await grants.accept(beta.id, next)).acceptedAt, null, 'nor do those of other receivers count');
+    await give(gamma.id, person('ann'));
+    await t.throwsAsync(give(gamma.id, person('ann')), { name: 'QuotaExceeded', message: /at most 2000 grants/ });
+    await t.notThrowsAsync(give(alpha.id, person('ann')));
   });
 
   test(`${dialect}: a grant that matches names from upstreams is not accepted, and tells up to ten of them`, async (t) => {

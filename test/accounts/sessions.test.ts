@@ -77,11 +77,14 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: a session ends without use, and in any case`, async (t) => {
-    const { sessions, alpha, token, clock, count } = await open(t, dialect);
+    const { sessions, alpha, token, clock, count, database } = await open(t, dialect);
     const { id: tokenId } = await token(alpha.id, 'mine');
     const start = clock.now!;
     const value = await sessions.begin({ accountId: alpha.id, tokenId }, browser);
-    const usedAt = async () => ((await sessions.list(alpha.id, 1))[0]?.lastUsedAt ?? Number.NaN) - start;
+    const { id: otherId } = await token(alpha.id, 'other');
+    const another = await sessions.begin({ accountId: alpha.id, tokenId: otherId }, browser);
+    const usedAt = async () =>
+      ((await sessions.list(alpha.id, 1, undefined, { tokenId }))[0]?.lastUsedAt ?? Number.NaN) - start;
     const at = (time: number, isUse = true) => {
       clock.now = start + time;
       return sessions.find(value, { isUse });
@@ -91,6 +94,11 @@ for (const dialect of dialects) {
     await at(minute, false);
     t.is(await usedAt(), 0, 'that was no use');
     await at(minute);
+    t.is(
+      (await database.get<{ n: number }>('SELECT COUNT(*) AS n FROM sessions WHERE used_at = ?', [start + minute]))!.n,
+      1,
+    );
+    await sessions.end(alpha.id, (await sessions.find(another, { isUse: false }))!.id);
     t.is(await usedAt(), minute);
     t.truthy(await at(minute + idle - 1, false));
     t.is((await sessions.list(alpha.id, 1)).length, 1);
@@ -156,8 +164,12 @@ for (const dialect of dialects) {
     const refused = { name: 'NotFound', message: /no account with this name, or you may not use it/ };
     await t.throwsAsync(sessions.useAccount(id, 'gamma'), refused);
     await t.throwsAsync(sessions.useAccount('unknown', 'beta'), refused);
+    const elsewhere = await sessions.begin({ accountId: alpha.id, person: ann }, browser);
     await sessions.useAccount(id, 'beta');
     t.is((await sessions.find(value))!.principal.accountId, beta.id);
+    const { id: other, principal: unchanged } = (await sessions.find(elsewhere))!;
+    t.is(unchanged.accountId, alpha.id, 'another session of the person');
+    await sessions.end(alpha.id, other);
     t.is(await used(), '["beta","alpha"]');
     const person = { id: annId, name: 'Ann', accounts: ['alpha', 'beta'] };
     const whole = { id, tokenId: null, tokenName: null, person, scopes: new Set(['read', 'write']) };
@@ -240,12 +252,13 @@ for (const dialect of dialects) {
     t.deepEqual(await sessions.list(beta.id, 10, undefined, { tokenId: mine }), []);
     t.is(await sessions.get(beta.id, all[0]!.id), undefined);
 
-    await sessions.end(alpha.id, all[0]!.id);
-    await sessions.end(alpha.id, all[0]!.id);
+    const sql = `SELECT account_id, subject_name FROM events WHERE type = 'session.ended'`;
+    for (const _attempt of ['first', 'again']) {
+      await sessions.end(alpha.id, all[0]!.id);
+      t.deepEqual(await database.select(sql), [{ account_id: alpha.id, subject_name: all[0]!.id }], 'told once');
+    }
     t.is(await count(), 4);
     t.is(await sessions.get(alpha.id, all[0]!.id), undefined);
-    const sql = `SELECT account_id, subject_name FROM events WHERE type = 'session.ended'`;
-    t.deepEqual(await database.select(sql), [{ account_id: alpha.id, subject_name: all[0]!.id }], 'told once');
   });
 
   test(`${dialect}: a refused form is kept for an hour, for who sent it in the same account`, async (t) => {
