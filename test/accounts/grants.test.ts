@@ -73,6 +73,8 @@ for (const dialect of dialects) {
       [group('dev'), person('ann')],
     );
     t.deepEqual((await of(beta.id)).subjects, []);
+    await grants.remove(alpha.id, one.id);
+    t.deepEqual((await of(alpha.id)).to(person('ann')), [two]);
   });
 
   test(`${dialect}: accounts that give something to people and groups are found, and groups with grants`, async (t) => {

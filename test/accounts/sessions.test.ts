@@ -302,3 +302,33 @@ for (const dialect of dialects) {
     t.is(await count(), 10);
   });
 }
+
+test('writes of sessions and forms leave the rows of tokens in memory', async (t) => {
+  const { sessions, people, alpha, beta, token, clock, database, count } = await open(t, 'sqlite');
+  const { id: tokenId } = await token(alpha.id, 'mine');
+  await people.signedIn(ann);
+  const kept = () => database.getCached('SELECT * FROM tokens', [], { lag: hour });
+  const row = await kept();
+  t.truthy(row);
+  const visitor = { kind: 'token', accountId: alpha.id, tokenId } as Principal;
+  const value = await sessions.begin({ accountId: alpha.id, person: ann }, browser);
+  t.is(await kept(), row, 'it begins');
+  await sessions.begin({ accountId: alpha.id, tokenId }, browser);
+  clock.now! += minute;
+  const { id } = (await sessions.find(value))!;
+  t.is(await kept(), row, 'it is used');
+  await sessions.useAccount(id, 'beta');
+  t.is((await sessions.find(value))!.principal.accountId, beta.id);
+  t.is(await kept(), row, 'it uses another account');
+  await sessions.refusedForms.keep(visitor, 'a form');
+  t.is(await kept(), row, 'a form is kept');
+  clock.now! += absolute;
+  await sessions.deleteEnded();
+  t.deepEqual([await count(), await database.select('SELECT id FROM refused_forms')], [0, []]);
+  t.is(await kept(), row, 'the old ones are deleted');
+  const last = await sessions.begin({ accountId: alpha.id, tokenId }, browser);
+  await sessions.end(alpha.id, (await sessions.find(last))!.id);
+  t.is(await kept(), row, 'it ends');
+  await token(alpha.id, 'another');
+  t.not(await kept(), row, 'a new token is a change');
+});
