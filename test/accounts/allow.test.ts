@@ -14,6 +14,7 @@ import {
 } from '../../src/accounts/allow.ts';
 import { Names } from '../../src/accounts/names.ts';
 import { parseScopes, readsHosted, tokenIdOf, type Principal, type Scope } from '../../src/accounts/principal.ts';
+import { requesterOf } from '../../src/accounts/requester.ts';
 import type { DomainError } from '../../src/runtime/errors.ts';
 
 // Who may do what with which name, and what a refusal says.
@@ -249,6 +250,21 @@ test('what a token makes ends with it at the latest, and one that ends soon make
       refusal(() => allowLasting(token({ isShortLived: true }), action)),
       ['ScopeMissing', 'This token ends soon, and what you make or change here would outlive it.', { scope }],
     );
+});
+
+test('all tokens of a person, and all that a rule gives, count as one requester', (t) => {
+  const requesters = [
+    person(),
+    token({ personId: 'p' }),
+    token({ personId: 'p', publisherId: 'r' }),
+    token({ publisherId: 'r' }),
+    token({ publisherId: null }),
+  ].map(requesterOf);
+  t.deepEqual(requesters, ['person:p', 'person:p', 'person:p', 'rule:r', 'token:t']);
+  t.deepEqual(
+    refusal(() => requesterOf(anonymous())),
+    ['Unauthorized', 'Authenticate with an API token.'],
+  );
 });
 
 test('scopes are a list of known words', (t) => {

@@ -1,7 +1,8 @@
 import test from 'ava';
 import type { Grant } from '../../src/accounts/grant-rows.ts';
 import { Names, type NameKind, type Patterns } from '../../src/accounts/names.ts';
-import type { Scope } from '../../src/accounts/principal.ts';
+import { listsOf, ownerOf } from '../../src/accounts/owner.ts';
+import type { Principal, Scope } from '../../src/accounts/principal.ts';
 import { combined, type Right } from '../../src/accounts/rights.ts';
 import { SharedNames, type AccountNames } from '../../src/accounts/shared-names.ts';
 import { endOfToken } from '../../src/accounts/token-rows.ts';
@@ -97,6 +98,37 @@ test('shared names are listed by account, and a name belongs to the first accoun
     t.is(await shared.ownerOf(1, 'package', name), owner, name);
   t.is(await shared.ownerOf(1, 'container', 'team/app'), 1, 'a kind that nobody shares');
   t.is(shared.ownerOf(1, 'package', 'unshared'), 1, 'without a look at what is hosted');
+
+  const principal = { accountId: 1, shared, names: new Names({ packages: ['lib.a', 'own'] }) } as Principal;
+  t.is(await ownerOf(principal, 'package', 'lib.a'), 2);
+  for (const [action, owner] of [
+    ['read', 2],
+    ['account', 2],
+    ['write', 1],
+    ['any', 1],
+  ] as const)
+    t.is(await ownerOf(principal, 'package', 'lib.a', action), owner, action);
+  t.is(ownerOf({ ...principal, shared: undefined }, 'package', 'lib.a'), 1);
+  const [own, ...others] = listsOf(principal, 'package');
+  t.deepEqual(
+    [own.accountId, own.without, own.only!.includes('own'), own.only!.includes('x')],
+    [1, undefined, true, false],
+  );
+  t.deepEqual(
+    others.map(({ accountId, only, without }) => [
+      accountId,
+      only!.includes('lib.a'),
+      only!.includes('lib.b'),
+      without,
+    ]),
+    [
+      [2, true, false, 1],
+      [3, false, false, 1],
+    ],
+  );
+  t.deepEqual(listsOf({ accountId: 1, names: undefined, shared: undefined } as Principal, 'package'), [
+    { accountId: 1, only: undefined },
+  ]);
 });
 
 const ends = (owner: string | null, expires: number | null, longest: number | null) =>
