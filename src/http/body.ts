@@ -32,8 +32,8 @@ export function readBody(request: IncomingMessage, { limit, idle }: BodyOptions)
     };
     const fail = (error: Error) => {
       settle();
+      // It still flows, without a reader.
       request.on('error', () => undefined);
-      request.resume();
       reject(error);
     };
     const broken = (cause?: Error) =>

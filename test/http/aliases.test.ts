@@ -186,7 +186,7 @@ test('a request at an alias has one address here, and no other request has', (t)
     ['PUT', '/api/v2/symbol', '/v3/symbols'],
     ['PUT', '/api/v2/symbolpackage/', '/v3/symbols'],
     ['POST', '/nuget/feed', undefined],
-    ['DELETE', '/nuget/feed/A/1.0.0', '/v3/push/A/1.0.0'],
+    ['DELETE', '/nuget/feed/App/1.0.0', '/v3/push/App/1.0.0'],
     ['DELETE', '/nuget/feed/package/A/1.0.0?x', '/v3/push/A/1.0.0?x'],
     ['POST', '/nuget/feed/api/v2/package/A/1.0.0', '/v3/push/A/1.0.0'],
     ['GET', '/nuget/feed/A/1.0.0', undefined],
@@ -197,6 +197,7 @@ test('a request at an alias has one address here, and no other request has', (t)
     ['GET', '/v3/index.json', '/v3/index.json', 'FEED.test:8080'],
     ['GET', '/v1/tokens', undefined, 'feed.test'],
     ['GET', '/index.json', undefined, 'feed.test'],
+    ['GET', '/v2/', undefined, 'feed.test'],
     ['GET', '/v3/index.json', undefined, 'other.test'],
   ];
   for (const [method, target, own, host = 'any.test'] of feed) {
@@ -243,6 +244,7 @@ test('a request at an alias has one address here, and no other request has', (t)
       '/v2/app/tags/list?n=1&last=a/b',
       { target: '/v2/there/app/tags/list?n=1&last=a/b', account: 'other', renamed: ['/v2/there/', '/v2/'] },
     ],
+    ['images.test', '/v2/old/app/x', { ...plain, target: '/v2/kept/app/x', renamed: ['/v2/kept/', '/v2/old/'] }],
     ['images.test', '/v2/', { target: '/v2/', account: 'other', renamed: undefined }],
     ['images.test', '/v2', { target: '/v2', account: 'other', renamed: undefined }],
     ['images.test:80', '/v2?x', { target: '/v2?x', account: 'other', renamed: undefined }],
@@ -256,6 +258,7 @@ test('a request at an alias has one address here, and no other request has', (t)
   const same = new Aliases([{ path: '/a', to: 'registry', prefix: 'a' }]);
   t.is(same.find('GET', 'any.test', '/v2/a/app/x')!.renamed, undefined, 'its addresses stay as they are');
   t.is(new Aliases([]).find('GET', 'any.test', '/v2/a/app/x'), undefined);
+  t.is(new Aliases([{ path: '/', to: 'feed' }]).find('GET', 'any.test', '/v3/index.json'), undefined);
 });
 
 test('of two aliases with one path, with and without a slash at its end, that of the host is taken', (t) => {
@@ -265,6 +268,15 @@ test('of two aliases with one path, with and without a slash at its end, that of
   ]);
   t.is(aliases.find('GET', 'feed.test', '/old/index.json')?.account, 'team');
   t.is(aliases.find('GET', 'other.test', '/old/index.json')?.account, undefined);
+});
+
+test('a longer path of all hosts is closer than a shorter one of the host', (t) => {
+  const aliases = new Aliases([
+    { path: '/old', host: 'two.test', to: 'registry', prefix: 'host' },
+    { path: '/old/a', to: 'registry', prefix: 'path' },
+  ]);
+  t.is(aliases.find('GET', 'two.test', '/v2/old/a/app/x')?.target, '/v2/path/app/x');
+  t.is(aliases.find('GET', 'two.test', '/v2/old/b/app/x')?.target, '/v2/host/b/app/x');
 });
 
 test('a request to a host with several aliases that none of them changes has the account of the closest one', (t) => {

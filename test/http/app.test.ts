@@ -12,7 +12,7 @@ test('a target is split into path and query, also in absolute form', (t) => {
     t.is(path, '/v2/a/tags/list');
     t.deepEqual(Object.fromEntries(new URLSearchParams(query)), { n: '1', last: 'b' });
   }
-  t.is(splitTarget('/v2/').path, '/v2/');
+  t.deepEqual(splitTarget('/v2/'), { path: '/v2/', query: '' });
   t.is(originForm('http://registry.example'), '/');
   t.is(originForm('HTTP://registry.example/v2/'), '/v2/');
   t.is(originForm('http://registry.example?n=1'), '/?n=1');

@@ -28,6 +28,8 @@ test('a token is the value of Bearer, or the password of Basic with the user nam
     ['Bearer', undefined, undefined],
     ['Bearer  ', undefined, undefined],
     ['Digest x', undefined, undefined],
+    [basic('api:x', 'Digest'), undefined, undefined],
+    ['Bearerx', undefined, undefined],
     ['x', undefined, undefined],
     ['', undefined, undefined],
   ];
@@ -105,6 +107,10 @@ test('a credential is looked for here, then at other servers, and counts as a fa
     0,
     2,
   ]);
+  for (const spaced of [` ${basic('me:theirs')} `, basic('me:theirs', 'bASIC  ')])
+    t.deepEqual(await find({ authorization: spaced }), [foreign, [mine], 0, 0], spaced);
+  for (const none of [`x${basic('me:theirs')}`, `${basic('me:theirs')} more`])
+    t.deepEqual(await find({ authorization: none }), [noToken(' with the user name "api"'), [], 1, 0], none);
   const wrong = { user: 'me', secret: 'x:y' };
   t.deepEqual(await find({ authorization: basic('me:x:y') }), [noToken(' with the user name "api"'), [wrong], 1, 0]);
   t.deepEqual(await find({ authorization: basic('me:x:y') }, { anyUser: true }), [notValid, ['x:y', wrong], 1, 2]);
@@ -143,4 +149,14 @@ test('without a credential, or with the value for it, a reader is anonymous wher
   t.deepEqual(await find({ authorization: 'Basic Og==' }), [nobody, [], 0, 0]);
   t.deepEqual(await find({ authorization: 'Bearer anonymous' }), [nobody, [], 0, 0]);
   t.deepEqual(await find({ authorization: 'Bearer other' }), [notValid, ['other'], 1, 2]);
+});
+
+test('without limits and other servers, credentials are looked for here, and nobody is told about refused ones', async (t) => {
+  const verify = (value: string) => Promise.resolve(value === 'known' ? known : undefined);
+  const authenticator = new Authenticator([{ verify }], undefined);
+  const find = (headers: Record<string, string>, rules = {}) => authenticator.principalOf({ headers }, rules);
+  t.is(await find({ authorization: 'Bearer known' }), known);
+  t.is(await find({ ...key('wrong'), authorization: 'Bearer known' }, { apiKey: true }), known);
+  await t.throwsAsync(find(key('wrong'), { apiKey: true }), { name: 'Unauthorized', message: notValid });
+  await t.throwsAsync(find({ authorization: basic('me:x') }), { name: 'Unauthorized' });
 });

@@ -1,5 +1,6 @@
 import { IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
+import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
 import { pino } from 'pino';
 import type { Principal, Scope } from '../../src/accounts/principal.ts';
@@ -27,7 +28,9 @@ interface Given {
   kind?: 'package' | 'other';
   url?: string;
   /** What `run` does. */
-  run?: (response: AppResponse) => void;
+  run?: (response: AppResponse, call: string) => void;
+  /** Whether there are limits, which are noted. */
+  isLimited?: boolean;
   onUnauthorized?: () => void;
   onlyAccount?: string;
 }
@@ -39,6 +42,8 @@ const statuses: Partial<Record<ErrorName, number>> = {
   NotFound: 404,
   RangeNotSatisfiable: 416,
   TooManyRequests: 429,
+  DatabaseUnavailable: 503,
+  StorageUnavailable: 503,
   StorageFull: 507,
   UpstreamUnavailable: 502,
 };
@@ -52,6 +57,16 @@ async function stepsOf(given: Given) {
   Object.assign(request, { method: 'GET', url, headers: { 'content-length': '7' } });
   const response = new AppResponse(request);
   response.onlyAccount = given.onlyAccount;
+  const taken = async (name: string) => {
+    await setImmediate();
+    steps.push(`limit of ${name}`);
+  };
+  if (given.isLimited)
+    response.limits = {
+      has: (limit: string) => limit === 'requests',
+      take: taken,
+      upload: () => taken('uploads').then(() => () => void steps.push('end of the upload')),
+    } as never;
   const edge = createEdge<string, string>({
     kind: given.kind ?? 'package',
     log: pino({}, { write: (line: string) => void lines.push(line) }),
@@ -61,15 +76,15 @@ async function stepsOf(given: Given) {
     authenticate: () => (refusal === undefined ? Promise.resolve(principal) : Promise.reject(refusal)),
     find: () => {
       steps.push('find');
-      const run = () => {
-        given.run?.(response);
+      const run = (call: string) => {
+        given.run?.(response, call);
         steps.push('run');
       };
       return { action: 'read', stores: false, run, ...given.operation };
     },
     open: ({ target }) => {
       steps.push('open');
-      return target;
+      return Promise.resolve(`call of ${target}`);
     },
     statusOf: ({ name }) => statuses[name],
     challenge: ({ name }) => `Basic realm="${name}"`,
@@ -105,6 +120,26 @@ test('a request is authenticated, found, allowed and opened before it is answere
   t.deepEqual(denied.steps, ['find', [403, 'ScopeMissing']]);
   t.is(denied.header('www-authenticate'), 'Basic realm="ScopeMissing"');
   t.is(denied.said, 'This token lacks the scope "admin".');
+});
+
+test('a request counts for the limit of requests, for that of its cost, and an upload until the end of its answer', async (t) => {
+  const calls: string[] = [];
+  const run = (_response: AppResponse, call: string) => void calls.push(call);
+  const read = await stepsOf({ isLimited: true, run });
+  t.deepEqual(read.steps, ['limit of requests', 'find', 'open', 'run']);
+  t.deepEqual(calls, ['call of a target']);
+  const search = await stepsOf({ isLimited: true, operation: { cost: 'searches' } });
+  t.deepEqual(search.steps, ['limit of requests', 'find', 'open', 'limit of searches', 'run']);
+  const stored = await stepsOf({ isLimited: true, operation: { action: 'write', stores: true } });
+  const steps = ['limit of requests', 'find', 'open', ['admit', 'team', 7], 'limit of uploads', 'run'];
+  t.deepEqual(stored.steps, steps);
+  stored.response.emit('close');
+  t.deepEqual(stored.steps, [...steps, 'end of the upload']);
+  const reader = await stepsOf({
+    isLimited: true,
+    principal: principalOf(['read'], { kind: 'anonymous', reads: 'all' }),
+  });
+  t.deepEqual(reader.steps, ['find', 'open', 'run'], 'anonymous requests have another limit');
 });
 
 test('no content is sent for the name of a check, which was never anywhere', async (t) => {
@@ -183,6 +218,22 @@ test('a refusal says what is wrong, and a defect says nothing but its request', 
   t.deepEqual([full.steps.at(-1), full.lines.length], [[507, 'StorageFull'], 1]);
   t.regex(full.lines[0]!, /ENOSPC.*a write failed because the disk is full/);
   t.deepEqual((await throwing(new DomainError('StorageFull', 'Full.'))).lines, []);
+});
+
+test('a failure of a part of the server is logged with its reason, and noted if requests need the part', async (t) => {
+  for (const [name, status, part, line] of [
+    ['DatabaseUnavailable', 503, 'database', 'a request failed because the database is unavailable'],
+    ['StorageUnavailable', 503, 'storage', 'a request failed because the storage is unavailable'],
+    ['KeyUnavailable', 500, undefined, 'a request failed because the key of webhooks is unavailable'],
+  ] as const) {
+    const failed = await throwing(new DomainError(name, 'Not now.', { cause: new Error('the reason') }));
+    t.is((failed.steps.at(-1) as [number])[0], status);
+    t.is(failed.response.context.unavailable, part);
+    const logged = failed.lines.filter((each) => each.includes(line));
+    t.is(logged.length, 1, name);
+    t.regex(logged[0]!, /the reason/);
+    t.true(logged[0]!.includes(failed.response.context.id));
+  }
 });
 
 test('an answer that has begun is interrupted, and only a defect is logged', async (t) => {

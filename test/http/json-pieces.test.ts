@@ -35,4 +35,15 @@ test('no piece is much longer than 64 KiB, but a longer item, which is a piece o
     mixed.map((each) => each.toString()),
     ['{"items":["a",', JSON.stringify(long), ',"b"]}'],
   );
+  // One that has just this length is long, and one that fills a piece ends it.
+  const exact = await jsonInPieces({ items: ['a', long.slice(0, 64 * kibi - 2), 'b'] });
+  t.deepEqual(
+    exact.map((each) => each.length),
+    [14, 64 * kibi, 6],
+  );
+  const full = await jsonInPieces({ items: [long.slice(0, 64 * kibi - 12), 'b'] });
+  t.deepEqual(
+    full.map((each) => each.length),
+    [64 * kibi, 6],
+  );
 });

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';
 import test from 'ava';
+import { oneLine } from '../../src/http/reason.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { tokenOf } from '../support/inside.ts';
@@ -55,4 +56,12 @@ test('a reason phrase is one line of ASCII with at most 400 characters, whatever
       t.regex(line, /^4\d\d [\x20-\x7e]{1,400}$/, path);
     }
   }
+});
+
+test('of a text there are up to 400 characters in one line, with ? for what is no ASCII', (t) => {
+  t.is(oneLine('a  b\r\n\tc ~'), 'a b c ~');
+  t.is(oneLine('\u00e9\u20ac\u0000\u007fx'), '????x');
+  t.is(oneLine('x'.repeat(401)), 'x'.repeat(400));
+  // So that a text of many spaces, which an attacker may send, takes no time.
+  t.is(oneLine(`${' '.repeat(1599)}ab`), ' a');
 });

@@ -1,8 +1,19 @@
-import { IncomingMessage } from 'node:http';
+import { IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import test from 'ava';
 import type { Principal } from '../../src/accounts/principal.ts';
-import { AppResponse, countFetched, currentResponse } from '../../src/http/request-context.ts';
+import {
+  alwaysSend,
+  AppResponse,
+  contextOf,
+  countFetched,
+  currentResponse,
+  onlyAccountOf,
+  runInContext,
+  sendingOf,
+} from '../../src/http/request-context.ts';
+import { Sending } from '../../src/http/sending.ts';
+import { runFor } from '../../src/runtime/caller.ts';
 
 /** An answer to a request of this principal. */
 function answerTo(principal?: object, method = 'GET'): AppResponse {
@@ -57,4 +68,78 @@ test('addresses of an alias begin there as at the alias, and other addresses sta
   t.deepEqual(headersOf(renamed, elsewhere), Object.values(elsewhere));
   t.deepEqual(headersOf(undefined, { Link: link }), ['/v2/team/set/before', link]);
   t.deepEqual(headersOf(['/v2/', '/v2/old/'], { Location: '/v2/app/x' }), ['/v2/old/app/x', undefined]);
+});
+
+/** The headers of an answer that begins, and its ID. */
+const sent = (change: (response: AppResponse) => void) => {
+  const response = answerTo();
+  // Node shows the headers of the answer only if there were some before.
+  response.setHeader('X-Before', '1');
+  change(response);
+  response.writeHead(200, {});
+  return { ...response.getHeaders(), id: response.context.id };
+};
+
+test('every answer has its ID and the headers against what a browser could do with it, and may close its connection', (t) => {
+  const { id, ...headers } = sent((response) => alwaysSend(response, 'X-More', '2'));
+  t.deepEqual(headers, {
+    'x-before': '1',
+    'x-more': '2',
+    'x-request-id': id,
+    'x-content-type-options': 'nosniff',
+    'content-security-policy': "default-src 'none'; sandbox",
+  });
+  t.is(sent((response) => (response.mustClose = () => true)).connection, 'close');
+});
+
+test('a response that this server did not make has no record, and one of no installation shares nothing', (t) => {
+  const request = new IncomingMessage(new Socket());
+  const without = { message: /has no context/ };
+  const plain = new ServerResponse(request);
+  for (const read of [contextOf, onlyAccountOf, sendingOf, (each: ServerResponse) => alwaysSend(each, 'X', '1')])
+    t.throws(() => read(plain), without);
+  const response = answerTo();
+  t.is(contextOf(response), response.context);
+  t.like(response.context, { kind: 'other', subject: '', received: 0, sent: 0, fetched: 0 });
+  t.is(onlyAccountOf(response), undefined);
+  response.onlyAccount = 'team';
+  t.is(onlyAccountOf(response), 'team');
+  t.throws(() => sendingOf(response), { message: 'this response belongs to no installation' });
+  response.sending = new Sending();
+  t.is(sendingOf(response), response.sending);
+});
+
+test('all that wait for the end of a connection hear of it, but for those that have stopped waiting', (t) => {
+  const response = answerTo();
+  t.false(response.gone);
+  const heard: string[] = [];
+  response.whenGone(() => heard.push('one'));
+  const stop = response.whenGone(() => heard.push('two'));
+  response.whenGone(() => heard.push('three'));
+  stop();
+  response.emit('close');
+  t.deepEqual(heard, ['one', 'three']);
+  response.destroy();
+  t.true(response.gone);
+});
+
+test('what a request fetches counts for it, also through work that it shares, and after its end where that is asked for', (t) => {
+  const response = answerTo();
+  const { context } = response;
+  const later: number[] = [];
+  runInContext(response, () => {
+    t.is(currentResponse(), response);
+    const shared = { account: undefined, gone: false, whenGone: () => () => undefined, startedBy: response };
+    const [first, second] = runFor(shared, () => [countFetched(), countFetched()]);
+    t.is(context.fetching, 2);
+    first(5);
+    t.deepEqual([context.fetching, context.fetched], [1, 5]);
+    context.fetchedLater = (bytes) => void later.push(bytes);
+    second(7);
+    runFor({ ...shared, startedBy: undefined }, () => t.is(currentResponse(), undefined));
+    const counter = { sent: 0 };
+    response.readsFrom(counter);
+    t.is(context.source, counter);
+  });
+  t.deepEqual([context.fetching, context.fetched, ...later], [0, 5, 7]);
 });

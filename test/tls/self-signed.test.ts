@@ -35,6 +35,8 @@ test('the certificates have the extensions of RFC 5280 that clients check, and a
     t.true(ofAuthority.includes(extension), extension);
   for (const extension of ['551d130101ff04023000', '551d0f0101ff040403020780'])
     t.true(ofServer.includes(extension), extension);
+  // serverAuth
+  t.true(ofServer.includes('551d25040c300a06082b06010505070301'), 'only for servers');
   const keyId = /551d0e04160414([0-9a-f]{40})/.exec(ofAuthority)![1]!;
   t.true(ofServer.includes(`551d23041830168014${keyId}`), 'the key of the authority');
   for (const each of [server, authority]) t.regex(each.serialNumber, /^01[0-9A-F]{30}$/);
@@ -65,4 +67,16 @@ test('a common name has at most 64 characters, and each host is an alternative n
   const both = subjectOf([longer, 'short.test', '192.0.2.1']);
   t.is(both.subject, 'CN=short.test');
   t.is(both.subjectAltName, `DNS:${longer}, DNS:short.test, IP Address:192.0.2.1`);
+});
+
+test('the certificates are valid from an hour before for the days, and their PEM has lines of 64 characters', (t) => {
+  const { ca, cert } = createSelfSigned(['hub.test'], 30, Date.UTC(2026, 0, 2, 3, 4, 5, 678));
+  for (const each of [ca, cert]) {
+    const { validFromDate, validToDate } = new X509Certificate(each);
+    t.is(validFromDate.toISOString(), '2026-01-02T02:04:05.000Z');
+    t.is(validToDate.toISOString(), '2026-02-01T03:04:05.000Z');
+  }
+  const lines = ca.split('\n');
+  t.deepEqual([lines[0], lines.at(-2), lines.at(-1)], ['-----BEGIN CERTIFICATE-----', '-----END CERTIFICATE-----', '']);
+  t.true(lines.slice(1, -3).every(({ length }) => length === 64));
 });
