@@ -100,7 +100,7 @@ export class IdentityTokens {
 
   #issuerOf(value: string): Issuer {
     const { iss } = this.read(value);
-    const issuer = typeof iss === 'string' ? this.#issuers.get(iss) : undefined;
+    const issuer = this.#issuers.get(iss as string);
     if (!issuer) throw tokenRefused('This server does not trust the issuer of the token.');
     return issuer;
   }

@@ -36,7 +36,7 @@ export class IssuerKeys {
   readonly #now: () => number;
   readonly #failures: FailureLog;
   #found: { find: FindKey; at: number } | undefined;
-  #triedAt = -Infinity;
+  #triedAt = 0;
   #failure: DomainError | undefined;
   #underWay: Promise<FindKey> | undefined;
 
@@ -99,7 +99,7 @@ export class IssuerKeys {
       const discovered = await this.#json(new URL(`${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`));
       if (discovered['issuer'] !== issuer) throw new Refused('has a discovery document of another issuer');
       const address = URL.parse(String(discovered['jwks_uri']));
-      if (!address || !/^https?:$/.test(address.protocol) || !isSecure(address.href, allowPrivateNetwork)) {
+      if (!address || !['http:', 'https:'].includes(address.protocol) || !isSecure(address.href, allowPrivateNetwork)) {
         throw new Refused('has no https address of its keys');
       }
       const { keys } = await this.#json(address);

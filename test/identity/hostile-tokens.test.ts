@@ -150,7 +150,8 @@ function keysWith(documents: (url: URL) => unknown, issuer: object) {
   const asked: string[] = [];
   const read = async (url: URL) => {
     asked.push(url.href);
-    return Response.json(await documents(url));
+    const answer = await documents(url);
+    return answer instanceof Response ? answer : Response.json(answer);
   };
   const settings = { name: 'ci', issuer: 'https://ci.example', audience, ...place, ...issuer };
   const keys = new IssuerKeys(settings, read, pino({ level: 'silent' }), () => clock.now);
@@ -187,6 +188,7 @@ test('the documents of an issuer are below its address, and its keys are used fo
     t.deepEqual(asked.splice(0), [discovery]);
     clock.now += 1;
     await t.throwsAsync(find('first', false), { name: 'Unauthorized' });
+    await t.throwsAsync(find(), { name: 'UpstreamUnavailable' });
     clock.now += 5000 - 2;
     await t.throwsAsync(find(), { name: 'UpstreamUnavailable' });
     t.deepEqual(asked, [], 'a failure is not repeated for 5 seconds');
@@ -223,6 +225,16 @@ test('keys are read at an address that is encrypted, or of a private network', a
         jwksUri,
       );
   }
+});
+
+test('what is no JSON is refused with the beginning of its address', async (t) => {
+  const issuer = 'https://ci.example';
+  const address = `${issuer}/${'x'.repeat(600)}`;
+  const { find } = keysWith(
+    ({ href }) => (href === address ? new Response('<html>') : { issuer, jwks_uri: address }),
+    {},
+  );
+  await t.throwsAsync(find(), { message: `The issuer "ci" sent no JSON for ${address.slice(0, 500)}. Try again.` });
 });
 
 test('all jobs with a new key wait while it is fetched', async (t) => {
@@ -290,6 +302,23 @@ test('a new key that could not be fetched is no unknown key, and is fetched agai
   t.deepEqual(asked, [], 'after a success an unknown key is looked for once a minute');
 });
 
+test('keys are not fetched again for a token that would be refused anyway, or whose key ID has several keys', async (t) => {
+  const { publicKey } = await generateKeyPair('ES256');
+  const jwk = { ...(await exportJWK(publicKey)), kid: 'first', alg: 'ES256' };
+  const issuer = 'https://ci.example';
+  const { clock, asked, find } = keysWith(
+    ({ pathname }) => (pathname === '/keys' ? { keys: [jwk, jwk] } : { issuer, jwks_uri: `${issuer}/keys` }),
+    {},
+  );
+  const ambiguous = { name: 'JWKSMultipleMatchingKeys' };
+  await t.throwsAsync(find(), ambiguous);
+  clock.now = 60_000;
+  asked.length = 0;
+  await t.throwsAsync(find(), ambiguous);
+  await t.throwsAsync(find('unknown', false), { name: 'JWKSNoMatchingKey' });
+  t.deepEqual(asked, []);
+});
+
 test('a signature by each algorithm with a private key counts, and an issuer has at most 100 keys', async (t) => {
   const { server, issuer } = await startPair(t);
   await createRule(server);
@@ -350,6 +379,7 @@ test('huge, slow, redirecting and wrong documents of an issuer are refused', asy
       /100 keys/,
     ],
     ['no keys', { keys: (_request, response) => response.end('{}') }, /100 keys/],
+    ['an empty list of keys', { keys: (_request, response) => response.end('{"keys":[]}') }, /100 keys/],
     ['no JSON', { keys: (_request, response) => response.end('<html>') }, /no JSON/],
     ['keys that are null', { keys: (_request, response) => response.end('null') }, /no JSON/],
     ['a null discovery document', { discovery: (_request, response) => response.end('null') }, /no JSON/],
@@ -493,9 +523,11 @@ test('failed exchanges of an identity are limited, whatever its tokens and addre
   for (let index = 0; index < 6; index += 1) {
     t.is(await from('10.0.1.1', {}), 200, 'another identity, whose exchanges succeed');
   }
-  // An empty subject is no identity, which many could share.
-  for (let index = 0; index < 4; index += 1) t.is(await from(`10.0.2.${index}`, { ...stranger, sub: '' }), 400);
-  t.is(await from('10.0.2.4', { sub: '' }), 200);
+  // An empty subject is no identity, which many could share, nor is none.
+  for (const sub of ['', undefined]) {
+    for (let index = 0; index < 4; index += 1) t.is(await from(`10.0.2.${index}`, { ...stranger, sub }), 400);
+    t.is(await from('10.0.2.4', { sub }), 200);
+  }
 });
 
 for (const dialect of dialects) {
@@ -533,7 +565,9 @@ test('an issuer that fails is logged once in 10 seconds, whatever clients send',
     }
   };
   await send();
-  t.is(server.lines.filter((line) => line.includes('answered 500')).length, 1);
+  const [line, ...more] = server.lines.filter((each) => each.includes('answered 500'));
+  t.like(JSON.parse(line!), { upstream: 'github', subject: issuer.url });
+  t.deepEqual(more, []);
   server.clock.now += 5000;
   await send();
   t.is(lines(), 1);
