@@ -268,6 +268,14 @@ test('the record of a person has the name, the groups and the claims of rules th
   t.is((await recorded({ groups: undefined, hasgroups: 'no' }))['status'], 403);
   t.is((await recorded({}))['status'], 303);
   t.is((await recorded({ groups: undefined, _claim_names: null }))['status'], 403);
+  t.is((await recorded({}))['status'], 303);
+  const twice = await recorded({ groups: undefined, hasgroups: true, _claim_names: { groups: 'source' } });
+  t.deepEqual(twice['cut'], ['groups']);
+  for (const [length, status] of [
+    [255, 303],
+    [256, 400],
+  ] as const)
+    t.is((await recorded({ sub: 'x'.repeat(length), team: ['two'] }))['status'], status, `${length} characters`);
 });
 
 test('a page tells why the provider refused a sign-in, if that is one of its codes', async (t) => {
@@ -336,6 +344,11 @@ test('a provider that fails, redirects, or answers with too much shows a page of
   const { sent: asking } = await begin(server, failing);
   const failed = `${server.url}/console/sign-in/oidc/callback?code=c&state=${asking.get('state')}`;
   t.is((await failing.fetch(failed)).status, 502);
+  const other = new Browser();
+  const { sent: again } = await begin(server, other);
+  issuer.answers.token = (_request, answer) => answer.setHeader('content-type', 'text/html').end('<html>');
+  const noJson = `${server.url}/console/sign-in/oidc/callback?code=c&state=${again.get('state')}`;
+  t.is((await other.fetch(noJson)).status, 502);
   const browser = new Browser();
   const { sent } = await begin(server, browser);
   issuer.answers.token = (_request, answer) => void answer.writeHead(200).write('{');

@@ -299,6 +299,31 @@ test('claims inside of objects, lists, numbers and booleans are compared', async
   }
 });
 
+test('all records of used identity tokens that have expired are deleted at once, with the expired tokens', async (t) => {
+  const server = await startTestServer(t);
+  const { token: model } = await createToken(server, ['read']);
+  server.clock.now = 1_900_000_000_000;
+  const { now } = server.clock;
+  const numbers = 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200)';
+  await databaseOf(server).transaction(async (tx) => {
+    await tx.run(`INSERT INTO used_identity_tokens (id, expires_at) ${numbers} SELECT 'used-' || i, ? FROM n`, [now]);
+    await tx.insertNew('used_identity_tokens', [{ id: 'later', expires_at: now + 1 }]);
+    await tx.run(
+      `INSERT INTO tokens (id, account_id, name, token_prefix, hash, scopes, created_at, expires_at, publisher_id)
+       ${numbers} SELECT 'given-' || i, account_id, 'given', '', 'hash-' || i, 'read', created_at, ?, 'rule' FROM n, tokens
+       WHERE tokens.id = ?`,
+      [now, model.id],
+    );
+  });
+  await server.installation.core.identity.exchange.deleteExpired();
+  const left = await databaseOf(server).select<{ id: string }>('SELECT id FROM used_identity_tokens');
+  t.deepEqual(
+    left.map(({ id }) => id),
+    ['later'],
+  );
+  t.deepEqual(await databaseOf(server).select("SELECT id FROM tokens WHERE publisher_id = 'rule'"), []);
+});
+
 test('a rule gives at most 1,000 valid tokens', async (t) => {
   const { server, issuer } = await startPair(t);
   const { id } = await createRule(server);
@@ -328,10 +353,17 @@ test('rules of the settings work as others, and are changed only there', async (
       scopes: ['read'],
       packages: ['Contoso.*'],
     },
+    { name: 'second', issuer: 'github', claims: { repository_id: 200 }, scopes: ['read'] },
   ];
   const { server, issuer } = await startPair(t, { publishers: rules });
   const document = await OpenDocument.of(server);
-  const [listed] = (await document.read('GET /publishers', await server.fetch('/v1/publishers')))['items'] as Json[];
+  const [listed, second, ...more] = (await document.read('GET /publishers', await server.fetch('/v1/publishers')))[
+    'items'
+  ] as Json[];
+  t.deepEqual(more, []);
+  t.like(second, { name: 'second', patterns: null });
+  for (const each of [listed, second]) t.regex(String(each!['id']), /^settings-[0-9a-f]{32}$/);
+  t.not(listed!['id'], second!['id']);
   t.like(listed, {
     name: 'of settings',
     source: 'settings',

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { generateKeyPair, SignJWT, type JWTPayload } from 'jose';
+import { generateKeyPair, SignJWT } from 'jose';
 import type { IssuerKind } from '../../src/config/identity.ts';
 import { IdentityTokens } from '../../src/identity/identity-token.ts';
 import type { IssuerKeys } from '../../src/identity/issuer-keys.ts';
@@ -23,7 +23,7 @@ function tokensOf(kind: IssuerKind = 'other') {
 }
 
 const sign = (claims: Record<string, unknown> = {}) =>
-  new SignJWT({ iss: 'https://ci.example', aud: audience, iat: now, exp: now + 300, jti: '1', ...claims } as JWTPayload)
+  new SignJWT({ iss: 'https://ci.example', aud: audience, iat: now, exp: now + 300, jti: '1', ...claims })
     .setProtectedHeader({ alg: 'ES256', kid: 'first' })
     .sign(privateKey);
 
@@ -52,6 +52,8 @@ test('keys are fetched only for a token with the right audience and times, or of
   }
 });
 
+const nested = (levels: number) => JSON.parse(`${'['.repeat(levels)}1${']'.repeat(levels)}`) as unknown;
+
 test('a token is accepted up to the longest lifetime, length and depth', async (t) => {
   const { tokens } = tokensOf();
   const refused = async (claims: Record<string, unknown>) =>
@@ -61,7 +63,6 @@ test('a token is accepted up to the longest lifetime, length and depth', async (
     );
   t.is(await refused({ exp: now + 86_400 }), undefined);
   t.regex((await refused({ exp: now + 86_401 }))!, /more than 24 hours/);
-  const nested = (levels: number) => JSON.parse(`${'['.repeat(levels)}1${']'.repeat(levels)}`) as unknown;
   t.is(await refused({ a: nested(15), b: null }), undefined);
   t.regex((await refused({ a: nested(16) }))!, /more than 16 levels/);
   const { length } = await sign({ a: '' });
