@@ -202,7 +202,6 @@ async function insertAll(tx: Transaction, table: string, rows: readonly Row[]): 
 }
 
 async function checkCount(database: Database, table: string, rows: number): Promise<void> {
-  const found = await database.get<{ count: number }>(`SELECT COUNT(*) AS count FROM ${table}`);
-  if (found?.count !== rows)
-    throw backupInvalid(`the table ${table} has ${found?.count} rows, and ${rows} in the backup`);
+  const { count } = (await database.get<{ count: number }>(`SELECT COUNT(*) AS count FROM ${table}`))!;
+  if (count !== rows) throw backupInvalid(`the table ${table} has ${count} rows, and ${rows} in the backup`);
 }
