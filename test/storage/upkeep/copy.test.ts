@@ -1,10 +1,12 @@
+import { readdir } from 'node:fs/promises';
+import { setImmediate as turn } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { checkPair } from '../../../src/storage/upkeep/identity.ts';
 import { copyStorage } from '../../../src/storage/upkeep/copy.ts';
 import { digestOf, type Digest } from '../../../src/runtime/digest.ts';
 import { readAll, type Content } from '../../../src/storage/files/content.ts';
 import { emptyPlace, serveOn } from '../../backup/support.ts';
-import { dialects } from '../../support/databases.ts';
+import { changedDatabase, dialects } from '../../support/databases.ts';
 import { TestFeed } from '../../support/feed.ts';
 import { entrepot } from '../../support/in-process.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
@@ -15,7 +17,7 @@ import type { Dialect } from '../../../src/database/database.ts';
 // A copy between storages, most in memory. `copy.long.test.ts` has whole programs.
 
 async function setUp(t: ExecutionContext, dialect: Dialect) {
-  const { database, driver: source, blobs } = await openStoreOn(t, dialect, () => new MemoryDriver());
+  const { database, driver: source, blobs, paths } = await openStoreOn(t, dialect, () => new MemoryDriver());
   const target = new MemoryDriver();
   const commit = async (text: string) => {
     const arrival = await blobs.stageBytes(Buffer.from(text));
@@ -26,7 +28,8 @@ async function setUp(t: ExecutionContext, dialect: Dialect) {
   const parts = { database, source, target, stage: (size: number) => blobs.stageHosted(size, []) };
   const copy = () => copyStorage(parts, { rate: 2 ** 40, report: (line) => void lines.push(line) });
   const holds = async () => (await database.select('SELECT id FROM storage_holds')).length;
-  return { database, source, target, commit, copy, lines, holds };
+  const staged = async () => (await readdir(paths.staging)).length;
+  return { database, source, target, parts, commit, copy, lines, holds, staged };
 }
 
 for (const dialect of dialects) {
@@ -97,6 +100,8 @@ test('a copy tells how far it is, passes what only the target has, and stops whe
   const digests = [await commit('one'), await commit('two'), await commit('six')];
   const cut = await commit('cut off');
   await checkPair(database, source);
+  const pending = { digest: digestOf('pending'), size: 7, stored_at: 0, state: 'pending' };
+  await database.transaction((tx) => tx.insertNew('blobs', [pending]));
   source.damage(cut, Buffer.from('cut'));
   for (let index = 0; index < 250; index += 1) target.damage(digestOf(`foreign ${index}`), Buffer.from('x'));
   target.damage(digests[1]!, Buffer.from('two'));
@@ -134,6 +139,95 @@ test('a copy tells how far it is, passes what only the target has, and stops whe
     ],
   );
   t.deepEqual([progress[0]!.received, progress.at(-1)!.received], [0, 6]);
+});
+
+test('a copy ends after five passes while pushes go on, and closes all that it has opened', async (t) => {
+  const { database, source, target, commit, copy, staged } = await setUp(t, 'sqlite');
+  const damaged = await commit('damaged');
+  await commit('first');
+  await checkPair(database, source);
+  source.damage(damaged, Buffer.from('dam@ged'));
+  const open = source.open.bind(source);
+  const counts = { opened: 0, closed: 0 };
+  const checks = new Set<unknown>();
+  source.open = async (...given: [Digest, number, boolean?]) => {
+    checks.add(given[2]);
+    const content = await open(given[0], given[1]);
+    counts.opened += 1;
+    return {
+      ...content,
+      close: () => {
+        counts.closed += 1;
+        content.close();
+      },
+    };
+  };
+  let pushed = 0;
+  target.faults.after = async (operation) => {
+    if (operation === 'put') await commit(`pushed ${(pushed += 1)}`);
+  };
+  t.like(await copy(), { copied: 5, passes: 5, isSettled: false });
+  t.is(await target.readIdentity(), await source.readIdentity());
+  t.deepEqual(counts, { opened: 6, closed: 6 });
+  t.deepEqual([...checks], [true], 'no local copies are read or made');
+  t.is(await staged(), 0);
+});
+
+test('after a failure no further blob is copied', async (t) => {
+  const { database, source, commit, copy } = await setUp(t, 'sqlite');
+  const digests: Digest[] = [];
+  for (let index = 0; index < 30; index += 1) digests.push(await commit(`blob ${index}`));
+  await checkPair(database, source);
+  const [first] = digests.toSorted();
+  let opened = 0;
+  source.faults.before = (operation, digest) => {
+    if (operation !== 'open') return;
+    opened += 1;
+    if (digest === first) throw new Error('reset');
+  };
+  await t.throwsAsync(copy(), { message: 'reset' });
+  t.true(opened < 30, String(opened));
+});
+
+test('a source without its content is not copied further than 1,000 missing blobs', async (t) => {
+  const { database, source, copy, lines } = await setUp(t, 'sqlite');
+  await checkPair(database, source);
+  const add = (from: number, to: number) => {
+    const numbers = Array.from({ length: to - from }, (_, index) => from + index);
+    const rows = numbers.map((number) => ({ digest: digestOf(`${number}`), size: 4, stored_at: 0, state: 'live' }));
+    return database.transaction((tx) => tx.insertNew('blobs', rows));
+  };
+  await add(0, 1000);
+  t.like(await copy(), { blobs: 1000, copied: 0, passes: 1, isSettled: true });
+  t.is(lines.length, 1000);
+  await add(1000, 1001);
+  await t.throwsAsync(copy(), { message: 'more than 1000 blobs are missing or damaged in the source. Is it mounted?' });
+});
+
+test('a copy whose hold is lost ends, and says that it can be started again', async (t) => {
+  const { database, source, target, parts, commit } = await setUp(t, 'sqlite');
+  await commit('content');
+  await checkPair(database, source);
+  const hook: { onTransaction?: () => void } = {};
+  const watched = changedDatabase(database, {
+    transaction: async (work, options) => {
+      const result = await database.transaction(work, options);
+      hook.onTransaction?.();
+      return result;
+    },
+  });
+  target.faults.before = async (operation) => {
+    if (operation !== 'put') return;
+    await database.transaction((tx) => tx.run('DELETE FROM storage_holds'));
+    await new Promise<void>((resolve) => (hook.onTransaction = resolve));
+    await turn();
+  };
+  const copying = copyStorage({ ...parts, database: watched }, { rate: 2 ** 40, report: () => t.fail(), lease: 600 });
+  await t.throwsAsync(copying, {
+    name: 'DatabaseUnavailable',
+    message: /during a copy has expired.*Start the copy again/,
+  });
+  t.is(await target.readIdentity(), undefined);
 });
 
 test('a later copy that is cut off leaves a target on which no server starts, until it is complete', async (t) => {

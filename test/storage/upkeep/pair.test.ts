@@ -11,9 +11,15 @@ import {
   refuseForeign,
   setActiveStorage,
   activeStorage,
+  hasIdentity,
+  installationIdentity,
+  pairRestored,
+  refuseUnfinished,
+  restoringIdentity,
   type Adopted,
+  type WrongPair,
 } from '../../../src/storage/upkeep/identity.ts';
-import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../../support/databases.ts';
+import { changedDatabase, dialects, emptyDatabase, openUntilEnd, temporaryDatabase } from '../../support/databases.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
 
 // Which databases and storages belong together, on storages in memory. `identity.long.test.ts` has whole programs.
@@ -155,3 +161,135 @@ for (const dialect of dialects) {
     t.is(await driver.readIdentity(), undefined);
   });
 }
+
+/** A database and a storage that belong together. */
+async function paired(t: ExecutionContext) {
+  const pair = await emptyPair(t, 'sqlite');
+  await checkPair(pair.database, pair.driver);
+  return { ...pair, identity: await installationIdentity(pair.database) };
+}
+
+const marked = async (identity: string) => {
+  const driver = new MemoryDriver();
+  await driver.writeIdentity(identity);
+  return driver;
+};
+
+test('each refusal names the sides that may be wrong, and the commands that help', async (t) => {
+  const { database, driver, identity } = await paired(t);
+  const { database: empty } = await emptyPair(t, 'sqlite');
+  const { database: unmarked } = await emptyPair(t, 'sqlite');
+  await addBlob(unmarked);
+  const filled = new MemoryDriver();
+  filled.damage(digest, content);
+  const none = new MemoryDriver();
+  for (const [work, sides, commands] of [
+    [async () => checkPair(database, none), ['storage'], ['entrepot storage copy --to', 'entrepot adopt']],
+    [async () => checkPair(database, await marked(`copying ${identity}`)), ['storage'], ['entrepot storage copy --to']],
+    [async () => checkPair(database, await marked('other')), ['storage', 'database'], ['entrepot adopt']],
+    [async () => checkPair(empty, driver), ['database'], ['entrepot adopt']],
+    [async () => checkPair(empty, filled), ['database'], ['entrepot adopt']],
+    [async () => checkPair(unmarked, none), ['storage'], ['entrepot adopt']],
+    [async () => checkPair(empty, await marked('restoring')), ['database', 'storage'], ['entrepot restore']],
+    [async () => refuseForeign(driver), ['database'], ['entrepot adopt']],
+    [async () => markStorage(filled, undefined), ['storage'], []],
+    [async () => checkTarget(database, await marked('other')), ['storage'], []],
+    [async () => checkTarget(empty, driver), ['storage'], []],
+  ] as const) {
+    const error = await t.throwsAsync<WrongPair>(work());
+    const named = [...error.message.matchAll(/"([^"]+)"/g)].map(([, command]) => command!);
+    t.deepEqual([error.sides, named], [[...sides], [...commands]], error.message);
+  }
+  t.is(await rowOf(empty), undefined, 'nothing is written');
+});
+
+test('a restore that is not finished is refused before the tables are there', async (t) => {
+  const { database, driver, identity } = await paired(t);
+  const unfinished = { message: /^a restore into this place is not finished/ };
+  const mark = await marked('restoring');
+  await t.notThrowsAsync(refuseUnfinished(database, driver));
+  await t.notThrowsAsync(refuseUnfinished(database, mark), 'the database has an installation');
+  const bare = await openUntilEnd(t, await emptyDatabase(t, 'sqlite'));
+  await t.throwsAsync(refuseUnfinished(bare, mark), unfinished);
+  await t.notThrowsAsync(refuseUnfinished(bare, new MemoryDriver()));
+  await t.notThrowsAsync(refuseUnfinished(bare, await marked('other')));
+  const away = new MemoryDriver();
+  away.readIdentity = () => Promise.reject(new Error('away'));
+  await t.notThrowsAsync(refuseUnfinished(bare, away));
+
+  const { database: restored } = await emptyPair(t, 'sqlite');
+  t.deepEqual([await hasIdentity(restored), await hasIdentity(database)], [false, true]);
+  await restored.transaction(markDatabase);
+  await t.throwsAsync(refuseUnfinished(restored, driver), unfinished);
+  t.is(await restoringIdentity(restored), await installationIdentity(restored));
+  t.is(await restoringIdentity(database), undefined);
+  t.is(await restoringIdentity((await emptyPair(t, 'sqlite')).database), undefined);
+  await pairRestored(restored, mark);
+  await checkPair(restored, mark);
+  t.is((await rowOf(restored))!.state, 'paired');
+  t.not(await mark.readIdentity(), identity);
+});
+
+test('only an earlier target that servers do not use is marked before a further copy', async (t) => {
+  const { database, driver, identity } = await paired(t);
+  const target = await marked(identity);
+  const at = (place: string | undefined) => {
+    target.fact = () => Promise.resolve(place === undefined ? undefined : { place }) as never;
+  };
+  for (const [active, place] of [
+    [undefined, 'there'],
+    ['there', 'there'],
+    ['elsewhere', undefined],
+    [undefined, undefined],
+  ]) {
+    await setActiveStorage(database, active);
+    t.is(await activeStorage(database), active);
+    at(place);
+    await checkTarget(database, target);
+    t.is(await target.readIdentity(), identity, `${active} ${place}`);
+  }
+  at('there');
+  await setActiveStorage(database, 'elsewhere');
+  for (let copy = 0; copy < 2; copy += 1) {
+    await checkTarget(database, target);
+    t.is(await target.readIdentity(), `copying ${identity}`);
+  }
+  await pairTarget(database, target);
+  t.is(await target.readIdentity(), identity);
+  await checkPair(database, driver);
+  t.is(await activeStorage((await emptyPair(t, 'sqlite')).database), undefined);
+});
+
+test('an adoption counts live content and its files, also those of unfinished pushes', async (t) => {
+  const { database, driver } = await emptyPair(t, 'sqlite');
+  const [here, gone, pending, unknown] = ['here', 'gone', 'pending', 'unknown'].map((text) => digestOf(text));
+  const row = { size: 4, stored_at: 0 };
+  await database.transaction((tx) =>
+    tx.insertNew('blobs', [
+      { ...row, digest: here!, state: 'live' },
+      { ...row, digest: gone!, state: 'live' },
+      { ...row, digest: pending!, state: 'pending' },
+    ]),
+  );
+  for (const each of [here, pending, unknown]) driver.damage(each!, Buffer.from('1234'));
+  const found: Adopted[] = [];
+  await adopt(database, driver, (each) => void found.push(each));
+  t.deepEqual(found, [{ blobs: 2, missing: 1, files: 3, bytes: 12, unknown: 1 }]);
+
+  const { database: unmarked } = await emptyPair(t, 'sqlite');
+  await addBlob(unmarked, 'pending');
+  await t.notThrowsAsync(checkPair(unmarked, new MemoryDriver()), 'an unfinished push has no file yet');
+});
+
+test('the first process writes its identity without waiting for another', async (t) => {
+  const { database, driver } = await emptyPair(t, 'sqlite');
+  let reads = 0;
+  const watched = changedDatabase(database, {
+    get: (sql, values) => {
+      if (sql.includes('FROM storage_identity')) reads += 1;
+      return database.get(sql, values);
+    },
+  });
+  await checkPair(watched, driver);
+  t.true(reads <= 3, String(reads));
+});
