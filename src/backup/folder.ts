@@ -56,7 +56,7 @@ export async function openFolder({ path, paths, driver }: Folder, incremental: b
   const lock = lockFile(lockPath);
   if (!lock) throw backupInvalid(`another backup writes to ${path} now. Start this one when it has ended`);
   // What a killed backup left.
-  for (const each of await readdir(paths.staging)) await rm(join(paths.staging, each), { force: true });
+  for (const each of await readdir(paths.staging)) await rm(join(paths.staging, each));
   await driver.prepare();
   return new FolderTarget(path, paths, driver, lock);
 }
@@ -153,7 +153,7 @@ class FolderTarget implements BackupTarget {
   /** Removes the rows of all states but one. */
   async #removeRows(kept: string | undefined): Promise<void> {
     for (const each of await readdir(join(this.#path, 'rows')))
-      if (each !== kept) await rm(join(this.#path, 'rows', each), { recursive: true, force: true });
+      if (each !== kept) await rm(join(this.#path, 'rows', each), { recursive: true });
   }
 
   /** Removes the blobs that the backup does not name. Its blobs come in the order of their digests. */

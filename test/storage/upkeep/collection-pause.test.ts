@@ -69,7 +69,12 @@ for (const dialect of dialects) {
       database.transaction((tx) => tx.run('UPDATE storage_holds SET expires_at = expires_at + ?', [by]));
     const hold = await CollectionPause.take(database, 120_000);
     await change(86_400_000);
+    const end = async () => (await database.get<{ end: number }>('SELECT expires_at AS end FROM storage_holds'))!.end;
+    const before = await end();
+    await new Collector(database, driver, references).collect({ ...all, dryRun: true });
+    t.is(await end(), before, 'a dry run changes nothing');
     t.like(await collect(), { blobs: 0, held: 1 });
+    t.true((await end()) < before);
     await change(-121_000);
     t.like(await collect(), { blobs: 1, held: undefined });
     await hold[Symbol.asyncDispose]();
@@ -116,9 +121,14 @@ for (const dialect of dialects) {
     const { database } = await openStore(t, dialect);
     await insertIdentity(database);
     let isDown = false;
+    let transactions = 0;
     const failing = changedDatabase(database, {
-      transaction: (work, options) =>
-        isDown ? Promise.reject(new Error('down')) : database.transaction(work, options),
+      transaction: async (work, options) => {
+        if (isDown) throw new Error('down');
+        const result = await database.transaction(work, options);
+        transactions += 1;
+        return result;
+      },
     });
     const lease = 600_006;
     const start = globalThis.setInterval;
@@ -134,7 +144,19 @@ for (const dialect of dialects) {
     await turn();
     isDown = false;
     t.false(long.signal.aborted);
+    const other = { id: 'other', expires_at: Date.now() * 2 };
+    await database.transaction((tx) => tx.insertNew('storage_holds', [other]));
+    for (let count = 2; count < 4; count += 1) {
+      // A call while a renewal runs does nothing.
+      await until(() => {
+        if (transactions < count) renewals[0]!();
+        return transactions >= count;
+      });
+    }
+    const others = await database.select("SELECT expires_at FROM storage_holds WHERE id = 'other'");
+    t.like(others, [{ expires_at: other.expires_at }]);
     await long[Symbol.asyncDispose]();
+    t.is((await database.select('SELECT id FROM storage_holds')).length, 1);
 
     const short = await CollectionPause.take(failing, 60);
     isDown = true;

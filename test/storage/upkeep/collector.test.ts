@@ -153,6 +153,35 @@ for (const dialect of dialects) {
     t.is((await readFile(each.driver.pathOf(digest))).toString(), 'wanted again');
   });
 
+  suite(
+    'content that another process removes, or has begun to, after it was found is left to that one',
+    async (t, each) => {
+      for (const [sql, left] of [
+        ['DELETE FROM blobs', []],
+        ["UPDATE blobs SET state = 'deleting'", ['deleting']],
+      ] as const) {
+        const digest = await store(each, 'free', nothing);
+        let isChanged = false;
+        const watched = changedDatabase(each.database, {
+          transaction: async (work, options) => {
+            if (!isChanged) await each.database.transaction((tx) => tx.run(sql));
+            isChanged = true;
+            return each.database.transaction(work, options);
+          },
+        });
+        const collecting = new Collector(watched, each.driver, references).collect({ before: each.clock.now + 1 });
+        t.deepEqual(await collecting, { blobs: 0, bytes: 0 }, sql);
+        t.true(isChanged);
+        const rows = await each.database.select<{ state: string }>('SELECT state FROM blobs');
+        t.deepEqual(
+          rows.map(({ state }) => state),
+          [...left],
+        );
+        t.deepEqual(await filesOf(each), [digest]);
+      }
+    },
+  );
+
   suite('a deletion that fails ends the collection with its error, after all others', async (t, each) => {
     const digests = [];
     for (const text of ['one', 'two', 'three']) digests.push(await store(each, text, nothing));

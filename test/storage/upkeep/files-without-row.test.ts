@@ -127,6 +127,31 @@ test.serial('many files without a row are reported, counted and deleted, and you
   t.deepEqual(await files.find({ before }), { files: 0, bytes: 0, recent: 0 });
 });
 
+test.serial('files without a row are removed in the order of their digests, in which pushes lock rows', async (t) => {
+  const { database, driver } = await openStoreOn(t, 'sqlite', () => new MemoryDriver());
+  const digests = Array.from({ length: 10 }, (_, index) => digestOf(`file ${index}`)).toSorted();
+  for (const digest of digests) driver.damage(digest, Buffer.from('x'));
+  driver.list = async function* () {
+    yield [];
+    const { [0]: first, ...others } = digests;
+    yield [...Object.values(others), first!].map((digest) => ({ digest, size: 1, storedAt: 0 }));
+  };
+  const inserted: unknown[] = [];
+  const watched = changedDatabase(database, {
+    transaction: (work, options) =>
+      database.transaction((tx) => {
+        const insertNew = tx.insertNew.bind(tx);
+        tx.insertNew = (table, rows) => {
+          inserted.push(...rows.map(({ digest }) => digest));
+          return insertNew(table, rows);
+        };
+        return work(tx);
+      }, options),
+  });
+  t.like(await new FilesWithoutRow(watched, driver).remove({ before: 1 }), { files: 10 });
+  t.deepEqual(inserted, digests);
+});
+
 test.serial('a file whose push inserts its row just before the deletion stays', async (t) => {
   const driver = new MemoryDriver();
   const server = await startTestServer(t, {}, { driver });

@@ -44,6 +44,35 @@ const mirrored = (tx: Transaction, digest: Digest) => tx.insertNew('mirror_entri
 
 const clean = { corrupt: 0, missing: 0, unreadable: 0, damaged_hosted: 0, damaged_mirrored: 0 };
 
+test.serial(
+  'the position of a pass is saved every 5 seconds, and a pass that was killed continues there',
+  async (t) => {
+    const each = await setUp(t, 'sqlite');
+    const digests: Digest[] = [];
+    for (let index = 0; index < 6; index += 1) digests.push(await store(each, Buffer.from(`blob ${index}`), hosted));
+    digests.sort();
+    const now = performance.now.bind(performance);
+    let passed = 0;
+    performance.now = () => now() + passed;
+    t.teardown(() => {
+      performance.now = now;
+    });
+    const open = each.driver.open.bind(each.driver);
+    const positions: unknown[] = [];
+    each.driver.open = async (digest, ...rest) => {
+      const [row] = await each.database.select<{ digest: string }>('SELECT digest FROM storage_cursors');
+      positions.push(row?.digest);
+      if (digest === digests[1]) passed += 5000;
+      return open(digest, ...rest);
+    };
+    t.like(await each.scrub(), { blobs: 6 });
+    t.deepEqual(positions, [undefined, undefined, digests[1], digests[1], digests[1], digests[1]]);
+    t.deepEqual(await each.database.select('SELECT digest FROM storage_cursors'), []);
+    await each.database.transaction((tx) => tx.insert('storage_cursors', { name: 'scrub', digest: digests[1]! }));
+    t.like(await each.scrub(), { blobs: 4 });
+  },
+);
+
 for (const dialect of dialects) {
   const suite = (title: string, run: (t: ExecutionContext, store: ScrubbedStore) => Promise<void>) =>
     test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
@@ -53,7 +82,7 @@ for (const dialect of dialects) {
     const digest = await store(each, bytes, hosted);
     const whole = await store(each, Buffer.from('whole'), hosted);
     const empty = await store(each, Buffer.alloc(0), hosted);
-    await each.database.transaction((tx) => tx.insert('storage_cursors', { name: 'other', digest: 'a' }));
+    await each.database.transaction((tx) => tx.insert('storage_cursors', { name: 'other', digest: 'z' }));
     t.deepEqual(await each.scrub(), { blobs: 3, bytes: 700_005, ...clean });
     t.deepEqual(each.damages, []);
     const cursors = await each.database.select<{ name: string }>('SELECT name FROM storage_cursors');

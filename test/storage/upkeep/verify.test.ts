@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import type { Digest } from '../../../src/runtime/digest.ts';
+import { digestOf, type Digest } from '../../../src/runtime/digest.ts';
 import { verifyPlace } from '../../../src/storage/upkeep/verify.ts';
 import { MemoryDriver } from '../../support/memory-driver.ts';
 import { openStoreOn, references } from '../../support/store.ts';
@@ -15,6 +15,7 @@ async function setUp(t: ExecutionContext) {
   const link = (digest: Digest) =>
     database.transaction((tx) => tx.insertNew('repository_blobs', [{ repository_id: 1, digest, linked_at: 0 }]));
   return {
+    database,
     driver,
     push: async (text: string, isNeeded = true) => {
       const arrival = await blobs.stageBytes(Buffer.from(text));
@@ -57,6 +58,32 @@ test('a verification names what is damaged or missing, and who needs it', async 
       `missing ${unknown}: repository_blobs names it, and it has no row`,
     ].toSorted(),
   );
+});
+
+test('each row that names content without a row is found, also if there are many', async (t) => {
+  const { database, verify } = await setUp(t);
+  const digests = Array.from({ length: 401 }, (_, index) => digestOf(`missing ${index}`)).toSorted();
+  const links = digests.map((digest) => ({ repository_id: 1, digest, linked_at: 0 }));
+  await database.transaction((tx) => tx.insertNew('repository_blobs', links));
+  const { done, lines } = await verify();
+  t.deepEqual(done, { blobs: 0, bytes: 0, problems: 401 });
+  t.deepEqual(
+    lines,
+    digests.map((digest) => `missing ${digest}: repository_blobs names it, and it has no row`),
+  );
+});
+
+test('content that the disk cannot read is damaged', async (t) => {
+  const { driver, push, verify } = await setUp(t);
+  const digest = await push('bad sector', false);
+  const open = driver.open.bind(driver);
+  driver.open = async (...given) => ({
+    ...(await open(...given)),
+    read: async () => {
+      throw Object.assign(new Error('bad sector'), { code: 'EIO' });
+    },
+  });
+  t.deepEqual((await verify()).lines, [`damaged ${digest}: the disk cannot read it`]);
 });
 
 test('damaged content that nothing needs is named, too', async (t) => {
