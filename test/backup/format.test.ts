@@ -358,6 +358,34 @@ test('a backup that is not whole is refused with what is wrong with it', async (
   );
 });
 
+test('a backup may lack 100,000 blobs, and a check can be stopped', async (t) => {
+  const { paths } = folderStorage(await folderUntilEnd(t));
+  await makeFolder(paths.staging);
+  const read = async (count: number, signal?: AbortSignal) => {
+    const lines = Array.from({ length: count }, (_, each) => `["sha256:${each.toString(16).padStart(64, '0')}",1]\n`);
+    const file = fileOf([rows[0]!, ...lines]);
+    const { text, ...table } = file;
+    const change = { tables: [{ name: 'blobs', ...table }], blobs: { count, bytes: count } };
+    const members = [
+      member(rowsName(state, 'blobs'), text),
+      member(missingName(state), ''),
+      member(manifestName, encodeManifest({ ...manifest, ...change })),
+    ];
+    const files = new Map<string, StagedFile>();
+    try {
+      const options = { keepRows: false, signal };
+      return (await readBackup(fromMemory(members), paths, files, () => Promise.resolve(true), options)).problems
+        .length;
+    } finally {
+      for (const each of files.values()) await each.discard();
+    }
+  };
+  t.is(await read(100_000), 100_000);
+  await t.throwsAsync(read(100_001), refused('more than 100000 blobs of the backup are missing or damaged'));
+  t.is(await read(1, new AbortController().signal), 1);
+  await t.throwsAsync(read(1, AbortSignal.abort(new Error('stopped'))), { message: 'stopped' });
+});
+
 test('a share of an earlier backup is compared, where the last one ended, until all was', (t) => {
   t.is(shareOf({ count: 4, bytes: 1000 }), 256 * 2 ** 20);
   t.is(shareOf({ count: 100, bytes: 2 ** 40 }), (2 ** 40 + 100 * 65_536) / 20);

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { encodeValue } from '../../src/backup/format.ts';
-import { dumpedTables, dumpTable, leftOut } from '../../src/backup/rows.ts';
+import { dumpedTables, dumpTable, leftOut, linesOf } from '../../src/backup/rows.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { readTables } from '../../src/database/tables.ts';
 import type { Value } from '../../src/database/database.ts';
@@ -63,6 +63,77 @@ for (const dialect of dialects) {
     );
   });
 }
+
+/** Dumps a table whose pages all are full, of rows with a text of `length`, up to the page `pages`. */
+async function pagesOfRows(length: number, pages: number, filter?: string) {
+  const asked: { sql: string; values: readonly unknown[] | undefined; limit: number }[] = [];
+  const select = async (sql: string, values?: readonly unknown[]) => {
+    const limit = Number(/ LIMIT (\d+)$/.exec(sql)![1]);
+    asked.push({ sql, values, limit });
+    const count = asked.length < pages ? limit : 0;
+    return Array.from({ length: count }, (_, index) => ({ id: index, text: 'x'.repeat(length) }));
+  };
+  const table = {
+    name: 'made',
+    key: ['id'],
+    columns: [
+      { name: 'id', kind: 'number' },
+      { name: 'text', kind: 'text' },
+    ],
+  } as const;
+  const written: number[] = [];
+  const from = { dialect: 'sqlite', select } as unknown as Parameters<typeof dumpTable>[0];
+  const write = async (bytes: Buffer) => void written.push(bytes.length);
+  const rows = await dumpTable(from, table, filter, new Pace(), write);
+  return { asked, rows, written, limits: asked.map(({ limit }) => limit) };
+}
+
+test('pages of a table become larger while they are small, and smaller while they are large', async (t) => {
+  const small = await pagesOfRows(1, 8, 'id > 5');
+  t.deepEqual(small.limits, [50, 100, 200, 400, 800, 1000, 1000, 1000]);
+  t.is(small.rows, 3550);
+  t.is(small.written.length, 8, 'a header, and no empty page');
+  t.is(small.asked[0]!.sql, 'SELECT id, text FROM made WHERE (id > 5) ORDER BY id LIMIT 50');
+  t.regex(
+    small.asked[1]!.sql,
+    /^SELECT id, text FROM made WHERE \(id > 5\) AND \(\(id\) > \(\?\)\) ORDER BY id LIMIT 100$/,
+  );
+  t.deepEqual(small.asked[1]!.values, [49]);
+  const plain = await pagesOfRows(1, 2);
+  t.is(plain.asked[0]!.sql, 'SELECT id, text FROM made  ORDER BY id LIMIT 50');
+  t.regex(plain.asked[1]!.sql, / made WHERE \(\(id\) > \(\?\)\) ORDER BY/);
+  t.deepEqual((await pagesOfRows(100_000, 4)).limits, [50, 25, 13, 26]);
+});
+
+test('a row that is larger than a line can be is refused', async (t) => {
+  await t.throwsAsync(pagesOfRows(128 * 2 ** 20, 2), {
+    name: 'Invalid',
+    message: 'a row of the table made is larger than 134217728 bytes',
+  });
+});
+
+test('a line that is longer than a row can be is refused before its end', async (t) => {
+  let read = 0;
+  let isClosed = false;
+  const content = {
+    size: 2 ** 40,
+    read: async (target: Buffer) => {
+      read += target.length;
+      return target.length;
+    },
+    close: () => void (isClosed = true),
+  };
+  const lines = linesOf({
+    ...content,
+    read: (target: Buffer) => {
+      target.fill('x');
+      return content.read(target);
+    },
+  });
+  await t.throwsAsync(lines.next(), { name: 'Invalid', message: /is longer than 134217728 bytes/ });
+  t.is(read, 128 * 2 ** 20 + 256 * 1024);
+  t.true(isClosed);
+});
 
 test('a value that does not fit its column is refused', (t) => {
   t.throws(() => encodeValue('x', 'number'));

@@ -62,7 +62,7 @@ export async function checkPair(database: Database, driver: Driver): Promise<voi
     isOwn = await insertRow(database);
     row = (await readRow(database))!;
   }
-  if (row.state === 'new' && !isOwn) row = await awaitWriter(database, row);
+  if (!isOwn) row = await awaitWriter(database, row);
   if (row.state === 'new') await driver.writeIdentity(row.identity);
   const stored = await driver.readIdentity();
   if (stored === undefined) {
@@ -294,7 +294,7 @@ async function insertRow(database: Database): Promise<boolean> {
 }
 
 /**
- * Waits for the process that has inserted the row and now writes the identity to its storage. So a second instance with
+ * If `first` is new, waits for the process that has inserted it and now writes the identity to its storage. So a second instance with
  * another data folder does not write the identity to its own. Resolves to a row that is still `new` if that process was
  * killed.
  */

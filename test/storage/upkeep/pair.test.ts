@@ -293,3 +293,14 @@ test('the first process writes its identity without waiting for another', async 
   await checkPair(watched, driver);
   t.true(reads <= 3, String(reads));
 });
+
+test('an identity that another command replaces meanwhile does not count as written', async (t) => {
+  const { database, driver } = await emptyPair(t, 'sqlite');
+  const write = driver.writeIdentity.bind(driver);
+  driver.writeIdentity = async (identity) => {
+    await write(identity);
+    await database.transaction((tx) => tx.run("UPDATE storage_identity SET identity = 'replaced'"));
+  };
+  await checkPair(database, driver);
+  t.like(await rowOf(database), { identity: 'replaced', state: 'new' });
+});
