@@ -3,7 +3,7 @@ import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import test, { type ExecutionContext } from 'ava';
-import { pack, type Headers } from 'tar-stream';
+import { pack, type Header } from 'tar-stream';
 import { openArchive, readArchive } from '../../src/backup/archive.ts';
 import { blobName, missingName, rowsName, type BackupManifest } from '../../src/backup/format.ts';
 import { digestOf } from '../../src/runtime/digest.ts';
@@ -64,13 +64,13 @@ test('an archive that is not finished leaves nothing, and is not begun twice', a
   await t.throwsAsync(openArchive(join(folder, 'none', 'backup.tar')), { code: 'ENOENT' });
 });
 
-async function writeTar(t: ExecutionContext, ...entries: Headers[]): Promise<string> {
+async function writeTar(t: ExecutionContext, ...entries: (Partial<Header> & { name: string })[]): Promise<string> {
   const path = join(await folderUntilEnd(t), 'made.tar');
   const archive = pack();
   const written = pipeline(async function* () {
     yield* archive as AsyncIterable<Buffer>;
   }, createWriteStream(path));
-  for (const each of entries) archive.entry(each, each.type === 'file' ? 'x'.repeat(each.size) : undefined);
+  for (const each of entries) archive.entry(each, 'x'.repeat(each.size ?? 0));
   archive.finalize();
   await written;
   return path;

@@ -74,6 +74,8 @@ async function write(folder: Folder, { state, installation = own, isNamed = true
   await using target = await openFolder(again(folder), true);
   const earlier = await target.begin(state, installation);
   await target.putRows('accounts', sizedContent(accountLines(createdAt)));
+  // Only the accounts say which installation it is.
+  await target.putRows(`added_${state[0]}`, sizedContent(accountLines(Number(state[0]))));
   await target.putRows('blobs', sizedContent(blobLines(named)));
   const copied: string[] = [];
   for (const blob of named) {
@@ -307,6 +309,6 @@ test('bytes that the disk cannot read end a blob, and other failures the backup'
     failing(new DomainError(name, 'gone'), 'open');
     t.deepEqual(await read(), [], name);
   }
-  failing(new DomainError('Conflict', 'other'), 'open');
+  failing(new DomainError('Denied', 'other'), 'open');
   await t.throwsAsync(read(), { message: 'other' });
 });

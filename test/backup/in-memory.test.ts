@@ -70,7 +70,9 @@ class MemoryTarget implements BackupTarget {
   }
 
   async putBlob({ digest }: { digest: Digest }, pieces: AsyncIterable<Uint8Array>, isSound: () => boolean) {
-    const bytes = Buffer.concat(await Array.fromAsync(pieces));
+    const all: Uint8Array[] = [];
+    for await (const each of pieces) all.push(each);
+    const bytes = Buffer.concat(all);
     this.#note(`${isSound() ? 'put' : 'left out'} ${digest} ${bytes.length} ${bytes.lastIndexOf('x') + 1}`);
     if (isSound()) this.members.push({ name: blobName(digest), bytes });
   }

@@ -128,7 +128,7 @@ test('an explanation compares also a token that is not accepted, and passes on o
     t.like(found, { issuer: null, problem: 'why', rules: [{ publisher: rule, missed: [] }] });
     t.is(found.claims['repository_id'], '100');
   }
-  const conflict = new DomainError('Conflict', 'other');
+  const conflict = new DomainError('Denied', 'other');
   t.is(await t.throwsAsync(failing(conflict).exchange.explain(7, 'x')), conflict);
   const broken = Object.assign(new Error('broken'), { name: 'Unauthorized' });
   t.is(await t.throwsAsync(failing(broken).exchange.explain(7, 'x')), broken);

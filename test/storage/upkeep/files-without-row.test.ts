@@ -133,8 +133,7 @@ test.serial('files without a row are removed in the order of their digests, in w
   for (const digest of digests) driver.damage(digest, Buffer.from('x'));
   driver.list = async function* () {
     yield [];
-    const { [0]: first, ...others } = digests;
-    yield [...Object.values(others), first!].map((digest) => ({ digest, size: 1, storedAt: 0 }));
+    yield [...digests.slice(1), digests[0]!].map((digest) => ({ digest, size: 1, storedAt: 0 }));
   };
   const inserted: unknown[] = [];
   const watched = changedDatabase(database, {
