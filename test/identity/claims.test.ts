@@ -1,5 +1,6 @@
 import test from 'ava';
 import type { IssuerKind } from '../../src/config/identity.ts';
+import type { DomainError } from '../../src/runtime/errors.ts';
 import { isForProject, mismatches, parseWanted, valuesIn } from '../../src/identity/claims.ts';
 import { jobOf } from '../../src/identity/job.ts';
 
@@ -67,7 +68,8 @@ test('the numbers and lengths of claims and values have bounds', (t) => {
   const invalid = { name: 'Invalid' };
   t.is(Object.keys(parseWanted(claims(20), 'other')).length, 20);
   t.throws(() => parseWanted(claims(21), 'other'), invalid);
-  t.throws(() => parseWanted({}, 'other'), invalid);
+  const none = t.throws<DomainError>(() => parseWanted({}, 'other'), invalid);
+  t.deepEqual(none.detail, { errors: [{ field: 'claims', message: none.message }] });
   t.is(parseWanted(values(20), 'other')['claim']!.length, 20);
   t.throws(() => parseWanted(values(21), 'other'), invalid);
   t.throws(() => parseWanted(values(0), 'other'), invalid);
@@ -91,6 +93,7 @@ test('a claim of a token is read by its name or its path, as texts', (t) => {
     t.deepEqual(valuesIn(token, name), [], name);
   const many = Array.from({ length: 1001 }, (_, each) => each);
   t.is(valuesIn({ many }, 'many').length, 1000);
+  t.is(valuesIn({ many }, 'many', Infinity).length, 1001);
 });
 
 const matches = async (value: string, found: string) => (await mismatches({ c: [value] }, { c: found })).length === 0;

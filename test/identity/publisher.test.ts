@@ -1,6 +1,7 @@
 import test from 'ava';
 import type { IssuerKind } from '../../src/config/identity.ts';
 import { schema } from '../../src/config/schema.ts';
+import type { DomainError } from '../../src/runtime/errors.ts';
 import { checkPublisher, trusts, warningsOf } from '../../src/identity/publisher.ts';
 
 /** An issuer as in the settings. */
@@ -57,4 +58,7 @@ test('a rule needs a name and an issuer of the settings, and gets the address of
     message: /no issuer "gone"\. It has: github, gitlab, azure, kubernetes, other\./,
   });
   t.throws(() => checkPublisher(rule, []), { message: /It has: none\./ });
+  const long = t.throws<DomainError>(() => checkPublisher({ ...rule, issuer: 'x'.repeat(200) }, issuers));
+  t.true(long.message.includes(`no issuer "${'x'.repeat(100)}". It has`), long.message);
+  t.deepEqual(long.detail, { errors: [{ field: 'issuer', message: long.message }] });
 });
