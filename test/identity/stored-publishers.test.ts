@@ -144,3 +144,24 @@ test('patterns count to the size of rules, as the database counts them', async (
   const stored = JSON.stringify(claims).length + JSON.stringify((await publishers.list(1))[0]!.patterns).length;
   t.is(made, Math.floor((128 * 1024) / stored));
 });
+
+test('memory keeps rules of 8 MiB, and others are read again', async (t) => {
+  const { database, publishers, reads } = await setUp(t);
+  const claims = JSON.stringify({ sub: ['x'.repeat(100_000)] });
+  const row = { account_id: 1, issuer: 'ci', issuer_url: null, claims, scopes: 'read', patterns: null };
+  const add = (from: number, to: number) => {
+    const ids = Array.from({ length: to - from }, (_, index) => `rule ${from + index}`);
+    const rows = ids.map((id) => ({ ...row, id, name: id, created_at: 1, updated_at: 1 }));
+    return database.transaction((tx) => tx.insertNew('publishers', rows));
+  };
+  const readsOf = async (count: number) => {
+    reads.length = 0;
+    t.is((await publishers.list(1)).length, count);
+    return reads.reduce((all, each) => all + each, 0);
+  };
+  await add(0, 80);
+  t.deepEqual([await readsOf(80), await readsOf(80)], [80, 0]);
+  await add(80, 90);
+  t.is(await readsOf(90), 10);
+  t.true((await readsOf(90)) > 0);
+});
