@@ -30,6 +30,7 @@ test('a word tells a private id that it is, extends or begins', async (t) => {
     '-_contoso.billing..',
     'contoso.billing.core.more',
     'contoso.bill',
+    'contoso.bill--',
     'lib.more',
     'lib',
     'reserved.name.x',
