@@ -22,6 +22,8 @@ async function open(t: ExecutionContext, ...settings: object[]) {
   await migrate(database);
   const here = new Set<string>();
   const asked: string[] = [];
+  const signals: AbortSignal[] = [];
+  const accounts: number[] = [];
   const holds = async (accountId: number, name: string, reference?: string) =>
     here.has(`${accountId} ${name} ${reference ?? ''}`);
   const cache = await Cache.open(undefined, Date.now, () => undefined);
@@ -33,7 +35,12 @@ async function open(t: ExecutionContext, ...settings: object[]) {
     proxy: {},
     offline: false,
     config: { predecessors: predecessors.parse(settings) },
-    accounts: { nameOf: async (id: number) => ['default', 'team'][id] },
+    accounts: {
+      nameOf: async (id: number) => {
+        accounts.push(id);
+        return ['default', 'team'][id];
+      },
+    },
     protocols: [
       { kind: 'packages', upstreams: { kind: 'nuget' }, importFrom, holds },
       { kind: 'images', upstreams: { kind: 'oci' }, importFrom, holds },
@@ -44,9 +51,10 @@ async function open(t: ExecutionContext, ...settings: object[]) {
   };
   const takeover = new Takeover(parts as unknown as ConstructorParameters<typeof Takeover>[0]);
   t.teardown(() => takeover.close());
-  const answers: (Came | Error | Promise<Came>)[] = [];
+  const answers: (Came | Error | Promise<Came | Error>)[] = [];
   takeover.arrivals.run = async ({ name }, [row], { references, concurrency, signal }) => {
-    asked.push(`${name} ${row!.name} ${references?.join() ?? 'all'} ${concurrency} ${signal.aborted}`);
+    asked.push(`${name} ${row!.name} ${references?.join() ?? 'all'} ${concurrency}`);
+    signals.push(signal);
     const answer = (await answers.shift()) ?? {};
     if (answer instanceof Error) throw answer;
     const empty = { ended: true, hadSome: false, came: 0, imported: 0, mirrored: 0, failure: undefined };
@@ -67,16 +75,42 @@ async function open(t: ExecutionContext, ...settings: object[]) {
   const decides = (name: string, kind = 'packages', accountId = 0) => takeover.isClosed({ kind, accountId, name });
   const bring = (name: string, reference?: string) =>
     takeover.bring({ kind: 'packages', accountId: 0, name, reference });
-  return { takeover, here, asked, answers, read, decides, bring };
+  return { takeover, here, asked, signals, accounts, answers, read, decides, bring };
 }
 
 const first = { name: 'first', kind: 'nuget', url: 'https://first.test/index.json' };
 const second = { name: 'second', kind: 'nuget', url: 'https://second.test/index.json' };
 
+test.serial('after a minute names are read again, and versions that were not there are asked for again', async (t) => {
+  const { takeover, asked, read, bring } = await open(t, first, second);
+  await read('first', { Lib: 'new' });
+  const now = performance.now.bind(performance);
+  let passed = 0;
+  performance.now = () => now() + passed;
+  t.teardown(() => (performance.now = now));
+  t.true(await takeover.isDue());
+  await bring('lib', '1.0.0');
+  passed = 61_000;
+  t.true(await takeover.isDue());
+  await bring('lib', '1.0.0');
+  t.deepEqual(asked, ['first Lib 1.0.0 8', 'first Lib 1.0.0 8']);
+});
+
+test('what comes is stopped when the server closes', async (t) => {
+  const { takeover, signals, answers, read, bring } = await open(t, first);
+  await read('first', { Lib: 'new' });
+  const isStopped = () => signals.some(({ aborted }) => aborted);
+  answers.push(until(isStopped).then(() => new Error('stopped')));
+  const coming = bring('lib', '1.0.0');
+  void until(() => signals.length === 1).then(() => takeover.close());
+  await t.throwsAsync(coming, { message: 'stopped' });
+});
+
 test('without predecessors nothing is decided, and none is found by its name', async (t) => {
-  const { takeover, decides, bring } = await open(t);
+  const { takeover, accounts, decides, bring } = await open(t);
   t.false(await decides('lib'));
   t.false(await bring('lib'));
+  t.deepEqual(accounts, [], 'not even an account is looked up');
   t.false(await takeover.isDue());
   t.throws(() => takeover.named('x'.repeat(200)), {
     message: `The settings have no predecessor ${'x'.repeat(100)}.`,
@@ -109,7 +143,7 @@ test('all names of an account are those of a predecessor that was not read yet, 
   t.false(await takeover.isDue(), 'it was tried in this minute');
   await read('first', {});
   t.false(await decides('unknown'));
-  t.deepEqual(asked, ['second Known 1.0.0 8 false']);
+  t.deepEqual(asked, ['second Known 1.0.0 8']);
 });
 
 test('names that upstreams serve, that the settings leave out, and those of a finished takeover are decided by none', async (t) => {
@@ -158,7 +192,7 @@ test('a version is asked for once while it comes, and not again if it came, is h
   };
   answers.push(until(() => looked === 2).then(() => ({ came: 1, imported: 1 })));
   t.deepEqual(await Promise.all([bring('lib', '1.0.0'), bring('LIB', '1.0.0')]), [true, true]);
-  t.deepEqual(asked.splice(0), ['first Lib 1.0.0 8 false']);
+  t.deepEqual(asked.splice(0), ['first Lib 1.0.0 8']);
   here.add('0 lib 1.0.0');
   await bring('lib', '1.0.0');
   here.clear();
