@@ -106,6 +106,23 @@ test('what comes is stopped when the server closes', async (t) => {
   await t.throwsAsync(coming, { message: 'stopped' });
 });
 
+test('eight names of one predecessor come at the same time, and the others after them', async (t) => {
+  const { asked, answers, read, bring } = await open(t, first);
+  const names = Array.from({ length: 10 }, (_, index) => `lib${index}`);
+  await read('first', Object.fromEntries(names.map((name) => [name, 'new' as const])));
+  const { promise, resolve } = Promise.withResolvers<Came>();
+  for (const _ of names) answers.push(promise);
+  const coming = Promise.all(names.map((name) => bring(name, '1.0.0')));
+  await until(() => asked.length === 8);
+  await t.throwsAsync(until(() => asked.length > 8, 300));
+  resolve({ came: 1 });
+  t.deepEqual(
+    await coming,
+    names.map(() => true),
+  );
+  t.is(asked.length, 10);
+});
+
 test('without predecessors nothing is decided, and none is found by its name', async (t) => {
   const { takeover, accounts, decides, bring } = await open(t);
   t.false(await decides('lib'));
