@@ -89,7 +89,8 @@ export class Health {
 
   /** Checks everything, within the time limit of one check. All callers at the same time share the checks. */
   look(): Promise<State> {
-    if (this.#latest && (this.#isRunning || this.#isTooSoon())) return this.#latest;
+    const isTooSoon = this.#isTooSoon();
+    if (this.#latest && (this.#isRunning || isTooSoon)) return this.#latest;
     this.#second.looks += 1;
     this.#isRunning = true;
     this.#latest = this.#look().finally(() => (this.#isRunning = false));

@@ -64,8 +64,8 @@ async function tokenFor(
   }
   const form = request.method === 'POST' ? await readForm(request, response) : undefined;
   const given = (form && credentialsIn(form)) ?? request.headers.authorization;
-  const authorization = authorizationOf({ headers: given === undefined ? {} : { authorization: given } });
-  await authenticator.principalOf({ headers: authorization === undefined ? {} : { authorization } });
+  const authorization = authorizationOf({ headers: { authorization: given } });
+  await authenticator.principalOf({ headers: { authorization } });
   const token = authorization === undefined ? anonymousBearer : (tokenIn(authorization) ?? bearerOf(authorization));
   return { token, access_token: token, expires_in: validFor, issued_at: new Date(now).toISOString() };
 }

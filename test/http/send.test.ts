@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { isDomainError } from '../../src/runtime/errors.ts';
 import { AppResponse as RecordedAnswer, contextOf, type RequestContext } from '../../src/http/request-context.ts';
-import { sendContent, type SendOptions } from '../../src/http/send.ts';
+import { sendBytes, sendContent, sendJson, sendShared, type SendOptions } from '../../src/http/send.ts';
 import { Sending as SharedSending } from '../../src/http/sending.ts';
 import { contentOf, type Content } from '../../src/storage/files/content.ts';
 
@@ -253,4 +253,71 @@ test('a client that reads nothing is disconnected', async (t) => {
   t.is(open(), 0);
   download.resume();
   t.regex((await cut).message, /aborted/);
+});
+
+test('bytes, a document and bytes with shared ones are sent whole, without a body for HEAD', async (t) => {
+  const sending = new SharedSending();
+  let context: RequestContext;
+  let answer: (request: IncomingMessage, response: RecordedAnswer) => void;
+  const server = createServer({ ServerResponse: RecordedAnswer }, (request, response) => {
+    response.sending = sending;
+    ({ context } = response);
+    answer(request, response);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => server.close());
+  t.teardown(() => server.closeAllConnections());
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  const headers = { 'X-More': '1' };
+  const document = { a: [1, 'b'] };
+  for (const [how, status, type, text] of [
+    [(...to) => sendBytes(...to, 203, Buffer.from('abc'), { ...headers, 'Content-Type': 'x/y' }), 203, 'x/y', 'abc'],
+    [(...to) => sendJson(...to, 201, document, headers), 201, 'application/json', JSON.stringify(document)],
+    [(...to) => sendJson(...to, 200, document, { ...headers, 'Content-Type': 'x/y' }), 200, 'x/y', '{"a":[1,"b"]}'],
+    [
+      (...to) => sendShared(...to, Buffer.from('abc'), Buffer.from('de'), { ...headers, 'Content-Type': 'x/y' }),
+      200,
+      'x/y',
+      'abcde',
+    ],
+  ] as [typeof answer, number, string, string][]) {
+    answer = how;
+    for (const method of ['GET', 'HEAD']) {
+      const response = await fetch(url, { method });
+      t.is(await response.text(), method === 'HEAD' ? '' : text);
+      t.is(response.status, status);
+      const read = ['content-type', 'content-length', 'x-more'].map((name) => response.headers.get(name));
+      t.deepEqual(read, [type, String(text.length), '1']);
+      t.is(context!.sent, method === 'HEAD' ? 0 : text.length);
+    }
+  }
+  answer = (request, response) => {
+    response.destroy();
+    t.notThrows(() => sendShared(request, response, Buffer.from('abc'), Buffer.from('de'), {}));
+    t.is(response.headersSent, false);
+  };
+  await t.throwsAsync(fetch(url));
+});
+
+test('who gets the end of a file counts as one who gets its version, and who gets less does not', async (t) => {
+  const bytes = Buffer.from('0123456789');
+  const { ask, contexts } = await sending(
+    t,
+    () => {
+      contexts.at(-1)!.version = '1.0.0';
+      return contentOf(bytes);
+    },
+    { ranges: true },
+  );
+  for (const [range, text, version] of [
+    ['bytes=0-8', '012345678', undefined],
+    ['bytes=5-9', '56789', '1.0.0'],
+    ['bytes=-1', '9', '1.0.0'],
+  ] as const) {
+    const { status, body, headers } = await ask({ range });
+    t.deepEqual([status, body.toString(), headers['content-length']], [206, text, String(text.length)]);
+    t.is(contexts.at(-1)!.version, version, range);
+  }
+  const head = await ask({ range: 'bytes=0-8' }, 'HEAD');
+  t.deepEqual([head.status, head.body.length, head.headers['content-length']], [200, 0, '10']);
 });
