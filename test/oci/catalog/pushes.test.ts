@@ -49,6 +49,8 @@ async function push(given: Given, manifest: ReturnType<typeof sent>) {
     adopted: [] as Digest[][],
     fetched: 0,
     closed: 0,
+    searched: 0,
+    asked: new Set<Digest>(),
   };
   const warned: unknown[] = [];
   const here = new Set<string>(given.stored);
@@ -66,10 +68,14 @@ async function push(given: Given, manifest: ReturnType<typeof sent>) {
     names: { locate: () => ({ place: given.isElsewhere ? undefined : place }) },
     blobsAmong: (_place: object, some: readonly Digest[]) => among(some),
     servedBlobs: (_place: object, some: readonly Digest[]) => Promise.resolve(new Set(some)),
-    blobsOfImages: () => Promise.resolve(new Set<string>(given.named)),
+    blobsOfImages: () => {
+      did.searched += 1;
+      return Promise.resolve(new Set<string>(given.named));
+    },
     storedAmong: (_place: object, _kind: string, some: readonly Digest[]) =>
       Promise.resolve(new Set(some.filter((each) => given.manifests?.some(({ digest }) => digest === each)))),
     openManifest: (_place: object, digest: Digest) => {
+      did.asked.add(digest);
       const found = given.manifests?.find((each) => each.digest === digest);
       const metadata = found && { digest, size: found.bytes.length, type: mediaTypes.image, attributes: {} };
       return Promise.resolve(found && { content: contentOf(found.bytes), complete: Promise.resolve(metadata) });
@@ -142,6 +148,7 @@ test('a whole image is pushed as it is, and takes over the name of a mirrored on
 test('blobs that the mirror has are adopted, and others of pulled images are fetched', async (t) => {
   const stored = await push({ ...incomplete, stored: blobs }, image);
   t.deepEqual([stored.adopted, stored.fetched, stored.pushed], [[blobs], 0, [image.digest]]);
+  t.is(stored.searched, 0);
   for (const fetch of ['arrives', 'stored'] as const) {
     const some = await push({ ...incomplete, stored: blobs.slice(0, 1), named: blobs, fetch }, image);
     t.deepEqual([some.adopted, some.fetched, some.closed, some.pushed], [[blobs], 2, 2, [image.digest]], fetch);
@@ -182,6 +189,7 @@ test('mirrored images of an index are pushed before it, each once', async (t) =>
   const found = await push({ ...given, claims: true, mirroredFrom: 'registry.test' }, index);
   t.deepEqual(found.pushed, [one.digest, two.digest, index.digest]);
   t.deepEqual([found.claimed, found.tags], [true, [[], [], ['v1']]]);
+  t.false(found.asked.has(lost.digest), 'the upstream is not asked for what is not stored');
   t.deepEqual(
     found.options,
     Array.from({ length: 3 }, () => ({ mirroredFrom: 'registry.test' })),
