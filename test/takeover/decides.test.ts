@@ -164,13 +164,15 @@ test('all names of an account are those of a predecessor that was not read yet, 
 });
 
 test('names that upstreams serve, that the settings leave out, and those of a finished takeover are decided by none', async (t) => {
-  const { takeover, read, decides } = await open(t, { ...first, exclude: ['Out*'] });
+  const { takeover, asked, read, decides, bring } = await open(t, { ...first, exclude: ['Out*'] });
   const here = { New: 'new', Whole: 'whole', Partial: 'partial', Conflict: 'conflict' } as const;
   const states = { ...here, Alike: 'alike', Mirrored: 'mirrored', OutA: 'new', OutB: 'whole' } as const;
   await read('first', states);
   const decided: string[] = [];
   for (const name of Object.keys(states)) if (await decides(name)) decided.push(name);
   t.deepEqual(decided, Object.keys(here));
+  for (const name of ['Alike', 'OutA', 'Absent']) t.false(await bring(name, '1.0.0'), name);
+  t.deepEqual(asked, []);
   t.false(await takeover.isDue());
   const [status] = await takeover.status();
   t.deepEqual(
@@ -230,7 +232,7 @@ test('a version is asked for once while it comes, and not again if it came, is h
 });
 
 test('what cannot come is an error, except for a list of which some is here', async (t) => {
-  const { here, asked, answers, read, bring } = await open(t, first);
+  const { takeover, here, asked, answers, read, bring } = await open(t, first);
   await read('first', { Lib: 'new' });
   await read('first', { Lib: 'new', Other: 'conflict' }, 'feed.test has other content under this name');
   const failure = new Error('The upstream feed.test does not answer.');
@@ -250,4 +252,13 @@ test('what cannot come is an error, except for a list of which some is here', as
   await t.throwsAsync(bring('Other', '1.0.0'), refused(conflict));
   await t.throwsAsync(bring('Other'), refused(conflict));
   t.deepEqual(asked, [], 'a person decides about it first');
+
+  const pause = { until: Date.now() + 60_000, reason: 'it answered 503' };
+  Object.defineProperty(takeover.predecessors[0]!.remote, 'pause', { get: () => pause });
+  const paused = 'Lib belongs to the predecessor first and did not come: it does not answer (it answered 503).';
+  await t.throwsAsync(bring('Lib', '2.0.0'), refused(paused));
+  t.deepEqual(asked, []);
+  pause.until = Date.now() - 1;
+  t.true(await bring('Lib', '2.0.0'), 'the pause is over');
+  t.is(asked.length, 1);
 });
