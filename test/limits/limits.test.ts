@@ -3,7 +3,7 @@ import { Cache } from '../../src/cache/cache.ts';
 import { schema } from '../../src/config/schema.ts';
 import type { RepeatedEvents } from '../../src/events/repeated.ts';
 import { rateFields } from '../../src/limits/limit-exceeded.ts';
-import { addressClient, Limits, type RateName } from '../../src/limits/limits.ts';
+import { addressClient, Limits, type Limited, type RateName } from '../../src/limits/limits.ts';
 import { auditOf } from '../support/audit.ts';
 import { TestFeed } from '../support/feed.ts';
 import { createToken, flushEvents } from '../support/inside.ts';
@@ -224,10 +224,12 @@ test('limits that instances share are asked of Redis, for the token and then for
   t.deepEqual(questions[1], ['limit:failed-sign-ins address 192.0.2.1', ['30000']], 'its unit is given back');
 });
 
+const settled = () => new Promise((resolve) => setImmediate(resolve));
+
 test('of one address two sign-ins are checked at the same time, and further ones wait until they leave', async (t) => {
   const { limits } = await limitsOf({ failedSignInsPerMinute: 'off' });
   const running: ((result: string) => void)[] = [];
-  const begin = (answer: ReturnType<typeof asked>, client = near) =>
+  const begin = (answer: Limited, client = near) =>
     limits.attempt(client, answer, async () => {
       const { promise, resolve } = Promise.withResolvers<string>();
       running.push(resolve);
