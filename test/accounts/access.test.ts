@@ -59,12 +59,14 @@ interface Facts {
   rules?: { claim: string; value: string; account: string; scopes: Scope[] }[];
   tokens?: Token[];
   allowed?: Scope[] | null;
+  /** Why the limits of personal tokens cannot be read. */
+  failure?: Error;
 }
 
 const version = 3;
 const isOwn = (id: number) => id === account.id;
 
-function accessWith({ grants = [], known = [], ruled = {}, rules = [], tokens = [], allowed = null }: Facts) {
+function accessWith({ grants = [], known = [], ruled = {}, rules = [], tokens = [], allowed = null, failure }: Facts) {
   const to = ({ kind, issuer: of, id }: Grantee) =>
     grants.filter(({ subject }) => subject.kind === kind && subject.issuer === of && subject.id === id);
   const ofAccount = {
@@ -97,7 +99,10 @@ function accessWith({ grants = [], known = [], ruled = {}, rules = [], tokens = 
       list: (limit: number) => Promise.resolve(rows.slice(0, limit)),
       concerns: (one: (typeof rows)[number]) => !one.person.name.startsWith('Stranger'),
     },
-    personalLimits: { of: (id: number) => Promise.resolve({ scopes: isOwn(id) ? allowed : [], longest: null }) },
+    personalLimits: {
+      of: (id: number) =>
+        failure ? Promise.reject(failure) : Promise.resolve({ scopes: isOwn(id) ? allowed : [], longest: null }),
+    },
     tokens: {
       get: (id: number, wanted: string) => Promise.resolve(tokens.find((each) => isOwn(id) && each.id === wanted)),
       list: (id: number, limit: number) => Promise.resolve(isOwn(id) ? tokens.slice(0, limit) : []),
@@ -262,6 +267,8 @@ test('all who have a right are listed: rules, groups, people, tokens, accounts',
   t.true(await complete({ known: many(999).map((each) => person(String(each))) }));
   t.false(await complete({ known: many(1000).map((each) => person(String(each))) }));
   await t.throwsAsync(accessWith({}).entitled({ ...asked, verb: 'sudo' }), { name: 'Invalid' });
+  const failure = new Error('the connection is lost');
+  await t.throwsAsync(accessWith({ failure }).entitled(asked), { is: failure }, 'also without a personal token');
 });
 
 test('a question as a command asks it has a known kind and verb', async (t) => {
