@@ -37,7 +37,7 @@ function healthOf({ redisAt = () => undefined as number | undefined, more = {} }
 test.serial('each check runs again when its time has come, and all of them a few times a second', async (t) => {
   let at = 100_000;
   performance.now = () => at;
-  t.teardown(() => delete (performance as Partial<Performance>).now);
+  t.teardown(() => Reflect.deleteProperty(performance, 'now'));
   const rare = healthOf({ more: { writeEvery: 3000 } });
   const writes = async (time: number) => {
     at = time;
