@@ -36,7 +36,8 @@ async function feedWithPackage(t: ExecutionContext) {
 test('an advisory is counted in the bytes of its package, which has a new revision', async (t) => {
   const { context, packageOf, clock } = await feedWithPackage(t);
   const [before, other] = [await packageOf(), await packageOf('other')];
-  const { id } = await createAdvisory(context, account, given);
+  const { id, packageId } = await createAdvisory(context, account, given);
+  t.is(packageId, 'Lib');
   const { bytes, revision, updated_at: updatedAt } = await packageOf();
   t.true(bytes - before.bytes >= given.url.length + given.versions.length);
   t.deepEqual([revision, updatedAt], [before.revision + 1, 100]);
