@@ -28,6 +28,7 @@ import { leadTo, noticeOf, redirect, respond, respondCompressed, sendPage } from
 import { isLinkFromElsewhere, setNotice, setSessionCookie } from './framework/cookie.ts';
 import { beginPersonSignIn, finishPersonSignIn } from './person-sign-in.ts';
 import { failureView } from './framework/failure.ts';
+import { fieldOf, trimmedField } from './framework/form.ts';
 import { html } from './framework/html.ts';
 import { may } from './framework/layout.ts';
 import type { Page, PageCall, Redirect, RefusedForm, PageView } from './framework/page.ts';
@@ -323,7 +324,7 @@ function addPersonSignIn(get: AddRoute, parts: ConsoleParts, signIn: PersonSignI
 /** Uses another account of the person from now on. */
 async function useAccount(parts: ConsoleParts, visit: Visit): Promise<void> {
   if (visit.session === undefined) throw new DomainError('Unauthorized', 'Sign in to choose an account.');
-  const account = (await readForm(parts, visit)).get('account') ?? '';
+  const account = fieldOf(await readForm(parts, visit), 'account');
   await parts.sessions.useAccount(visit.session, account);
   await redirect(visit, { to: '/console/', done: 'account-changed' }, parts);
 }
@@ -349,7 +350,7 @@ async function signIn(parts: ConsoleParts, assets: Assets, visit: Visit): Promis
   const { response, scheme } = visit;
   const form = await readForm(parts, visit);
   const next = localPath(form.get('next') ?? undefined);
-  const token = (form.get('token') ?? '').trim();
+  const token = trimmedField(form, 'token');
   let principal: Principal;
   try {
     principal = await parts.authenticator.principalOf({ headers: { authorization: `Bearer ${token}` } });

@@ -224,8 +224,6 @@ test('limits that instances share are asked of Redis, for the token and then for
   t.deepEqual(questions[1], ['limit:failed-sign-ins address 192.0.2.1', ['30000']], 'its unit is given back');
 });
 
-const settled = () => new Promise((resolve) => setImmediate(resolve));
-
 test('of one address two sign-ins are checked at the same time, and further ones wait until they leave', async (t) => {
   const { limits } = await limitsOf({ failedSignInsPerMinute: 'off' });
   const running: ((result: string) => void)[] = [];

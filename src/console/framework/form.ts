@@ -134,3 +134,20 @@ export function confirmForm(
     <a href="${back}">${keep}</a>
   </form>`;
 }
+
+/** The value of a field that was sent; empty without it. */
+export function fieldOf(form: URLSearchParams, name: string): string {
+  return form.get(name) ?? '';
+}
+
+/** As `fieldOf`, without the space around it. */
+export function trimmedField(form: URLSearchParams, name: string): string {
+  return fieldOf(form, name).trim();
+}
+
+/** The words of a field, which space or commas separate. */
+export function fieldWords(form: URLSearchParams, name: string): string[] {
+  return fieldOf(form, name)
+    .split(/[\s,]+/)
+    .filter((each) => each !== '');
+}

@@ -2,7 +2,7 @@ import { verbs } from '../../accounts/grant-rows.ts';
 import type { Patterns } from '../../accounts/names.ts';
 import { byPlural, protocolWords } from '../../config/protocols.ts';
 import { scopes, scopeTexts } from '../../accounts/principal.ts';
-import type { Form } from './form.ts';
+import { fieldWords, type Form } from './form.ts';
 import { html, type Html } from './html.ts';
 import { may } from './layout.ts';
 import type { PageCall } from './page.ts';
@@ -45,7 +45,7 @@ export function patternFields(form: Form): Html {
 
 /** The patterns in the fields; undefined if all are empty. */
 export function patternsOf(form: URLSearchParams): Record<string, string[]> | undefined {
-  const patterns = byPlural(({ plural }) => (form.get(plural) ?? '').split(/[\s,]+/).filter((each) => each !== ''));
+  const patterns = byPlural(({ plural }) => fieldWords(form, plural));
   return Object.values(patterns).every(({ length }) => length === 0) ? undefined : patterns;
 }
 

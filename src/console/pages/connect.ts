@@ -5,7 +5,7 @@ import { anyCertificate, clientKinds, clients, clientText, type ClientKind } fro
 import { nugetConfig } from '../../clients/nuget.ts';
 import { typed } from '../../runtime/command-name.ts';
 import { sourceLines, whyOnlySource } from '../../runtime/source-lines.ts';
-import { fieldErrors, Form } from '../framework/form.ts';
+import { fieldErrors, Form, fieldOf } from '../framework/form.ts';
 import { lines } from '../framework/format.ts';
 import { html, type Html } from '../framework/html.ts';
 import { may } from '../framework/layout.ts';
@@ -29,7 +29,7 @@ export const connectPage: Page = {
   },
   send: async (call) => {
     const { api, form, principal } = call;
-    const body = { name: form.get('name') ?? '', scopes: (form.get('scopes') ?? '').split(' '), ...endOf(call) };
+    const body = { name: fieldOf(form, 'name'), scopes: fieldOf(form, 'scopes').split(' '), ...endOf(call) };
     try {
       const operation = principal.kind === 'person' ? 'createOwnToken' : 'createToken';
       const { token } = await api.call(operation, newToken, { body });

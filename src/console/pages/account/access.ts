@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { accessAnswer, entitledList, grantItem, grantList } from '../../../api/account/grants.ts';
 import { pluralOf, protocolWords } from '../../../config/protocols.ts';
-import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
+import { fieldErrors, Form, type Errors, trimmedField } from '../../framework/form.ts';
 import { ago, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { given, pageLinks } from '../../framework/links.ts';
@@ -126,7 +126,7 @@ export const newGrantPage: Page = {
   show: ({ refused, query }) =>
     Promise.resolve(newView(refused ?? new Form({ kind: 'group', verb: 'read', ...given(query, 'kind', 'id') }))),
   send: async ({ api, form }): Promise<Redirect | RefusedForm> => {
-    const text = (name: string) => form.get(name)?.trim() ?? '';
+    const text = (name: string) => trimmedField(form, name);
     const patterns = patternsOf(form);
     const issuer = text('issuer');
     const body = {

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { knownPeopleList, knownPerson, personalLimits } from '../../../api/account/people.ts';
-import { fieldErrors, Form } from '../../framework/form.ts';
+import { fieldErrors, Form, fieldOf, trimmedField } from '../../framework/form.ts';
 import { ago, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
@@ -71,7 +71,7 @@ export const personPage: Page = {
         const enabled = await api.call('enablePerson', knownPerson, args);
         return { to: addressOf(enabled, layer), done: 'person-enabled' };
       }
-      const body = { reason: form.get('reason') ?? '' };
+      const body = { reason: fieldOf(form, 'reason') };
       const disabled = await api.call('disablePerson', knownPerson, { ...args, body });
       return { to: addressOf(disabled, layer), done: 'person-disabled' };
     } catch (error) {
@@ -129,7 +129,7 @@ export const personalLimitsPage: Page = {
     return limitsView(call, new Form(form));
   },
   send: async ({ api, form }): Promise<Redirect | RefusedForm> => {
-    const days = form.get('days')?.trim() ?? '';
+    const days = trimmedField(form, 'days');
     const body = {
       scopes: form.get('limited') === 'yes' ? form.getAll('scope') : null,
       longest_days: days === '' ? null : Number(days),

@@ -7,7 +7,7 @@ import {
   type trustedIssuer,
 } from '../../../api/publishers/publisher-schemas.ts';
 import type { DomainError } from '../../../runtime/errors.ts';
-import { confirmForm, fieldErrors, Form, type Errors } from '../../framework/form.ts';
+import { confirmForm, fieldErrors, Form, type Errors, fieldOf, trimmedField } from '../../framework/form.ts';
 import { ago, copyable, counted, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
@@ -216,9 +216,9 @@ async function issuersOf({ api }: PageCall): Promise<Issuer[]> {
 /** The claims of the fields, and those of the lines. A claim in several lines has several values. */
 function bodyOf(form: URLSearchParams, { kind }: Issuer): Record<string, unknown> {
   const claims = new Map<string, string[]>();
-  const own = namedClaims(kind).map((claim) => `${claim} = ${form.get(claimField(claim)) ?? ''}`);
+  const own = namedClaims(kind).map((claim) => `${claim} = ${fieldOf(form, claimField(claim))}`);
   const given = own.filter((line) => !line.endsWith(' = '));
-  for (const line of [...given, ...(form.get('claims') ?? '').split('\n')].map((each) => each.trim())) {
+  for (const line of [...given, ...fieldOf(form, 'claims').split('\n')].map((each) => each.trim())) {
     if (line === '') continue;
     const at = line.indexOf('=');
     const name = (at < 0 ? line : line.slice(0, at)).trim();
@@ -227,8 +227,8 @@ function bodyOf(form: URLSearchParams, { kind }: Issuer): Record<string, unknown
     claims.set(name, values);
   }
   return {
-    name: form.get('name') ?? '',
-    issuer: form.get('issuer') ?? '',
+    name: fieldOf(form, 'name'),
+    issuer: fieldOf(form, 'issuer'),
     claims: Object.fromEntries(claims),
     scopes: form.getAll('scope'),
     patterns: patternsOf(form) ?? null,
@@ -291,7 +291,7 @@ const explainPage: Page = {
   show: ({ refused }) => Promise.resolve(explainView(undefined, refused)),
   send: async (call: FormCall) => {
     try {
-      const body = { token: (call.form.get('token') ?? '').trim() };
+      const body = { token: trimmedField(call.form, 'token') };
       const found = await call.api.call('explainPublishers', explanation, { body });
       return explainView(found, undefined, found.issuer === null ? undefined : await issuerNamed(call, found.issuer));
     } catch (error) {

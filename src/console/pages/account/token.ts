@@ -4,7 +4,7 @@ import { sessionList } from '../../../api/account/sessions.ts';
 import { eventList } from '../../../api/framework/schemas.ts';
 import { token, tokenList } from '../../../api/framework/token-schemas.ts';
 import { nameKinds, protocolWords } from '../../../config/protocols.ts';
-import { fieldErrors, Form } from '../../framework/form.ts';
+import { fieldErrors, Form, fieldOf } from '../../framework/form.ts';
 import { ago, countText, short } from '../../framework/format.ts';
 import { html, type Html, type HtmlPart } from '../../framework/html.ts';
 import { imagePath, packagePath, withQuery } from '../../framework/links.ts';
@@ -157,7 +157,7 @@ export const findTokenPage: Page = {
   show: ({ refused }) => Promise.resolve(findView(refused ?? new Form())),
   send: async ({ form, api }): Promise<PageView | Redirect | RefusedForm> => {
     try {
-      const { items } = await api.call('findTokens', tokenList, { body: { token: form.get('token') ?? '' } });
+      const { items } = await api.call('findTokens', tokenList, { body: { token: fieldOf(form, 'token') } });
       const [only] = items;
       if (only && items.length === 1) return { to: `/console/tokens/${only.id}` };
       const message = 'No token of this account has this value or this beginning.';

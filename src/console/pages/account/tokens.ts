@@ -5,7 +5,7 @@ import { newToken, token, tokenList } from '../../../api/framework/token-schemas
 import { nameKinds } from '../../../config/protocols.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { changeEach } from '../../framework/change-each.ts';
-import { confirmForm, fieldErrors, Form } from '../../framework/form.ts';
+import { confirmForm, fieldErrors, Form, fieldOf } from '../../framework/form.ts';
 import { ago, copyable, counted, endAfter, lines } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, PageView } from '../../framework/page.ts';
@@ -191,7 +191,7 @@ export const newTokenPage: Page = {
     try {
       const made = await api.call('createToken', newToken, {
         body: {
-          name: form.get('name') ?? '',
+          name: fieldOf(form, 'name'),
           scopes: form.getAll('scope'),
           ...(patterns && { patterns }),
           ...(days !== '0' && { expires_at: endAfter(now, days) }),

@@ -9,7 +9,7 @@ import {
   bundleRunList,
 } from '../../../api/bundles/bundle-schemas.ts';
 import { typed } from '../../../runtime/command-name.ts';
-import { fieldErrors, Form } from '../../framework/form.ts';
+import { fieldErrors, Form, fieldOf } from '../../framework/form.ts';
 import { ago, bytesText, copyable, counted, countText, short, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { choice, given, tabLinks } from '../../framework/links.ts';
@@ -68,7 +68,7 @@ export const bundlesPage: Page = {
   send: async (call): Promise<Redirect | RefusedForm> => {
     const { api, form } = call;
     if (form.get('act') === 'remove') {
-      await api.do('removeBundleKey', { params: { id: form.get('key') ?? '' } });
+      await api.do('removeBundleKey', { params: { id: fieldOf(form, 'key') } });
       return { to: `${path}?show=keys`, done: 'key-removed' };
     }
     if (form.get('act') === 'trust') return trustKey(call);
@@ -90,10 +90,10 @@ function receiptPart({ size_bytes: size, written_at: at }: NonNullable<Runs['rec
 }
 
 async function trustKey({ api, form }: FormCall): Promise<Redirect | RefusedForm> {
-  const key = form.get('public_key') ?? '';
+  const key = fieldOf(form, 'public_key');
   const body = {
     ...(key.trimStart().startsWith('{') ? { statement: key } : { public_key: key }),
-    name: form.get('name') ?? '',
+    name: fieldOf(form, 'name'),
     ...(form.get('role') && { role: form.get('role') }),
     ...(form.get('expires_at') && { expires_at: `${form.get('expires_at')}T00:00:00Z` }),
   };
@@ -111,7 +111,7 @@ async function trustKey({ api, form }: FormCall): Promise<Redirect | RefusedForm
 
 async function revokeKey({ api, form }: FormCall): Promise<Redirect | RefusedForm> {
   try {
-    await api.call('revokeBundleKey', bundleRevocation, { body: { statement: form.get('statement') ?? '' } });
+    await api.call('revokeBundleKey', bundleRevocation, { body: { statement: fieldOf(form, 'statement') } });
     return { to: `${path}?show=keys`, done: 'key-revoked' };
   } catch (error) {
     return { refused: new Form(form, fieldErrors(error)), at: `${path}?show=keys` };

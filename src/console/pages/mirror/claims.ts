@@ -1,6 +1,6 @@
 import { claimList } from '../../../api/content/content-schemas.ts';
 import { ago, short } from '../../framework/format.ts';
-import { confirmForm } from '../../framework/form.ts';
+import { confirmForm, fieldOf } from '../../framework/form.ts';
 import { html } from '../../framework/html.ts';
 import { given, withQuery } from '../../framework/links.ts';
 import { countLine, emptyText, filterForm, furtherPages, textField } from '../../framework/list.ts';
@@ -48,7 +48,7 @@ export const claimReleasePage: Page = {
   show: (call) => Promise.resolve(warning(call)),
   send: async ({ api, form }) => {
     const id = form.get('kind') === 'container' ? 'releaseContainerClaim' : 'releasePackageClaim';
-    await api.do(id, { params: { name: form.get('name') ?? '' } });
+    await api.do(id, { params: { name: fieldOf(form, 'name') } });
     return { to: path, done: 'released' };
   },
 };

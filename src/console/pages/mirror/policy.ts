@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { policyCheck, policyItem } from '../../../api/policy/policy.ts';
 import { typed } from '../../../runtime/command-name.ts';
 import { ago } from '../../framework/format.ts';
-import { fieldErrors, Form } from '../../framework/form.ts';
+import { fieldErrors, Form, fieldOf } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import { withQuery } from '../../framework/links.ts';
@@ -40,7 +40,7 @@ export const policyPage: Page = {
 /** Checks the text. Applies it if the visitor wants that, and has confirmed it if it refuses next to everything. */
 async function apply(call: FormCall, layer: ShownLayer): Promise<PageView | Redirect> {
   const { api, form } = call;
-  const { policy, warning } = await api.call('checkPolicy', policyCheck, { body: { text: form.get('text') ?? '' } });
+  const { policy, warning } = await api.call('checkPolicy', policyCheck, { body: { text: fieldOf(form, 'text') } });
   const wantsIt = form.get('act') === 'apply' && (warning === null || form.get('confirmed') === 'yes');
   if (!wantsIt) return policyView(call, layer, new Form(form), warning ?? 'This text is valid. Nothing was changed.');
   await api.call('putPolicy', policyItem, { query: { layer }, body: policy ?? {} });

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { waiverItem, waiverList } from '../../../api/policy/waivers.ts';
-import { fieldErrors, Form } from '../../framework/form.ts';
+import { fieldErrors, Form, trimmedField } from '../../framework/form.ts';
 import { ago, counted, endAfter, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
@@ -76,7 +76,7 @@ export const newWaiverPage: Page = {
     return Promise.resolve(newView(call.refused ?? new Form({ kind: 'package', lifts: 'age', days: '14', ...asked })));
   },
   send: async ({ api, form, now }): Promise<Redirect | RefusedForm> => {
-    const text = (name: string) => form.get(name)?.trim() ?? '';
+    const text = (name: string) => trimmedField(form, name);
     const body = {
       kind: text('kind'),
       name: text('name'),

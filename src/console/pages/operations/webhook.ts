@@ -8,7 +8,7 @@ import {
   delivery,
 } from '../../../api/webhooks/webhook-schemas.ts';
 import { changeEach } from '../../framework/change-each.ts';
-import { confirmForm, Form } from '../../framework/form.ts';
+import { confirmForm, Form, fieldOf } from '../../framework/form.ts';
 import { ago, copyable, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
@@ -39,7 +39,7 @@ export const webhookPage: Page = {
   hasSecrets: true,
   show: (call) => webhookView(call),
   send: async (call): Promise<PageView | Redirect | RefusedForm> => {
-    const act = call.form.get('act') ?? '';
+    const act = fieldOf(call.form, 'act');
     const handle = Object.hasOwn(acts, act) ? acts[act] : undefined;
     return handle ? handle(call) : webhookView(call);
   },
@@ -84,7 +84,7 @@ const acts: Readonly<Record<string, (call: FormCall) => Promise<PageView | Redir
     return (await changeEach(changes, pathOf(call))) ?? { to: pathOf(call), done: 'redelivered' };
   },
   async since(call) {
-    const text = call.form.get('since') ?? '';
+    const text = fieldOf(call.form, 'since');
     // The field of a browser has neither seconds nor a zone.
     const since = /^\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?$/.test(text) ? `${text.padEnd(19, ':00')}Z` : text;
     try {

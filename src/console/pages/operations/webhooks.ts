@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { newWebhook, webhookList, type webhook } from '../../../api/webhooks/webhook-schemas.ts';
 import { eventTexts } from '../../../events/event.ts';
-import { fieldErrors, Form, type Errors } from '../../framework/form.ts';
+import { fieldErrors, Form, type Errors, fieldOf, trimmedField } from '../../framework/form.ts';
 import { ago, copyable, counted } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
@@ -104,7 +104,7 @@ function newView({ principal }: PageCall, form: Form): PageView {
 /** The values of the fields. */
 export function webhookBody(form: URLSearchParams) {
   const patterns = patternsOf(form) ?? null;
-  return { name: form.get('name') ?? '', url: (form.get('url') ?? '').trim(), events: form.getAll('event'), patterns };
+  return { name: fieldOf(form, 'name'), url: trimmedField(form, 'url'), events: form.getAll('event'), patterns };
 }
 
 /** The fields of an address and of events. */

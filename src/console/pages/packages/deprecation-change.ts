@@ -1,7 +1,7 @@
 import { reasons, versionDeprecationList } from '../../../api/content/notice-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
 import { short } from '../../framework/format.ts';
-import { fieldErrors, Form } from '../../framework/form.ts';
+import { fieldErrors, Form, trimmedField } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { withValues } from '../../framework/links.ts';
 import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
@@ -53,9 +53,14 @@ async function change(call: FormCall): Promise<string> {
     return 'versions-undeprecated';
   }
   if (versions.length === 0) throw noVersions();
-  const [other, range] = [textOf(form, 'alternative'), textOf(form, 'range')];
+  const [other, range] = [trimmedField(form, 'alternative'), trimmedField(form, 'range')];
   const alternative = other || range ? { id: other, range: range || null } : null;
-  const body = { versions, reasons: form.getAll('reason'), message: textOf(form, 'message') || null, alternative };
+  const body = {
+    versions,
+    reasons: form.getAll('reason'),
+    message: trimmedField(form, 'message') || null,
+    alternative,
+  };
   await api.do('deprecatePackageVersions', { params, body });
   return 'versions-deprecated';
 }
@@ -67,10 +72,6 @@ function selectedOf(form: URLSearchParams): string[] {
 function noVersions(): DomainError {
   const message = 'Select one or more versions, or all versions.';
   return new DomainError('Invalid', message, { detail: { errors: [{ field: 'versions', message }] } });
-}
-
-function textOf(form: URLSearchParams, name: string): string {
-  return (form.get(name) ?? '').trim();
 }
 
 async function changeView(call: PageCall, form: Form): Promise<PageView> {

@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { advisory, advisoryList, versionDeprecationList } from '../../../api/content/notice-schemas.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { confirmForm, fieldErrors, Form, type Errors } from '../../framework/form.ts';
+import { confirmForm, fieldErrors, Form, type Errors, trimmedField } from '../../framework/form.ts';
 import { ago } from '../../framework/format.ts';
 import { html, webAddress, type Html } from '../../framework/html.ts';
 import type { FormCall, Page, PageCall, Redirect, RefusedForm, PageView } from '../../framework/page.ts';
@@ -48,15 +48,11 @@ function errorsOf(error: unknown): Errors {
 async function advise({ form, api, params }: FormCall): Promise<void> {
   const body = {
     package: params['id']!,
-    versions: textOf(form, 'affected'),
+    versions: trimmedField(form, 'affected'),
     severity: Number(form.get('severity') ?? Number.NaN),
-    url: textOf(form, 'url'),
+    url: trimmedField(form, 'url'),
   };
   await api.call('createAdvisory', advisory, { body });
-}
-
-function textOf(form: URLSearchParams, name: string): string {
-  return (form.get(name) ?? '').trim();
 }
 
 async function packageView(call: PageCall, advice: Form): Promise<PageView> {

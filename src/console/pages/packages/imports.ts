@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { importList, importProblems, importRun } from '../../../api/imports/import-schemas.ts';
 import { typed } from '../../../runtime/command-name.ts';
-import { fieldErrors, Form } from '../../framework/form.ts';
+import { fieldErrors, Form, fieldOf, trimmedField } from '../../framework/form.ts';
 import { ago, bytesText, counted, countText, sizeHtml } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { given } from '../../framework/links.ts';
@@ -65,11 +65,14 @@ export const importsPage: Page = {
     return form.view('Imports', body, '/v1/imports');
   },
   send: async ({ api, form }): Promise<Redirect | RefusedForm> => {
-    const lines = (name: string) => (form.get(name) ?? '').split(/[\n,]/).filter((each) => each.trim() !== '');
-    const [secret, user] = [form.get('secret') ?? '', form.get('user')?.trim() ?? ''];
+    const lines = (name: string) =>
+      fieldOf(form, name)
+        .split(/[\n,]/)
+        .filter((each) => each.trim() !== '');
+    const [secret, user] = [fieldOf(form, 'secret'), trimmedField(form, 'user')];
     const body = {
-      kind: form.get('kind') ?? '',
-      url: form.get('url')?.trim() ?? '',
+      kind: fieldOf(form, 'kind'),
+      url: trimmedField(form, 'url'),
       dry_run: form.get('dry_run') === 'true',
       hosted: form.get('hosted') === 'true',
       only: lines('only'),
@@ -141,7 +144,7 @@ export const importPage: Page = {
   send: async ({ api, params, form }: FormCall): Promise<Redirect | RefusedForm> => {
     const to = `${path}/${encodeURIComponent(params['id']!)}`;
     if (form.get('act') === 'resume') {
-      const secret = form.get('secret') ?? '';
+      const secret = fieldOf(form, 'secret');
       try {
         await api.call('resumeImport', importRun, { params, body: secret === '' ? {} : { secret } });
         return { to };

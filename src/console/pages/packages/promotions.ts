@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { promotionItem, promotionList } from '../../../api/promotions/promotions.ts';
 import { promotionRules } from '../../../api/promotions/rules.ts';
-import { fieldErrors, Form } from '../../framework/form.ts';
+import { fieldErrors, Form, trimmedField, fieldWords } from '../../framework/form.ts';
 import { ago, short } from '../../framework/format.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
@@ -73,7 +73,7 @@ export const newPromotionPage: Page = {
     return Promise.resolve(newView(refused ?? new Form(asked)));
   },
   send: async ({ api, form }): Promise<Redirect | RefusedForm> => {
-    const text = (name: string) => form.get(name)?.trim() ?? '';
+    const text = (name: string) => trimmedField(form, name);
     const toName = text('to_name');
     const body = {
       kind: text('kind'),
@@ -143,7 +143,7 @@ export const promotionRulesPage: Page = {
     const body = {
       promote_only: form.get('promote_only') === 'yes',
       approval: form.get('approval') === 'another' ? 'another' : 'none',
-      from: (form.get('from') ?? '').split(/[\s,]+/).filter((each) => each !== ''),
+      from: fieldWords(form, 'from'),
     };
     try {
       await api.call('putPromotionRules', promotionRules, { body });

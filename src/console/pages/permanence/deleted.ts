@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { deletedList, maxPurgeReason, restoredItem } from '../../../api/permanence/deleted.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { fieldErrors, Form } from '../../framework/form.ts';
+import { fieldErrors, Form, fieldOf } from '../../framework/form.ts';
 import { ago, lengthText, short, sizeHtml } from '../../framework/format.ts';
 import { html, type HtmlPart } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
@@ -31,7 +31,7 @@ export const deletedPage: Page = {
   show: deletedView,
   send: async (call): Promise<Redirect | RefusedForm> => {
     try {
-      const params = { id: call.form.get('id') ?? '' };
+      const params = { id: fieldOf(call.form, 'id') };
       const { left_tags: left } = await call.api.call('restoreDeleted', restoredItem, { params });
       return { to: path, done: left.length > 0 ? 'restored-in-part' : 'restored' };
     } catch (error) {
@@ -111,7 +111,7 @@ export const purgePage: Page = {
   },
   send: async ({ api, form, params }): Promise<Redirect | RefusedForm> => {
     try {
-      const query = { reason: form.get('reason') ?? '' };
+      const query = { reason: fieldOf(form, 'reason') };
       await api.do('purgeDeleted', { params: { id: params['id']! }, query });
       return { to: path, done: 'purged' };
     } catch (error) {

@@ -1,6 +1,6 @@
 import { permanenceItem } from '../../../api/permanence/permanence.ts';
 import { DomainError } from '../../../runtime/errors.ts';
-import { Form, type Errors } from '../../framework/form.ts';
+import { Form, type Errors, fieldWords } from '../../framework/form.ts';
 import { html, type Html } from '../../framework/html.ts';
 import { may } from '../../framework/layout.ts';
 import type { Page, Redirect, RefusedForm } from '../../framework/page.ts';
@@ -43,7 +43,7 @@ export const permanencePage: Page = {
     return form.view('Freeze and keep', body, '/v1/account/permanence');
   },
   send: async ({ api, form }): Promise<Redirect | RefusedForm> => {
-    const list = (name: string) => (form.get(name) ?? '').split(/[\s,]+/).filter((each) => each !== '');
+    const list = (name: string) => fieldWords(form, name);
     const body = {
       freeze: { images: list('freeze-images') },
       keep: { packages: list('keep-packages'), images: list('keep-images') },
