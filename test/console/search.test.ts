@@ -104,6 +104,54 @@ test('a digest or its beginning, a tag, a version and the beginning of a token l
     t.false((await search(text, narrow)).includes(encodeURIComponent(digest)), text);
 });
 
+test('a text leads to a version or an image only if it can be the name of one', async (t) => {
+  const visitor = await Visitor.signedIn(await startTestServer(t));
+  const placeIn = async (q: string) => {
+    const page = (await visitor.page(`/console/search?q=${encodeURIComponent(q)}`)).replace(/\s+/g, ' ');
+    return /<p>(Go to|Nothing here is) /.exec(page)?.[1];
+  };
+  const version = `1${'0'.repeat(60)}`;
+  for (const text of ['A.B@1', ' A_B-c 1.0.0-rc.1+x ', `${'a'.repeat(100)}@1.0`, `A@${version}`])
+    t.is(await placeIn(text), 'Go to', text);
+  const digest = (length: number, name = 'sha256') => `team/app@${name}:${'0'.repeat(length)}`;
+  const images = [digest(64), digest(128, 'sha512'), `team/app:${'a'.repeat(128)}`, '0-a._/b:_x.y-z', 'a:1'];
+  for (const text of images) t.is(await placeIn(text), 'Nothing here is', text);
+  for (const text of [
+    `${'a'.repeat(101)}@1.0`,
+    `A@${version}0`,
+    'A@v1',
+    'A B@1',
+    'A@1 B',
+    'A!@1',
+    '@1',
+    'A/1',
+    digest(63),
+    digest(129),
+    digest(64, 'sha25'),
+    digest(64, 'md50'),
+    `${digest(64)}x`,
+    `team/app:${'a'.repeat(129)}`,
+    'team/app:-x',
+    'team/app:x y',
+    'team/app:',
+    'Team/app:x',
+    '.team/app:x',
+    'sha256:abc',
+  ])
+    t.is(await placeIn(text), undefined, text);
+});
+
+test('a search that finds nothing offers one without filters, if it has some', async (t) => {
+  const visitor = await Visitor.signedIn(await startTestServer(t));
+  const saidTo = async (query: string) =>
+    /Nothing found\.[^]*?download\.\s*([^]*?)\s*<a href="\/console\/connect">/.exec(
+      await visitor.page(`/console/search?${query}`),
+    )![1];
+  t.is(await saidTo('q=zz'), 'See');
+  for (const filter of ['kind=package', 'origin=hosted'])
+    t.is((await saidTo(`q=zz&${filter}`))!.trim(), '<a href="/console/search?q=zz">Search without filters</a>, or see');
+});
+
 const needs = (version: string) => [{ id: 'contoso.core', version }];
 
 test('a search shows the newest release, as lists do, and marks what is vulnerable or deprecated', async (t) => {
