@@ -1,10 +1,9 @@
 import test from 'ava';
-import { Names } from '../../src/accounts/names.ts';
-import type { Operation, OperationCall } from '../../src/api/framework/operation.ts';
 import { waiverOperations } from '../../src/api/policy/waivers.ts';
 import { promotionOperations } from '../../src/api/promotions/promotions.ts';
 import type { Waiver } from '../../src/policy/waiver.ts';
 import type { Promotion } from '../../src/promotion/promotion.ts';
+import { named, noted, runOf, scopes, sender } from '../support/operations.ts';
 
 // Who sees and decides what others have asked for. test/promotion and test/policy have requests of both.
 
@@ -13,39 +12,6 @@ const timeOf = (milliseconds: number) => new Date(milliseconds).toISOString();
 const actor = (name: string) => ({ kind: 'token', id: name, name }) as const;
 const accounts: Record<number, string> = { 7: 'alpha', 8: 'beta' };
 const accountName = (id: number) => Promise.resolve(accounts[id]);
-
-const sender = {
-  kind: 'token',
-  accountId: 7,
-  accountName: 'alpha',
-  scopes: new Set(['read']),
-  tokenId: 'mine',
-  publisherId: null,
-  personId: null,
-};
-const named = (...packages: string[]) => ({ names: new Names({ packages }) });
-const scopes = (...all: string[]) => ({ scopes: new Set(all) });
-
-/** Runs operations of which `asked` says what they asked for. */
-function runOf(operations: readonly Operation[]) {
-  return async (id: string, call: object = {}, principal: object = {}): Promise<Record<string, any>> => {
-    const found = operations.find((each) => each.id === id)!;
-    const { query: asking, ...others } = { query: {}, ...call };
-    return found.run({
-      principal: { ...sender, ...principal },
-      params: { id: '5' },
-      query: found.query?.parse(asking),
-      ...others,
-    } as unknown as OperationCall<never, never>) as never;
-  };
-}
-
-const noted =
-  (asked: unknown[], name: string, answer: unknown) =>
-  (...given: unknown[]) => {
-    asked.push([name, ...given]);
-    return Promise.resolve(answer);
-  };
 
 const promotion: Promotion = {
   id: 5,

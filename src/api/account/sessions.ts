@@ -71,7 +71,7 @@ function sees(principal: Principal, session: Session): boolean {
 /** Whether it is a session of the same token or person. */
 function isOwn(principal: Principal, { tokenId, person }: Session): boolean {
   if (principal.kind === 'person') return person?.id === principal.personId;
-  return tokenId !== null && tokenId === tokenIdOf(principal);
+  return tokenId === tokenIdOf(principal);
 }
 
 function toSession({ scopes: _scopes, person, ...each }: Session): z.input<typeof session> {
