@@ -69,7 +69,7 @@ function webhooks(one = webhook('a')) {
   const asked: unknown[] = [];
   const all = [
     webhook('a', { createdAt: 1 }),
-    webhook('b', { createdAt: 2, name: '', events: ['image.pushed'], failingSince: 5 }),
+    webhook('b', { createdAt: 2, name: '', events: ['image.pushed', 'tag.deleted'], failingSince: 5 }),
     webhook('c', { createdAt: 3, name: 'above', operate: true, enabled: false, events: ['*'] }),
   ];
   const parts = {
@@ -109,6 +109,7 @@ test('webhooks are filtered and in the order that was asked for; those of no acc
     [{ state: 'failing' }, ['b']],
     [{ state: 'disabled' }, ['c']],
     [{ event: 'package.published' }, ['a', 'c']],
+    [{ event: 'tag.deleted' }, ['b', 'c']],
     [{ sort: 'created' }, ['c', 'b', 'a']],
     [{ sort: 'name' }, ['c', 'b', 'a']],
   ] as const)

@@ -104,6 +104,8 @@ test('a digest or its beginning, a tag, a version and the beginning of a token l
     t.false((await search(text, narrow)).includes(encodeURIComponent(digest)), text);
 });
 
+const digestOf = (length: number, name = 'sha256') => `team/app@${name}:${'0'.repeat(length)}`;
+
 test('a text leads to a version or an image only if it can be the name of one', async (t) => {
   const visitor = await Visitor.signedIn(await startTestServer(t));
   const placeIn = async (q: string) => {
@@ -113,8 +115,7 @@ test('a text leads to a version or an image only if it can be the name of one', 
   const version = `1${'0'.repeat(60)}`;
   for (const text of ['A.B@1', ' A_B-c 1.0.0-rc.1+x ', `${'a'.repeat(100)}@1.0`, `A@${version}`])
     t.is(await placeIn(text), 'Go to', text);
-  const digest = (length: number, name = 'sha256') => `team/app@${name}:${'0'.repeat(length)}`;
-  const images = [digest(64), digest(128, 'sha512'), `team/app:${'a'.repeat(128)}`, '0-a._/b:_x.y-z', 'a:1'];
+  const images = [digestOf(64), digestOf(128, 'sha512'), `team/app:${'a'.repeat(128)}`, '0-a._/b:_x.y-z', 'a:1'];
   for (const text of images) t.is(await placeIn(text), 'Nothing here is', text);
   for (const text of [
     `${'a'.repeat(101)}@1.0`,
@@ -125,11 +126,11 @@ test('a text leads to a version or an image only if it can be the name of one', 
     'A!@1',
     '@1',
     'A/1',
-    digest(63),
-    digest(129),
-    digest(64, 'sha25'),
-    digest(64, 'md50'),
-    `${digest(64)}x`,
+    digestOf(63),
+    digestOf(129),
+    digestOf(64, 'sha25'),
+    digestOf(64, 'md50'),
+    `${digestOf(64)}x`,
     `team/app:${'a'.repeat(129)}`,
     'team/app:-x',
     'team/app:x y',
