@@ -1,6 +1,6 @@
 import test from 'ava';
 import { failureView } from '../../src/console/framework/failure.ts';
-import { confirmForm, fieldErrors, fieldOf, Form, textOf, wordsOf } from '../../src/console/framework/form.ts';
+import { confirmForm, fieldErrors, fieldOf, Form, trimmedField, fieldWords } from '../../src/console/framework/form.ts';
 import { lengthText, lines } from '../../src/console/framework/format.ts';
 import { html, type Html } from '../../src/console/framework/html.ts';
 import { choice, pageLinks, tabLinks, withValues } from '../../src/console/framework/links.ts';
@@ -76,8 +76,8 @@ const inAccount = (body: Html, query = '') => text(withShownAccount(body, 'a b',
 test('a field that was not sent is empty, and the words of a field are separated by space or commas', (t) => {
   const form = new URLSearchParams({ name: ' a, b\n\tc ', empty: '' });
   t.deepEqual([fieldOf(form, 'name'), fieldOf(form, 'empty'), fieldOf(form, 'none')], [' a, b\n\tc ', '', '']);
-  t.deepEqual([textOf(form, 'name'), textOf(form, 'none')], ['a, b\n\tc', '']);
-  t.deepEqual([wordsOf(form, 'name'), wordsOf(form, 'none')], [['a', 'b', 'c'], []]);
+  t.deepEqual([trimmedField(form, 'name'), trimmedField(form, 'none')], ['a, b\n\tc', '']);
+  t.deepEqual([fieldWords(form, 'name'), fieldWords(form, 'none')], [['a', 'b', 'c'], []]);
 });
 
 test('the errors of a form are by field, the first of each; others are thrown again', (t) => {
