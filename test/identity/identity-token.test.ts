@@ -6,14 +6,14 @@ import type { IssuerKeys } from '../../src/identity/issuer-keys.ts';
 import { audience } from '../support/issuer.ts';
 
 const now = 1_800_000_000;
-const { privateKey, publicKey } = await generateKeyPair('ES256');
+const pair = generateKeyPair('ES256');
 
 /** Two issuers with the same key, and for each search of it whether it might have been fetched. */
 function tokensOf(kind: IssuerKind = 'other') {
   const asked: boolean[] = [];
-  const keyFor: IssuerKeys['keyFor'] = (_header, _token, mayFetch) => {
+  const keyFor: IssuerKeys['keyFor'] = async (_header, _token, mayFetch) => {
     asked.push(mayFetch);
-    return Promise.resolve(publicKey);
+    return (await pair).publicKey;
   };
   const issuers = ['https://ci.example', 'https://other.example'].map((issuer) => ({
     settings: { name: 'ci', issuer, audience, kind, allowPrivateNetwork: false },
@@ -22,10 +22,10 @@ function tokensOf(kind: IssuerKind = 'other') {
   return { tokens: new IdentityTokens(issuers, () => now * 1000), asked };
 }
 
-const sign = (claims: Record<string, unknown> = {}) =>
+const sign = async (claims: Record<string, unknown> = {}) =>
   new SignJWT({ iss: 'https://ci.example', aud: audience, iat: now, exp: now + 300, jti: '1', ...claims })
     .setProtectedHeader({ alg: 'ES256', kid: 'first' })
-    .sign(privateKey);
+    .sign((await pair).privateKey);
 
 test('keys are fetched only for a token with the right audience and times, or of a known sender', async (t) => {
   const { tokens, asked } = tokensOf();

@@ -133,7 +133,7 @@ export class Bucket {
   /** Waits before attempt `attempt + 1`. */
   async pause(attempt: number, isBusy: boolean): Promise<void> {
     this.counts.retries += 1;
-    await sleep(pauseAfter(attempt, isBusy, this.times.pause));
+    await sleep(retryPause(attempt, isBusy, this.times.pause));
   }
 
   /** Rejects when the bucket is missing or cannot be reached. An answer to HEAD does not say whether it misses the bucket or the object. */
@@ -283,7 +283,7 @@ export class Bucket {
 }
 
 /** The pause before attempt `attempt + 1`, if the first is `pause`. It is random, so that many clients do not return together. */
-export function pauseAfter(attempt: number, isBusy: boolean, pause: number, random = Math.random()): number {
+export function retryPause(attempt: number, isBusy: boolean, pause: number, random = Math.random()): number {
   const longest = Math.min(maxPause, pause * 2 ** (attempt - (isBusy ? 0 : 1)));
   return (longest / 2) * (1 + random);
 }

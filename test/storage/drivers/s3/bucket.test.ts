@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
-import { Bucket, pauseAfter } from '../../../../src/storage/drivers/s3/bucket.ts';
+import { Bucket, retryPause } from '../../../../src/storage/drivers/s3/bucket.ts';
 import { isTransientS3, settingError } from '../../../../src/storage/drivers/s3/failures.ts';
 import { abortStaleUploads, sendOnce, upload, type UploadBytes } from '../../../../src/storage/drivers/s3/upload.ts';
 import { digestOf, hexOf } from '../../../../src/runtime/digest.ts';
@@ -65,15 +65,15 @@ async function turns(count: number): Promise<void> {
 const unavailable = { name: 'StorageUnavailable' };
 
 function pauses(isBusy: boolean, random: number): number[] {
-  return [1, 2, 3, 4].map((attempt) => pauseAfter(attempt, isBusy, 400, random));
+  return [1, 2, 3, 4].map((attempt) => retryPause(attempt, isBusy, 400, random));
 }
 
 test('pauses grow, with a bound, and are random by half', (t) => {
   t.deepEqual(pauses(false, 1), [400, 800, 1600, 3000]);
   t.deepEqual(pauses(false, 0), [200, 400, 800, 1500]);
   t.deepEqual(pauses(true, 1), [800, 1600, 3000, 3000]);
-  t.is(pauseAfter(1, false, 400, 0.5), 300);
-  const some = pauseAfter(1, false, 400);
+  t.is(retryPause(1, false, 400, 0.5), 300);
+  const some = retryPause(1, false, 400);
   t.true(some >= 200 && some < 400);
 });
 
