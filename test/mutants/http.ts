@@ -199,7 +199,7 @@ export const http = [
         "if (!this.#isTrusted(request.socket.remoteAddress ?? '', 0)) return undefined;",
         '',
       ],
-      ['an address that is none is logged', "isIP(address) ? address : direct", 'address'],
+      ['an address that is none is logged', 'isIP(address) ? address : direct', 'address'],
       ['the first value of a forwarded header counts', 'values.at(-Math.min(passed, values.length))!', 'values.at(0)!'],
     ],
   ),

@@ -329,11 +329,7 @@ export const storage = [
     'src/storage/upkeep/identity.ts',
     ['test/storage/upkeep/identity.long.test.ts'],
     [
-      [
-        'a second instance writes to another storage',
-        "if (row.state === 'new' && !isOwn) row = await awaitWriter(database, row);",
-        '',
-      ],
+      ['a second instance writes to another storage', 'if (!isOwn) row = await awaitWriter(database, row);', ''],
       [
         'an empty database meets a storage with content',
         "if (row.state !== 'adopted') await refuseEmptyDatabase(database, driver);",
