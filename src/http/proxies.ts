@@ -57,7 +57,7 @@ export class Proxies {
   }
 }
 
-/** An address as some proxies append it, with a port: `192.0.2.1:4711`, `[2001:db8::1]:4711`. */
-function withoutPort(address: string): string {
-  return address.replace(/^\[(.*)\](?::\d+)?$|^([\d.]+):\d+$/, '$1$2');
+/** An address as some proxies append it, with a port: `192.0.2.1:4711`, `[2001:db8::1]:4711`. Undefined after the client has left. */
+function withoutPort(address: string | undefined): string {
+  return (address ?? '').replace(/^\[(.*)\](?::\d+)?$|^([\d.]+):\d+$/, '$1$2');
 }

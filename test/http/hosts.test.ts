@@ -121,6 +121,11 @@ test('what a trusted proxy appended counts, and nothing else', (t) => {
   t.is(seen(1, { host: 'direct.test', 'x-forwarded-proto': 'http' }, undefined, true)[1], 'http');
   t.is(seen(1, { host: 'direct.test', 'x-forwarded-host': 'a.test, ' })[0], 'direct.test');
   t.is(seen(1, { ...forwarded, 'x-forwarded-for': 'unknown' })[2], '10.0.0.1');
+  // A socket has no address after its client has left.
+  const left = requestOf({ host: 'direct.test' });
+  Object.assign(left.socket, { remoteAddress: undefined });
+  for (const trustProxy of [1, '10.0.0.0/8'])
+    t.is(new Proxies(settings({ trustProxy }).trustProxy).remoteOf(left), undefined, String(trustProxy));
   t.deepEqual(
     [isProxy(1, '192.0.2.1'), isProxy(0, '192.0.2.1'), isProxy('10.0.0.0/8', '10.1.1.1')],
     [true, false, true],

@@ -1200,4 +1200,10 @@ export const equivalent: Equivalent[] = [
     becomes: "return true && pathname.startsWith('/console/') ? pathname + search : '/console/';",
     reason: 'the path begins with /console/ and has no backslash, so it is always relative to this origin',
   },
+  {
+    file: 'src/http/proxies.ts',
+    was: "return (address ?? '').replace(/^\\[(.*)\\](?::\\d+)?$|^([\\d.]+):\\d+$/, '$1$2');",
+    becomes: 'return (address ?? "Stryker was here!").replace(/^\\[(.*)\\](?::\\d+)?$|^([\\d.]+):\\d+$/, \'$1$2\');',
+    reason: 'neither text is an IP address or one of a list',
+  },
 ];
