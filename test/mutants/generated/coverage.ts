@@ -20,6 +20,8 @@ export interface Recorded {
   /** Numbers of the places that were reached while modules loaded, and later. */
   loaded: Set<number>;
   reached: Set<number>;
+  /** The sources that the test file imports itself. */
+  imports: ReadonlySet<string>;
 }
 
 export interface Source {
@@ -95,14 +97,11 @@ export async function keptRecords(
       const text = path && (await readFile(path, 'utf8').catch(() => undefined));
       if (!text) continue;
       const kept = JSON.parse(text) as Omit<Recorded, 'loaded' | 'reached'> & { loaded: number[]; reached: number[] };
-      const [loaded, reached] = [new Set(kept.loaded), new Set(kept.reached)];
-      if (folder !== digest) earlier += 1;
-      found.set(
-        test,
-        folder === digest
-          ? { ...kept, loaded, reached }
-          : { ...kept, loaded: renumbered(loaded, old, names), reached: renumbered(reached, old, names) },
+      const [loaded, reached] = [kept.loaded, kept.reached].map((each) =>
+        folder === digest ? new Set(each) : renumbered(new Set(each), old, names),
       );
+      if (folder !== digest) earlier += 1;
+      found.set(test, { ...kept, loaded: loaded!, reached: reached!, imports: await importsOf(test) });
     }
   }
   return { records: [...found.values()], earlier };
@@ -177,13 +176,24 @@ export async function record(
   const hits = await readFile(join(folder, 'hits'));
   const [loaded, reached] = [new Set<number>(), new Set<number>()];
   for (const [at, byte] of hits.entries()) if (byte === 1) (at % 2 === 0 ? loaded : reached).add(at >> 1);
-  const found = { test, isPassed, milliseconds: Math.round(milliseconds), loaded, reached };
+  const imports = await importsOf(test);
+  const found = { test, isPassed, milliseconds: Math.round(milliseconds), loaded, reached, imports };
   if (!isPassed) return { ...found, output };
   const path = await pathOfRecord(digest, test);
   await mkdir(dirname(path), { recursive: true });
-  await writeFile(`${path}.new`, JSON.stringify({ ...found, loaded: [...loaded], reached: [...reached] }));
+  await writeFile(
+    `${path}.new`,
+    JSON.stringify({ ...found, loaded: [...loaded], reached: [...reached], imports: undefined }),
+  );
   await rename(`${path}.new`, path);
   return { ...found, output };
+}
+
+/** The sources that a test file imports, relative to the root. */
+async function importsOf(test: string): Promise<Set<string>> {
+  const text = await readFile(join(root, test), 'utf8');
+  const paths = [...text.matchAll(/from '((?:\.\.\/)+src\/[^']+)'/g)].map(([, path]) => join(dirname(test), path!));
+  return new Set(paths);
 }
 
 async function pathOfRecord(digest: string, test: string): Promise<string> {

@@ -21,8 +21,9 @@ function own(source: string): string[] {
 
 const conditions = (text: string): string[] => lostConditions(text).map(({ start, end }) => text.slice(start, end));
 
-function recorded(test: string, loaded: number[], reached: number[]): Recorded {
-  return { test, isPassed: true, milliseconds: 1, loaded: new Set(loaded), reached: new Set(reached) };
+function recorded(test: string, loaded: number[], reached: number[], imports: string[] = []): Recorded {
+  const sets = { loaded: new Set(loaded), reached: new Set(reached), imports: new Set(imports) };
+  return { test, isPassed: true, milliseconds: 1, ...sets };
 }
 
 const namesIn = (...files: [file: string, text: string][]) =>
@@ -198,6 +199,8 @@ test('the tests of the source that few others reach are picked first', (t) => {
     ['other'],
     'loads it',
   );
+  const direct = recorded('direct', [], [one, 1, 2, 3, 4], ['src/e.ts', 'src/f.ts']);
+  t.is(pick(source, change, [...records, direct])[0]!.test, 'direct', 'it imports the source');
   const loading = ['test/elsewhere/small.ts', 'test/f/large.ts', 'test/f/small.ts'].map((test) =>
     recorded(test, [one], test.includes('large') ? [5, 6] : [5]),
   );

@@ -3,9 +3,9 @@ import type { Recorded, Source } from './coverage.ts';
 import { placeOfChange } from './places.ts';
 
 /**
- * The test files that reach the place of a change, those that most likely notice it first. By turns, those that reach places
- * of the same source that few others reach; and those with the same words in their path, of which the ones first that reach
- * little: they look at what all servers make when they start. A place that is reached while modules load counts as reached, because some
+ * The test files that reach the place of a change, those that most likely notice it first: those that import the source
+ * themselves; then by turns, those that reach places of the same source that few others reach; and those with the same words in
+ * their path, of which the ones first that reach little: they look at what all servers make when they start. A place that is reached while modules load counts as reached, because some
  * test files load the modules later, and only they would be tried. A constant of a module is used by the functions beside it.
  */
 export function pick(source: Source, change: Change, records: readonly Recorded[]): Recorded[] {
@@ -28,7 +28,8 @@ export function pick(source: Source, change: Change, records: readonly Recorded[
   const using = all
     .filter((each) => ranks.get(each)! > 0)
     .sort((one, other) => ranks.get(other)! - ranks.get(one)! || one.reached.size - other.reached.size);
-  return [...new Set(nearest.flatMap((each, at) => [...using.slice(at, at + 1), each]))];
+  const importing = nearest.filter(({ imports }) => imports.has(source.file));
+  return [...new Set([...importing, ...nearest.flatMap((each, at) => [...using.slice(at, at + 1), each])])];
 }
 
 /** The words of the folders and of the file, in the singular: `test/nuget/searches.test.ts` is about `src/nuget/search.ts`. */
