@@ -65,14 +65,16 @@ export async function runGenerated(options: Options): Promise<number> {
       const source = bySource.get(change.file)!;
       const startedAt = performance.now();
       const known = kept.find(change);
+      const mayGoOn = known?.outcome === 'missed' && known.tried < Math.min(options.tests, known.of);
       const result =
-        known ??
-        (await withChange(
-          join(folder, change.file),
-          (text) => apply(text, change),
-          () => tryChange(folder, source, change, usable, options),
-        ));
-      if (!known) await kept.keep(change, result);
+        known && !mayGoOn
+          ? known
+          : await withChange(
+              join(folder, change.file),
+              (text) => apply(text, change),
+              () => tryChange(folder, source, change, usable, options, known?.tried),
+            );
+      if (result !== known) await kept.keep(change, result);
       results.set(change, result);
       const { outcome, tried, of } = result;
       if (outcome === 'refused') {
@@ -177,20 +179,20 @@ function first(tests: readonly string[], only: readonly string[] = []): string[]
   return tests.toSorted((one, other) => Math.sign(rank(one) - rank(other)) || 0);
 }
 
-/** Checks the types of a copy of the checkout that has a change, and runs the test files that reach it. */
+/** Checks the types of a copy of the checkout that has a change, and runs the test files that reach it, after the first `tried`. */
 async function tryChange(
   folder: string,
   source: Source,
   change: Change,
   records: readonly Recorded[],
   { tests: most, limit }: Options,
+  tried = 0,
 ): Promise<Result> {
   const found = pick(source, change, records);
   const of = found.length;
   if (!(await hasTypes(folder))) return { outcome: 'refused', tried: 0, of };
   if (of === 0) return { outcome: 'unreached', tried: 0, of };
   const until = performance.now() + limit;
-  let tried = 0;
   // The first one alone, because it most often notices the change; then some at once, which starts faster.
   for (let size = 1; tried < Math.min(most, of) && performance.now() < until; size = 4) {
     const some = found.slice(tried, Math.min(tried + size, most));
