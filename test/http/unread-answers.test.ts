@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { EventEmitter } from 'node:events';
 import { createServer, get, IncomingMessage } from 'node:http';
 import { Socket, type AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
@@ -160,4 +161,22 @@ test('of an address, answers whose memory many others send too are ended after t
   t.true(add({}, 3 * size).destroyed);
   t.deepEqual(areEnded(own), [true, true, true]);
   t.false(areEnded(readers).includes(true));
+});
+
+test('room is made by the oldest answers of whoever has the most at that moment', (t) => {
+  const unread = new UnreadAnswers(22 * mebibyte);
+  const ended: string[] = [];
+  const add = (remote: string, name: string, many: number) => {
+    const response = Object.assign(new EventEmitter(), {
+      destroyed: false,
+      context: { remote },
+      destroy: () => ended.push(name),
+    });
+    unread.add(response as unknown as AppResponse, {}, many * mebibyte);
+  };
+  for (let index = 1; index <= 6; index += 1) add('192.0.2.1', `first ${index}`, 2);
+  add('192.0.2.2', 'second', 9);
+  t.deepEqual(ended, [], 'there is room for 21 of 22 MiB');
+  add('192.0.2.3', 'third', 8);
+  t.deepEqual(ended, ['first 1', 'first 2', 'second'], 'clients with 12, 10 and 9 MiB');
 });

@@ -13,9 +13,22 @@ test('errors of files are an unavailable storage', (t) => {
     ['ENOTCONN', 'stat'],
     ['EACCES', 'rename'],
     ['EROFS', 'mkdir'],
+    // Too many open files, of the process and of the system.
+    ['EMFILE', 'open'],
+    ['ENFILE', 'open'],
+    ['EBUSY', 'unlink'],
+    ['EHOSTDOWN', 'stat'],
+    ['ENODEV', 'access'],
+    ['ENOTDIR', 'scandir'],
+    ['ENXIO', 'open'],
+    ['EPERM', 'unlink'],
   ] as const) {
     t.is(failed(code, syscall)?.name, 'StorageUnavailable', `${code} ${syscall}`);
   }
+  for (const call of 'access copyfile fdatasync fstat fsync ftruncate mkdir open opendir rename rmdir scandir stat unlink'.split(
+    ' ',
+  ))
+    t.is(failed('EACCES', call)?.name, 'StorageUnavailable', call);
 });
 
 test('the same codes of a socket, and other codes of files, are not', (t) => {
