@@ -62,6 +62,8 @@ test('one value counts as that of the nearest proxy, and a value that is no addr
   t.like(await seenWith(t, 1, { 'X-Forwarded-For': '1.2.3.4, 192.0.2.7:4711' }), { remote: '192.0.2.7' });
   t.like(await seenWith(t, 1, { 'X-Forwarded-For': '[2001:db8::7]:4711' }), { remote: '2001:db8::7' });
   t.like(await seenWith(t, 1, { 'X-Forwarded-For': '[2001:db8::7]' }), { remote: '2001:db8::7' });
+  for (const none of ['[2001:db8::]7', '2001:[db8::7]', '192.0.2.7:', '192.0.2:4711.7', '::ffff:192.0.2.7:4711'])
+    t.like(await seenWith(t, 1, { 'X-Forwarded-For': none }), { remote: '127.0.0.1' }, none);
   const through = { 'X-Forwarded-For': '192.0.2.7:1, 10.0.0.1:4711' };
   t.like(await seenWith(t, 'loopback, 10.0.0.0/8', through), { remote: '192.0.2.7' });
   t.like(await seenWith(t, 'loopback', through), { remote: '10.0.0.1' });
