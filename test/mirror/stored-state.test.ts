@@ -2,7 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { Cache } from '../../src/cache/cache.ts';
 import type { Dialect } from '../../src/database/database.ts';
 import { countOn } from '../../src/mirror/store/counted-on.ts';
-import { Entries, entryId, type EntryMetadata } from '../../src/mirror/store/entries.ts';
+import { Entries, entryId, rowOf, type EntryMetadata } from '../../src/mirror/store/entries.ts';
 import { evict } from '../../src/mirror/store/eviction.ts';
 import { MirrorTotals } from '../../src/mirror/store/totals.ts';
 import { UsedEntries } from '../../src/mirror/store/used-entries.ts';
@@ -244,6 +244,37 @@ for (const dialect of dialects) {
     t.is(await withdrawals.bytes(), 20);
     needed.length = 0;
     t.deepEqual(await run(0), { entries: 1, bytes: 10, left: 20 }, 'nothing withdrawn needs it any more');
+  });
+
+  test(`${dialect}: eviction counts and drops any number of entries, also those that were used at the same time`, async (t) => {
+    const { database, entries } = await open(t, dialect);
+    const references = Array.from({ length: 2001 }, (_, index) => `v${index}`);
+    await database.transaction((tx) =>
+      tx.insertNew(
+        'mirror_entries',
+        references.map((each) => rowOf(key(each), metadata(each), 1000)),
+      ),
+    );
+    let lines: string[] = [];
+    const run = (maxSize: number, dryRun = false) =>
+      evict(database, entries, {
+        maxSize,
+        offline: [],
+        upstreams: ['u'],
+        contentsOfWithdrawn: () => Promise.resolve(),
+        dryRun,
+        signal: new AbortController().signal,
+        say: (line) => void lines.push(line),
+      });
+    t.deepEqual(await run(20_010), { entries: 0, bytes: 0, left: 20_010 });
+    const expected = { entries: 401, bytes: 4010, left: 16_000 };
+    t.deepEqual(await run(16_000, true), expected);
+    const told = lines;
+    t.is(new Set(told).size, 401);
+    lines = [];
+    t.deepEqual(await run(16_000), expected);
+    t.deepEqual(lines, told);
+    t.deepEqual(await run(16_000), { entries: 0, bytes: 0, left: 16_000 });
   });
 
   test(`${dialect}: content that an offline upstream has, too, is not counted, and nothing else is evicted for it`, async (t) => {
