@@ -505,3 +505,38 @@ test('the challenge of a host that the upstream redirects to is ignored', async 
   t.is(other.asked.length, 1);
   t.is(other.asked[0]!.headers.authorization, undefined);
 });
+
+for (const [what, sent, auth, behaviour, message, isWithheld] of [
+  ['401 of another host', 'there', me, answer(401), /got no credentials; to send them there/, true],
+  ['401 of another host, without credentials', 'there', undefined, answer(401), /refused access; check/, false],
+  ['403 of another host', 'there', me, answer(403), /refused access; check/, false],
+  ['418 of another host', 'there', me, answer(418), /answered 418/, false],
+  ['401 of a host that the upstream redirects to', 'by redirect', me, answer(401), /refused access; check/, false],
+  ['418 of a host that the upstream redirects to', 'by redirect', me, answer(418), /answered 418/, false],
+  ['418 of its own host', 'to itself', me, answer(418), /answered 418/, false],
+] as const) {
+  test(`${what} ${isWithheld ? 'is' : 'is not'} told as a lack of credentialHosts`, async (t) => {
+    const { server, upstream } = await setUp(t, { ...(auth && { auth }), settings: { kind: 'nuget' } });
+    const other = await startFaultyUpstream(t);
+    const there = new URL('/there', other.url);
+    for (const each of [server, other]) each.on('/there', behaviour);
+    server.on('/start', answer(302, { location: there.href }));
+    const urls = { there, 'by redirect': new URL('/start', server.url), 'to itself': new URL('/there', server.url) };
+    await t.throwsAsync(upstream.send({ subject: 'thing', url: urls[sent] }), { message });
+    t.deepEqual(upstream.credentials.withheldFrom, isWithheld ? [other.url.host] : []);
+  });
+}
+
+test('an upstream that asks for another kind of credentials does not get those that are configured', async (t) => {
+  const { server, upstream } = await setUp(t, { auth: me });
+  const send = () => upstream.send({ subject: 'thing', url: new URL('/v2/thing', server.url), scope });
+  for (const headers of [{}, { 'www-authenticate': 'Negotiate' }, { 'www-authenticate': 'Bearer realm="ftp://x/"' }]) {
+    server.on('/v2/thing', answer(401, headers));
+    await t.throwsAsync(send(), { message: /refused access; check its credentials/ });
+  }
+  t.deepEqual(
+    server.asked.map(({ headers }) => headers.authorization),
+    [undefined, undefined, undefined],
+  );
+  t.false(upstream.credentials.sent);
+});

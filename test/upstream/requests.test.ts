@@ -301,3 +301,28 @@ test('a reset at the time of the headers is retried or reported, never an uncaug
   const { upstream } = await openUpstream(t, url);
   await t.throwsAsync(async () => (await upstream.send({ subject: 'thing', url })).body.toArray());
 });
+
+test('the figures have the last success, the last failure, and the failures since a success', async (t) => {
+  const { server, get, upstream, clock } = await setUp(t);
+  const { counts } = upstream;
+  const figures = () => [counts.failures, counts.lastFailure, counts.succeededAt];
+  const other = 'x'.repeat(300);
+  server.on('/thing', answer(418), answer(200), answer(401), answer(403));
+  clock.now = 1_000_000;
+  await t.throwsAsync(get('/thing'));
+  const refused = { at: 1_000_000, subject: '/thing', reason: 'answered 418', isRefusal: false };
+  t.deepEqual(figures(), [1, refused, null]);
+  clock.now += 1;
+  await get('/thing');
+  t.deepEqual(figures(), [0, refused, 1_000_001]);
+  clock.now += 1;
+  const url = new URL('/thing', server.url);
+  await t.throwsAsync(upstream.send({ subject: other, url }));
+  const reason = 'refused access; check its credentials';
+  const unauthorized = { at: 1_000_002, subject: other.slice(0, 200), reason, isRefusal: true };
+  t.deepEqual(figures(), [1, unauthorized, 1_000_001]);
+  await t.throwsAsync(get('/thing'), { message: /denied access/ });
+  server.on('/thing', answer(418));
+  await t.throwsAsync(upstream.send({ subject: 'thing', url, service: 'search' }));
+  t.deepEqual(figures(), [1, unauthorized, 1_000_001], 'a denied resource and an optional service say nothing of it');
+});
