@@ -311,6 +311,21 @@ for (const dialect of dialects) {
   });
 }
 
+for (const dialect of dialects) {
+  test(`${dialect}: a migration that fails is not recorded, and runs at the next start`, async (t) => {
+    const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
+    await migrate(database);
+    const before = await recorded(database);
+    const index = { name: '999-1', sql: 'CREATE INDEX accounts_of_test ON accounts (c9992)' };
+    const broken = { version: '0.1.0', migrations: [...migrations, index, column('999-2')] };
+    await t.throwsAsync(migrate(database, broken), { message: /c9992/ });
+    t.deepEqual(await recorded(database), before);
+    const mended = [{ ...column('999-2'), name: '999-0' }, index];
+    await migrate(database, { version: '0.1.0', migrations: [...migrations, ...mended] });
+    t.deepEqual(await recorded(database), [...before, '999-0', '999-1']);
+  });
+}
+
 test('every migration has a unique name', (t) => {
   const names = migrations.map(({ name }) => name);
   t.is(new Set(names).size, names.length);
