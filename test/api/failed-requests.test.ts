@@ -109,6 +109,20 @@ test('each account sees its own failed requests, a limited token those of its na
   t.is((await server.fetch('/v2/ours/app/manifests/v1', head)).status, 404);
   t.is((await server.fetch('/v3/package/ours.two/index.json', { token: null })).status, 401);
   t.deepEqual(await names(server.token), ['ours.one', 'ours/app', 'private.one', 'theirs.one']);
+  // A push expects that nothing is there. That it may not ask is what its user has to know.
+  const patterns = { containers: ['ours/*'] };
+  const writer = (await createToken(server, ['read', 'write'], 'default', patterns)).value;
+  const asPush = { method: 'HEAD', token: writer };
+  t.is((await server.fetch('/v2/ours/new/manifests/v1', asPush)).status, 404);
+  t.is((await server.fetch('/v2/secret/app/manifests/v1', asPush)).status, 403);
+  const asked = (await json(server, '/v1/failed-requests?kind=container'))['items'];
+  t.deepEqual(
+    asked.map(({ name, status }: Json) => [name, status]),
+    [
+      ['secret/app', 403],
+      ['ours/app', 404],
+    ],
+  );
   // A push that is refused concerns the name to which it was.
   t.is((await server.fetch('/v2/ours/pushed/manifests/v1', { method: 'PUT', body: 'x' })).status, 400);
   const pushed = (await json(server, '/v1/failed-requests?name=ours/pushed'))['items'];

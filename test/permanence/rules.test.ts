@@ -162,6 +162,28 @@ for (const dialect of dialects) {
   });
 }
 
+test('an event tells which patterns came and went, 50 of each', async (t) => {
+  const server = await startTestServer(t);
+  const many = Array.from({ length: 51 }, (_, at) => `P${at}`);
+  const keep = (packages: string[]) => ({ keep: { packages, images: ['app'] } });
+  for (const rules of [keep(many), keep(many.toReversed()), keep(['P1', 'New']), {}])
+    t.is((await put(server, rules)).status, 200);
+  const answer = await server.fetch('/v1/audit?type=permanence.changed');
+  const { items } = (await answer.json()) as { items: { details: object; subject: object }[] };
+  t.deepEqual(
+    items.map(({ details }) => details),
+    [
+      { added: [], removed: ['keep package P1', 'keep package New', 'keep image app'] },
+      {
+        added: ['keep package New'],
+        removed: ['P0', ...many.slice(2)].map((each) => `keep package ${each}`).toReversed(),
+      },
+      { added: many.slice(0, 50).map((each) => `keep package ${each}`), removed: [] },
+    ],
+  );
+  t.like(items[0]!.subject, { kind: 'account', name: 'default' });
+});
+
 test('rules are those of one account, and only its administrators change them', async (t) => {
   const server = await startTestServer(t);
   const other = await tokenOf(server, ['read', 'write', 'delete', 'admin'], 'other');

@@ -1,6 +1,7 @@
+import { createHash } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import type { Dialect } from '../../../src/database/database.ts';
-import { makeNupkg } from '../../support/builders/nupkg.ts';
+import { makeNupkg, pngPixel } from '../../support/builders/nupkg.ts';
 import { dialects, temporaryDatabase } from '../../support/databases.ts';
 import { TestFeed } from '../../support/feed.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
@@ -77,7 +78,13 @@ for (const dialect of dialects) {
   test(`a stored version that the upstream deletes stays in every document, and is downloaded (${dialect})`, async (t) => {
     const setup = await start(t, dialect);
     const { up, server, feed, later } = setup;
-    const nuspec = { id: 'Lib', version: '2.0.0', description: 'What the package says', readme: '# Read me' };
+    const nuspec = {
+      id: 'Lib',
+      version: '2.0.0',
+      description: 'What the package says',
+      readme: '# Read me',
+      icon: pngPixel,
+    };
     const nupkg = await makeNupkg(nuspec);
     const versions = all.map((version) => ({ version, ...(version === '2.0.0' && { nupkg }) }));
     await up.offer({ id: 'Lib', versions });
@@ -92,7 +99,14 @@ for (const dialect of dialects) {
     for (const hive of hives) {
       const leaf = await feed.json(`/${hive}/lib/2.0.0.json`);
       t.is(leaf.listed, false);
-      t.is(leaf.catalogEntry.description, 'What the package says');
+      const file = (name: string) => new URL(`/v3/package/lib/2.0.0/${name}`, server.url).href;
+      t.like(leaf.catalogEntry, {
+        description: 'What the package says',
+        packageHash: createHash('sha512').update(nupkg).digest('base64'),
+        packageHashAlgorithm: 'SHA512',
+        readmeUrl: file('readme'),
+        iconUrl: file('icon'),
+      });
       t.true(leaf.packageContent.startsWith(server.url));
       const page = await feed.json(`/${hive}/lib/page/1.2.0/3.0.0.json`);
       t.deepEqual(
