@@ -162,10 +162,11 @@ for (const dialect of dialects) {
   });
 }
 
+const keep = (packages: string[]) => ({ keep: { packages, images: ['app'] } });
+
 test('an event tells which patterns came and went, 50 of each', async (t) => {
   const server = await startTestServer(t);
   const many = Array.from({ length: 51 }, (_, at) => `P${at}`);
-  const keep = (packages: string[]) => ({ keep: { packages, images: ['app'] } });
   for (const rules of [keep(many), keep(many.toReversed()), keep(['P1', 'New']), {}])
     t.is((await put(server, rules)).status, 200);
   const answer = await server.fetch('/v1/audit?type=permanence.changed');

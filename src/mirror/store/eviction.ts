@@ -84,15 +84,15 @@ async function sizeOfAll(database: Database, offline: readonly string[], signal:
   const step = 2000;
   let total = 0;
   for (let after = ''; ;) {
-    const part = await database.get<{ last: Digest | null; bytes: number | null }>(
-      `SELECT MAX(digest) AS last, SUM(size_bytes) AS bytes FROM (
+    const part = await database.get<{ contents: number; last: Digest | null; bytes: number | null }>(
+      `SELECT COUNT(*) AS contents, MAX(digest) AS last, SUM(size_bytes) AS bytes FROM (
          SELECT digest, MAX(size_bytes) AS size_bytes FROM mirror_entries e WHERE digest > ?
          AND NOT EXISTS (SELECT 1 FROM mirror_entries o WHERE o.digest = e.digest AND ${offlineIn('o', offline)})
          GROUP BY digest ORDER BY digest LIMIT ?) AS page`,
       [after, ...offline, step],
     );
     total += part?.bytes ?? 0;
-    if (!part?.last) return total;
+    if (!part?.last || part.contents < step) return total;
     after = part.last;
     await pace.step();
   }
