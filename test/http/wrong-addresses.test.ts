@@ -27,7 +27,8 @@ test('a wrong address of the feed is answered with the right one, also in the st
     const { response, body } = await ask(server, path, method);
     t.is(response.statusCode, 404, path);
     t.is(response.headers['content-type'], 'application/problem+json', path);
-    const { detail } = JSON.parse(body) as { detail: string };
+    const { code, detail } = JSON.parse(body) as Record<'code' | 'detail', string>;
+    t.is(code, 'NotFound', path);
     t.true(detail.includes(`use ${server.url}/v3/index.json as package source`), path);
     t.is(response.statusMessage, detail, path);
   }
@@ -47,6 +48,7 @@ test('a wrong address below /v1 and /v2 is answered with where to look, in the f
     t.is(response.statusCode, 404, path);
     t.is(response.headers['content-type'], 'application/problem+json', path);
     t.true(body.includes(`${server.url}/v1/openapi.json lists the addresses`), path);
+    t.true(body.includes('"code":"NotFound"'), path);
   }
   const registry = await server.fetch('/v2/team');
   t.is(registry.status, 404);

@@ -297,7 +297,11 @@ test('the references of a waiver are those that policies see, and a tag has its 
     ],
     [resolve('image', ['gone']), 'gone: the upstream has no such tag'],
   ];
-  for (const [found, message] of cases) await t.throwsAsync(found, { name: 'Invalid', message });
+  for (const [found, message] of cases) {
+    const { detail } = (await t.throwsAsync<DomainError>(found, { name: 'Invalid', message }))!;
+    const [error] = (detail?.['errors'] ?? []) as { field: string }[];
+    t.is(error?.field, message.startsWith('Name: ') ? 'name' : 'references', message);
+  }
 });
 
 const check = (lifts: string, reason: string) => checkTexts({ lifts, reason });
