@@ -331,7 +331,8 @@ for (const dialect of dialects) {
     const [before, after] = manifests.map(({ digest }) => digest);
     for (const reference of ['amd64', 'arm64', digestOf(sbom), 'v1'])
       await copyTo(api, twin, reference, await (await twin.fetch(`manifests/${reference}`)).text());
-    for (const digest of [before, digestOf(index), after])
+    const other = (await api.image('other')).digest;
+    for (const digest of [before, digestOf(index), after, other])
       t.is((await api.fetch(`manifests/${digest}`, remove)).status, 202);
     const { id } = (await deletedOf(server)).find(
       ({ digest, type }) => digest === digestOf(index) && type === 'manifest',
@@ -339,6 +340,7 @@ for (const dialect of dialects) {
     t.is((await server.fetch(`/v1/deleted/${id}/restore`, post)).status, 200);
     const status = async (digest: string | undefined) => (await api.fetch(`manifests/${digest}`)).status;
     t.deepEqual([await status(digestOf(index)), await status(after), await status(before)], [200, 200, 404]);
+    t.is(await status(other), 404, 'it has nothing to do with the index');
     const tagsOf = async (name: string) => (await (await server.fetch(`/v2/${name}/tags/list`)).json()) as object;
     t.deepEqual(await tagsOf('team/api'), { name: 'team/api', tags: ['arm64', 'v1'] });
 
