@@ -115,3 +115,19 @@ test('the downloads of a finding are those of the last 30 days, also of a packag
     t.like(lists[0]!, { downloads_30_days: downloads }, `day ${onDay}`);
   }
 });
+
+test('findings of hosted packages are listed while an upstream sends no vulnerability data', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  up.upstream.on('/vulnerabilities/index.json', (_request, response) => void response.writeHead(403).end());
+  const server = await startTestServer(t, { upstreams: [up.as('nuget.org')] });
+  await new TestFeed(server).publish({ id: 'Hosted', version: '1.0.0' });
+  const created = await server.fetch('/v1/advisories', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ package: 'Hosted', versions: '[1.0.0]', severity: 2, url: 'https://a.test/1' }),
+  });
+  t.is(created.status, 201);
+  const list = (await (await server.fetch('/v1/findings')).json()) as Json;
+  t.like(list, { is_complete: false, vulnerable_count: 1 });
+  t.is(list['items'][0].id, 'Hosted');
+});
