@@ -1206,4 +1206,34 @@ export const equivalent: Equivalent[] = [
     becomes: 'return (address ?? "Stryker was here!").replace(/^\\[(.*)\\](?::\\d+)?$|^([\\d.]+):\\d+$/, \'$1$2\');',
     reason: 'neither text is an IP address or one of a list',
   },
+  {
+    file: 'src/storage/files/tar.ts',
+    was: 'await rm(this.#part, { force: true });',
+    becomes: 'await rm(this.#part, {});',
+    reason: 'the part exists from `create` until it gets its name, after which nothing is removed',
+  },
+  {
+    file: 'src/storage/files/tar.ts',
+    was: 'await rm(this.#part, { force: true });',
+    becomes: 'await rm(this.#part, { force: false });',
+    reason: 'the part exists from `create` until it gets its name, after which nothing is removed',
+  },
+  {
+    file: 'src/upstream/url.ts',
+    was: "if (address.username === '' && address.password === '') return address;",
+    becomes: 'if (address.username === "Stryker was here!" && address.password === \'\') return address;',
+    reason: 'an address without a user name and password is then copied, and stays the same',
+  },
+  {
+    file: 'src/upstream/url.ts',
+    was: "if (address.username === '' && address.password === '') return address;",
+    becomes: 'if (address.username === \'\' && address.password === "Stryker was here!") return address;',
+    reason: 'an address without a user name and password is then copied, and stays the same',
+  },
+  {
+    file: 'src/upstream/url.ts',
+    was: "if (address.username === '' && address.password === '') return address;",
+    becomes: 'if (false) return address;',
+    reason: 'an address without a user name and password is then copied, and stays the same',
+  },
 ];
