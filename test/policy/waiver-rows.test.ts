@@ -298,7 +298,7 @@ test('the references of a waiver are those that policies see, and a tag has its 
     [resolve('image', ['gone']), 'gone: the upstream has no such tag'],
   ];
   for (const [found, message] of cases) {
-    const { detail } = (await t.throwsAsync<DomainError>(found, { name: 'Invalid', message }))!;
+    const { detail } = await t.throwsAsync<DomainError>(found, { name: 'Invalid', message });
     const [error] = (detail?.['errors'] ?? []) as { field: string }[];
     t.is(error?.field, message.startsWith('Name: ') ? 'name' : 'references', message);
   }
