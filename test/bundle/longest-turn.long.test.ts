@@ -2,13 +2,14 @@ import { createHash } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { decodeList, type BundleEntry, type BundleList } from '../../src/bundle/format.ts';
+import { decodeList, type BundleEntry } from '../../src/bundle/format.ts';
 import { seal } from '../../src/bundle/keys.ts';
 import { planSegments } from '../../src/bundle/plan.ts';
 import { readReceipt } from '../../src/bundle/receipt.ts';
 import { TrustedKeys } from '../../src/bundle/trust.ts';
 import { encoded } from '../../src/bundle/write.ts';
 import type { BlobStore } from '../../src/storage/blobs/blob-store.ts';
+import { headerOf } from '../support/bundles.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { databaseOf } from '../support/inside.ts';
 import { longestAllowed, longestTurn } from '../support/longest-turn.ts';
@@ -45,21 +46,8 @@ test('a long list is planned, written and read in short turns', async (t) => {
   const none = {} as BlobStore;
   const plan = () => planSegments(none, contents, all, { limit: 2 ** 31, base: new Set() });
   const planned = await plan();
-  const header: BundleList['header'] = {
-    format: 'entrepot-bundle',
-    version: 1,
-    source: '00000000-0000-4000-8000-000000000000',
-    audience: null,
-    created_at: 1,
-    sequence: 1,
-    expires_at: null,
-    against: null,
-    segments: planned.segments,
-    blob_count: count,
-    entry_count: count,
-    bytes: planned.bytes,
-    policy: null,
-  };
+  const { segments, bytes } = planned;
+  const header = headerOf({ segments, blob_count: count, entry_count: count, bytes });
   const list = { header, blobs: planned.blobs, entries: all };
   const { pieces, size, digest: found } = await encoded(list);
   const text = Buffer.concat(pieces);

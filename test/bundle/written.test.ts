@@ -14,6 +14,7 @@ import { digestOf, type Digest } from '../../src/runtime/digest.ts';
 import type { BlobStore } from '../../src/storage/blobs/blob-store.ts';
 import { contentOf, readAll, type Content } from '../../src/storage/files/content.ts';
 import { TarWriter } from '../../src/storage/files/tar.ts';
+import { headerOf } from '../support/bundles.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
 // The segments of a bundle are planned, written, and read again, without an installation.
@@ -59,22 +60,8 @@ function setUp(limit: number | null = 1.25 * mebibyte) {
   const plan = () => planSegments(store, contents, entries, { limit: limit ?? undefined, base: new Set([known]) });
   const listOf = async (changes: Partial<BundleHeader> = {}) => {
     const { blobs, segments, bytes: all } = await plan();
-    const header: BundleHeader = {
-      format: 'entrepot-bundle',
-      version: 1,
-      source: '00000000-0000-4000-8000-000000000000',
-      audience: null,
-      created_at: 1,
-      sequence: 1,
-      expires_at: null,
-      against: null,
-      segments,
-      blob_count: blobs.length,
-      entry_count: entries.length,
-      bytes: all,
-      policy: null,
-      ...changes,
-    };
+    const counts = { segments, blob_count: blobs.length, entry_count: entries.length, bytes: all };
+    const header = { ...headerOf(counts), ...changes };
     return encoded({ header, blobs, entries });
   };
   return { bytes, large, known, store, contents, entries, plan, listOf, isOpen: () => open };

@@ -2,6 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { ExecutionContext } from 'ava';
+import type { BundleHeader } from '../../src/bundle/format.ts';
 import { run } from '../../src/cli/commands.ts';
 import type { Dialect } from '../../src/database/database.ts';
 import { emptyDatabase } from './databases.ts';
@@ -122,4 +123,22 @@ export async function trustedKey({ near, far, path }: AirGap): Promise<string> {
   await near.ok('bundle', 'keygen', '--to', key);
   await far.ok('bundle', 'trust', 'add', `${key}.pub`);
   return key;
+}
+
+/** The header of a bundle for everybody, of one segment or several. */
+export function headerOf(
+  changes: Pick<BundleHeader, 'segments' | 'blob_count' | 'entry_count' | 'bytes'>,
+): BundleHeader {
+  return {
+    format: 'entrepot-bundle',
+    version: 1,
+    source: '00000000-0000-4000-8000-000000000000',
+    audience: null,
+    created_at: 1,
+    sequence: 1,
+    expires_at: null,
+    against: null,
+    policy: null,
+    ...changes,
+  };
 }
