@@ -1,50 +1,34 @@
 import test, { type ExecutionContext } from 'ava';
-import { Accounts } from '../../src/accounts/accounts.ts';
 import { CookieKey } from '../../src/accounts/cookie-key.ts';
-import { Grants } from '../../src/accounts/grants.ts';
 import { KnownPeople } from '../../src/accounts/known-people.ts';
-import { People, personIdOf, type Person } from '../../src/accounts/people.ts';
 import type { Principal } from '../../src/accounts/principal.ts';
 import { RefusedForms } from '../../src/accounts/refused-forms.ts';
 import { Sessions } from '../../src/accounts/sessions.ts';
-import { Tokens } from '../../src/accounts/tokens.ts';
 import type { Dialect } from '../../src/database/database.ts';
-import { migrate } from '../../src/database/migrate.ts';
-import { testClock } from '../support/clock.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { dialects } from '../support/databases.ts';
+import { ann, annId, day, openPeople } from '../support/people.ts';
 
 // How sessions begin, are found and end. test/console has the requests of a browser.
 
-const issuer = 'https://provider.example';
 const minute = 60_000;
 const hour = 60 * minute;
-const day = 24 * hour;
 const idle = 2 * hour;
 const absolute = 10 * hour;
 const browser = { agent: 'a browser', address: '192.0.2.1' };
-const ann: Person = { issuer, subject: 'ann', name: 'Ann', claims: [['team', 'build']], groups: [] };
-const annId = personIdOf(ann);
 
 async function open(t: ExecutionContext, dialect: Dialect) {
-  const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
-  await migrate(database);
-  const clock = testClock(1000 * day);
-  const now = clock.time;
-  const accounts = new Accounts(database, now);
-  const [alpha, beta] = [await accounts.create('alpha'), await accounts.create('beta')];
-  const grants = new Grants({ database, accounts, now }, issuer);
   const rules = [
     { claim: 'team', value: 'build', account: 'alpha', scopes: ['read', 'write'] as const },
     { claim: 'team', value: 'build', account: 'beta', scopes: ['read'] as const },
   ];
-  const people = new People({ database, accounts, grants, now }, { issuer, rules }, { idle: 5 * hour, absolute: day });
-  const tokens = new Tokens(database, now, { people, grants });
+  const opened = await openPeople(t, dialect, rules, { idle: 5 * hour, absolute: day });
+  const { database, now, people, tokens } = opened;
   const parts = { tokens, people, cookies: new CookieKey(database) };
   const sessions = new Sessions(database, parts, { idle, absolute }, now);
   const token = async (accountId: number, name: string) =>
     (await tokens.create(accountId, { name, scopes: ['read', 'admin'] })).token;
   const count = async () => (await database.select('SELECT id FROM sessions')).length;
-  return { database, clock, accounts, alpha, beta, grants, people, tokens, sessions, token, count };
+  return { ...opened, sessions, token, count };
 }
 
 for (const dialect of dialects) {

@@ -1,44 +1,29 @@
 import test, { type ExecutionContext } from 'ava';
-import { Accounts } from '../../src/accounts/accounts.ts';
-import { Grants } from '../../src/accounts/grants.ts';
 import { KnownPeople } from '../../src/accounts/known-people.ts';
-import { People, personIdOf, type Person } from '../../src/accounts/people.ts';
 import { PersonalTokenLimits } from '../../src/accounts/personal-limits.ts';
 import type { Scope } from '../../src/accounts/principal.ts';
 import { Tokens, type NewToken } from '../../src/accounts/tokens.ts';
 import { accountsWithBills, someWantBills, WantedBills } from '../../src/accounts/wanted-bills.ts';
 import type { Database, Dialect, Row } from '../../src/database/database.ts';
-import { migrate } from '../../src/database/migrate.ts';
 import type { Rank } from '../../src/runtime/ranked.ts';
-import { testClock } from '../support/clock.ts';
-import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { changedDatabase, dialects } from '../support/databases.ts';
+import { ann, annId, day, openPeople } from '../support/people.ts';
 
 // Lists of tokens, personal tokens, those of rules, and what an account allows. test/api has the requests.
 
-const issuer = 'https://provider.example';
-const day = 86_400_000;
 const idle = 30 * day;
-const ann: Person = { issuer, subject: 'ann', name: 'Ann', claims: [['team', 'build']], groups: [] };
-const annId = personIdOf(ann);
 const by = { kind: 'person', id: 'p', name: 'Maker' } as const;
 
 async function open(t: ExecutionContext, dialect: Dialect) {
-  const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
-  await migrate(database);
-  const clock = testClock(1000 * day);
-  const now = clock.time;
-  const accounts = new Accounts(database, now);
-  const [alpha, beta] = [await accounts.create('alpha'), await accounts.create('beta')];
-  const grants = new Grants({ database, accounts, now }, issuer);
   const scopes: Scope[] = ['read', 'write', 'operate'];
   const rules = [{ claim: 'team', value: 'build', account: 'alpha', scopes }];
-  const people = new People({ database, accounts, grants, now }, { issuer, rules }, { idle, absolute: 90 * day });
-  const tokens = new Tokens(database, now, { people, grants });
+  const opened = await openPeople(t, dialect, rules, { idle, absolute: 90 * day });
+  const { database, now, alpha, people, tokens } = opened;
   const make = (name: string, more: Partial<NewToken> = {}, account = alpha) =>
     tokens.create(account.id, { name, scopes: ['read'], ...more });
   const known = new KnownPeople(database, people, now);
   const limits = new PersonalTokenLimits(database, people, now);
-  return { database, clock, alpha, beta, grants, people, tokens, make, known, limits };
+  return { ...opened, make, known, limits };
 }
 
 let added = 0;
