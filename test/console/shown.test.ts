@@ -13,7 +13,10 @@ const scopesOf = {
   admin: ['read', 'write', 'delete', 'promote', 'admin'],
 } as const;
 
-/** The pages in the order of the files. A change is made after the pages that would show it. */
+/**
+ * The pages in the order of the files. A change is made after the pages that would show it. Lists of packages and of findings come
+ * before it: they show what was found up to 10 seconds ago.
+ */
 const parts: Readonly<Record<string, (data: ConsoleData) => Step[]>> = {
   operations: (data) => [
     '/console/webhooks',
@@ -87,6 +90,7 @@ const parts: Readonly<Record<string, (data: ConsoleData) => Step[]>> = {
     '/console/packages',
     '/console/packages?sort=size&q=contoso',
     '/console/packages?origin=mirrored&sort=size',
+    '/console/packages?q=core',
     '/console/packages?q=none',
     '/console/packages?origin=mirrored&q=none',
     '/console/packages?cursor=x',
@@ -167,13 +171,11 @@ const parts: Readonly<Record<string, (data: ConsoleData) => Step[]>> = {
     },
     '/console/packages/Contoso.Core/deprecation',
     '/console/packages/Contoso.Core/1.0.0',
-    '/console/risks',
     {
       at: '/console/packages/Contoso.Core/deprecation',
       send: { affected: ' [2.0.0] ', severity: '3', url: ' https://docs.example.com/advisories/2 ' },
     },
     '/console/packages/Contoso.Core/2.0.0',
-    '/console/packages?q=core',
     '/console/packages/Contoso.Core?show=versions&q=1',
     { at: '/console/packages/Contoso.Core/deprecation/change', send: { act: 'undeprecate', which: 'all' } },
     { at: '/console/packages/Contoso.Core/listing', send: { change: 'unlist', version: '1.1.0', range: '[1.0.0]' } },
