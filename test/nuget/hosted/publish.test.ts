@@ -1,10 +1,11 @@
 import { createHash } from 'node:crypto';
 import test from 'ava';
 import { deleteVersion } from '../../../src/nuget/hosted/deletion.ts';
-import { setListed, type EarlierVersion } from '../../../src/nuget/hosted/publish.ts';
+import { publish, setListed, type EarlierVersion } from '../../../src/nuget/hosted/publish.ts';
 import { byBytes } from '../../../src/runtime/sorted.ts';
 import { digestOf } from '../../../src/runtime/digest.ts';
 import { makeNupkg, makeNuspec, pngPixel } from '../../support/builders/nupkg.ts';
+import { changedDatabase } from '../../support/databases.ts';
 import { HostedPackages } from '../../support/hosted-packages.ts';
 
 const shown = `SELECT version_key, version, full_version, listed, prerelease, semver2, published_at, download_count, deprecation,
@@ -277,6 +278,15 @@ test('an import refuses another package than its source has named', async (t) =>
   t.deepEqual(await hosted.store.blobs.stagedIds(), []);
 });
 
+test('what clients can do without may be wrong in an imported package, and not in a new one', async (t) => {
+  const hosted = await HostedPackages.open(t);
+  const bytes = await makeNupkg({ id: 'Lib', iconPath: 'missing.png' });
+  await t.throwsAsync(hosted.push(bytes), { name: 'PackageInvalid', message: /<icon> names 'missing\.png'/ });
+  await hosted.push(bytes, { earlier });
+  const letters = { earlier: { ...earlier, id: 'pakét' } };
+  await t.throwsAsync(hosted.push({ id: 'Pakét' }, letters), { name: 'PackageInvalid', message: /ASCII letters/ });
+});
+
 test('a push of the same bytes repairs damaged files, and other bytes do not', async (t) => {
   const hosted = await HostedPackages.open(t);
   const bytes = await makeNupkg({ id: 'Lib', readme: 'hello' });
@@ -301,6 +311,35 @@ test('a push of the same bytes repairs damaged files, and other bytes do not', a
   t.deepEqual(await hosted.rows(counted), before);
   await t.throwsAsync(hosted.push(bytes), exists);
   t.is((await hosted.events()).length, 1);
+});
+
+test('of two pushes of the same new version, the one that ends later is refused', async (t) => {
+  const hosted = await HostedPackages.open(t);
+  const exists = { name: 'AlreadyExists', message: /exists already/ };
+  const bytes = await makeNupkg({ id: 'Lib', version: '1.0.0' });
+  const mirroredFrom = async () => {
+    await hosted.push(bytes);
+    return undefined;
+  };
+  await t.throwsAsync(hosted.push(bytes, { mirroredFrom }), exists);
+  const second = await makeNupkg({ id: 'Lib', version: '2.0.0' });
+  const { database } = hosted.store;
+  let isFirst = true;
+  const context = {
+    ...hosted.context,
+    database: changedDatabase(database, {
+      get: async (sql, values) => {
+        const row = await database.get(sql, values);
+        if (isFirst) await hosted.push(second);
+        isFirst = false;
+        return row as never;
+      },
+    }),
+  };
+  const checks = { permit: () => {}, mirroredFrom };
+  await t.throwsAsync(publish(context, 1, await hosted.stage(second), checks), exists);
+  t.false(isFirst);
+  t.is((await hosted.events()).length, 2);
 });
 
 test('a push restores a deleted version with the same bytes, and refuses others until it is gone', async (t) => {
