@@ -235,6 +235,30 @@ test('all deprecated versions of an account are found, the newest first, package
   t.deepEqual(await found(2), []);
 });
 
+test('deprecated versions of more packages than one statement reads are found', async (t) => {
+  const { hosted } = await withVersions(t, '1.0.0');
+  const [packageRow] = await hosted.rows('SELECT * FROM packages WHERE id = 1');
+  const [versionRow] = await hosted.rows('SELECT * FROM package_versions WHERE id = 1');
+  const names = Array.from({ length: 205 }, (_, index) => `P${String(index).padStart(3, '0')}`);
+  await hosted.store.database.transaction(async (tx) => {
+    for (const [index, name] of names.entries()) {
+      const id = 1000 + index;
+      await tx.insert('packages', {
+        ...packageRow!,
+        id,
+        package_key: name.toLowerCase(),
+        package_id: name,
+        has_deprecated: 1,
+      });
+      await tx.insert('package_versions', { ...versionRow!, id, package_row: id, deprecation: JSON.stringify(legacy) });
+    }
+  });
+  t.deepEqual(
+    await allOf(deprecatedVersions(hosted.store.database, 1)),
+    names.map((id) => ({ id, version: '1.0.0' })),
+  );
+});
+
 const offered = {
   from: 'old',
   id: 'lib',

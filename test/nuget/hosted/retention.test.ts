@@ -164,3 +164,21 @@ test('versions beyond those that one statement reads are found, behind versions 
   t.is((await retain(1, { ...kept, dryRun: true })).versions, 3 + 2 + 2);
   t.is((await retain(1, kept)).versions, 3 + 2 + 2);
 });
+
+test('old versions of more packages than one statement reads are deleted', async (t) => {
+  const { hosted, retain, said } = await withVersions(t);
+  const [packageRow] = await hosted.rows('SELECT * FROM packages WHERE id = 1');
+  await hosted.store.database.transaction(async (tx) => {
+    for (let index = 0; index < 200; index += 1)
+      await tx.insert('packages', {
+        ...packageRow!,
+        id: 1000 + index,
+        package_key: `p${index}`,
+        package_id: `P${index}`,
+      });
+    await tx.run('UPDATE package_versions SET package_row = 1199 WHERE package_row = 1');
+    await tx.run('DELETE FROM packages WHERE id IN (1, 2)');
+  });
+  t.is((await retain(2)).versions, 4);
+  t.deepEqual(said, ['package Lib 1.0.0', 'package P199 2.0.0', 'package P199 1.0.0', 'package P199 1.9.0-a']);
+});

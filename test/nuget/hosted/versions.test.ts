@@ -237,6 +237,23 @@ test('versions with much metadata are on pages of at most a mebibyte', async (t)
   });
 });
 
+test('a package with little metadata has all its versions in the index, also if one of them has much', async (t) => {
+  const { hosted, database } = await withLib(t);
+  await addVersions(
+    hosted,
+    Array.from({ length: 100 }, (_, index) => `20.${index}.0`),
+  );
+  await store(hosted, 'UPDATE packages SET largest_metadata = 16000');
+  const pages = (await listPages(database, 1, 'lib', true))!;
+  t.deepEqual(
+    pages.map(({ count, items }) => [count, items?.length]),
+    [
+      [64, 64],
+      [42, 42],
+    ],
+  );
+});
+
 const tooLong = {
   name: 'Invalid',
   message: 'There are too many versions in this range. Request a page that the index names.',
