@@ -1,6 +1,9 @@
 import test from 'ava';
+import { DomainError } from '../../../src/runtime/errors.ts';
+import { contentOf } from '../../../src/storage/files/content.ts';
 import { WithdrawnVersions } from '../../../src/nuget/upstream/withdrawn-versions.ts';
 import type { Upstream } from '../../../src/upstream/upstream.ts';
+import { makeNupkg, pngPixel, type NupkgOptions } from '../../support/builders/nupkg.ts';
 
 const upstream = { id: 'up', name: 'nuget.org', config: { negativeFor: 60 } } as Upstream;
 
@@ -97,4 +100,140 @@ test('an upstream is asked for ten versions at once, of all pages of those that 
   const { wrote, asked } = await compare({ stored }, ['1.0.0']);
   t.deepEqual(asked, stored.slice(0, 10));
   t.deepEqual(wrote, [['missing', stored, 60]]);
+});
+
+interface Kept {
+  nupkg?: NupkgOptions;
+  attributes?: Record<string, string>;
+  lastModified?: string;
+  error?: Error;
+}
+
+/** Stored nupkgs by their versions, all of which the upstream does not offer. */
+async function keep(kept: Record<string, Kept | undefined>) {
+  const asked: unknown[] = [];
+  const opened: string[] = [];
+  const bytes = new Map<string, Buffer>();
+  for (const [version, each] of Object.entries(kept))
+    bytes.set(version, await makeNupkg({ id: 'Lib', version, ...each?.nupkg }));
+  const mirror = {
+    withdrawals: {
+      of: async (name: object) => {
+        asked.push(name);
+        return Object.keys(kept).map((reference) => ({ reference }));
+      },
+      times: async (name: object) => {
+        asked.push(name);
+        return new Map([['1.0.0', 7]]);
+      },
+    },
+    stored: async (key: { reference: string }) => {
+      asked.push(key);
+      const found = kept[key.reference];
+      const { attributes = {}, lastModified = null } = found ?? {};
+      return found && { digest: `sha256:${key.reference}`, attributes, lastModified, storedAt: 99 };
+    },
+    openStored: async ({ key, lifetime }: { key: { reference: string }; lifetime: string }) => {
+      opened.push(`${key.reference} ${lifetime}`);
+      asked.push(key);
+      const { error } = kept[key.reference]!;
+      if (error) throw error;
+      return { content: contentOf(bytes.get(key.reference)!) };
+    },
+  };
+  return { versions: new WithdrawnVersions(mirror as never), asked, opened };
+}
+
+const nupkgs = { upstream: 'up', kind: 'nupkg', name: 'lib' };
+
+test('the keys of missing versions, since when they are withdrawn, and the dates of their nupkgs', async (t) => {
+  const { versions, asked } = await keep({
+    '1.0.0': { attributes: { publishedAt: '5' } },
+    '2.0.0': { lastModified: 'Tue, 02 Jan 2024 03:04:05 GMT' },
+    '3.0.0': {},
+    '4.0.0': undefined,
+  });
+  t.deepEqual(await versions.keys(upstream, 'lib'), ['1.0.0', '2.0.0', '3.0.0', '4.0.0']);
+  t.deepEqual([...(await versions.times(upstream, 'lib'))], [['1.0.0', 7]]);
+  t.deepEqual(asked.splice(0), [nupkgs, nupkgs]);
+  t.deepEqual(
+    [...(await versions.dates(upstream, 'lib'))],
+    [
+      ['1.0.0', 5],
+      ['2.0.0', Date.UTC(2024, 0, 2, 3, 4, 5)],
+      ['3.0.0', undefined],
+      ['4.0.0', undefined],
+    ],
+  );
+  t.deepEqual(asked, [nupkgs, ...['1.0.0', '2.0.0', '3.0.0', '4.0.0'].map((reference) => ({ ...nupkgs, reference }))]);
+});
+
+test('a registration shows a missing version as its nupkg says, unlisted, and reads it once', async (t) => {
+  const dependencies = [{ id: 'Other', version: '[1.0.0-a.1, )' }];
+  const { versions, asked, opened } = await keep({
+    '1.0.0': {
+      nupkg: { version: '1.0', title: 'A title', icon: pngPixel, readme: '# About' },
+      attributes: { publishedAt: '5', sha512: 'abc=' },
+    },
+    '2.0.0-a.1': { nupkg: { version: '2.0.0-A.1' } },
+    '3.0.0': { nupkg: { version: '3.0.0+build', dependencies } },
+    '4.0.0': undefined,
+  });
+  const all = ['1.0.0', '2.0.0-a.1', '3.0.0', '4.0.0'];
+  const found = await versions.registered(upstream, 'lib', all, true);
+  const shown = found.map(({ json }) => JSON.parse(json) as { metadata: object; bytes: number });
+  t.deepEqual(
+    found.map(({ version, publishedAt }) => [version, publishedAt]),
+    [
+      ['1.0.0', 5],
+      ['2.0.0-A.1', 99],
+      ['3.0.0', 99],
+    ],
+  );
+  t.deepEqual(
+    found.map(({ bytes }) => bytes),
+    shown.map(({ bytes }) => bytes),
+  );
+  const [{ metadata, bytes, ...first }, second, third] = shown as [
+    Record<string, unknown> & (typeof shown)[0],
+    object,
+    object,
+  ];
+  t.deepEqual(first, {
+    version: '1.0.0',
+    fullVersion: '1.0.0',
+    listed: false,
+    publishedAt: 5,
+    sha512: 'abc=',
+    hasIcon: true,
+    hasReadme: true,
+  });
+  t.like(metadata, { id: 'Lib', title: 'A title' });
+  t.is(bytes, Buffer.byteLength(JSON.stringify(metadata)));
+  t.like(second, { version: '2.0.0-A.1', listed: false, publishedAt: 99, hasIcon: false, hasReadme: false });
+  t.false('sha512' in second);
+  t.like(third, { version: '3.0.0', fullVersion: '3.0.0+build' });
+  t.deepEqual(opened.splice(0), ['1.0.0 immutable', '2.0.0-a.1 immutable', '3.0.0 immutable']);
+  t.deepEqual(asked.slice(0, 2), [
+    { ...nupkgs, reference: '1.0.0' },
+    { ...nupkgs, reference: '1.0.0' },
+  ]);
+  t.deepEqual(
+    (await versions.registered(upstream, 'lib', all, false)).map(({ version }) => version),
+    ['1.0.0'],
+  );
+  t.deepEqual(await versions.registered(upstream, 'lib', ['1.0.0'], true), found.slice(0, 1));
+  t.deepEqual(opened, []);
+});
+
+test('a missing version whose nupkg cannot be read is left out, and another error is not hidden', async (t) => {
+  const damaged = new DomainError('ContentDamaged', 'It is damaged.');
+  const { versions } = await keep({ '1.0.0': { error: damaged }, '2.0.0': {} });
+  t.deepEqual(
+    (await versions.registered(upstream, 'lib', ['1.0.0', '2.0.0'], true)).map(({ version }) => version),
+    ['2.0.0'],
+  );
+  const broken = new Error('it broke');
+  const other = await keep({ '1.0.0': { error: broken } });
+  await t.throwsAsync(other.versions.registered(upstream, 'lib', ['1.0.0'], true), { is: broken });
 });
