@@ -2,11 +2,11 @@ import test from 'ava';
 import type { MirrorEntry } from '../../../src/mirror/mirror.ts';
 import { readBytes, readEntry, readOnce, type DocumentReading } from '../../../src/nuget/upstream/documents.ts';
 import { contentOf } from '../../../src/storage/files/content.ts';
-import { digestOf } from '../../support/registry.ts';
+import { digestOf } from '../../../src/runtime/digest.ts';
 
 test('the content of a stored document is closed if its reading has no options', async (t) => {
   let closed = 0;
-  const metadata = { digest: digestOf('{}') };
+  const metadata = { digest: digestOf(Buffer.from('{}')) };
   const entry = { metadata, content: { close: () => (closed += 1) }, complete: Promise.resolve(metadata) };
   const reading: DocumentReading<string, 'short'> = {
     kind: 'short',
