@@ -68,6 +68,8 @@ test('the folder of a registry has the repositories, tags and manifests of its l
     revision('other', foreign);
     revision('Other', foreign);
     files[`${root}repositories/other/_manifests/revisions/sha256/12/link`] = foreign;
+    files[`${root}repositories/other/_manifests/revisions/sha256/${hexOf(two)}/link.old`] = two;
+    files[`${root}repositories/team/app/_manifests/tags/1.0/index/sha256/${hexOf(two)}/link.old`] = plainFile(two, 5);
     const origin = (await registryFolder(plainFolder(files), 100))!;
     t.deepEqual(await all(origin.repositories()), ['team/app', 'other']);
     t.deepEqual(await all(origin.tags('team/app')), [
@@ -92,9 +94,11 @@ test('the folder of a registry has the repositories, tags and manifests of its l
       ['team/app', 'none'],
       ['team/app', 'lost'],
       ['other', one],
+      ['other', two],
     ] as const)
       t.is(await origin.manifest(name, reference), undefined, reference);
     t.deepEqual((await origin.manifest('other', foreign))?.digest, foreign);
+    t.deepEqual(await origin.past!('team/app', '1.0'), []);
   }
 });
 
