@@ -296,19 +296,18 @@ test('an assessment brings nothing in and tells the bytes; blobs of other reposi
 
 const sized = (size: number) =>
   JSON.stringify({ schemaVersion: 2, mediaType: types.image, config: { ...described('config'), size }, layers: [] });
-for (const [size, limit] of [
-  [0, 100],
-  [6, 6],
-  [100, 100],
-  [101, 100],
-] as const) {
-  const of = importOf({ ...source, manifests: { 1: sized(size) } });
-  await run(of);
-  t.deepEqual(of.calls.find(([what]) => what === 'fill')?.at(-1), limit);
-}
-const wrong = importOf({ ...source, manifests: { 1: sized(6) }, blobs: { [digestIn('config')]: 'other' } });
-
 test('a blob with other bytes, or of no told size, is checked and bounded', async (t) => {
+  for (const [size, limit] of [
+    [0, 100],
+    [6, 6],
+    [100, 100],
+    [101, 100],
+  ] as const) {
+    const of = importOf({ ...source, manifests: { 1: sized(size) } });
+    await run(of);
+    t.deepEqual(of.calls.find(([what]) => what === 'fill')?.at(-1), limit);
+  }
+  const wrong = importOf({ ...source, manifests: { 1: sized(6) }, blobs: { [digestIn('config')]: 'other' } });
   t.deepEqual((await run(wrong)).results, {
     'app 1': `DigestMismatch: The source sent other content under ${digestIn('config')}.`,
   });
@@ -468,12 +467,6 @@ test('a repository of which an upstream has all images is mirrored, unless one i
 
 const unknown = (message: string) =>
   `Invalid: It is not known whether up.test has this image, too: ${message} Import it again later, or with --hosted.`;
-for (const error of [denied, refused]) {
-  t.is(await result(error), 'imported');
-  t.is(await result(error, true), unknown(error.message));
-}
-t.is(await result(unavailable('It is down.')), unknown('It is down.'));
-
 test('an upstream that refuses access has no image unless some were mirrored; one that fails is no answer', async (t) => {
   const there = { ...source, manifests: { 1: one } };
   const result = async (error: Error, isMirrored = false) => {
@@ -483,6 +476,11 @@ test('an upstream that refuses access has no image unless some were mirrored; on
   };
   const denied = unavailable('It denies.', { denied: true });
   const refused = unavailable('up.test refused access; check its credentials.');
+  for (const error of [denied, refused]) {
+    t.is(await result(error), 'imported');
+    t.is(await result(error, true), unknown(error.message));
+  }
+  t.is(await result(unavailable('It is down.')), unknown('It is down.'));
   t.is(await result(new TypeError('a defect')), 'TypeError: a defect');
 });
 
