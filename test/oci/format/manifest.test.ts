@@ -2,7 +2,17 @@ import test from 'ava';
 import * as fc from 'fast-check';
 import { isDomainError } from '../../../src/runtime/errors.ts';
 import { ambiguousKey } from '../../../src/oci/format/manifest-keys.ts';
-import { manifestTypeIn, parseManifest, parsePushedManifest } from '../../../src/oci/format/manifest.ts';
+import {
+  isForeignLayer,
+  isIndex,
+  manifestTypeIn,
+  manifestTypes,
+  overheadOf,
+  parseManifest,
+  parsePushedManifest,
+  verifyDigest,
+} from '../../../src/oci/format/manifest.ts';
+import { digestOf } from '../../../src/runtime/digest.ts';
 import { dockerList, dockerManifest, ociIndex, ociManifest } from '../../support/registry.ts';
 
 const descriptor = (fill: string, more = {}) => ({
@@ -17,6 +27,7 @@ const pushed = (layers: number) => {
   const many = Array.from({ length: layers }, () => descriptor('b'));
   return parsePushedManifest(Buffer.from(JSON.stringify({ ...image, layers: many })), ociManifest);
 };
+const pushDocument = (document: object) => parsePushedManifest(Buffer.from(JSON.stringify(document)), undefined);
 const parse = (document: unknown, type?: string) => parseManifest(Buffer.from(JSON.stringify(document)), type);
 
 test('the four media types are accepted, without a Content-Type and with its parameters', (t) => {
@@ -277,4 +288,68 @@ test('keys that clients read in different ways are found, and no others', (t) =>
     t.notThrows(() => JSON.parse(text));
     t.is(ambiguousKey(text), undefined, text);
   }
+});
+
+test('a body has to have the digest of the request, by its algorithm', (t) => {
+  const bytes = Buffer.from('body');
+  for (const algorithm of ['sha256', 'sha512'] as const) {
+    t.notThrows(() => verifyDigest(bytes, digestOf('body', algorithm)));
+    const expected = digestOf('other', algorithm);
+    const error = t.throws(() => verifyDigest(bytes, expected), { name: 'DigestMismatch' });
+    t.true(isDomainError(error));
+    t.deepEqual((error as { detail?: unknown }).detail, { expected, found: digestOf('body', algorithm) });
+  }
+});
+
+test('the memory of a descriptor grows with each of its annotations', (t) => {
+  t.is(overheadOf({}), 300);
+  t.is(overheadOf({ annotations: {} }), 300);
+  t.is(overheadOf({ annotations: { a: '1' } }), 400);
+  t.is(overheadOf({ annotations: { a: '1', b: '2', c: '3' } }), 600);
+});
+
+test('the types of manifests are known, and which of them are lists', (t) => {
+  t.deepEqual(manifestTypes, [ociManifest, ociIndex, dockerManifest, dockerList]);
+  t.deepEqual(manifestTypes.map(isIndex), [false, true, false, true]);
+  t.false(isIndex('application/json'));
+  for (const [type, isForeign] of [
+    ['application/vnd.oci.image.layer.nondistributable.v1.tar', true],
+    ['application/vnd.docker.image.rootfs.foreign.diff.tar.gzip', true],
+    ['application/vnd.oci.image.layer.v1.tar', false],
+    ['application/vnd.docker.image.rootfs.diff.tar.gzip', false],
+    ['application/vnd.oci.image.layer.nondistributable', false],
+  ] as const)
+    t.is(isForeignLayer(type), isForeign, type);
+});
+
+test('a stored manifest may have more layers than a push, each digest once, as the last one states it', (t) => {
+  const many = Array.from({ length: 2001 }, (_, at) => descriptor('b', { digest: digestOf(String(at)) }));
+  t.is(parse({ ...image, layers: many }).references.length, 2002);
+  const [first, last] = [descriptor('b', { size: 1 }), descriptor('b', { size: 2 })];
+  t.deepEqual(parse({ ...image, layers: [first, descriptor('c'), last] }).references, [
+    descriptor('a'),
+    last,
+    descriptor('c'),
+  ] as never[]);
+});
+
+test('a push has at most 30,000 values, in UTF-8 and JSON, and no key that clients read in different ways', async (t) => {
+  const withValues = (count: number) => ({ ...image, other: Array.from({ length: count }, () => 1) });
+  // The fields of the image and of its descriptors are values, too.
+  const most = 30_000 - 12;
+  t.deepEqual(await pushDocument(withValues(most)), parse(image));
+  await t.throwsAsync(pushDocument(withValues(most + 1)), {
+    name: 'ManifestInvalid',
+    message: 'This manifest cannot be stored: it has more than 30000 values.',
+  });
+  const twice = JSON.stringify(image).replace('{', '{"Layers":[],');
+  await t.throwsAsync(parsePushedManifest(Buffer.from(twice), ociManifest), {
+    name: 'ManifestInvalid',
+    message:
+      'This manifest cannot be stored: its key "Layers" is there twice or in the wrong letter case. Clients read such a manifest in different ways.',
+  });
+  for (const bytes of [Buffer.from('{'), Buffer.from([0x22, 0xff, 0x22])])
+    await t.throwsAsync(parsePushedManifest(bytes, ociManifest), {
+      message: 'This manifest cannot be stored: it is not JSON in UTF-8.',
+    });
 });
