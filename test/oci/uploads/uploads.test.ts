@@ -370,3 +370,22 @@ test('a writer that sends nothing for two seconds is stopped for the next one, a
   await closed;
   t.false(uploads.isOpen(key.id));
 });
+
+test('the storage may take a body while it arrives, if the body is the whole blob', async (t) => {
+  const { uploads, blobs, begin } = await open(t);
+  const calls: unknown[] = [];
+  blobs.putEarly = (digest, staged, size) => {
+    calls.push([digest, staged.size, size]);
+    return { grown: () => calls.push('grown'), stop: () => calls.push('stop') };
+  };
+  await uploads.whole(accountId, repository, digestOf('one'), chunkOf('one'));
+  t.deepEqual(calls.splice(0), [[digestOf('one'), 0, 3], 'grown', 'stop']);
+  await t.throwsAsync(uploads.whole(accountId, repository, digestOf('two'), chunkOf('one')));
+  t.deepEqual(calls.splice(0), [[digestOf('two'), 0, 3], 'grown', 'stop']);
+  const key = await begin();
+  await uploads.append(key, chunkOf('1'));
+  await uploads.finish(key, digestOf('12'), chunkOf('2'));
+  t.deepEqual(calls, [], 'its first bytes are not in this body');
+  await uploads.finish(await begin(), digestOf('34'), chunkOf('34'));
+  t.deepEqual(calls, [[digestOf('34'), 0, 2], 'grown', 'stop']);
+});
