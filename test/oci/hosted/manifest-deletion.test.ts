@@ -79,7 +79,7 @@ for (const dialect of dialects) {
     ]);
     t.deepEqual(
       await rows(
-        "SELECT reference, seen_at FROM history WHERE kind = 'tag' AND digest = '' AND name = 'app' ORDER BY reference",
+        "SELECT reference, seen_at FROM history WHERE kind = 'tag' AND digest = '' AND name = 'app' AND upstream = '' ORDER BY reference",
       ),
       ['v1', 'v2'].map((reference) => ({ reference, seen_at: start + 20 })),
     );

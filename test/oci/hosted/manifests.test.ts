@@ -11,7 +11,8 @@ const unknown = { name: 'ManifestUnknown' };
 const tagRows = 'SELECT name, digest, updated_at, sort_key FROM tags ORDER BY name';
 const manifestRows = `SELECT digest, media_type, artifact_type, subject, annotations, size_bytes, image_bytes, pushed_at, untagged_at
   FROM manifests ORDER BY id`;
-const historyRows = 'SELECT kind, reference, digest, seen_at, media_type, size_bytes FROM history ORDER BY id';
+const historyRows =
+  'SELECT account_id, upstream, name, kind, reference, digest, seen_at, media_type, size_bytes FROM history ORDER BY id';
 
 for (const dialect of dialects) {
   test(`${dialect}: a push writes the manifest, its tags, its references, and what happened`, async (t) => {
@@ -45,9 +46,11 @@ for (const dialect of dialects) {
     );
     t.deepEqual(await counts('app'), [2, 1, one.size + 7]);
     const content = { media_type: mediaTypes.image, size_bytes: one.size };
-    const line = { kind: 'tag', digest: one.digest, seen_at: start, ...content };
+    const owner = { account_id: 1, upstream: '', name: 'app' };
+    const line = { ...owner, kind: 'tag', digest: one.digest, seen_at: start, ...content };
     t.deepEqual(await rows(historyRows), [
       {
+        ...owner,
         kind: 'manifest',
         reference: one.digest,
         digest: one.digest,
@@ -222,7 +225,7 @@ test('an image that another registry had has its times and its past, but none of
     { name: 'old', updated_at: start - 100 },
   ]);
   const lines = await rows(
-    "SELECT reference, digest, seen_at, media_type, size_bytes FROM history WHERE kind = 'tag' ORDER BY reference, id",
+    "SELECT reference, digest, seen_at, media_type, size_bytes FROM history WHERE kind = 'tag' AND upstream = '' ORDER BY reference, id",
   );
   const past = { digest: before.digest, seen_at: start - 500, media_type: 'application/y', size_bytes: 4 };
   const now = { digest: one.digest, media_type: mediaTypes.image, size_bytes: one.size };
