@@ -32,6 +32,8 @@ interface Given {
   /** The references under each kind that are stored, in order. */
   references?: Record<string, readonly string[]>;
   verdicts?: Record<string, Verdict>;
+  /** Those on what references have now, and not on what they had before. */
+  now?: Record<string, Verdict>;
   /** The digests that tags had here, the latest first. */
   earlier?: Record<string, readonly string[]>;
   withdrawn?: readonly string[];
@@ -141,9 +143,11 @@ function setUp(given: Given) {
   };
   const purposes: string[] = [];
   const { verdicts } = given;
-  const judge: Judge = async ({ kind }, references, purpose) => {
+  const judge: Judge = async ({ kind, isPast }, references, purpose) => {
     purposes.push(`${kind} ${purpose} ${references.length}`);
-    return verdicts && kind === 'image' ? (reference) => verdicts[reference] ?? 'allow' : undefined;
+    return verdicts && kind === 'image'
+      ? (reference) => (isPast ? undefined : given.now?.[reference]) ?? verdicts[reference] ?? 'allow'
+      : undefined;
   };
   const images = new ImageMirror(
     mirror as never,
@@ -304,6 +308,10 @@ test('what is denied says why, and a tag is asked for first unless it is denied 
   await t.throwsAsync(byTag.images.openManifest(byTag.place, 'v1'), { name: 'Denied', message });
   t.is(byTag.opened.length, 1);
   t.is(told.closed, 1);
+  const moving = setUp({ ...given, verdicts: {}, now: { v1: denied } });
+  await t.throwsAsync(moving.images.openManifest(moving.place, 'v1'), { name: 'Denied', message });
+  t.is(moving.opened.length, 1, 'it may have moved');
+  t.is(told.closed, 2);
   const always = setUp({ ...given, verdicts: { v1: denied } });
   await t.throwsAsync(always.images.openManifest(always.place, 'v1'), { name: 'Denied', message });
   t.deepEqual(always.opened, []);
