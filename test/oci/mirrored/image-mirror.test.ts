@@ -317,6 +317,16 @@ test('what is denied says why, and a tag is asked for first unless it is denied 
   t.deepEqual(always.opened, []);
 });
 
+test('a manifest of a limited name that does not arrive is closed', async (t) => {
+  const failed = new Error('cut');
+  const complete = Promise.reject(failed);
+  complete.catch(() => undefined);
+  const { entry, told } = entryOf('one', { metadata: undefined, complete });
+  const { images, place } = setUp({ verdicts: {}, entries: { 'manifest v1': entry } });
+  t.is(await t.throwsAsync(images.openManifest(place, 'v1')), failed);
+  t.is(told.closed, 1);
+});
+
 test('the digest of a tag is told also of one that is refused, and its content is closed', async (t) => {
   const { entry, told } = entryOf('one');
   const arriving = entryOf('two', { metadata: undefined, complete: Promise.resolve({ digest: two }) });
