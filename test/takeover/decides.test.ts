@@ -1,3 +1,4 @@
+import { mock } from 'node:test';
 import test, { type ExecutionContext } from 'ava';
 import pino from 'pino';
 import { Cache } from '../../src/cache/cache.ts';
@@ -16,6 +17,13 @@ type Came = Partial<Omit<Progress, 'problems'>> & { problems?: Record<string, Im
 
 const importFrom = () => [];
 const refused = (message: string) => ({ name: 'UpstreamUnavailable', message });
+
+async function turns(): Promise<void> {
+  for (let turn = 0; turn < 100; turn += 1) await new Promise((done) => setImmediate(done));
+}
+
+const whyNot = (reason: string, name = 'Lib') =>
+  `${name} belongs to the predecessor first and did not come: ${reason}.`;
 
 async function open(t: ExecutionContext, ...settings: object[]) {
   const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
@@ -96,6 +104,58 @@ test.serial('after a minute names are read again, and versions that were not the
   t.deepEqual(asked, ['first Lib 1.0.0 8', 'first Lib 1.0.0 8']);
 });
 
+test.serial('names count as read or tried for exactly a minute', async (t) => {
+  const { takeover } = await open(t, first);
+  const now = performance.now.bind(performance);
+  t.teardown(() => (performance.now = now));
+  const due: boolean[] = [];
+  for (const at of [5000, 64_999, 65_000, 65_001]) {
+    performance.now = () => at;
+    due.push(await takeover.isDue());
+  }
+  t.deepEqual(due, [true, false, true, false]);
+});
+
+test.serial('a request waits a minute for what comes, which goes on', async (t) => {
+  const { here, asked, answers, read, bring } = await open(t, first);
+  await read('first', { Lib: 'new' });
+  const { promise, resolve } = Promise.withResolvers<Came>();
+  answers.push(promise);
+  mock.timers.enable({ apis: ['setTimeout'] });
+  try {
+    const ended: unknown[] = [];
+    const coming = (reference?: string) => {
+      void bring('lib', reference).then(
+        (result) => ended.push(result),
+        (error: unknown) => ended.push(error),
+      );
+    };
+    coming('1.0.0');
+    while (asked.length === 0) await turns();
+    await turns();
+    mock.timers.tick(59_999);
+    await turns();
+    t.deepEqual(ended, []);
+    coming('1.0.0');
+    await turns();
+    mock.timers.tick(1);
+    while (ended.length === 0) await turns();
+    t.is(ended.length, 1);
+    const error = ended[0] as Error & { upstream?: string; retryAfter?: number };
+    t.deepEqual(
+      [error.name, error.message, error.retryAfter],
+      ['UpstreamTimeout', 'lib is being brought from the predecessor first, which takes long. Try again soon.', 10],
+    );
+    here.add('0 lib 1.0.0');
+    resolve({ came: 1 });
+    while (ended.length === 1) await turns();
+    t.is(ended[1], true, 'the second request has waited for less');
+    t.deepEqual(asked, ['first Lib 1.0.0 8']);
+  } finally {
+    mock.timers.reset();
+  }
+});
+
 test('what comes is stopped when the server closes', async (t) => {
   const { takeover, signals, answers, read, bring } = await open(t, first);
   await read('first', { Lib: 'new' });
@@ -121,6 +181,91 @@ test('eight names of one predecessor come at the same time, and the others after
     names.map(() => true),
   );
   t.is(asked.length, 10);
+});
+
+test('sixteen names come at the same time, a thousand wait, and more are refused', async (t) => {
+  const third = { ...second, name: 'third' };
+  const { asked, answers, read, bring } = await open(t, first, second, third);
+  const named = { first: 'One', second: 'Two', third: 'Three' } as const;
+  for (const [name, each] of Object.entries(named)) await read(name, { [each]: 'new' });
+  const { promise, resolve } = Promise.withResolvers<Came>();
+  const results: Promise<boolean>[] = [];
+  const errors: (Error & { retryAfter?: number })[] = [];
+  const begin = (name: string, count: number) => {
+    for (let at = 0; at < count; at += 1) {
+      answers.push(promise);
+      results.push(bring(name, `${results.length}.0.0`).catch((error: Error) => errors.push(error) === 0));
+    }
+  };
+  begin('one', 9);
+  await until(() => asked.length === 8, 20_000);
+  begin('two', 9);
+  await until(() => asked.length === 16, 20_000);
+  begin('three', 999);
+  // Then all others wait.
+  await until(() => errors.length > 0, 20_000);
+  t.deepEqual(
+    errors.map(({ name, message, retryAfter }) => [name, message, retryAfter]),
+    [['TooManyRequests', 'Too many names are being brought from predecessors.', 10]],
+  );
+  const byName = Map.groupBy(asked, (each) => each.split(' ')[1]);
+  t.deepEqual(
+    [...byName].map(([name, { length }]) => [name, length]),
+    [
+      ['One', 8],
+      ['Two', 8],
+    ],
+  );
+  resolve({ came: 1 });
+  const brought = await Promise.all(results);
+  t.is(brought.filter(Boolean).length, 1016);
+  t.deepEqual([asked.length, errors.length], [1016, 1]);
+});
+
+test('closing closes the connections to all predecessors', async (t) => {
+  const { takeover } = await open(t, first, second);
+  const closed: string[] = [];
+  for (const { name, remote } of takeover.predecessors) {
+    const close = remote.close.bind(remote);
+    remote.close = () => {
+      closed.push(name);
+      close();
+    };
+  }
+  takeover.close();
+  t.deepEqual(closed, ['first', 'second']);
+});
+
+test('why a version did not come is told in full', async (t) => {
+  const { takeover, asked, answers, read, bring } = await open(t, first);
+  await read('first', { Lib: 'new' });
+  await read('first', { Lib: 'new', Other: 'conflict' });
+  const failed = { outcome: 'failed', bytes: 0, note: 'The source is not there. The upstream is.' } as const;
+  const conflict = { outcome: 'conflict', bytes: 0, note: 'it differs' } as const;
+  const alsoAt = { ...conflict, note: 'See: The upstream up.test has other content', alsoAt: 'up.test' };
+  const cases: [problems: Record<string, ImportResult>, reason: string][] = [
+    [{ '1.0.0': failed }, 'The predecessor is not there. The upstream is'],
+    [{ '1.0.0': conflict, '2.0.0': alsoAt }, 'See: The upstream up.test has other content'],
+    [{ '1.0.0': alsoAt, '2.0.0': failed }, 'The predecessor is not there. The upstream is'],
+  ];
+  const { id } = takeover.predecessors[0]!.remote;
+  for (const [problems, reason] of cases) {
+    answers.push({ problems });
+    const error = await t.throwsAsync(bring('Lib', '1.0.0'), refused(whyNot(reason)));
+    t.like(error, { upstream: 'first', id, retryAfter: 10 });
+  }
+  t.is(asked.splice(0).length, 3);
+  answers.push({ problems: { '1.0.0': conflict } });
+  for (let time = 0; time < 2; time += 1) t.true(await bring('Lib', '1.0.0'));
+  t.is(asked.splice(0).length, 1, 'nothing came of it, which is remembered');
+  answers.push({ came: 1, mirrored: 1 });
+  for (let time = 0; time < 2; time += 1) t.true(await bring('Lib', '2.0.0'));
+  t.is(asked.length, 2);
+  const { remote } = takeover.predecessors[0]!;
+  Object.defineProperty(remote, 'pause', { value: { reason: 'it answered 503', until: 0 }, configurable: true });
+  Object.defineProperty(remote.pause!, 'until', { get: Date.now });
+  t.true(await bring('Lib', '3.0.0'), 'a pause that ends now');
+  await t.throwsAsync(bring('Other', '1.0.0'), refused(whyNot('', 'Other')));
 });
 
 test('without predecessors nothing is decided, and none is found by its name', async (t) => {
