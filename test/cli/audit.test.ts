@@ -1,0 +1,114 @@
+import test, { type ExecutionContext } from 'ava';
+import { run } from '../../src/cli/commands.ts';
+import type { EventItem } from '../../src/events/event.ts';
+import { Events } from '../../src/events/events.ts';
+import { recordEvent } from '../../src/events/record.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { databaseOf, eventsOf } from '../support/inside.ts';
+import { startTestServer } from '../support/server.ts';
+import { until, within } from '../support/until.ts';
+
+// `entrepot audit` in this process, so that its looks for new events can be counted.
+
+/** Calls of `listAfter`, which looks for new events. */
+const looks: number[] = [];
+const { listAfter, listFrom } = Events.prototype;
+Events.prototype.listAfter = function (filter, limit, after) {
+  looks.push(after);
+  return listAfter.call(this, filter, limit, after);
+};
+
+async function setUp(t: ExecutionContext) {
+  const data = await folderUntilEnd(t);
+  const server = await startTestServer(t, { data });
+  let written = 0;
+  /** Records events, whose names are numbers that grow. */
+  const write = async (count: number, type: 'package.published' | 'image.pushed' = 'package.published') => {
+    const kind = type === 'package.published' ? 'package' : 'image';
+    await databaseOf(server).transaction(async (tx) => {
+      for (let each = 0; each < count; each += 1) {
+        written += 1;
+        await recordEvent(tx, { type, accountId: 1, subject: { kind, name: String(written) } }, Date.now());
+      }
+    });
+    await eventsOf(server).dispatch();
+  };
+  const signals = new Map<string, () => void>();
+  const failures: ((error: Error) => void)[] = [];
+  const names: string[] = [];
+  const errors: string[] = [];
+  const audit = (...words: string[]) =>
+    run(
+      ['audit', '--type', 'package.*', ...words],
+      { ENTREPOT_DATA: data, ENTREPOT_UPSTREAMS: '[]' },
+      {
+        stdout: {
+          write: (text: string) => names.push((JSON.parse(text) as EventItem).subject.name!),
+          on: (_event, listener) => failures.push(listener),
+        },
+        stderr: { write: (text: string) => errors.push(text) },
+        once: (event, listener) => signals.set(event, listener),
+        on: () => {},
+        exit: () => {},
+      },
+    );
+  return { write, signals, failures, names, errors, audit };
+}
+
+const numbers = (last: number) => Array.from({ length: last }, (_, each) => String(each + 1));
+
+test.serial('without --follow all events of before are printed in pages, and none is waited for', async (t) => {
+  const { write, signals, names, errors, audit } = await setUp(t);
+  await write(401);
+  looks.length = 0;
+  t.is(await within(audit()), 0);
+  t.deepEqual([names, errors], [numbers(401), []]);
+  t.deepEqual([looks, [...signals.keys()]], [[], []]);
+});
+
+test.serial(
+  'with --follow each event is printed once, also of a moment between two reads, until a signal',
+  async (t) => {
+    const { write, signals, names, errors, audit } = await setUp(t);
+    await write(3);
+    Events.prototype.listFrom = async function (...given) {
+      Events.prototype.listFrom = listFrom;
+      // After the last position was read.
+      await write(1);
+      return listFrom.apply(this, given);
+    };
+    t.teardown(() => (Events.prototype.listFrom = listFrom));
+    looks.length = 0;
+    const startedAt = performance.now();
+    const ended = audit('--follow');
+    await until(() => looks.length >= 3);
+    t.deepEqual(names, numbers(4));
+    await write(2, 'image.pushed');
+    const seen = looks.length;
+    await until(() => looks.length > seen + 1);
+    t.deepEqual(names, numbers(4));
+    t.true(looks.at(-1)! > looks[0]! + 1, 'events of other types are left behind');
+    // Each look but those after a full page is a second after the one before.
+    t.true(looks.length <= 1 + (performance.now() - startedAt) / 900);
+    await write(401);
+    await until(() => names.length >= 405);
+    t.deepEqual(names, [...numbers(4), ...numbers(407).slice(6)]);
+    t.deepEqual([...signals.keys()], ['SIGINT', 'SIGTERM']);
+    signals.get('SIGTERM')!();
+    t.is(await within(ended), 0);
+    t.deepEqual(errors, []);
+  },
+);
+
+test.serial('an output that nobody reads any more, and SIGINT, end what follows', async (t) => {
+  for (const way of ['output', 'SIGINT']) {
+    const { write, signals, failures, names, errors, audit } = await setUp(t);
+    await write(1);
+    const ended = audit('--follow');
+    await until(() => names.length === 1);
+    if (way === 'SIGINT') signals.get('SIGINT')!();
+    else for (const fail of failures) fail(Object.assign(new Error('write EPIPE'), { code: 'EPIPE' }));
+    t.is(await within(ended), 0);
+    t.deepEqual([names, errors], [['1'], []]);
+  }
+});
