@@ -276,3 +276,84 @@ test('an hour of which a process that died has written some samples gets the oth
     ids.map((id) => ({ id, bytes: id })),
   );
 });
+
+test('what this process stores after a measurement began counts for a limit, but not twice', async (t) => {
+  const { database, measures, clock, measure } = await measured(t);
+  const added = new Map([[1, 10]]);
+  const stored = new StorageMeter(database, measures, 1, () => clock.now, added);
+  let cost = 0;
+  measure.found = async () => {
+    await new Promise(setImmediate);
+    // A push during the measurement, whose bytes it finds or not.
+    added.set(1, added.get(1)! + 5);
+    clock.now += cost;
+    return [hosted(100), { account_id: 2, mirrored: 1, bytes: 30 }];
+  };
+  t.deepEqual(await stored.recent(1), { hosted: 100, mirrored: 0 }, 'a short one has seen all');
+  cost = 251;
+  t.deepEqual(await stored.recent(1), { hosted: 105, mirrored: 0 }, 'a long one may not have seen what came meanwhile');
+  added.set(1, added.get(1)! + 7);
+  t.deepEqual(await stored.recent(1), { hosted: 112, mirrored: 0 });
+  added.set(2, 1);
+  t.deepEqual(await stored.recent(2), { hosted: 1, mirrored: 30 });
+  t.deepEqual(await stored.recent(3), { hosted: 0, mirrored: 0 });
+  t.deepEqual(await stored.of(1), { hosted: 100, mirrored: 0, asOf: clock.now - 251 }, 'the measured bytes alone');
+  // The next one is expected to be long, so the one before is the answer meanwhile.
+  clock.now += 20 * 251;
+  const { promise, resolve } = Promise.withResolvers<Holding[]>();
+  measure.found = () => promise;
+  added.set(1, added.get(1)! + 1);
+  t.deepEqual(await stored.recent(1), { hosted: 113, mirrored: 0 });
+  clock.now -= 21 * 251;
+  t.deepEqual(await stored.recent(1), { hosted: 113, mirrored: 0 }, 'also after the clock was set back');
+  resolve([hosted(200)]);
+  await until(async () => (await stored.of(1))?.hosted === 200);
+});
+
+for (const dialect of dialects) {
+  test(`${dialect}: the bytes of past days are means of their samples, and those of all accounts of the last hour`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    await migrate(database);
+    const stored = new StorageMeter(database, measures, 1, () => 0);
+    t.is(await stored.sampled(), undefined);
+    t.deepEqual(await stored.history(1, 0), []);
+    const day = 24 * hour;
+    const ids = Array.from({ length: 401 }, (_, at) => at + 1);
+    const sample = (id: number, at: number, bytes: number, mirrored = 0) => ({
+      account_id: id,
+      hour: at,
+      hosted_bytes: bytes,
+      mirrored_bytes: mirrored,
+    });
+    await database.transaction(async (tx) => {
+      for (const some of batches(ids))
+        await tx.insertNew(
+          'accounts',
+          some.map((id) => ({ id, name: `account-${id}`, created_at: 0 })),
+        );
+      for (const some of batches(ids))
+        await tx.insertNew(
+          'storage_samples',
+          some.map((id) => sample(id, 12 * day, id, 2)),
+        );
+      await tx.insertNew('storage_samples', [
+        sample(1, 10 * day, 10, 3),
+        sample(1, 10 * day + 5 * hour, 13, 4),
+        sample(1, 11 * day - hour, 20, 3),
+        sample(1, 11 * day, 7),
+        sample(2, 11 * day, 1000),
+        // Another instance has begun the next hour.
+        sample(2, 12 * day + hour, 5000),
+      ]);
+    });
+    const days = [
+      { day: 10 * day, hosted: 14, mirrored: 3 },
+      { day: 11 * day, hosted: 7, mirrored: 0 },
+      { day: 12 * day, hosted: 1, mirrored: 2 },
+    ];
+    t.deepEqual(await stored.history(1, 10 * day), days);
+    t.deepEqual(await stored.history(1, 10 * day + 1), [{ day: 10 * day, hosted: 17, mirrored: 4 }, ...days.slice(1)]);
+    t.deepEqual(await stored.history(1, 12 * day + 1), []);
+    t.deepEqual(await stored.sampled(), { hosted: (401 * 402) / 2, mirrored: 802 });
+  });
+}

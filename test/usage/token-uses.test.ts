@@ -123,3 +123,31 @@ test('at most 5,000 different uses are in memory, and known ones go on', async (
   t.like(kept[0], { name: 'lib-1', downloads: 2 });
   t.is(kept[1]!.name, 'lib-4999');
 });
+
+test('the last use of each of very many names is told, of one account and kind', async (t) => {
+  const { uses, note } = await open(t, 'sqlite');
+  const names = Array.from({ length: 501 }, (_, number) => `lib-${number}`);
+  const first = note('ann', 'lib-0');
+  const last = new Map([['lib-500', note('ann', 'lib-500')]]);
+  note('eve', 'lib-1', {}, 2);
+  note('ann', 'lib-2', { kind: 'container' });
+  const again = note('bob', 'lib-0');
+  note('ann', 'another');
+  t.true(first < again);
+  t.deepEqual(await uses.lastUnder(1, 'package', names), new Map([['lib-0', again], ...last]));
+  t.deepEqual(await uses.lastUnder(1, 'package', []), new Map());
+  t.deepEqual(await uses.lastUnder(2, 'container', names), new Map());
+});
+
+test('of the clients of a token only the latest twenty stay, also if they come one by one', async (t) => {
+  const { uses, note } = await open(t, 'sqlite');
+  for (let number = 1; number <= 22; number += 1) {
+    note('ann', '', {}, 1, `client ${number}`);
+    await uses.flush();
+  }
+  const names = Array.from({ length: 20 }, (_, index) => `client ${22 - index}`);
+  t.deepEqual(namesOf(await uses.of(1, 'ann', clientKind, 50)), names);
+  // A known one is the latest again, and puts out none.
+  note('ann', '', {}, 1, 'client 3');
+  t.deepEqual(namesOf(await uses.of(1, 'ann', clientKind, 50)), ['client 3', ...names.slice(0, -1)]);
+});
