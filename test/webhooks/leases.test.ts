@@ -175,3 +175,128 @@ test('an attempt at the address before a change says nothing of the new one', as
   t.like(await webhook(), { paused_until: start + 60_000, failing_since: 7 });
   t.is((await row()).next_at, start + 60_000);
 });
+
+test('a long list of events becomes deliveries at once, in order, and in transactions of a bounded size', async (t) => {
+  const { database, deliveries } = await setUp(t, 401);
+  const rows = () =>
+    database.select<{ position: number; bytes: number }>(
+      'SELECT event_position AS position, LENGTH(body) + 300 AS bytes FROM webhook_deliveries ORDER BY number',
+    );
+  const made = await rows();
+  t.deepEqual(
+    made.map(({ position }) => position),
+    Array.from({ length: 401 }, (_, at) => at + 1),
+  );
+  t.is(await deliveries.pending(), 401);
+  t.is((await deliveries.list('w', 1000)).length, 401);
+  const numbers = (await deliveries.list('w', 3)).map(({ number }) => number);
+  t.deepEqual(numbers, [401, 400, 399]);
+  t.deepEqual(
+    (await deliveries.list('w', 2, 399)).map(({ number }) => number),
+    [398, 397],
+  );
+
+  const types = Array.from({ length: 60 }, () => ({
+    type: 'package.published' as const,
+    accountId: 1,
+    subject: { kind: 'package' as const, name: 'long' },
+    details: { text: 'x'.repeat(15_000) },
+  }));
+  await database.transaction(async (tx) => {
+    for (const each of types) await recordEvent(tx, each, start);
+  });
+  const events = new Events(database, () => Promise.resolve('default'));
+  await events.dispatch();
+  const sizes: number[] = [];
+  const transaction = database.transaction.bind(database);
+  database.transaction = async (work, options) => {
+    const before = (await rows()).length;
+    const result = await transaction(work, options);
+    sizes.push((await rows()).slice(before).reduce((sum, { bytes }) => sum + bytes, 0));
+    return result;
+  };
+  await deliveries.make();
+  t.is((await rows()).length, 461);
+  t.true(sizes.length >= 2 && sizes.length <= 3, sizes.join());
+  t.true(sizes.every((each) => each > 0 && each <= 500_000));
+  t.true(sizes[0]! + sizes[1]! > 500_000);
+  await deliveries.make();
+  t.true(sizes.length <= 3, 'without events nothing is written');
+});
+
+test('the deliveries of a webhook since a time are repeated, also many, and those of others are not', async (t) => {
+  const { database, deliveries, clock } = await setUp(t, 401);
+  await database.transaction(async (tx) => {
+    await tx.run("UPDATE webhook_deliveries SET state = 'failed', attempts = 10, next_at = 5, created_at = number");
+    await tx.run("UPDATE webhook_deliveries SET webhook_id = 'other' WHERE number IN (7, 400)");
+    await tx.run("UPDATE webhook_deliveries SET lease = 'taken' WHERE number = 300");
+  });
+  t.is(await deliveries.pending(), 0);
+  clock.now += 9;
+  t.is(await deliveries.repeatSince('w', 5), 394);
+  t.is(await deliveries.pending(), 394);
+  const left = await database.select<{ number: number }>(
+    "SELECT number FROM webhook_deliveries WHERE state = 'failed' AND attempts = 10 AND next_at = 5 ORDER BY number",
+  );
+  t.deepEqual(
+    left.map(({ number }) => number),
+    [1, 2, 3, 4, 7, 300, 400],
+  );
+  t.deepEqual(
+    await database.select("SELECT DISTINCT attempts, next_at FROM webhook_deliveries WHERE state = 'pending'"),
+    [{ attempts: 0, next_at: start + 9 }],
+  );
+  t.is(await deliveries.repeatSince('w', 402), 0);
+});
+
+test('webhooks with due deliveries are told, the longest waiting first, and each gives as many as are wanted', async (t) => {
+  const { database, deliveries, clock } = await setUp(t, 6);
+  await database.transaction(async (tx) => {
+    for (const id of ['early', 'off', 'paused', 'idle']) {
+      const copied = `account_id, url, events, operate, secret, created_at, since_position`;
+      await tx.run(
+        `INSERT INTO webhooks (id, enabled, paused_until, ${copied}) SELECT ?, ?, ?, ${copied} FROM webhooks WHERE id = 'w'`,
+        [id, id === 'off' ? 0 : 1, id === 'paused' ? start + 1 : 0],
+      );
+    }
+    for (const [number, id, at] of [
+      [1, 'w', start],
+      [2, 'w', start - 5],
+      [3, 'early', start - 7],
+      [4, 'off', start - 9],
+      [5, 'paused', start - 9],
+      [6, 'w', start + 1],
+    ] as const)
+      await tx.run('UPDATE webhook_deliveries SET webhook_id = ?, next_at = ? WHERE number = ?', [id, at, number]);
+  });
+  const due = async () => (await deliveries.due()).map(({ webhook, since }) => `${webhook.id} ${since - start}`);
+  t.deepEqual(await due(), ['early -7', 'w -5']);
+  const [first] = await deliveries.claim([{ webhookId: 'w', count: 1 }]);
+  t.deepEqual(
+    { ...first, lease: '' },
+    {
+      number: 2,
+      id: (await deliveries.list('w', 3)).at(1)!.id,
+      webhookId: 'w',
+      body: (await deliveries.withBody('w', first!.id))!.body,
+      attempts: 0,
+      lease: '',
+    },
+  );
+  t.is((await deliveries.get('w', first!.id))!.lease, first!.lease);
+  const claimed = await deliveries.claim([
+    { webhookId: 'w', count: 5 },
+    { webhookId: 'early', count: 1 },
+  ]);
+  t.deepEqual(
+    claimed.map(({ number }) => number),
+    [1, 3],
+    'what is due later waits',
+  );
+  t.deepEqual(await deliveries.claim([{ webhookId: 'idle', count: 5 }]), []);
+  t.deepEqual(await due(), []);
+  clock.now += 1;
+  t.deepEqual(await due(), ['paused -9', 'w 1']);
+  t.is(await deliveries.get('early', first!.id), undefined);
+  t.is(await deliveries.withBody('early', first!.id), undefined);
+});

@@ -85,3 +85,42 @@ for (const dialect of dialects) {
     t.deepEqual(found, ids);
   });
 }
+
+test('a webhook keeps its latest 100,000 deliveries, and older ones while they wait', async (t) => {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  await migrate(database);
+  await database.transaction(async (tx) => {
+    await tx.insertNew('webhooks', [webhook('full'), webhook('other')]);
+    await tx.run(
+      `WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100450)
+       INSERT INTO webhook_deliveries (id, webhook_id, event_position, type, body, state, attempts, next_at, created_at)
+       SELECT n, 'full', 0, 'package.published', '', CASE WHEN n IN (3, 205, 450) THEN 'pending' ELSE 'delivered' END, 1, 1, ?
+       FROM numbers`,
+      [time],
+    );
+    await tx.insertNew('webhook_deliveries', [{ ...delivery('other', 'delivered', time), state: 'delivered' }]);
+  });
+  const stop = new AbortController();
+  const { transaction } = database;
+  let deletions = 0;
+  database.transaction = (work, options) => {
+    deletions += 1;
+    if (deletions === 2) stop.abort();
+    return transaction.call(database, work, options) as never;
+  };
+  const left = async () =>
+    (
+      await database.select<{ number: number }>(
+        "SELECT number FROM webhook_deliveries WHERE webhook_id = 'full' ORDER BY number LIMIT 5",
+      )
+    ).map(({ number }) => number);
+  await deleteOldDeliveries({ database, time, stop: stop.signal });
+  t.is(deletions, 2, 'the work had to end');
+  t.deepEqual(await left(), [3, 205, 401, 402, 403]);
+  await deleteOldDeliveries({ database, time, stop: new AbortController().signal });
+  t.deepEqual(await left(), [3, 205, 450, 451, 452]);
+  t.is(deletions, 3);
+  await deleteOldDeliveries({ database, time, stop: new AbortController().signal });
+  t.is(deletions, 3, 'nothing is left to delete');
+  t.is((await database.get<{ n: number }>('SELECT COUNT(*) AS n FROM webhook_deliveries'))!.n, 100_004);
+});
