@@ -1,6 +1,8 @@
+import { mock } from 'node:test';
 import test, { type ExecutionContext } from 'ava';
 import { run } from '../../src/cli/commands.ts';
 import type { EventItem } from '../../src/events/event.ts';
+import type { EventFilter } from '../../src/events/event-list.ts';
 import { Events } from '../../src/events/events.ts';
 import { recordEvent } from '../../src/events/record.ts';
 import { folderUntilEnd } from '../support/folder.ts';
@@ -10,13 +12,10 @@ import { until, within } from '../support/until.ts';
 
 // `entrepot audit` in this process, so that its looks for new events can be counted.
 
-/** Calls of `listAfter`, which looks for new events. */
-const looks: number[] = [];
-const { listAfter, listFrom } = Events.prototype;
-Events.prototype.listAfter = function (filter, limit, after) {
-  looks.push(after);
-  return listAfter.call(this, filter, limit, after);
-};
+const watched = mock.method(Events.prototype, 'listAfter');
+
+/** The places after which new events were looked for. */
+const looks = () => watched.mock.calls.map(({ arguments: [, , after] }) => after);
 
 async function setUp(t: ExecutionContext) {
   const data = await folderUntilEnd(t);
@@ -60,10 +59,10 @@ const numbers = (last: number) => Array.from({ length: last }, (_, each) => Stri
 test.serial('without --follow all events of before are printed in pages, and none is waited for', async (t) => {
   const { write, signals, names, errors, audit } = await setUp(t);
   await write(401);
-  looks.length = 0;
+  watched.mock.resetCalls();
   t.is(await within(audit()), 0);
   t.deepEqual([names, errors], [numbers(401), []]);
-  t.deepEqual([looks, [...signals.keys()]], [[], []]);
+  t.deepEqual([looks(), [...signals.keys()]], [[], []]);
 });
 
 test.serial(
@@ -71,25 +70,29 @@ test.serial(
   async (t) => {
     const { write, signals, names, errors, audit } = await setUp(t);
     await write(3);
-    Events.prototype.listFrom = async function (...given) {
-      Events.prototype.listFrom = listFrom;
-      // After the last position was read.
-      await write(1);
-      return listFrom.apply(this, given);
-    };
-    t.teardown(() => (Events.prototype.listFrom = listFrom));
-    looks.length = 0;
+    const listFrom = mock.method(
+      Events.prototype,
+      'listFrom',
+      async function (this: Events, ...given: [EventFilter, number]) {
+        listFrom.mock.restore();
+        // After the last position was read.
+        await write(1);
+        return this.listFrom(...given);
+      },
+    );
+    t.teardown(() => listFrom.mock.restore());
+    watched.mock.resetCalls();
     const startedAt = performance.now();
     const ended = audit('--follow');
-    await until(() => looks.length >= 3);
+    await until(() => looks().length >= 3);
     t.deepEqual(names, numbers(4));
     await write(2, 'image.pushed');
-    const seen = looks.length;
-    await until(() => looks.length > seen + 1);
+    const seen = looks().length;
+    await until(() => looks().length > seen + 1);
     t.deepEqual(names, numbers(4));
-    t.true(looks.at(-1)! > looks[0]! + 1, 'events of other types are left behind');
+    t.true(looks().at(-1)! > looks()[0]! + 1, 'events of other types are left behind');
     // Each look but those after a full page is a second after the one before.
-    t.true(looks.length <= 1 + (performance.now() - startedAt) / 900);
+    t.true(looks().length <= 1 + (performance.now() - startedAt) / 900);
     await write(401);
     await until(() => names.length >= 405);
     t.deepEqual(names, [...numbers(4), ...numbers(407).slice(6)]);

@@ -60,6 +60,15 @@ async function setUp(t: ExecutionContext, dialect: Dialect, contents: readonly C
   return { database, insert, list: new PullList(database) };
 }
 
+/** A use by Ann. */
+const use = (id: string, count: number, firstAt: number, lastAt: number) => ({
+  contentId: id,
+  userId: 'ann',
+  count,
+  firstAt,
+  lastAt,
+});
+
 async function all<T>(pages: AsyncIterable<readonly T[]>): Promise<T[]> {
   const found: T[] = [];
   for await (const page of pages) found.push(...page);
@@ -80,7 +89,7 @@ for (const dialect of dialects) {
       content('image', { kind: 'container', name: 'lib', accountId: 2 }),
     ];
     const { list } = await setUp(t, dialect, [...mixed.toReversed(), ...same, ...many]);
-    const [b, a, z, other, image] = mixed as [Content, Content, Content, Content, Content];
+    const [b, a, z, , image] = mixed as [Content, Content, Content, Content, Content];
     const under = (name: string, accountId?: number, kind = 'package') => all(list.under({ accountId, kind, name }));
     t.deepEqual(await under('lib'), [z, a, b]);
     t.deepEqual(await under('lib', 2), [a, b]);
@@ -193,13 +202,6 @@ for (const dialect of dialects) {
       { content: 'd', user: 'ann', day: 102, first: 3000, last: 3300 },
     ]);
     const [a, b, c] = contents as [Content, Content, Content, Content];
-    const use = (id: string, count: number, firstAt: number, lastAt: number) => ({
-      contentId: id,
-      userId: 'ann',
-      count,
-      firstAt,
-      lastAt,
-    });
     const ofA = { ...use('a', 5, 1000, 3100), ...a };
     const ofB = { ...use('b', 1, 2000, 2100), ...b };
     const uses = (since: number, until: number, limit = 10, act: 'pull' | 'push' = 'pull') =>

@@ -310,6 +310,13 @@ test('what this process stores after a measurement began counts for a limit, but
   await until(async () => (await stored.of(1))?.hosted === 200);
 });
 
+const sample = (id: number, at: number, bytes: number, mirrored = 0) => ({
+  account_id: id,
+  hour: at,
+  hosted_bytes: bytes,
+  mirrored_bytes: mirrored,
+});
+
 for (const dialect of dialects) {
   test(`${dialect}: the bytes of past days are means of their samples, and those of all accounts of the last hour`, async (t) => {
     const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
@@ -319,12 +326,6 @@ for (const dialect of dialects) {
     t.deepEqual(await stored.history(1, 0), []);
     const day = 24 * hour;
     const ids = Array.from({ length: 401 }, (_, at) => at + 1);
-    const sample = (id: number, at: number, bytes: number, mirrored = 0) => ({
-      account_id: id,
-      hour: at,
-      hosted_bytes: bytes,
-      mirrored_bytes: mirrored,
-    });
     await database.transaction(async (tx) => {
       for (const some of batches(ids))
         await tx.insertNew(

@@ -101,12 +101,12 @@ test('a webhook keeps its latest 100,000 deliveries, and older ones while they w
     await tx.insertNew('webhook_deliveries', [{ ...delivery('other', 'delivered', time), state: 'delivered' }]);
   });
   const stop = new AbortController();
-  const { transaction } = database;
+  const transaction = database.transaction.bind(database);
   let deletions = 0;
   database.transaction = (work, options) => {
     deletions += 1;
     if (deletions === 2) stop.abort();
-    return transaction.call(database, work, options) as never;
+    return transaction(work, options);
   };
   const left = async () =>
     (
