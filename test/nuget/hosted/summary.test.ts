@@ -162,7 +162,7 @@ test('the largest packages are those with the most bytes', async (t) => {
 test('the newest version is the newest listed release, else the newest listed prerelease', async (t) => {
   const { hosted, database } = await withPackages(t);
   const newest = async (keys: string[], account = 1) => newestVersions(database, account, keys);
-  t.deepEqual(await newest([]), new Map());
+  t.deepEqual(await newestVersions({} as never, 1, []), new Map(), 'without a statement');
   t.deepEqual(await newest(['lib']), new Map([['lib', '2.0.0']]));
   t.deepEqual(await newest(['tool', 'none']), new Map([['tool', null]]));
   t.deepEqual(await newest(['lib'], 2), new Map());
@@ -205,6 +205,10 @@ test('a package is shown with its versions, which are listed in both directions 
     updatedAt: 20_000,
     versions: [beta, two, one],
   } as never);
+  for (const account of [1, 2]) {
+    const app = await getPackage(database, account, 'app');
+    t.deepEqual([app.sizeBytes, app.createdAt], [sizes.get(`${account} App 1.0.0`), account === 1 ? 2000 : 7000]);
+  }
   t.deepEqual(await listVersions(database, 1, 'LIB', 2, undefined), [beta, two]);
   t.deepEqual(await listVersions(database, 1, 'lib', 2, beta.order), [two, one]);
   t.deepEqual(await listVersions(database, 1, 'lib', 2, undefined, true), [one, two]);
