@@ -472,11 +472,8 @@ const limitsOf = ({ sql }: SqlPart) => [...sql.matchAll(/LIMIT (\d+|\?)(?= *(?:\
 
 test('a page and a count read no more rows of a list than its bound', async (t) => {
   const lists = new SearchLists(databaseOf({ json: 1000, '.json': 1000, net: 1000, '.net': 1000 }, {}));
-  const [[exact], , [named]] = (await lists.of(own, parseQuery('json net'), 4)).map(({ pages }) => pages) as [
-    [List],
-    [List],
-    [List],
-  ];
+  const groups = await lists.of(own, parseQuery('json net'), 4);
+  const [[exact], , [named], [mentioning]] = groups.map(({ pages }) => pages) as [[List], [List], [List], [List]];
   t.is(named.scanned, 10_000);
   for (const [most, limit] of [
     [9999, '9999'],
@@ -489,4 +486,12 @@ test('a page and a count read no more rows of a list than its bound', async (t) 
   t.deepEqual(limitsOf(lists.count({ ...named, counted: 250 }, 30)), ['280']);
   t.deepEqual(limitsOf(lists.count({ ...named, counted: 250 }, 9900)), ['10000']);
   t.deepEqual(limitsOf(lists.count(exact, 30)), ['1030']);
+  // Of these rows, those that fulfil the further conditions.
+  const afterRows = ({ sql }: SqlPart) => sql.slice(sql.lastIndexOf(') AS t0')).replaceAll(/\s+/g, ' ');
+  for (const read of [(list: List) => lists.page(list, Infinity), (list: List) => lists.count(list, 30)]) {
+    t.notRegex(afterRows(read(named)), /WHERE/);
+    t.regex(afterRows(read(mentioning)), / WHERE \(t0\.standing >= 2000 OR w0\.standing >= 2000\) ?/);
+    const { values } = read({ ...mentioning, also: [{ sql: '1 = ?', values: [7] }] });
+    t.is(values.at(-1), 7);
+  }
 });

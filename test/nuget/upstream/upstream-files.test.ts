@@ -78,7 +78,7 @@ test('the history has the digest of a nupkg, and of the files in it, which a sig
   const unread = nupkgEntry(upstream, 'lib', '1.0.0-rc', 99, async () => ({}));
   t.deepEqual(seen(unread, plain), [{ kind: 'version', reference: '1.0.0-rc', digest: digestOf(plain) }]);
   const [one, other] = [await verified(plain), await verified(signed)];
-  const [{ files, ...reference }] = seen(one.entry, plain) as [
+  const [{ files, ...reference }] = seen(one.entry, plain) as unknown as [
     { files: { digest: string; subject: string; from: string } },
   ];
   t.deepEqual(reference as Record<string, unknown>, {
