@@ -74,11 +74,11 @@ function short({ sql, values }: SqlPart): string {
     [/p\.standing IN \(0, 1, [\d, ]* 63\)/g, 'any standing'],
     [
       /\(SELECT 1 FROM package_versions v WHERE v\.package_row = (\S+) .* IN \(([^)]*)\) LIMIT 1\) IS NOT NULL/g,
-      'version $2',
+      '$1 with version $2',
     ],
     [
       /\(\(SELECT 1 FROM package_frameworks f WHERE f\.package_row = (\S+) LIMIT 1\) IS NULL .*\(f\.family = (\S+) AND f\.version <= (\d+)\)+ LIMIT 1\) IS NOT NULL\)/g,
-      'usable with $2 $3',
+      '$1 usable with $2 $3',
     ],
     [/\(*(id among \S+ OR )?p\.package_key LIKE (\S+) ESCAPE '!'\)+/g, '$1id like $2'],
     [/\(SELECT 1 FROM packages o WHERE o\.account_id = (\d+) .* LIMIT 1\) IS NULL/g, 'not of account $1'],
@@ -219,9 +219,9 @@ const expected: Record<string, readonly (readonly string[])[]> = {
   'a frequent type': [['by standing: account 1 view 4; flag 32; all 1000 1000']],
   'a type that has no flag': [['terms: account 1; word #other in 64; flag 4; all 0 1000']],
   'a type that most packages have': [['by standing: account 1 view 4; flag 16; all 1000 1000']],
-  'some versions of very many packages': [['by standing: account 1 view 4; version 1.0.0, 2.0.0; 6000 0 0']],
-  'frameworks of very many packages': [['by standing: account 1 view 4; usable with net 8000; 10000 250 0']],
-  'frameworks of few packages': [['by standing: account 1 view 4; usable with net 8000; all 250 0']],
+  'some versions of very many packages': [['by standing: account 1 view 4; p.id with version 1.0.0, 2.0.0; 6000 0 0']],
+  'frameworks of very many packages': [['by standing: account 1 view 4; p.id usable with net 8000; 10000 250 0']],
+  'frameworks of few packages': [['by standing: account 1 view 4; p.id usable with net 8000; all 250 0']],
   'fields, the rarest first': [['terms: account 1; word b in 4; flag 4; word a in 2; word c in 8; all 250 0']],
   'a frequent field': [['terms: account 1; word a in 2; flag 4; word b in 4; 10000 0 0']],
   'a field and a type': [['terms: account 1; word #template in 64; flag 4; word a in 2; all 250 0']],
@@ -447,15 +447,17 @@ const expected: Record<string, readonly (readonly string[])[]> = {
     ['terms: account 2; word json in 63 outside of ids; flag 4; row: not of account 1; 10000 250 0'],
   ],
   'words with a frequent type, versions and frameworks': [
-    ['by id: account 1 view 4; id is json.net; flag 32; version 1.0.0, 2.0.0; usable with net 8000; all 250 0'],
     [
-      'by id: account 1 view 4; id begins with json.net; flag 32; version 1.0.0, 2.0.0; usable with net 8000; all 250 0',
+      'by id: account 1 view 4; id is json.net; flag 32; p.id with version 1.0.0, 2.0.0; p.id usable with net 8000; all 250 0',
     ],
     [
-      'terms: account 1; word json in 63 in ids; flag 4; word net in 63 in ids; flag 32; version 1.0.0, 2.0.0; usable with net 8000; 4364 250 0',
+      'by id: account 1 view 4; id begins with json.net; flag 32; p.id with version 1.0.0, 2.0.0; p.id usable with net 8000; all 250 0',
     ],
     [
-      'terms: account 1; word json in 63; flag 4; word net in 63; flag 32; version 1.0.0, 2.0.0; usable with net 8000; mentioned in t0 w0; 4364 250 0',
+      'terms: account 1; word json in 63 in ids; flag 4; word net in 63 in ids; flag 32; t0.package_row with version 1.0.0, 2.0.0; t0.package_row usable with net 8000; 4364 250 0',
+    ],
+    [
+      'terms: account 1; word json in 63; flag 4; word net in 63; flag 32; t0.package_row with version 1.0.0, 2.0.0; t0.package_row usable with net 8000; mentioned in t0 w0; 4364 250 0',
     ],
   ],
 };
@@ -469,6 +471,8 @@ test('the lists of a search, by the sizes of its words', async (t) => {
 
 /** Where the SQL of a list ends to read. */
 const limitsOf = ({ sql }: SqlPart) => [...sql.matchAll(/LIMIT (\d+|\?)(?= *(?:\)|$))/g)].map(([, limit]) => limit);
+
+const afterRows = ({ sql }: SqlPart) => sql.slice(sql.lastIndexOf(') AS t0')).replaceAll(/\s+/g, ' ');
 
 test('a page and a count read no more rows of a list than its bound', async (t) => {
   const lists = new SearchLists(databaseOf({ json: 1000, '.json': 1000, net: 1000, '.net': 1000 }, {}));
@@ -487,7 +491,6 @@ test('a page and a count read no more rows of a list than its bound', async (t) 
   t.deepEqual(limitsOf(lists.count({ ...named, counted: 250 }, 9900)), ['10000']);
   t.deepEqual(limitsOf(lists.count(exact, 30)), ['1030']);
   // Of these rows, those that fulfil the further conditions.
-  const afterRows = ({ sql }: SqlPart) => sql.slice(sql.lastIndexOf(') AS t0')).replaceAll(/\s+/g, ' ');
   for (const read of [(list: List) => lists.page(list, Infinity), (list: List) => lists.count(list, 30)]) {
     t.notRegex(afterRows(read(named)), /WHERE/);
     t.regex(afterRows(read(mentioning)), / WHERE \(t0\.standing >= 2000 OR w0\.standing >= 2000\) ?/);
