@@ -1,9 +1,6 @@
-import { readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import test, { type ExecutionContext } from 'ava';
+import test from 'ava';
 import { html } from '../../src/console/framework/html.ts';
 import { Form } from '../../src/console/framework/form.ts';
-import type { FormCall, Page, PageCall } from '../../src/console/framework/page.ts';
 import { explainMissing, explainPage, explainPath, policySection } from '../../src/console/pages/mirror/explain.ts';
 import { imageDigestPage } from '../../src/console/pages/images/image-digest.ts';
 import { overviewCounters, overviewPage } from '../../src/console/pages/overview.ts';
@@ -17,79 +14,9 @@ import {
   tokensPage,
 } from '../../src/console/pages/account/tokens.ts';
 import { DomainError } from '../../src/runtime/errors.ts';
-import { shownLines } from './shown.ts';
+import { before, callOf, compareViews, linesOf, shown, type Answers } from './views.ts';
 
 // Pages with answers of the API that are written here, in all states that these can have.
-
-const now = Date.parse('2026-05-20T12:00:00Z');
-/** A time so many hours before now. */
-const before = (hours: number) => new Date(now - hours * 3_600_000).toISOString().replace('.000', '');
-
-type Answers = Record<string, unknown>;
-
-/** A visitor with these scopes, and what the API answers, by the operation and perhaps what it is asked. */
-function callOf(
-  answers: Answers = {},
-  more: Partial<PageCall> & { scopes?: string[]; form?: [string, string][] } = {},
-) {
-  const { scopes = ['read', 'write', 'delete', 'promote', 'admin', 'operate'], form, ...rest } = more;
-  const asked: unknown[][] = [];
-  const answer = async (id: string, args?: object) => {
-    asked.push(args ? [id, args] : [id]);
-    const found = answers[`${id} ${JSON.stringify(args)}`] ?? answers[id];
-    const value: unknown = typeof found === 'function' ? (found as (args: unknown) => unknown)(args) : found;
-    if (value instanceof Error) throw value;
-    return value;
-  };
-  const call = {
-    principal: {
-      kind: 'token',
-      accountId: 1,
-      accountName: 'default',
-      scopes: new Set(scopes),
-      names: undefined,
-      tokenId: 'own',
-      expiresAt: null,
-    },
-    session: 'this',
-    params: {},
-    query: {},
-    values: () => [],
-    refused: undefined,
-    urls: { base: 'https://here.test', registry: 'https://images.test' },
-    api: { call: (id: string, _schema: unknown, args?: object) => answer(id, args), do: answer },
-    now,
-    form: new URLSearchParams(form),
-    ...rest,
-  } as unknown as FormCall;
-  return { call, asked };
-}
-
-const linesOf = (body: { text: string } | false | undefined) => (body ? shownLines(`<main>${body.text}</main>`) : body);
-
-/** What a page shows. */
-async function shown(page: Page, answers: Answers = {}, more: Parameters<typeof callOf>[1] = {}) {
-  const { call, asked } = callOf(answers, more);
-  const { body, ...view } = await page.show(call);
-  return { ...view, lines: shownLines(`<main>${body.text}</main>`), asked };
-}
-
-const folder = join(import.meta.dirname, 'shown');
-const isWritten = process.env['ENTREPOT_TEST_SHOWN'] === 'write';
-
-/** Compares what was shown of each with the file of this name in the folder `shown`, or writes that file. */
-async function compareViews(t: ExecutionContext, name: string, views: Record<string, { asked?: unknown[][] }>) {
-  const texts = Object.entries(views).map(([what, { asked, ...view }]) => {
-    const { lines = [], ...rest } = view as { lines?: string[] };
-    const calls = (asked ?? []).map(
-      (each) => `asks ${each.map((one) => (typeof one === 'string' ? one : JSON.stringify(one))).join(' ')}`,
-    );
-    return [`${what}: ${JSON.stringify(rest)}`, ...calls, ...lines].join('\n');
-  });
-  const file = join(folder, `${name}.txt`);
-  if (isWritten) await writeFile(file, `${texts.join('\n\n')}\n`);
-  t.deepEqual(texts, (await readFile(file, 'utf8')).trimEnd().split('\n\n'));
-}
 
 const upstream = {
   id: 'one',
@@ -688,14 +615,15 @@ test('the tokens of an account and who is signed in with them, in each state', a
   t.deepEqual(ending.asked, [['endSession', { params: { id: 'other' } }]]);
 });
 
+const made = (form: [string, string][], answer: unknown = { token: 'the value' }) => {
+  const { call, asked } = callOf({ createToken: answer }, { form });
+  return newTokenPage.send!(call).then((view) => ({
+    view: view as { body: { text: string }; refused?: Form },
+    asked,
+  }));
+};
+
 test('a token is made of what its form says, and shown once', async (t) => {
-  const made = (form: [string, string][], answer: unknown = { token: 'the value' }) => {
-    const { call, asked } = callOf({ createToken: answer }, { form });
-    return newTokenPage.send!(call).then((view) => ({
-      view: view as { body: { text: string }; refused?: Form },
-      asked,
-    }));
-  };
   const body = { name: 'x', scopes: ['read', 'admin'] };
   const fields: [string, string][] = [
     ['name', 'x'],

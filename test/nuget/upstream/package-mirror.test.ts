@@ -243,6 +243,9 @@ test('stored versions that the upstream offers no more are among its versions, a
   answers.set('one flat lib', listOf('1.0.0', '2.0.0'));
   const found = (await packages.versions('Lib'))!;
   t.deepEqual([found.value, found.outcome], [['1.0.0', '1.5.0', '2.0.0'], 'miss']);
+  missing.set('one nupkg lib', ['2.5.0', '10.0.0', '1.5.0']);
+  t.deepEqual((await packages.versions('Lib'))!.value, ['1.0.0', '1.5.0', '2.0.0', '2.5.0', '10.0.0']);
+  missing.set('one nupkg lib', ['1.5.0']);
   t.deepEqual(await packages.keptVersions({ upstream: one }, 'lib'), [], 'nothing of it is stored');
   for (const version of ['1.5.0', '4.0.0']) stored.set(`one nupkg lib ${version}`, '');
   t.deepEqual(await packages.keptVersions({ upstream: one }, 'lib'), ['1.5.0']);
