@@ -52,6 +52,8 @@ interface Here {
   isMirrored?: boolean;
   digestsOfTag?: string[];
   noteMoves?: boolean;
+  /** What fails when a manifest here is opened. */
+  fails?: Error;
 }
 
 const needs = (account: number, name: string) => {
@@ -74,10 +76,10 @@ function importOf(there: There, here: Here = {}, more: Partial<ImportOptions> = 
     async *tags(name) {
       yield* tags[name] ?? [];
     },
-    digestOf: async (_name, tag) => (tells ? manifestOf(tag)?.digest : undefined),
+    digestOf: async (name, tag) => (tells && name in tags ? manifestOf(tag)?.digest : undefined),
     manifest: async (name, reference) => {
       calls.push(['manifest', name, reference]);
-      return manifestOf(reference);
+      return name in tags ? manifestOf(reference) : undefined;
     },
     referrers: async (name, digest) => {
       calls.push(['referrers', name, digest]);
@@ -114,6 +116,7 @@ function importOf(there: There, here: Here = {}, more: Partial<ImportOptions> = 
           account === 7 && name === 'app' && manifestsHere.has(digest),
         open: async (account: number, name: string, { tag, digest }: { tag?: string; digest?: Digest }) => {
           needs(account, name);
+          if (here.fails) throw here.fails;
           const found = digest ?? tagsHere.get(tag!);
           if (found === undefined) throw new DomainError('ManifestUnknown', 'There is no such manifest.');
           const text = manifestsHere.get(found) ?? '';
@@ -150,7 +153,7 @@ function importOf(there: There, here: Here = {}, more: Partial<ImportOptions> = 
       of: async (account: number) => ({
         names: {
           locate: (name: string) => ({
-            place: here.upstream && account === 7 && { upstream: { name: 'up.test' }, name },
+            place: here.upstream && account === 7 && name === 'app' && { upstream: { name: 'up.test' }, name },
           }),
         },
         isMirrored: async () => here.isMirrored === true,
@@ -574,4 +577,27 @@ test('a blob that two images need at the same time is fetched once', async (t) =
     results.reduce((sum, { bytes }) => sum + bytes, 0),
     [one, two, 'config', 'layer', 'own'].join('').length,
   );
+});
+
+test('a failure of the database or the storage here is no missing image', async (t) => {
+  const fails = new DomainError('DatabaseUnavailable', 'It is down.');
+  const of = importOf({ ...source, manifests: { 1: one } }, { fails });
+  t.deepEqual((await run(of)).results, { 'app 1': 'DatabaseUnavailable: It is down.' });
+  t.false(of.calls.some(([what]) => what === 'push'));
+});
+
+const outcomeWith = async (count: number) => {
+  const images = Array.from({ length: count }, (_, at) => JSON.stringify({ schemaVersion: 2, manifests: [], at }));
+  const parts = [0, 1, 2, 3].map((part) =>
+    indexOf(...images.slice(part * 2500, (part + 1) * 2500).map((each) => described(each))),
+  );
+  const manifests = { 1: indexOf(...parts.map((each) => described(each))), ...known(...parts, ...images) };
+  const { results } = await run(importOf({ ...source, manifests }, {}, { dryRun: true }));
+  const [found] = Object.values(results);
+  return typeof found === 'string' ? found : found!.outcome;
+};
+
+test('an image with all that belongs to it has 10,000 manifests at most', async (t) => {
+  t.is(await outcomeWith(9995), 'imported');
+  t.is(await outcomeWith(9996), 'TooLarge: The image has more than 10000 manifests.');
 });
