@@ -586,6 +586,16 @@ test('a failure of the database or the storage here is no missing image', async 
   t.false(of.calls.some(([what]) => what === 'push'));
 });
 
+test('a blob that could not be fetched is fetched anew by the next attempt', async (t) => {
+  const blobsThere: Record<string, string> = {};
+  const of = importOf({ ...source, manifests: { 1: two }, blobs: blobsThere });
+  const [group] = await all(of.images.groups());
+  const [item] = await all(group!.items());
+  await t.throwsAsync(item!.run(), { name: 'DigestMismatch' });
+  Object.assign(blobsThere, blobs);
+  t.like(await item!.run(), { outcome: 'imported' });
+});
+
 const outcomeWith = async (count: number) => {
   const images = Array.from({ length: count }, (_, at) => JSON.stringify({ schemaVersion: 2, manifests: [], at }));
   const parts = [0, 1, 2, 3].map((part) =>
