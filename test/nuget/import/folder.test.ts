@@ -101,6 +101,7 @@ test('a file is what its nuspec says; all versions of an id are decided together
   const append = async (body: Readable, options: unknown) => {
     const pieces: Buffer[] = [];
     for await (const each of body as AsyncIterable<Buffer>) pieces.push(each);
+    if (body.readableObjectMode) throw new Error('a body is a stream of bytes');
     got.push(Buffer.concat(pieces), options);
   };
   const staged = { append } as unknown as StagedFile;

@@ -1,4 +1,5 @@
 import { buffer } from 'node:stream/consumers';
+import { setImmediate as turn } from 'node:timers/promises';
 import test from 'ava';
 import type { ImportResult } from '../../../src/import/item.ts';
 import type { ExportOptions } from '../../../src/import/target.ts';
@@ -56,7 +57,9 @@ async function exported(
       if (path === '/v3/index.json') return { body: JSON.stringify({ resources }) };
       const line = `${method} ${path}`;
       if (method === 'PUT' || method === 'DELETE') {
-        const text = sent && (await buffer(await sent.open())).toString();
+        const stream = await sent?.open();
+        if (stream?.readableObjectMode) throw new Error('a body is a stream of bytes');
+        const text = stream && (await buffer(stream)).toString();
         if (text !== undefined && text.length !== sent!.size) throw new Error(`${path} is sent with a wrong size`);
         const file = text?.split('\r\n')[4];
         changes.push(file === undefined ? [line] : [line, file]);
@@ -151,7 +154,7 @@ const key = 'Lib Lib 1.0.0';
 const conflict = { outcome: 'conflict', bytes: 0, note: 'the target has other content under this name' } as const;
 
 test('a version that the target lacks is pushed as clients do, with its symbols', async (t) => {
-  const { results, changes, warnings, requests, selected } = await exported(
+  const { results, changes, warnings, requests, selected, bodies } = await exported(
     {},
     [
       { ...one, symbols: 'its symbols' },
@@ -175,6 +178,11 @@ test('a version that the target lacks is pushed as clients do, with its symbols'
   t.is(
     (await buffer(await push!.sent!.open())).toString(),
     `--${boundary}\r\nContent-Type: application/octet-stream\r\nContent-Disposition: form-data; name=package; filename=package.nupkg\r\n\r\n${one.file}\r\n--${boundary}--\r\n`,
+  );
+  await turn();
+  t.true(
+    bodies.every((each) => each.readableEnded),
+    'no answer is left unread',
   );
   const plain = await exported({}, [one]);
   t.false('x-nuget-apikey' in plain.requests.find(({ method }) => method === 'PUT')!.headers!);

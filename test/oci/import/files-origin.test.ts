@@ -47,6 +47,7 @@ async function filled(origin: ImageOrigin, digest: Digest, limit: number) {
   const append = async (body: Readable, options: unknown) => {
     const pieces: Buffer[] = [];
     for await (const each of body as AsyncIterable<Buffer>) pieces.push(each);
+    if (body.readableObjectMode) throw new Error('a body is a stream of bytes');
     got.push(Buffer.concat(pieces).toString(), options);
   };
   await origin.fill('any', digest, { append } as unknown as StagedFile, limit);

@@ -87,7 +87,9 @@ function targetOf(
   const fake = fakeRemote(
     async (path, request): Promise<FakeAnswer | undefined> => {
       const { method = 'GET', sent: body } = request;
-      const text = body && (await buffer(await body.open())).toString();
+      const stream = await body?.open();
+      if (stream?.readableObjectMode) throw new Error('a body is a stream of bytes');
+      const text = stream && (await buffer(stream)).toString();
       if (text !== undefined) {
         if (text.length !== body!.size) throw new Error(`${path} is sent with a wrong size`);
         sent.push([path, text]);
@@ -226,6 +228,11 @@ test('an image goes with all that it needs, each part after those that it names,
       octets,
       ...[types.image, types.index].map((type) => ({ 'content-type': type })),
     ],
+  );
+  await turn();
+  t.true(
+    target.bodies.every((each) => each.readableEnded),
+    'no answer is left unread',
   );
   for (const { subject, scope, signal: own } of changes)
     t.deepEqual([subject, scope, own], ['team/app', 'repository:team/app:pull,push', signal]);
