@@ -260,10 +260,17 @@ test('the first push of a name claims it, also after its claim was released, and
 test('an event of a push has at most 50 tags, and their number', async (t) => {
   const { image, rows } = await openHostedImages(t);
   const tags = Array.from({ length: 51 }, (_, at) => `t${at}`);
-  await image('app', tags, ['layer']);
-  const [event] = await rows('SELECT details FROM events');
-  const { tags: told, tag_count: count } = JSON.parse(event!['details'] as string) as Record<string, unknown>;
-  t.deepEqual([told, count], [tags.slice(0, 50), 51]);
+  const tagged = await image('app', tags, ['layer']);
+  const untagged = await image('app', [], ['other']);
+  const found = await rows('SELECT subject_reference, details FROM events ORDER BY id');
+  const media = { media_type: mediaTypes.image };
+  t.deepEqual(
+    found.map((each) => [each['subject_reference'], JSON.parse(each['details'] as string)] as unknown[]),
+    [
+      ['t0', { digest: tagged.digest, ...media, tags: tags.slice(0, 50), tag_count: 51 }],
+      [untagged.digest, { digest: untagged.digest, ...media, tags: [], tag_count: 0 }],
+    ],
+  );
 });
 
 test('a frozen tag does not move, and what a rule keeps is not deleted', async (t) => {
