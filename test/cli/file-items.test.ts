@@ -129,9 +129,9 @@ test('items that several files have are said once, at their first place', async 
 
 test('a word that looks like a path, or that is a file with items, is read', async (t) => {
   const folder = await filesOf(t, { 'packages.lock.json': '{"version":1}', 'App.sln': '', 'other.bin': '\u0000' });
-  for (const word of ['-', './a', '../a', '/a', '.', '..', 'a/', join(folder, 'none')])
+  for (const word of ['-', './a', '../a', '/a', '.', '..', 'a/', join(folder, 'none'), 'docker/Dockerfile'])
     t.true(await isFileToRead(word), word);
-  for (const word of ['Lib', '.a', '...', 'team/app', 'registry.test/team/app'])
+  for (const word of ['Lib', '.a', '...', 'team/app', 'registry.test/team/app', 'README.md'])
     t.false(await isFileToRead(word), word);
 });
 
