@@ -62,6 +62,11 @@ test('each target gets the nearest group that it can use', (t) => {
     ['net8.100|net8.0.100|net10000.0|any', 'net10.0', 'any'],
     ['net8.99|net8.0.99', 'net9999.0', 'net8.99'],
     ['net9.0', 'net8.0', ''],
+    ['netstandard2.1', 'net48', ''],
+    ['netstandard2.1', 'netcoreapp2.2', ''],
+    ['net8.0-windows', 'net8.0', ''],
+    ['monoandroid10', 'net8.0', ''],
+    ['net48', 'netstandard1.6', ''],
     ['', 'net8.0', ''],
   ];
   for (const [groups, target, expected] of table) t.is(nearest(groups, target), expected, `${groups} for ${target}`);
