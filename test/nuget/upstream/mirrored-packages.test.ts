@@ -46,10 +46,11 @@ async function start(t: ExecutionContext, rules: { merged?: string[]; reserved?:
   const two = (await openUpstream(t, base, settings('two.test'))).upstream;
   const far = (await openUpstream(t, base, { settings: { ...settings('far.test').settings, accounts: ['far'] } }))
     .upstream;
-  const judge =
-    async ({ name }: { name: string }) =>
-    (reference: string) =>
-      verdicts.get(`${name} ${reference}`) ?? verdicts.get(name) ?? 'allow';
+  const judged = new Set<string>();
+  const judge = async ({ name }: { name: string }) => {
+    judged.add(name);
+    return (reference: string) => verdicts.get(`${name} ${reference}`) ?? verdicts.get(name) ?? 'allow';
+  };
   const gate = { admission: new Admission(judge), accountId: account } as unknown as PackageGate;
   const origin = new UpstreamPolicy([one, two, far], undefined, rules.reserved ?? [], rules.merged);
   const packages = new PackageMirror(mirror, origin, gate, { nupkg: 2 ** 20 } as never);
@@ -97,7 +98,8 @@ async function start(t: ExecutionContext, rules: { merged?: string[]; reserved?:
       tx.insertNew('mirrored_downloads', [{ account_id: accountId, kind: 'package', name, version, downloads }]),
     );
   const found = new MirroredPackages(database, views, registrations, clock.time);
-  return { found, packages, database, one, two, far, verdicts, withdrawn, unlisted, asked, store, claim, download };
+  const told = { verdicts, withdrawn, unlisted, asked, judged };
+  return { found, packages, database, one, two, far, ...told, store, claim, download };
 }
 
 const day = Date.UTC(2024, 0, 2);
@@ -302,7 +304,7 @@ test('a stored version that a policy refuses is shown and not given', async (t) 
 const keysOf = (packages: readonly { key: string }[]) => packages.map(({ key }) => key);
 
 test('the list of packages is in pages by key, without what is hosted, hidden, or of upstreams for others', async (t) => {
-  const { found, store, far, two, claim, verdicts } = await start(t);
+  const { found, store, far, two, claim, verdicts, judged } = await start(t);
   const names = Array.from({ length: 25 }, (_, at) => `p${String(at).padStart(2, '0')}`);
   for (const name of names) await store(name, '1.0.0', name === 'p24' ? { upstream: two.id } : {});
   await store('far', '1.0.0', { upstream: far.id });
@@ -324,6 +326,16 @@ test('the list of packages is in pages by key, without what is hosted, hidden, o
   ]);
   t.deepEqual(keysOf(await found.list(account, 5, 'p18', new NameSet(['p1*', 'p24']))), ['p19', 'p24']);
   t.like((await found.list(account, 1, 'p23'))[0], { key: 'p24', upstream: 'two.test', versionCount: 1 });
+  // No more names are decided than the page needs, or ten.
+  for (const [limit, after, read] of [
+    [1, '', names.slice(1, 10)],
+    [10, 'p12', names.slice(13, 23)],
+    [11, 'p12', names.slice(13, 24)],
+  ] as const) {
+    judged.clear();
+    await found.list(account, limit, after);
+    t.deepEqual([...judged].toSorted(), read, `${limit} ${after}`);
+  }
 });
 
 test('a sorted list has the packages by a number or by name, and as many as its total counts', async (t) => {
