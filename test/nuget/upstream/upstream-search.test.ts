@@ -291,3 +291,15 @@ test('the versions of an id as the upstream completes them, in order, without th
   t.is(await search.versions(one, id('Form')), undefined);
   t.is(logged.length, 2);
 });
+
+const typesOf = (service: string) => ['/3.5.0', '/3.0.0-rc', '/3.0.0-beta', ''].map((version) => service + version);
+
+test('of the services that an upstream announces, the newest is asked', async (t) => {
+  const { search, asked } = await start({ answers: { one: [found(), found()] } });
+  await search.query(q('a'));
+  await search.autocomplete(q('a'));
+  t.deepEqual(asked, [
+    ['one', typesOf('SearchQueryService')],
+    ['one', typesOf('SearchAutocompleteService')],
+  ]);
+});
