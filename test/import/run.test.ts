@@ -1,5 +1,6 @@
+import { setImmediate as turn } from 'node:timers/promises';
 import test from 'ava';
-import { runImport } from '../../src/import/import.ts';
+import { retrying, runImport, sourceReason } from '../../src/import/import.ts';
 import { sourceId, type ImportGroup, type ImportResult } from '../../src/import/item.ts';
 import { parseNameRule, renamed } from '../../src/import/name-rules.ts';
 import { ImportReport } from '../../src/import/report.ts';
@@ -200,4 +201,149 @@ test('a list that fails is reported, and an import that is stopped says so', asy
   };
   const report = await importOf([stops, works], { signal: controller.signal });
   t.deepEqual([report.lines, report.stopped], [['0 imported'], 'it was stopped']);
+});
+
+/** So many names with two items each; which of them are read and run at the same time. */
+async function widthOf(concurrency: number) {
+  const now = { names: 0, items: 0 };
+  const most = { names: 0, items: 0 };
+  const count = (what: 'names' | 'items', by: number) => {
+    now[what] += by;
+    most[what] = Math.max(most[what], now[what]);
+  };
+  const held: (() => void)[] = [];
+  const done = { count: 0 };
+  const phase = async function* (): AsyncGenerator<ImportGroup> {
+    for (let at = 0; at < 50; at += 1) {
+      let left = 2;
+      const run: Run = async () => {
+        count('items', 1);
+        await new Promise<void>((resolve) => held.push(resolve));
+        count('items', -1);
+        done.count += 1;
+        left -= 1;
+        if (left === 0) count('names', -1);
+        return imported;
+      };
+      const items = async function* () {
+        count('names', 1);
+        for (const reference of ['1', '2']) yield { name: `${at}`, reference, run };
+      };
+      yield { name: `${at}`, items };
+    }
+  };
+  const running = runImport(() => [phase()], { concurrency, signal: new AbortController().signal });
+  for (let turns = 0; done.count < 100 && turns < 10_000; turns += 1) {
+    await turn();
+    for (const release of held.splice(0)) release();
+  }
+  const { counts } = await running;
+  return { ...most, ended: counts.imported.count };
+}
+
+test('so many items run at the same time, and the lists of more names are read ahead', async (t) => {
+  for (const [concurrency, names] of [
+    [1, 1],
+    [2, 4],
+    [3, 6],
+    [8, 16],
+    [12, 16],
+    [20, 20],
+  ] as const)
+    t.deepEqual(await widthOf(concurrency), { names, items: concurrency, ended: 100 });
+});
+
+const full = () => Promise.reject(new DomainError('StorageFull', 'The disk is full.'));
+
+test('a phase begins when the one before has ended; after a final failure nothing more is read', async (t) => {
+  const order: string[] = [];
+  let signalOf: AbortSignal | undefined;
+  const item = (reference: string, run: Run) => ({ name: 'App', reference, run });
+  const phaseOf = async function* (name: string, ...runs: Run[]): AsyncGenerator<ImportGroup> {
+    order.push(`${name} begins`);
+    yield {
+      name,
+      items: async function* () {
+        for (const [at, run] of runs.entries()) {
+          order.push(`${name} ${at}`);
+          yield item(`${at}`, run);
+        }
+        order.push(`${name} ends`);
+      },
+    };
+    order.push(`no more names in ${name}`);
+  };
+  const slow: Run = async () => {
+    await turn();
+    order.push('done');
+    return imported;
+  };
+  const report = await runImport(
+    (signal) => {
+      signalOf = signal;
+      return [phaseOf('one', slow), phaseOf('two', full, works, works), phaseOf('three', works)];
+    },
+    { concurrency: 1, signal: new AbortController().signal },
+  );
+  t.deepEqual(order, [
+    'one begins',
+    'one 0',
+    'one ends',
+    'done',
+    'no more names in one',
+    'two begins',
+    'two 0',
+    'two 1',
+  ]);
+  t.deepEqual([report.stopped, signalOf!.aborted], ['The disk is full.', true]);
+  t.deepEqual(report.problems, [
+    { name: 'App', reference: '0', outcome: 'failed', bytes: 0, note: 'The disk is full.' },
+  ]);
+});
+
+test('work is done again after the time that the server asks for, until the end of the import', async (t) => {
+  const asked: number[] = [];
+  const ends = new AbortController();
+  const down503 = down({ retryAfter: 0.05 });
+  const startedAt = performance.now();
+  const twice = () => {
+    asked.push(performance.now() - startedAt);
+    return asked.length > 2 ? Promise.resolve('done') : Promise.reject(down503);
+  };
+  t.is(await retrying(twice, ends.signal), 'done');
+  t.true(asked[2]! >= 90, `${asked[2]} milliseconds`);
+  // It would wait for half a minute.
+  const long = down({ retryAfter: 3600 });
+  let count = 0;
+  const waiting = retrying(() => {
+    count += 1;
+    return Promise.reject(long);
+  }, ends.signal);
+  await turn();
+  ends.abort();
+  t.is(await t.throwsAsync(waiting), long);
+  t.is(await t.throwsAsync(retrying(() => Promise.reject(down503), ends.signal)), down503);
+  t.is(count, 1);
+  for (const [error, most] of [
+    [down(), 1],
+    [down(), 2],
+    [new DomainError('Aborted', 'It was cut.', { retryAfter: 0 }), 3],
+    [new TypeError('a defect'), 1],
+    [down({ cause: new AccessRefused() }), 1],
+  ] as const) {
+    const item = failing(error);
+    t.is(await t.throwsAsync(retrying(item.run, new AbortController().signal, most)), error);
+    t.is(item.asked(), most);
+  }
+});
+
+test('the reason of a failure is one line about the other server', (t) => {
+  for (const [error, other, reason] of [
+    [new Error('One.\nTwo.'), undefined, 'One.'],
+    [new Error('The sources differ.'), 'target', 'The sources differ.'],
+    [new Error('It is not The source.'), 'target', 'It is not The source.'],
+    [down(), 'target', 'The target old.test answered 500'],
+    [down({ id: undefined }), 'target', 'The upstream old.test answered 500; set allowPrivateNetwork for it.'],
+  ] as const)
+    t.is(sourceReason(error, other), reason);
 });

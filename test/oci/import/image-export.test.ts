@@ -432,3 +432,23 @@ test('a blob that two images need at the same time is sent once, and manifests o
   await Promise.all(['1', '2', '3'].map((tag) => all.put('team/app', tag, Buffer.from(one), types.image)));
   t.is(running.most, 1);
 });
+
+/** What becomes of an index of four indexes with so many images. */
+async function outcomeWith(count: number, isThere = false) {
+  const images = Array.from({ length: count }, (_, number) => JSON.stringify({ schemaVersion: 2, number }));
+  const parts = [0, 1, 2, 3].map((part) => indexOf(...images.slice(part * 2500, (part + 1) * 2500).map(described)));
+  const root = indexOf(...parts.map(described));
+  const manifests = Object.fromEntries([root, ...parts, ...images].map((text) => [text, types.image]));
+  const target = targetOf({ referrers: {}, ...(isThere && { manifests: { 1: root } }) });
+  const { results } = await exported({ manifests, tags: { 1: digestIn(root) } }, target, { dryRun: true });
+  const result = results['team/app 1']!;
+  return typeof result === 'string' ? result : result.outcome;
+}
+
+test('an image with all that belongs to it has 10,000 manifests at most, also one that is there', async (t) => {
+  const most = 'The image has more than 10000 manifests.';
+  t.is(await outcomeWith(9995), 'imported');
+  t.is(await outcomeWith(9996), most);
+  t.is(await outcomeWith(9995, true), 'present');
+  t.is(await outcomeWith(9996, true), most);
+});
