@@ -102,7 +102,13 @@ test('references of the same name at another upstream, of another kind or of ano
   t.is(await withdrawals.at(key), 2000);
   await withdrawals.mark(others[0]!, subject);
   await withdrawals.mark(others[1]!, subject);
-  t.deepEqual(new Map(await withdrawals.counts()), new Map([['a', 1], ['u', 2]])); // prettier-ignore
+  t.deepEqual(
+    new Map(await withdrawals.counts()),
+    new Map([
+      ['a', 1],
+      ['u', 2],
+    ]),
+  );
   await withdrawals.offered(name, () => true, subject);
   t.deepEqual(
     (await all()).map((each) => ({ ...each, id: undefined, missing_at: undefined })),
