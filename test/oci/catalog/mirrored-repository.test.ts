@@ -1,7 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
 import { NameSet } from '../../../src/accounts/names.ts';
 import type { Row } from '../../../src/database/database.ts';
-import { entryId } from '../../../src/mirror/store/entries.ts';
+import type { MirroredOwner } from '../../../src/history/history.ts';
+import { entryId, type EntryKey } from '../../../src/mirror/store/entries.ts';
+import { addWords } from '../../../src/mirror/store/words.ts';
 import { UpstreamPolicy } from '../../../src/mirror/policy/upstream-policy.ts';
 import { MirroredImages } from '../../../src/oci/catalog/mirrored-images.ts';
 import type { ListedTag, TagQuery } from '../../../src/oci/catalog/repository.ts';
@@ -498,4 +500,64 @@ test('mirrored images are found by the beginning of a digest, on one page', asyn
   t.deepEqual(await images.find(1, beginning, 9, 'first.test/team/app'), []);
   t.deepEqual(await images.find(1, three, 9, ''), [expected[1]!, expected[4]!]);
   t.deepEqual(await images.find(1, three, 9, '', new NameSet(['team/app'])), [expected[4]!]);
+});
+
+test('mirrored images are found by the words of their names, of one upstream if it is named', async (t) => {
+  const { images, database } = await open(t, { entries, downloads, claims: { zoo: 1 } });
+  await database.transaction(async (tx) => {
+    for (const row of entries.map(entry) as unknown as EntryKey[]) await addWords(tx, row);
+  });
+  const find = (text: string, limit = 9, after = '', only?: NameSet) => images.find(1, text, limit, after, only);
+  const app = { name: 'first.test/team/app', upstream: 'first.test', pulls: 7 };
+  const found = await find('app');
+  t.deepEqual(
+    found.map(({ position: _position, ...each }) => each),
+    [
+      app,
+      { name: 'second.test/app', upstream: 'second.test', pulls: 9 },
+      { name: 'second.test/team/app', upstream: 'second.test', pulls: 0 },
+    ],
+  );
+  for (const [at, { position }] of found.entries()) t.deepEqual(await find('app', 9, position), found.slice(at + 1));
+  t.deepEqual(await find('app', 1), found.slice(0, 1));
+  t.deepEqual(await find('app', 9, '', new NameSet(['team/app'])), found.slice(0, 1));
+  t.deepEqual(names(await find(' Second.test/app ')), ['second.test/app', 'second.test/team/app']);
+  t.deepEqual(names(await find('first.test/team')), ['first.test/team/app']);
+  t.deepEqual(await find('zoo'), [], 'the account hosts it');
+  t.deepEqual(await find(' '), []);
+  t.deepEqual(await find('second.test/ '), []);
+});
+
+const reader = { accountId: 1, kind: 'token', scopes: new Set(['read']) };
+
+const limited = (...patterns: string[]) => ({ names: { of: () => new NameSet(patterns) } });
+
+test('the history of an image is that of its names here and at its upstream, as far as they may be read', async (t) => {
+  const { images } = await open(t, { hidden: ['v1'] });
+  const owners = async (name: string, more: object = {}) => {
+    const all = await images.historyOwners({ ...reader, ...more } as never, name);
+    return all.map(({ accountId, upstream: id, name: own, ...rest }) => {
+      const told = 'upstreamName' in rest ? ` of ${rest.upstreamName}` : '';
+      return `${accountId} ${id} ${own}${told}`;
+    });
+  };
+  const mirrored = '0 first team/app of first.test';
+  t.deepEqual(await owners('team/app'), ['1  team/app', '1  first.test/team/app', mirrored]);
+  t.deepEqual(await owners('team/excluded'), ['1  team/excluded', '1  first.test/team/excluded']);
+  t.deepEqual(await owners('team/app', limited('team/app')), ['1  team/app', mirrored]);
+  t.deepEqual(await owners('second.test/app', limited('second.test/*')), [
+    '1  second.test/app',
+    '0 second app of second.test',
+  ]);
+  await t.throwsAsync(owners('team/app', limited('other')), { name: 'NameDenied' });
+  const shared = {
+    ownerOf: (_own: number, _kind: string, name: string) => Promise.resolve(name === 'team/app' ? 2 : 1),
+  };
+  t.deepEqual(await owners('team/app', { shared }), ['2  team/app'], 'of another account, without its upstream');
+  const [, , last] = await images.historyOwners(reader as never, 'team/app');
+  const lines = [
+    { reference: 'v1', digest: one },
+    { reference: 'v2', digest: one },
+  ];
+  t.deepEqual(await (last as MirroredOwner).listed(lines as never), [lines[1]] as never);
 });
