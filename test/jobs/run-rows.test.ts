@@ -151,7 +151,7 @@ test('a run ends with its state, or with the reason of its failure, and everythi
 test('a run that a user cancels is stopped, and one that ends by itself in that moment is cancelled or done', async (t) => {
   const { rows, ends, beats } = keptRows({ goesOn: false, cancelled: true });
   const runs = new BackgroundRuns('import', rows, pino({ level: 'silent' }));
-  const progress = { known: 1 };
+  const progress: { known: number; error?: string } = { known: 1 };
   const signals: boolean[] = [];
   runs.start('1', progress, {
     beat: () => Promise.resolve(void (progress.known += 1)),
