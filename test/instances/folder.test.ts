@@ -13,7 +13,7 @@ test('processes of one data folder have the same identity, and those of a copy a
   t.regex(text, /^[\da-f-]{36}\n$/);
   const { ino } = await stat(file, { bigint: true });
   t.is(all[0], `${text.trim()}.${ino}`);
-  t.is(await folderIdentity(file), all[0]);
+  t.is(await folderIdentity(file), all[0]!);
   await copyFile(file, join(folder, 'copy'));
   const copy = await folderIdentity(join(folder, 'copy'));
   t.not(copy, all[0]);

@@ -156,7 +156,7 @@ test('a run that a user cancels is stopped, and one that ends by itself in that 
   runs.start('1', progress, {
     beat: () => Promise.resolve(void (progress.known += 1)),
     run: ({ stop, closing, any }) =>
-      new Promise((_resolve, reject) => {
+      new Promise<string>((_resolve, reject) => {
         stop.addEventListener('abort', () => {
           signals.push(stop.aborted, closing.aborted, any.aborted);
           reject(new Error('broken off'));
