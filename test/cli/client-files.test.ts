@@ -4,9 +4,8 @@ import test, { type ExecutionContext } from 'ava';
 import { writeClientFiles } from '../../src/cli/client-files.ts';
 import { redirectState } from '../../src/cli/doctor-redirect.ts';
 import { OtherOwner } from '../../src/server/command-place.ts';
+import { nobody, testAsRoot } from '../support/as-root.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-
-const isRoot = process.getuid?.() === 0;
 
 async function setUp(t: ExecutionContext) {
   const folder = await folderUntilEnd(t);
@@ -80,7 +79,7 @@ test('a link or a folder in place of a file is refused, and so is a folder below
   await t.throwsAsync(write([file('file/below', 'x')]), { message: /ENOTDIR/ });
 });
 
-(isRoot ? test : test.skip)('root writes nothing where other users can change it', async (t) => {
+testAsRoot('root writes nothing where other users can change it', async (t) => {
   const { folder, write } = await setUp(t);
   await mkdir(join(folder, 'shared'));
   await chmod(join(folder, 'shared'), 0o777);
@@ -95,7 +94,7 @@ test('a link or a folder in place of a file is refused, and so is a folder below
   await chmod(join(folder, 'shared'), 0o1777);
   await t.notThrowsAsync(write([file('shared/a', 'x')]), 'as in /tmp, others cannot replace its file');
   await mkdir(join(folder, 'theirs'));
-  await chown(join(folder, 'theirs'), 65_534, 65_534);
+  await chown(join(folder, 'theirs'), nobody, nobody);
   await t.throwsAsync(write([file('theirs/a', 'x')]), { instanceOf: OtherOwner });
   await symlink('theirs', join(folder, 'link'));
   await t.throwsAsync(write([file('link/a', 'x')]), { instanceOf: OtherOwner });
