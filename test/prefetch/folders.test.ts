@@ -4,7 +4,7 @@ import { basename, join } from 'node:path';
 import test from 'ava';
 import { packageInputs } from '../../src/nuget/prefetch/inputs.ts';
 import { prefetchItemsIn } from '../../src/prefetch/folders.ts';
-import { Inputs } from '../../src/prefetch/inputs.ts';
+import { Inputs, openInput } from '../../src/prefetch/inputs.ts';
 import { isUnclear } from '../../src/prefetch/item.ts';
 import { inputs } from '../../src/server/installation.ts';
 import { folderUntilEnd } from '../support/folder.ts';
@@ -105,4 +105,53 @@ test('a folder with too many bytes is refused as a whole', async (t) => {
     name: 'Invalid',
     message: /: its files have more than 64 MiB together$/,
   });
+});
+
+async function* piecesOf(...pieces: (Uint8Array | string)[]): AsyncGenerator<Uint8Array | string> {
+  yield* pieces;
+}
+
+test('the standard input is read whole, as a list, up to 64 MiB', async (t) => {
+  const given = new Map([['A', 'a']]);
+  const most = 64 * 2 ** 20;
+  const read = (stdin?: AsyncIterable<Uint8Array | string>) => openInput('-', given, stdin);
+  const input = await read(piecesOf('Lib', Buffer.from('@1.0.0\n'), 'app:1'));
+  t.deepEqual(input, { file: '-', text: 'Lib@1.0.0\napp:1', values: given });
+  t.is((await prefetchItemsIn('-', { inputs, values, stdin: piecesOf('Lib@1.0.0\napp:1') })).length, 2);
+  await t.throwsAsync(read(), { name: 'Invalid', message: '-: cannot be read: there is no standard input' });
+  t.is((await read(piecesOf(Buffer.alloc(most, ' ')))).text.length, most);
+  await t.throwsAsync(read(piecesOf(Buffer.alloc(most, ' '), ' ')), {
+    name: 'Invalid',
+    message: '-: is larger than 64 MiB',
+  });
+});
+
+test('a kind is for files, and a folder or a solution that names nothing to read is refused', async (t) => {
+  const folder = await folderUntilEnd(t);
+  await t.throwsAsync(prefetchItemsIn(folder, { inputs, values, kind: 'list' }), {
+    name: 'Invalid',
+    message: `${folder}: --kind is for files, not for a folder`,
+  });
+  const solution = join(folder, 'All.slnx');
+  await mkdir(join(folder, 'src/b'), { recursive: true });
+  const project = '<Project><ItemGroup><PackageReference Include="A" Version="1.0.0" /></ItemGroup></Project>';
+  await writeFile(join(folder, 'src/a.csproj'), project);
+  await mkdir(join(folder, 'src/b/b.csproj'));
+  const paths = ['src/a.csproj', 'src/b/b.csproj', 'src/none.csproj', '../up.csproj', '/root.csproj'];
+  const text = `<Solution>${paths.map((path) => `<Project Path="${path}" />`).join('')}</Solution>`;
+  await writeFile(solution, text);
+  const found: string[] = [];
+  const items = await prefetchItemsIn(solution, { inputs, values, onFound: (file) => found.push(file) });
+  const outside = 'it is outside the folder of the solution; give it as a file of its own';
+  const location = { file: solution, line: 0 };
+  t.deepEqual(items.filter(isUnclear), [
+    { kind: 'unclear', what: 'src/b/b.csproj', reason: 'it is not a file', location },
+    { kind: 'unclear', what: 'src/none.csproj', reason: 'there is no such file', location },
+    { kind: 'unclear', what: '../up.csproj', reason: outside, location },
+    { kind: 'unclear', what: '/root.csproj', reason: outside, location },
+  ]);
+  t.deepEqual([items.length, items.at(-1)!.location], [5, { file: join(folder, 'src/a.csproj'), line: 1 }]);
+  t.deepEqual(found, [join(folder, 'src/a.csproj')]);
+  const listed = prefetchItemsIn(solution, { inputs, values, kind: 'project' });
+  await t.throwsAsync(listed, { message: `${solution}:1: expected a <Project>` });
 });

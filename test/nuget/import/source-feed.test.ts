@@ -98,7 +98,7 @@ test('the ids of a feed: two searches and two completions, page after page, each
     '/query false 0': hits(0),
     '/auto false 0': ids(4, 'Lib.D'),
   };
-  const { feed, queries } = feedOf(
+  const { feed, queries, requests } = feedOf(
     [flat, search, completion],
     ({ prerelease, skip }, path) => answers[`${path} ${prerelease} ${skip}`],
   );
@@ -122,6 +122,10 @@ test('the ids of a feed: two searches and two completions, page after page, each
     { ...completed, prerelease: 'false', skip: '0' },
     { ...completed, prerelease: 'false', skip: '1' },
   ]);
+  t.deepEqual(
+    requests.map(({ subject }) => subject),
+    ['the service index', 'search', 'search', 'autocompletion', 'search', 'autocompletion', 'autocompletion'],
+  );
 });
 
 test('a feed without a search and without completion is refused, with one of them it is read', async (t) => {
