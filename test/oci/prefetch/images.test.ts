@@ -51,7 +51,7 @@ async function prefetched(setting: Setting, more: Partial<PrefetchOptions> = {})
     referrers = {},
     tags = [],
     hosted = {},
-    upstreams = ['docker.io', 'ghcr.io'],
+    upstreams = ['docker.io', 'second.test'],
   } = setting;
   const calls: string[] = [];
   const opened = { count: 0 };
@@ -319,12 +319,12 @@ const placesOf = async (text: string, setting: Setting = {}) => {
 test('the place of an image is that which clients ask for; hosted and reserved names are skipped', async (t) => {
   t.deepEqual(await placesOf('app:1'), ['docker.io app 1']);
   t.deepEqual(await placesOf('registry-1.docker.io/app:1'), ['docker.io app 1']);
-  t.deepEqual(await placesOf('ghcr.io/org/app:1'), ['ghcr.io org/app 1']);
-  t.deepEqual(await placesOf('me.test:80/ghcr.io/org/app:1'), ['ghcr.io org/app 1']);
+  t.deepEqual(await placesOf('second.test/org/app:1'), ['second.test org/app 1']);
+  t.deepEqual(await placesOf('me.test:80/second.test/org/app:1'), ['second.test org/app 1']);
   t.deepEqual(await placesOf('other.test/app:1'), ['list: other.test/app:1: no upstream is named other.test']);
   const unserved = ': no upstream is configured for this name';
   t.deepEqual(await placesOf('me.test:80/app:1'), [`list: me.test:80/app:1${unserved}`]);
-  t.deepEqual(await placesOf('app:1', { upstreams: ['ghcr.io'] }), [`list: app:1${unserved}`]);
+  t.deepEqual(await placesOf('app:1', { upstreams: ['second.test'] }), [`list: app:1${unserved}`]);
   t.deepEqual(await placesOf('app:1', { upstreams: ['default.test', 'docker.io'] }), ['default.test app 1']);
   t.deepEqual(await placesOf('app:1', { hosted: { app: true } }), ['app:1: hosted here']);
   t.deepEqual(await placesOf('app:1', { hosted: { app: false } }), ['docker.io app 1']);

@@ -30,7 +30,7 @@ function mirrorOf(...upstreams: string[]): ImageMirror {
 }
 
 /** `upstream kind name reference type digest text` of each entry. */
-async function entriesOf(source: PlainSource, name?: string, mirror = mirrorOf('docker.io', 'ghcr.io')) {
+async function entriesOf(source: PlainSource, name?: string, mirror = mirrorOf('docker.io', 'second.test')) {
   const found: string[][] = [];
   for await (const { key, type, digest, file } of plainImages(mirror, source, { accountId: 1, name })) {
     const text = (await readAll(await file.open(), 10_000)).toString();
@@ -74,7 +74,7 @@ test('an image layout: each manifest under its digest and its tag, then what it 
   const source = layoutOf(
     [
       named(digestIn(index), 'team/app:1'),
-      named(digestIn(image), 'ghcr.io/org/app:2'),
+      named(digestIn(image), 'second.test/org/app:2'),
       { ...named(digestIn(image), 'x'), annotations: { 'io.containerd.image.name': 'index.docker.io/a:3' } },
       named(digestIn(image), '4'),
       { digest: digestIn(image) },
@@ -103,7 +103,7 @@ test('an image layout: each manifest under its digest and its tag, then what it 
     ]),
     ...manifests('id of docker.io', 'team/app', digestIn(image)),
     ...blobs('id of docker.io', 'team/app'),
-    ...whole('id of ghcr.io', 'org/app', '2'),
+    ...whole('id of second.test', 'org/app', '2'),
     ...whole('id of docker.io', 'a', '3'),
     ...whole('id of docker.io', 'given', '4'),
     ...whole('id of docker.io', 'given', 'latest'),
@@ -147,7 +147,7 @@ test('a layout that is not whole, or names nothing that an upstream here has, is
 
 test('an archive of docker save: the blobs of each name, and a manifest that is made of them', async (t) => {
   const list = [
-    { Config: 'c', Layers: ['l'], RepoTags: ['team/app:1', 'ghcr.io/b:2'] },
+    { Config: 'c', Layers: ['l'], RepoTags: ['team/app:1', 'second.test/b:2'] },
     { Config: 'c', Layers: ['l'], RepoTags: null },
     { Config: 'c', Layers: ['l'], RepoTags: [] },
   ];
@@ -179,7 +179,7 @@ test('an archive of docker save: the blobs of each name, and a manifest that is 
   ];
   t.deepEqual(await entriesOf(archive(list), `given@${absent}`), [
     ...whole('id of docker.io', 'team/app', '1'),
-    ...whole('id of ghcr.io', 'b', '2'),
+    ...whole('id of second.test', 'b', '2'),
     ...whole('id of docker.io', 'given'),
     ...whole('id of docker.io', 'given'),
   ]);
