@@ -11,7 +11,7 @@ import { openStore } from './store.ts';
 export const hostedStart = 1_700_000_000_000;
 
 /** The account of hosted images. */
-export const hostedAccount = 1;
+const hostedAccount = 1;
 
 export interface HostedImage {
   bytes: Buffer;
@@ -20,7 +20,7 @@ export interface HostedImage {
 }
 
 /** The bytes of a document with these fields, as a descriptor refers to it. */
-export function documentOf(fields: object): HostedImage {
+export function hostedDocument(fields: object): HostedImage {
   const bytes = Buffer.from(JSON.stringify({ schemaVersion: 2, ...fields }));
   return { bytes, digest: digestOf(bytes), size: bytes.length };
 }
@@ -64,13 +64,13 @@ export async function openHostedImages(t: ExecutionContext, dialect: Dialect = '
     const config = await blob(name, '{}', account);
     const pushed = [];
     for (const each of layers) pushed.push(await blob(name, each, account));
-    const document = documentOf({ mediaType: mediaTypes.image, config, layers: pushed, ...more });
+    const document = hostedDocument({ mediaType: mediaTypes.image, config, layers: pushed, ...more });
     await push(name, document, tags, {}, account);
     return document;
   };
   /** Pushes an index of images. */
   const index = async (name: string, tags: readonly string[], children: readonly HostedImage[], more: object = {}) => {
-    const document = documentOf({
+    const document = hostedDocument({
       mediaType: mediaTypes.index,
       manifests: children.map(({ digest, size }) => ({ mediaType: mediaTypes.image, digest, size })),
       ...more,

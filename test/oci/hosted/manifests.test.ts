@@ -5,7 +5,7 @@ import { digestOf } from '../../../src/runtime/digest.ts';
 import type { DomainError } from '../../../src/runtime/errors.ts';
 import { readAll } from '../../../src/storage/files/content.ts';
 import { dialects } from '../../support/databases.ts';
-import { documentOf, hostedStart as start, openHostedImages } from '../../support/hosted-images.ts';
+import { hostedDocument, hostedStart as start, openHostedImages } from '../../support/hosted-images.ts';
 
 const unknown = { name: 'ManifestUnknown' };
 const tagRows = 'SELECT name, digest, updated_at, sort_key FROM tags ORDER BY name';
@@ -99,7 +99,7 @@ for (const dialect of dialects) {
 
   test(`${dialect}: an image needs its blobs, an index has the bytes of what is there`, async (t) => {
     const { image, index, push, blob, rows, counts, manifests, clock } = await openHostedImages(t, dialect);
-    const missing = documentOf({
+    const missing = hostedDocument({
       mediaType: mediaTypes.image,
       config: await blob('app', '{}'),
       layers: ['a', 'b'].map((each) => ({ mediaType: 'application/x', digest: digestOf(each), size: 1 })),
@@ -114,7 +114,7 @@ for (const dialect of dialects) {
       ['{}', 'a', 'b'].map((each) => digestOf(each)),
     );
 
-    const child = documentOf({ mediaType: mediaTypes.image, config: { ...(await blob('app', '{}')) }, layers: [] });
+    const child = hostedDocument({ mediaType: mediaTypes.image, config: { ...(await blob('app', '{}')) }, layers: [] });
     const list = await index('app', ['list'], [child, child, missing]);
     const sizes = async () =>
       Object.fromEntries(
