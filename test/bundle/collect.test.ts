@@ -39,6 +39,18 @@ test('entries are in a fixed order, each once, with what is known of them here',
   const seen = (kind: 'tag' | 'manifest', reference: string) => ({ kind, reference, digest });
   await database.transaction((tx) => record(tx, owner, [seen('tag', 'v1'), seen('manifest', digest)], 50));
   await database.transaction((tx) => record(tx, owner, [seen('tag', 'v2')], 60));
+  const second = digestOf('second');
+  await database.transaction((tx) =>
+    record(
+      tx,
+      { ...owner, upstream: 'three' },
+      [
+        { kind: 'tag', reference: 'v9', digest: second },
+        { kind: 'manifest', reference: second, digest: second },
+      ],
+      70,
+    ),
+  );
   const upstreams = [
     { id: 'one', name: 'up.test', config: { kind: 'oci' } },
     { id: 'two', name: 'up.test', config: { kind: 'nuget' } },
@@ -112,6 +124,17 @@ test('entries are in a fixed order, each once, with what is known of them here',
   ]);
   t.deepEqual(described[0], ['two', 'blob', { of: 'blob' }]);
   t.is(described.length, 6, 'not for an upstream that is not here');
+
+  const aliased = await collectEntries(mirror, [neededOf('three', 'manifest', 'v9', { digest: second })], none());
+  const lineOf = (kind: string, reference: string) => ({ kind, reference, digest: second, seenAt: 70 });
+  t.deepEqual(
+    aliased.map(({ reference, seen: lines }) => [reference, lines as object[]]),
+    [
+      [second, [lineOf('manifest', second)]],
+      ['v9', [lineOf('tag', 'v9'), lineOf('manifest', second)]],
+    ],
+    'another name has only the lines of itself',
+  );
 
   const hosted = { ...entry('oci', '', 'manifest', 'v1'), account: 'team' };
   const both = await collectEntries(
