@@ -74,6 +74,6 @@ export async function feedRoutes(
 }
 
 /** The JSON of an answer. */
-export function jsonOf({ body }: RouteAnswer): any {
+export function routeJson({ body }: RouteAnswer): any {
   return JSON.parse(body.toString());
 }

@@ -10,7 +10,7 @@ import { contentOf } from '../../../src/storage/files/content.ts';
 import { multipartOverhead } from '../../../src/http/multipart.ts';
 import { makeNupkg, makePdb, makeSnupkg, type NupkgOptions } from '../../support/builders/nupkg.ts';
 import { packageForm } from '../../support/feed.ts';
-import { feedRoutes, jsonOf, type RouteAnswer } from '../../support/feed-routes.ts';
+import { feedRoutes, routeJson, type RouteAnswer } from '../../support/feed-routes.ts';
 import { HostedPackages } from '../../support/hosted-packages.ts';
 import { until } from '../../support/until.ts';
 
@@ -51,7 +51,7 @@ async function publishing(t: Parameters<typeof feedRoutes>[0], given: Given = {}
 
 const listed = (hosted: HostedPackages) =>
   hosted.rows<object>('SELECT version, listed FROM package_versions ORDER BY sort_key');
-const failed = (answer: RouteAnswer) => [answer.status, jsonOf(answer).name, jsonOf(answer).message];
+const failed = (answer: RouteAnswer) => [answer.status, routeJson(answer).name, routeJson(answer).message];
 
 test('a push is received, published, logged and answered with the address of the package', async (t) => {
   const { push, logged, hosted } = await publishing(t);
@@ -59,7 +59,7 @@ test('a push is received, published, logged and answered with the address of the
   const answer = await push(bytes);
   t.deepEqual(answer.needs, ['write', 'upload']);
   t.is(answer.status, 201);
-  t.deepEqual(jsonOf(answer), { id: 'Lib', version: '1.0.0-RC' });
+  t.deepEqual(routeJson(answer), { id: 'Lib', version: '1.0.0-RC' });
   t.is(answer.headers.get('location'), 'https://here.test/v3/package/lib/1.0.0-rc/lib.1.0.0-rc.nupkg');
   t.is(answer.headers.get('x-nuget-warning'), null);
   const { subject, version, received, id } = answer.context;
@@ -105,7 +105,7 @@ test('versions are unlisted and listed again by their addresses, which take no o
   t.deepEqual(await listed(hosted), [{ version: '1.0.0', listed: 0 }]);
   const relisted = await ask('/push/lib/1.0.0', { method: 'POST' });
   t.deepEqual(relisted.needs, ['write']);
-  t.deepEqual([relisted.status, jsonOf(relisted)], [200, {}]);
+  t.deepEqual([relisted.status, routeJson(relisted)], [200, {}]);
   t.deepEqual(await listed(hosted), [{ version: '1.0.0', listed: 1 }]);
   await hosted.store.database.transaction((tx) =>
     tx.insert('permanence', {
@@ -130,7 +130,7 @@ test('versions are unlisted and listed again by their addresses, which take no o
   ] as const) {
     const answer = await ask(path, { method });
     t.deepEqual([answer.status, answer.headers.get('allow'), answer.needs], [405, allow, undefined], path);
-    t.deepEqual(jsonOf(answer), {
+    t.deepEqual(routeJson(answer), {
       type: 'about:blank',
       title: 'Method Not Allowed',
       status: 405,
@@ -158,7 +158,7 @@ test('symbols are pushed, and their files found by name and signature', async (t
   const snupkg = await makeSnupkg({ id: 'LIB', version: '1.0', files: { 'lib/Lib.pdb': pdb } });
   const pushed = await push(snupkg, '/symbols');
   t.deepEqual(pushed.needs, ['write', 'upload']);
-  t.deepEqual([pushed.status, jsonOf(pushed)], [201, { id: 'LIB', version: '1.0.0' }]);
+  t.deepEqual([pushed.status, routeJson(pushed)], [201, { id: 'LIB', version: '1.0.0' }]);
   t.deepEqual([pushed.context.subject, pushed.context.received], ['lib', packageForm(snupkg).body.length]);
   for (const path of [`/symbols/Lib.pdb/${key}/Lib.pdb`, `/symbols/lib.pdb/${key.toUpperCase()}/LIB.PDB`])
     for (const method of ['GET', 'HEAD']) {
@@ -386,7 +386,7 @@ test('the request of the public gallery deprecates, lists and unlists versions',
   ] as const) {
     const answer = await deprecate(ask, body);
     t.deepEqual(answer.needs, ['write']);
-    t.deepEqual([answer.status, jsonOf(answer)], [200, {}]);
+    t.deepEqual([answer.status, routeJson(answer)], [200, {}]);
     t.is(answer.context.received, JSON.stringify(body).length);
     t.deepEqual(await state(), expected as never);
   }
@@ -399,7 +399,7 @@ test('a wrong request for a deprecation is refused with its field, and only who 
   await hosted.push({ id: 'Lib' });
   const versions = ['1.0.0'];
   const wrong = async (body: object) => {
-    const { name, detail } = jsonOf(await deprecate(ask, body));
+    const { name, detail } = routeJson(await deprecate(ask, body));
     t.is(name, 'Invalid');
     return detail.errors;
   };
@@ -431,10 +431,10 @@ test('a wrong request for a deprecation is refused with its field, and only who 
     ['isLegacy'],
   );
   const unlisting = await deprecate(ask, { versions, isLegacy: true, listedVerb: 'Unlist' });
-  t.is(jsonOf(unlisting).name, 'ScopeMissing');
-  t.is(jsonOf(await deprecate(ask, '{', {})).name, 'Invalid');
-  t.is(jsonOf(await deprecate(ask, '{}', { 'content-type': 'text/plain' })).name, 'Unsupported');
-  t.is(jsonOf(await deprecate(ask, { versions, isLegacy: true, message: 'x'.repeat(64 * 1024) })).name, 'TooLarge');
+  t.is(routeJson(unlisting).name, 'ScopeMissing');
+  t.is(routeJson(await deprecate(ask, '{', {})).name, 'Invalid');
+  t.is(routeJson(await deprecate(ask, '{}', { 'content-type': 'text/plain' })).name, 'Unsupported');
+  t.is(routeJson(await deprecate(ask, { versions, isLegacy: true, message: 'x'.repeat(64 * 1024) })).name, 'TooLarge');
   t.deepEqual(await hosted.rows('SELECT deprecation, listed FROM package_versions'), [
     { deprecation: null, listed: 1 },
   ]);

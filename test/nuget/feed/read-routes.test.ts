@@ -8,7 +8,7 @@ import { NameSet } from '../../../src/accounts/names.ts';
 import { createAdvisory } from '../../../src/nuget/hosted/advisories.ts';
 import { digestOf } from '../../../src/runtime/digest.ts';
 import { contentOf } from '../../../src/storage/files/content.ts';
-import { feedRoutes, jsonOf, type RouteAnswer } from '../../support/feed-routes.ts';
+import { feedRoutes, routeJson, type RouteAnswer } from '../../support/feed-routes.ts';
 import { HostedPackages } from '../../support/hosted-packages.ts';
 
 const addresses = new Addresses('https://here.test');
@@ -47,7 +47,7 @@ test('the service index is the same for each request, and has a validator in the
     const { ask } = await reading(t, {}, { isPast });
     const answer = await ask('/index.json');
     t.deepEqual(answer.needs, ['read', 'version-check']);
-    t.deepEqual(jsonOf(answer), serviceIndex(addresses, isPast));
+    t.deepEqual(routeJson(answer), serviceIndex(addresses, isPast));
     t.deepEqual(headersOf(answer, ...shown), [
       'application/json',
       null,
@@ -70,7 +70,7 @@ test('the versions of a package are told, and a document of a hosted package is 
   const made = () => asked.splice(0).filter(([name]) => name === 'versionKeys');
   const first = await ask('/package/LIB/index.json');
   t.deepEqual(first.needs, ['read', 'version-check']);
-  t.deepEqual(jsonOf(first), { versions: ['1.0.0', '2.0.0'] });
+  t.deepEqual(routeJson(first), { versions: ['1.0.0', '2.0.0'] });
   t.deepEqual(headersOf(first, ...shown), ['application/json', null, changing, 'entrepot; hit; detail=hosted', null]);
   t.deepEqual(asked.splice(0), [
     ['revisionOf', 1, 'lib'],
@@ -128,10 +128,10 @@ test('a package that does not exist is not found, and no source is asked for wha
     '/registration/Lib/index.json',
     '/registration/Lib/page/1.0.0/2.0.0.json',
   ])
-    t.deepEqual(jsonOf(await ask(path)), missing, path);
+    t.deepEqual(routeJson(await ask(path)), missing, path);
   const noFile = { name: 'NotFound', message: 'Lib 1.0 has no such file in this feed.' };
   for (const path of ['/package/Lib/1.0/readme', '/registration/Lib/1.0.json'])
-    t.deepEqual(jsonOf(await ask(path)), noFile, path);
+    t.deepEqual(routeJson(await ask(path)), noFile, path);
   asked.length = 0;
   const long = 'a'.repeat(101);
   for (const path of [
@@ -139,16 +139,16 @@ test('a package that does not exist is not found, and no source is asked for wha
     `/registration/${long}/index.json`,
     `/registration/${long}/page/1/2.json`,
   ])
-    t.is(jsonOf(await ask(path)).message, `The package ${long.slice(1)} does not exist in this feed.`);
+    t.is(routeJson(await ask(path)).message, `The package ${long.slice(1)} does not exist in this feed.`);
   for (const path of [`/package/${long}/1.0/readme`, `/registration/${long}/1.0.json`])
-    t.is(jsonOf(await ask(path)).message, `The package ${long.slice(1)} does not exist in this feed.`);
+    t.is(routeJson(await ask(path)).message, `The package ${long.slice(1)} does not exist in this feed.`);
   t.deepEqual(asked, []);
   for (const path of [
     '/registration/lib/page/x/2.0.0.json',
     '/registration/lib/page/1.0.0/x.json',
     '/registration/lib/x.json',
   ])
-    t.is(jsonOf(await ask(path)).name, 'NotFound', path);
+    t.is(routeJson(await ask(path)).name, 'NotFound', path);
   t.deepEqual(asked, []);
 });
 
@@ -205,7 +205,11 @@ test('the files of a version have their names in any spelling, and nothing else 
       'readme.md',
       'icons',
     ])
-      t.is(jsonOf(await ask(`/package/lib/1.0.0/${file}`)).message, 'lib 1.0.0 has no such file in this feed.', file);
+      t.is(
+        routeJson(await ask(`/package/lib/1.0.0/${file}`)).message,
+        'lib 1.0.0 has no such file in this feed.',
+        file,
+      );
     t.deepEqual(asked, []);
   }
 });
@@ -251,7 +255,7 @@ test('each hive has its versions, and is compressed or not', async (t) => {
       const answer = await ask(path);
       t.deepEqual(answer.needs, ['read', 'version-check']);
       t.deepEqual(headersOf(answer, ...shown), ['application/json', gzip ? 'gzip' : null, changing, status, null]);
-      return jsonOf(answer);
+      return routeJson(answer);
     };
     const hosted = 'entrepot; hit; detail=hosted';
     const miss = 'entrepot; fwd=miss; stored';
@@ -276,7 +280,7 @@ test('each hive has its versions, and is compressed or not', async (t) => {
       ['versions', 1, 'lib', semVer2, '1.0.0-rc', '2.0.0'],
       ['versions', 1, 'lib', semVer2, '2.0.0-0', '2.0.0-0'],
     ]);
-    t.is(jsonOf(await ask(`/${hive}/Lib/2.0.0-1.json`)).message, 'Lib 2.0.0-1 has no such file in this feed.');
+    t.is(routeJson(await ask(`/${hive}/Lib/2.0.0-1.json`)).message, 'Lib 2.0.0-1 has no such file in this feed.');
     asked.length = 0;
   }
 });
@@ -315,7 +319,7 @@ test('the vulnerability data has the advisories that a client may see, and those
     return reading(t, closed, { principal }, parts);
   };
   const all = await open(noNames);
-  const none = jsonOf(await all.ask('/vulnerabilities/index.json'));
+  const none = routeJson(await all.ask('/vulnerabilities/index.json'));
   const others = {
     '@name': 'up-base',
     '@id': 'https://here.test/v3/vulnerabilities/up/base.json',
@@ -323,7 +327,7 @@ test('the vulnerability data has the advisories that a client may see, and those
   };
   const base = 'https://here.test/v3/vulnerabilities/base.json';
   t.deepEqual(none, [{ '@name': 'base', '@id': base, '@updated': '2024-01-01T00:00:00.0000000Z' }, others]);
-  t.deepEqual(jsonOf(await all.ask('/vulnerabilities/base.json')), {});
+  t.deepEqual(routeJson(await all.ask('/vulnerabilities/base.json')), {});
   const url = 'https://example.com/';
   for (const [packageId, severity] of [
     ['Lib', 2],
@@ -335,7 +339,7 @@ test('the vulnerability data has the advisories that a client may see, and those
   const own = await all.ask('/vulnerabilities/base.json');
   t.deepEqual(own.needs, ['read']);
   const about = (severity: number) => [{ severity, url, versions: '[1.0.0, 1.0.0]' }];
-  t.deepEqual(jsonOf(own), { lib: about(2), app: about(0) });
+  t.deepEqual(routeJson(own), { lib: about(2), app: about(0) });
   t.deepEqual(headersOf(own, ...shown), [
     'application/json',
     null,
@@ -345,7 +349,7 @@ test('the vulnerability data has the advisories that a client may see, and those
   ]);
   const index = await all.ask('/vulnerabilities/index.json');
   t.deepEqual(index.needs, ['read']);
-  t.deepEqual(jsonOf(index), [
+  t.deepEqual(routeJson(index), [
     {
       '@name': `base-${digestOf(own.body).slice('sha256:'.length).slice(0, 24)}`,
       '@id': base,
@@ -363,17 +367,17 @@ test('the vulnerability data has the advisories that a client may see, and those
     ['page', 'up', 'base'],
   ]);
   t.deepEqual(all.asked, [['closedAmong', 1, ['Lib', 'Other', 'app', 'Last'], page.upstream, { admitted: true }]]);
-  t.deepEqual(jsonOf(await all.ask('/vulnerabilities/down/x.json')), {
+  t.deepEqual(routeJson(await all.ask('/vulnerabilities/down/x.json')), {
     name: 'NotFound',
     message: 'This page of vulnerability data does not exist.',
   });
   const names = { of: () => new NameSet(['app', 'l*t']) };
   const some = await open({ ...noNames, names });
-  t.deepEqual(jsonOf(await some.ask('/vulnerabilities/base.json')), { app: about(0) });
+  t.deepEqual(routeJson(await some.ask('/vulnerabilities/base.json')), { app: about(0) });
   t.is((await some.ask('/vulnerabilities/up/base.json')).body.toString(), '{"app":[3],"Last":[4]}');
   const mirrored = await open({ kind: 'anonymous', reads: 'mirrored' });
-  t.deepEqual(jsonOf(await mirrored.ask('/vulnerabilities/base.json')), {});
-  t.deepEqual(jsonOf(await mirrored.ask('/vulnerabilities/index.json')), none);
+  t.deepEqual(routeJson(await mirrored.ask('/vulnerabilities/base.json')), {});
+  t.deepEqual(routeJson(await mirrored.ask('/vulnerabilities/index.json')), none);
 });
 
 test('a long page of vulnerability data is whole', async (t) => {

@@ -6,7 +6,7 @@ import { searchResult } from '../../../src/nuget/feed/search-result.ts';
 import { searchTargets } from '../../../src/nuget/format/frameworks.ts';
 import type { SearchHit } from '../../../src/nuget/format/search-hit.ts';
 import { parseQuery } from '../../../src/nuget/search/search-query.ts';
-import { feedRoutes, jsonOf } from '../../support/feed-routes.ts';
+import { feedRoutes, routeJson } from '../../support/feed-routes.ts';
 
 const hit = (id: string): SearchHit => ({
   version: '1.0.0',
@@ -61,7 +61,7 @@ test('hits are answered in their order, with addresses of the hive that the clie
   ] as const) {
     const answer = await ask(`/search${query}`);
     t.deepEqual(answer.needs, ['read', undefined, 'searches']);
-    t.deepEqual(jsonOf(answer), {
+    t.deepEqual(routeJson(answer), {
       totalHits: 7,
       data: plain(hits.map((each) => searchResult(addresses, hive, each))),
     });
@@ -135,7 +135,7 @@ test('ids are completed by what was typed, with what the reader may see', async 
     const { ask, asked } = await searching(t, principal);
     const answer = await ask('/autocomplete?q=co&take=3&prerelease=true');
     t.deepEqual(answer.needs, ['read', undefined, 'searches']);
-    t.deepEqual(jsonOf(answer), { totalHits: 2, data: ['B', 'A'] });
+    t.deepEqual(routeJson(answer), { totalHits: 2, data: ['B', 'A'] });
     t.is(answer.headers.get('cache-status'), 'entrepot; hit');
     const only = 'names' in principal ? principal.names?.of() : undefined;
     t.deepEqual(asked, [
@@ -165,7 +165,7 @@ test('versions are completed for the owner of an id, and there are none for what
   const { ask, asked } = await searching(t, { ...everyone, shared });
   const answer = await ask('/autocomplete?id=Lib&q=x');
   t.deepEqual(answer.needs, ['read', undefined, 'searches']);
-  t.deepEqual(jsonOf(answer), { data: ['1.0.0'] });
+  t.deepEqual(routeJson(answer), { data: ['1.0.0'] });
   t.deepEqual(
     ['content-type', 'cache-control', 'cache-status'].map((name) => answer.headers.get(name)),
     ['application/json', 'private, no-cache', 'entrepot; fwd=miss; stored'],
@@ -176,10 +176,10 @@ test('versions are completed for the owner of an id, and there are none for what
     ['versions', 2, 'Theirs', { ...defaults, prerelease: true, semVer2: true, isShared: true }],
   ]);
   const none = await ask('/autocomplete?id=none');
-  t.deepEqual(jsonOf(none), { data: [] });
+  t.deepEqual(routeJson(none), { data: [] });
   t.is(none.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
   asked.length = 0;
-  t.deepEqual(jsonOf(await ask('/autocomplete?id=')), { data: [] });
-  t.deepEqual(jsonOf(await ask('/autocomplete?id=a..b')), { data: [] });
+  t.deepEqual(routeJson(await ask('/autocomplete?id=')), { data: [] });
+  t.deepEqual(routeJson(await ask('/autocomplete?id=a..b')), { data: [] });
   t.deepEqual(asked, []);
 });
