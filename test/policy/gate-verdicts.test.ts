@@ -54,7 +54,7 @@ function open(layers: readonly Layer[], listed?: ListedName) {
     references: readonly string[],
     purpose: 'list' | 'request' = 'request',
   ) => {
-    const of = await gate.judge(name, references, purpose as never);
+    const of = await gate.judge(name, references, purpose);
     return of && references.map((each) => of(each));
   };
   return { gate, clock, calls, verdicts };
@@ -159,6 +159,10 @@ test('verdicts are kept until their time is over, and only what is missing is de
   t.is(reads, 3);
 });
 
+const indexes = (firstSeenAt: number) => ({
+  'sha256:m': { firstSeenAt: now, namedBy: async () => new Map([['sha256:i', { firstSeenAt }]]) },
+});
+
 test('a version without a date waits from when it was first offered, and a manifest is as old as its index', async (t) => {
   const asked: string[][] = [];
   const listed = async (references: readonly string[]) => {
@@ -172,9 +176,6 @@ test('a version without a date waits from when it was first offered, and a manif
     'allow',
   ]);
   t.deepEqual(asked, [['3.0']], 'not for a version that is not offered');
-  const indexes = (firstSeenAt: number) => ({
-    'sha256:m': { firstSeenAt: now, namedBy: async () => new Map([['sha256:i', { firstSeenAt }]]) },
-  });
   t.deepEqual(await verdicts(nameOf('image', { known: indexes(now - 3 * day) }), ['sha256:m']), ['allow']);
   const young = open([layerOf({ minimumAge: { images: '3d' } })]);
   t.like((await young.verdicts(nameOf('image', { known: indexes(now - 2 * day) }), ['sha256:m']))![0], {
@@ -182,9 +183,10 @@ test('a version without a date waits from when it was first offered, and a manif
   });
 });
 
+const times = (reference: string) => async () => async () => new Map([[reference, now]]);
+
 test('vulnerabilities, withdrawals and republished versions deny where a layer says so', async (t) => {
   const advisory: KnownAdvisory = { id: 'CVE-1', severity: 3, affects: (version) => version === '1.0' };
-  const times = (reference: string) => async () => async () => new Map([[reference, now]]);
   const name = nameOf('package', {
     advisories: async () => [advisory],
     withdrawn: times('2.0'),
