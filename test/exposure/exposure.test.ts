@@ -118,6 +118,7 @@ test('what cannot be asked is refused, and an ID that nobody knows is not found'
     ['a b', `a b: ${expected}`],
     ['', `: ${expected}`],
     ['@1.0', `@1.0: ${expected}`],
+    ['@a:b', `@a:b: ${expected}`],
     ['lib@', `lib@: ${expected}`],
     [':tag', `:tag: ${expected}`],
     ['name:', `name:: ${expected}`],
