@@ -244,9 +244,20 @@ test('where no protocol has such names, nothing is found', async (t) => {
   t.is((await exposure.find('Lib@1.0', 1)).contents.length, 1);
 });
 
+const named = (key: string) => ({ kind: 'package', key, entry: { list: 'own', id: 'X-1', reason: key } });
+
 test('an answer is about 2,000 contents at most', async (t) => {
   const many = Array.from({ length: 2001 }, (_, at) => content(`m${at}`, 3, 'many', `1.0.${at}`));
-  const { exposure } = await open(t, {}, { pull_contents: many });
+  const { exposure, idsOf } = await open(
+    t,
+    {
+      knownBad: { named: () => Promise.resolve([named('many'), named('other')]) } as unknown as KnownBad,
+      isAffected: ({ reason }, version) => reason === 'other' || version !== '1.0.0',
+    },
+    { pull_contents: [...many, content('b2', 2, 'other', '1.0.0')] },
+  );
+  t.true((await idsOf('X-1')).endsWith(' and more'), 'one more by the second name');
+  t.false((await idsOf('X-1', 3)).endsWith(' and more'));
   const { contents: found, isComplete } = await exposure.find('many@*', 3);
   t.deepEqual([found.length, isComplete], [2000, false]);
   const fewer = await exposure.find('many@[1.0.1,)', 3);
