@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { mock } from 'node:test';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { closeAfterBody, drain } from '../../src/http/drain.ts';
 
 // The rest of a body, without connections and with a clock that the tests move.
@@ -45,15 +45,16 @@ function draining(limits: Parameters<typeof drain>[1], change: (body: Body) => v
 let time = 0;
 const now = performance.now.bind(performance);
 
-test.beforeEach(() => {
+/** Stops the clock for a test. */
+function stopClock(t: ExecutionContext): void {
   time = 0;
   performance.now = () => time;
   mock.timers.enable({ apis: ['setInterval'] });
-});
-test.afterEach.always(() => {
-  performance.now = now;
-  mock.timers.reset();
-});
+  t.teardown(() => {
+    performance.now = now;
+    mock.timers.reset();
+  });
+}
 
 /** Lets this many milliseconds pass. */
 function pass(milliseconds: number): void {
@@ -62,6 +63,7 @@ function pass(milliseconds: number): void {
 }
 
 test.serial('a body that has ended, or whose connection has, is left alone', (t) => {
+  stopClock(t);
   for (const change of [
     (body: Body) => (body.complete = true),
     (body: Body) => (body.destroyed = true),
@@ -74,6 +76,7 @@ test.serial('a body that has ended, or whose connection has, is left alone', (t)
 });
 
 test.serial('a sender that is silent for the idle time loses its connection, and one that sends does not', (t) => {
+  stopClock(t);
   const silent = draining({ idle: 100 });
   const slow = draining({ idle: 100 });
   t.deepEqual([silent.resumed, slow.resumed], [1, 1]);
@@ -97,6 +100,7 @@ test.serial('a sender that is silent for the idle time loses its connection, and
 });
 
 test.serial('the rest of a body has a limit of bytes and of time', (t) => {
+  stopClock(t);
   const most = draining({ idle: 100, bytes: 50 });
   most.socket.bytesRead += 50;
   pass(25);
@@ -129,6 +133,7 @@ test.serial('the rest of a body has a limit of bytes and of time', (t) => {
 });
 
 test.serial('a body that ends is watched no more, and a half-closed connection is then closed', (t) => {
+  stopClock(t);
   for (const [writableEnded, calls] of [
     [false, []],
     [true, ['destroySoon']],
@@ -143,6 +148,7 @@ test.serial('a body that ends is watched no more, and a half-closed connection i
 });
 
 test.serial('a request or a connection that closes ends the watch', (t) => {
+  stopClock(t);
   for (const close of [(body: Body) => body.emit('close'), (body: Body) => body.socket.emit('close')]) {
     const body = draining({ idle: 100 });
     t.notThrows(() => body.emit('error', new Error('broken off')));

@@ -169,8 +169,7 @@ test('a run that ends early has the reason, and one that failed can be started a
     ['A', '1', new DomainError('QuotaExceeded', 'The account is full, import it with --hosted.')],
     ['B', '1', { outcome: 'imported', bytes: 1 }],
   ]);
-  const { id, state } = await runs.start(account, { ...settings, needsSecret: true }, 'the secret');
-  t.is(state, 'running');
+  const { id } = await runs.start(account, { ...settings, needsSecret: true }, 'the secret');
   const run = await ended(id);
   t.deepEqual([run.state, run.progress.error], ['stopped', 'The account is full, import it with hosted.']);
   t.deepEqual([run.progress.ended, run.progress.counts.imported.count], [1, 0]);
@@ -178,8 +177,7 @@ test('a run that ends early has the reason, and one that failed can be started a
     name: 'Invalid',
     message: 'secret: Send the secret of the source again: it is not stored.',
   });
-  const resumed = await runs.resume(account, id, 'the secret');
-  t.deepEqual([resumed.id, resumed.state], [id, 'running']);
+  t.is((await runs.resume(account, id, 'the secret')).id, id);
   t.is((await ended(id)).state, 'stopped');
   t.deepEqual([asked.length, (await runs.table.problems(id, 10, 0)).length], [2, 1]);
   await t.throwsAsync(runs.resume(account, 'none', undefined), {
