@@ -1,4 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
+import { mock } from 'node:test';
 import test, { type ExecutionContext } from 'ava';
 import { exportSPKI, generateKeyPair, importJWK, type CryptoKey, type JWTPayload } from 'jose';
 import { auditOf } from '../support/audit.ts';
@@ -353,8 +354,9 @@ test('a provider that fails, redirects, or answers with too much shows a page of
   const { sent } = await begin(server, browser);
   issuer.answers.token = (_request, answer) => void answer.writeHead(200).write('{');
   const slow = browser.fetch(`${server.url}/console/sign-in/oidc/callback?code=c&state=${sent.get('state')}`);
-  t.is((await within(server.fetch('/console/sign-in', { token: null }), 2000)).status, 200, 'other pages do not wait');
-  t.is((await within(slow, 9000)).status, 502);
+  const page = server.fetch('/console/sign-in', { token: null });
+  t.is(await Promise.race([page.then(() => 'page'), slow.then(() => 'slow')]), 'page', 'other pages do not wait');
+  t.is((await within(slow)).status, 502);
 });
 
 test('a provider with a private address needs the setting', async (t) => {
@@ -415,43 +417,49 @@ test('a sign-in is not finished after its 10 minutes, nor with a changed cookie'
   t.is(issuer.requests.length, asked);
 });
 
-test('wrong answers at the same time are limited before the provider is asked, and logged once in 10 seconds', async (t) => {
-  const limits = { failedSignInsPerMinute: 3, delay: '1ms' };
-  const { issuer, server } = await startWithFake(t, {}, { limits, server: { trustProxy: ['127.0.0.1'] } });
-  server.clock.now = Date.now();
-  const browser = new Browser();
-  const { response, sent } = await begin(server, browser);
-  const [cookie] = response.headers.getSetCookie()[0]!.split(';', 1);
-  const answers: (() => void)[] = [];
-  const tried = () => issuer.requests.filter((path) => path === '/token').length;
-  issuer.answers.token = (_request, answer) => {
-    answers.push(() => answer.writeHead(400).end('{"error":"invalid_grant"}'));
-  };
-  const callback = (address: string) =>
-    server.fetch(`/console/sign-in/oidc/callback?code=c&state=${sent.get('state')}`, {
-      token: null,
-      headers: { cookie: cookie!, 'x-forwarded-for': address },
-    });
-  const all = Array.from({ length: 20 }, () => callback('10.0.0.1'));
-  await until(() => answers.length > 0);
-  const others = callback('10.0.0.2');
-  await until(() => tried() >= 3);
-  // A whole request later, no other one has been sent.
-  t.is((await server.fetch('/v1/account')).status, 200);
-  t.is(answers.length, 3, 'two of one address, and one of another');
-  issuer.answers.token = (_request, answer) => answer.writeHead(400).end('{"error":"invalid_grant"}');
-  for (const answer of answers) answer();
-  const statuses = (await Promise.all(all)).map(({ status }) => status).toSorted((a, b) => a - b);
-  t.deepEqual(statuses, [...Array<number>(3).fill(400), ...Array<number>(17).fill(429)]);
-  t.is((await others).status, 400);
-  t.is(tried(), 4);
-  const lines = () => server.lines.filter((line) => line.includes('a person was not signed in'));
-  t.is(lines().length, 1);
-  server.clock.now += 10_000;
-  t.is((await callback('10.0.0.3')).status, 400);
-  t.is(lines().length, 2);
-  t.regex(lines()[1]!, /"untold":3/);
-});
+test.serial(
+  'wrong answers at the same time are limited before the provider is asked, and logged once in 10 seconds',
+  async (t) => {
+    // A busy machine may need more than the 10 seconds of the provider until all have asked.
+    const timeouts = mock.method(AbortSignal, 'timeout', () => new AbortController().signal);
+    t.teardown(() => timeouts.mock.restore());
+    const limits = { failedSignInsPerMinute: 3, delay: '1ms' };
+    const { issuer, server } = await startWithFake(t, {}, { limits, server: { trustProxy: ['127.0.0.1'] } });
+    server.clock.now = Date.now();
+    const browser = new Browser();
+    const { response, sent } = await begin(server, browser);
+    const [cookie] = response.headers.getSetCookie()[0]!.split(';', 1);
+    const answers: (() => void)[] = [];
+    const tried = () => issuer.requests.filter((path) => path === '/token').length;
+    issuer.answers.token = (_request, answer) => {
+      answers.push(() => answer.writeHead(400).end('{"error":"invalid_grant"}'));
+    };
+    const callback = (address: string) =>
+      server.fetch(`/console/sign-in/oidc/callback?code=c&state=${sent.get('state')}`, {
+        token: null,
+        headers: { cookie: cookie!, 'x-forwarded-for': address },
+      });
+    const all = Array.from({ length: 20 }, () => callback('10.0.0.1'));
+    await until(() => answers.length > 0);
+    const others = callback('10.0.0.2');
+    await until(() => tried() >= 3);
+    // A whole request later, no other one has been sent.
+    t.is((await server.fetch('/v1/account')).status, 200);
+    t.is(answers.length, 3, 'two of one address, and one of another');
+    issuer.answers.token = (_request, answer) => answer.writeHead(400).end('{"error":"invalid_grant"}');
+    for (const answer of answers) answer();
+    const statuses = (await Promise.all(all)).map(({ status }) => status).toSorted((a, b) => a - b);
+    t.deepEqual(statuses, [...Array<number>(3).fill(400), ...Array<number>(17).fill(429)]);
+    t.is((await others).status, 400);
+    t.is(tried(), 4);
+    const lines = () => server.lines.filter((line) => line.includes('a person was not signed in'));
+    t.is(lines().length, 1);
+    server.clock.now += 10_000;
+    t.is((await callback('10.0.0.3')).status, 400);
+    t.is(lines().length, 2);
+    t.regex(lines()[1]!, /"untold":3/);
+  },
+);
 
 test('a link of another site neither begins a sign-in nor replaces a session', async (t) => {
   const { issuer, server } = await startWithFake(t);

@@ -29,11 +29,6 @@ export const backup = [
   ),
   ...mutantsOf(
     'src/backup/rows.ts',
-    ['test/backup/hostile.long.test.ts'],
-    [['a blob may have two rows', 'digest > before', 'digest >= before']],
-  ),
-  ...mutantsOf(
-    'src/backup/rows.ts',
     ['test/backup/verify.long.test.ts'],
     [['a blob that is still being stored is in a backup', `blobs: "state = 'live'",`, `blobs: "state <> ''",`]],
   ),

@@ -6,7 +6,6 @@ export const identity = [
     ['test/identity/hostile-tokens.test.ts'],
     [
       ['HS256 is an allowed algorithm', "'RS256',", "'RS256', 'HS256',"],
-      ['a token may have two audiences', 'Array.isArray(aud) && aud.length !== 1', 'false'],
       ['a minute of tolerance', 'const tolerance = 30;', 'const tolerance = 60;'],
       ['pull_request_target is accepted', "=== 'pull_request_target'", "=== 'pull_request_targets'"],
     ],
@@ -16,7 +15,6 @@ export const identity = [
     ['test/identity/hostile-tokens.test.ts'],
     [
       ['each unknown key fetches the keys again', 'const unknownPause = 60_000;', 'const unknownPause = 0;'],
-      ['a discovery document of another issuer counts', "discovered['issuer'] !== issuer", 'false'],
       ['a failed fetch is repeated at once', 'const failurePause = 5000;', 'const failurePause = 0;'],
     ],
   ),

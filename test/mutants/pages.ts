@@ -56,17 +56,6 @@ export const pages = [
     [['a page waits for a silent upstream', 'const patience = 1500;', 'const patience = 60_000;']],
   ),
   ...mutantsOf(
-    'src/nuget/operations/findings.ts',
-    ['test/api/findings.test.ts'],
-    [
-      [
-        'a vulnerability of other versions is shown',
-        'ranges.filter(({ range }) => satisfies(range, parsed))',
-        'ranges',
-      ],
-    ],
-  ),
-  ...mutantsOf(
     'src/nuget/source/reader.ts',
     ['test/api/package-details.test.ts'],
     [

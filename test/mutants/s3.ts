@@ -7,7 +7,6 @@ export const s3 = [
     [
       ['the size of a stored object is not checked', 'if (stored?.size === staged.size) return;', 'return;'],
       ['a failed upload in parts is not aborted', 'await abort(bucket, key, UploadId).catch(() => undefined);', ''],
-      ['parts are sent without their SHA-256', 'signBody(command, sha256);\n        return', 'return'],
       ['parts are named in another order', 'PartNumber: index + 1 }));', 'PartNumber: index + 1 })).toReversed();'],
       ['parts are sent under other numbers', 'PartNumber: index + 1, Body', 'PartNumber: count - index, Body'],
       ['a part without an ETag is assembled', 'if (ETag === undefined) throw', 'if (ETag === undefined) void'],

@@ -120,11 +120,6 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/uploads/uploads.ts',
-    ['test/storage/drivers/s3/early.long.test.ts'],
-    [['a body is sent early only at its end', 'early?.grown() }', 'undefined }']],
-  ),
-  ...mutantsOf(
     'src/storage/blobs/removal.ts',
     ['test/storage/blobs/commit-faults.test.ts'],
     [

@@ -55,7 +55,6 @@ export const upstream = [
     ['test/upstream/connections.long.test.ts'],
     [
       ['the queue has no bound', ', maxWaiting });', ' });'],
-      ['a closed upstream leaves requests waiting', 'this.#closing.abort(new Closed());', ''],
       ['a cancelled request stays in the queue', "end.addEventListener('abort', abort);", ''],
     ],
   ),

@@ -54,7 +54,6 @@ export const usage = [
     [
       ['a long measurement is reused for ever', ' && age < 20 * took', ''],
       ['a short measurement is reused', 'took > long && ', ''],
-      ['a failed measurement is kept', 'if (this.#latest === measurement) this.#latest = undefined;', ''],
       ['a call waits for a long measurement', 'if (measurement.expected > long) return false;', ''],
       ['the hourly sample is not the answer', 'const isKnown = this.#last !== undefined ||', 'const isKnown = true ||'],
       ['an hour that is over is sampled', 'if (hourOf(this.#now()) !== hour) return;', ''],
