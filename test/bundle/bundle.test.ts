@@ -43,7 +43,14 @@ for (const dialect of dialects)
     t.is((await server.fetch('/v3/vulnerabilities/index.json')).status, 200);
 
     t.regex(await far.ok('bundle', 'import', path('bundle')), /0 new entries, 0 B stored; it was imported before/);
-    t.is((await auditOf(server, 'type=bundle.imported')).length, 1, 'twice is nothing');
+    const [event, ...others] = await auditOf(server, 'type=bundle.imported');
+    t.deepEqual(others, [], 'twice is nothing');
+    const { entries, bytes: stored, source, key: signer, ...rest } = event!.details as Record<string, unknown>;
+    t.deepEqual(rest, {});
+    t.is(entries, Number(/(\d+) new entries/.exec(imported)![1]));
+    t.true(Number(stored) > bytes.length);
+    t.regex(String(source), /^[0-9a-f-]{36}$/);
+    t.is(String(signer).slice(0, 16), /signed by ([0-9a-f]{16})/.exec(made)![1]);
   });
 
 test('a folder of packages, and the versions that were here before stay listed', async (t) => {

@@ -58,6 +58,14 @@ test('every file with the token can be read by its owner only, and no token is p
   }
 });
 
+test('what is not the name of a registry is refused', async (t) => {
+  for (const name of ['Docker.io', 'https://docker.io', 'docker.io/library', '-docker.io', 'docker.io:']) {
+    const { code, stderr } = await client('containerd', `--registries=${name}`, '--no-credentials');
+    t.is(code, 1, name);
+    t.is(stderr, `entrepot: containerd: "${name}" is not the name of a registry, such as docker.io.\n`);
+  }
+});
+
 test('a different file is replaced only if that was said, and then no other is written before', async (t) => {
   const folder = await folderUntilEnd(t);
   const names = ['--registries', 'docker.io,quay.io', '--no-credentials'];

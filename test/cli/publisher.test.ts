@@ -17,17 +17,19 @@ test('publisher creates, lists, explains and deletes rules', async (t) => {
   await writeFile(file, JSON.stringify({ data: folder, upstreams: [], trustedIssuers: trusted }));
   const environment = { ENTREPOT_CONFIG: file };
   const create = (...words: string[]) => entrepot(environment, 'publisher', 'create', '--name', 'of tags', ...words);
-  const claims = ['repository_id=100', 'ref=refs/tags/*', 'ref=a=b'].flatMap((each) => ['--claim', each]);
+  const claims = ['repository_id=100', 'ref=refs/tags/*', 'ref=a=b', 'x=1'].flatMap((each) => ['--claim', each]);
   const made = await create('--issuer', 'github', ...claims, '--scope', 'read,write', '--packages', 'Contoso.*');
   t.is(made.code, 0, made.stderr);
   const id = made.stdout.trim();
   t.regex(id, /^[0-9a-f-]{36}$/);
   const listed = await entrepot(environment, 'publisher', 'list');
-  t.is(listed.stdout, `${id}\tgithub\tread,write\trepository_id=100 ref=refs/tags/*|a=b\tapi\tof tags\n`);
+  t.is(listed.stdout, `${id}\tgithub\tread,write\trepository_id=100 ref=refs/tags/*|a=b x=1\tapi\tof tags\n`);
 
-  const wrong = await create('--issuer', 'github', '--claim', 'repository_id');
-  t.is(wrong.code, 1);
-  t.regex(wrong.stderr, /^entrepot: --claim needs a name and a value/);
+  for (const claim of ['repository_id', '=1']) {
+    const wrong = await create('--issuer', 'github', '--claim', claim);
+    t.is(wrong.code, 1, claim);
+    t.regex(wrong.stderr, /^entrepot: --claim needs a name and a value/, claim);
+  }
   const azure = await entrepot(
     environment,
     'publisher',
@@ -63,7 +65,7 @@ test('publisher creates, lists, explains and deletes rules', async (t) => {
   t.is(
     explained.output,
     'The token of the issuer github is accepted.\nof tags: does not match\n' +
-      '  ref is refs/heads/main, but must be refs/tags/* or a=b\nb: is for another issuer\n',
+      '  ref is refs/heads/main, but must be refs/tags/* or a=b\n  x is missing, but must be 1\nb: is for another issuer\n',
   );
   t.like(await explain(''), { code: 1, output: 'entrepot: Send the identity token to stdin.\n' });
   t.is((await entrepot(environment, 'publisher', 'delete', id)).code, 0);

@@ -3,6 +3,7 @@ import { mkdir, readdir, readFile, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { counterNames } from '../../src/usage/counters.ts';
+import { auditOf } from '../support/audit.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
@@ -146,7 +147,9 @@ test('what was deleted is listed, restored, or deleted for good', async (t) => {
   await app.fetch('manifests/v2', { method: 'PUT', body: await (await app.fetch('manifests/v1')).text() });
   t.deepEqual(await list(), [['2', 'tag', 'team/app', 'v2', true]]);
   t.is(await run('deleted', 'purge', '2', '--reason', ' '), 'entrepot: --reason: expected why, for the audit.\n');
-  t.is(await run('deleted', 'purge', '2', '--reason', 'leaked'), '');
+  t.is(await run('deleted', 'purge', '2', '--reason', 'l'.repeat(501)), '');
+  const [purged] = await auditOf(server, 'type=tag.purged');
+  t.is((purged!.details as { reason?: string }).reason, 'l'.repeat(500));
   t.deepEqual(await list(), []);
   t.is(await run('deleted', 'restore', '2'), 'entrepot: This account has no deletion 2 that can be undone.\n');
   t.is((await app.fetch(`manifests/${digest}`)).status, 200, 'only its tag was deleted');
