@@ -45,7 +45,7 @@ for (const dialect of dialects)
     t.regex(await far.ok('bundle', 'import', path('bundle')), /0 new entries, 0 B stored; it was imported before/);
     const [event, ...others] = await auditOf(server, 'type=bundle.imported');
     t.deepEqual(others, [], 'twice is nothing');
-    const { entries, bytes: stored, source, key: signer, ...rest } = event!.details as Record<string, unknown>;
+    const { entries, bytes: stored, source, key: signer, ...rest } = event!.details;
     t.deepEqual(rest, {});
     t.is(entries, Number(/(\d+) new entries/.exec(imported)![1]));
     t.true(Number(stored) > bytes.length);
