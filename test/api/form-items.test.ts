@@ -1,5 +1,4 @@
-import { createServer, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type IncomingMessage } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import { bundleOperations } from '../../src/api/bundles/bundles.ts';
 import { readSegmentsForm, segmentNumber } from '../../src/api/bundles/bundle-form.ts';
@@ -9,6 +8,7 @@ import { prefetchOperations } from '../../src/api/prefetch/prefetch.ts';
 import { AppResponse } from '../../src/http/request-context.ts';
 import { DomainError } from '../../src/runtime/errors.ts';
 import { noted, runOf } from '../support/operations.ts';
+import { answerRequests } from '../support/answers.ts';
 
 const at = (milliseconds: number) => new Date(milliseconds).toISOString();
 
@@ -37,13 +37,7 @@ async function sent<T>(
     outcome.received = response.context.received;
     response.writeHead(200, {}).end();
   };
-  const server = createServer({ ServerResponse: AppResponse }, (request, response) => void answer(request, response));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  const { port } = server.address() as AddressInfo;
+  const port = await answerRequests(t, answer);
   await (await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body: form })).arrayBuffer();
   return outcome;
 }

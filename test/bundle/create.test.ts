@@ -12,6 +12,7 @@ import { digestOf, type Digest } from '../../src/runtime/digest.ts';
 import type { BlobStore } from '../../src/storage/blobs/blob-store.ts';
 import { contentOf } from '../../src/storage/files/content.ts';
 import { openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { bundleEntry } from '../support/bundles.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
 // How a bundle is made of what is stored, without a server.
@@ -233,21 +234,10 @@ test('a bundle that was begun goes on if it would be the same', async (t) => {
 });
 
 test('a segment has room for the list, for what makes it a layout, and for some content', async (t) => {
-  const entries = Array.from({ length: 50 }, (_, at) => ({
-    protocol: 'nuget',
-    upstream: 'up.test',
-    kind: 'nupkg',
-    name: `lib${at}`,
-    reference: '1.0.0',
-    digest: digestOf(String(at)),
-    size: 1,
-    type: 'é',
-    etag: null,
-    modified: null,
-    attributes: {},
-    validated_at: 1,
-    seen: [],
-  }));
+  const entries = Array.from({ length: 50 }, (_, at) => {
+    const of = { protocol: 'nuget', kind: 'nupkg', name: `lib${at}`, reference: '1.0.0' };
+    return bundleEntry({ ...of, digest: digestOf(String(at)), type: 'é' });
+  });
   const contents = entries.map(({ digest, size }) => ({ digest, size }));
   const knownBad = [{ list: 'one', record: { id: 'é' } }];
   const lines = [...entries, ...knownBad].reduce((sum, each) => sum + Buffer.byteLength(JSON.stringify(each)) + 2, 0);

@@ -7,7 +7,7 @@ import type { TrustedKey } from '../../src/bundle/trust.ts';
 import { digestOf, type Digest } from '../../src/runtime/digest.ts';
 import { installationIdentity } from '../../src/storage/upkeep/identity.ts';
 import { mirrorEntry } from '../support/builders/mirror-entry.ts';
-import { headerOf } from '../support/bundles.ts';
+import { bundleEntry, headerOf } from '../support/bundles.ts';
 import { openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 // What an import refuses before it reads content, without servers. refused.test.ts has the commands.
@@ -17,22 +17,7 @@ const key = { id: 'k', name: 'near' } as TrustedKey;
 const [a, b, c] = [digestOf('a'), digestOf('b'), digestOf('c')];
 
 function entryOf(changes: Partial<BundleEntry> = {}): BundleEntry {
-  return {
-    protocol: 'oci',
-    upstream: 'up.test',
-    kind: 'manifest',
-    name: 'app',
-    reference: 'v1',
-    digest: a,
-    size: 1,
-    type: 'text/plain',
-    etag: null,
-    modified: null,
-    attributes: { from: 'here' },
-    validated_at: 1,
-    seen: [],
-    ...changes,
-  };
+  return bundleEntry({ digest: a, attributes: { from: 'here' }, ...changes });
 }
 
 interface Given {

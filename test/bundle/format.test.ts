@@ -27,6 +27,7 @@ import {
 import type { TrustedKeys } from '../../src/bundle/trust.ts';
 import { digestOf } from '../../src/runtime/digest.ts';
 import { folderUntilEnd } from '../support/folder.ts';
+import { bundleEntry } from '../support/bundles.ts';
 
 // The documents of a bundle, without an installation.
 
@@ -34,22 +35,7 @@ const [a, b, c] = [digestOf('a'), digestOf('bb'), digestOf('ccc')];
 const source = '11111111-1111-4111-8111-111111111111';
 
 function entry(changes: Partial<BundleEntry> = {}): BundleEntry {
-  return {
-    protocol: 'oci',
-    upstream: 'up.test',
-    kind: 'manifest',
-    name: 'app',
-    reference: 'v1',
-    digest: a,
-    size: 1,
-    type: 'application/json',
-    etag: null,
-    modified: null,
-    attributes: {},
-    validated_at: 7,
-    seen: [],
-    ...changes,
-  };
+  return bundleEntry({ digest: a, type: 'application/json', validated_at: 7, ...changes });
 }
 
 const blobs: BundleBlob[] = [

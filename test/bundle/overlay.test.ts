@@ -6,6 +6,7 @@ import type { EntryKey } from '../../src/mirror/store/entries.ts';
 import { digestOf, type Digest } from '../../src/runtime/digest.ts';
 import { DomainError } from '../../src/runtime/errors.ts';
 import { contentOf, readAll } from '../../src/storage/files/content.ts';
+import { bundleEntry } from '../support/bundles.ts';
 
 // What is read of a bundle and of the mirror beside it. verify.test.ts has what follows from it.
 
@@ -14,22 +15,18 @@ const counted = digestOf('counted on');
 const lost = digestOf('lost');
 
 function entryOf(kind: string, name: string, reference: string, changes: Partial<BundleEntry> = {}): BundleEntry {
-  return {
-    protocol: 'oci',
-    upstream: 'up.test',
+  return bundleEntry({
     kind,
     name,
     reference,
     digest: sent,
     size: 4,
-    type: 'text/plain',
     etag: '"e"',
     modified: 'then',
     attributes: { a: 'b' },
     validated_at: 70,
-    seen: [],
     ...changes,
-  };
+  });
 }
 
 const keyOf = (kind: string, name: string, reference: string): EntryKey => ({

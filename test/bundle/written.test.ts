@@ -14,7 +14,7 @@ import { digestOf, type Digest } from '../../src/runtime/digest.ts';
 import type { BlobStore } from '../../src/storage/blobs/blob-store.ts';
 import { contentOf, readAll, type Content } from '../../src/storage/files/content.ts';
 import { TarWriter } from '../../src/storage/files/tar.ts';
-import { headerOf } from '../support/bundles.ts';
+import { bundleEntry, headerOf } from '../support/bundles.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
 // The segments of a bundle are planned, written, and read again, without an installation.
@@ -22,21 +22,7 @@ import { folderUntilEnd } from '../support/folder.ts';
 const mebibyte = 2 ** 20;
 
 function entryOf(name: string, digest: Digest, size: number): BundleEntry {
-  return {
-    protocol: 'oci',
-    upstream: 'up.test',
-    kind: 'blob',
-    name,
-    reference: digest,
-    digest,
-    size,
-    type: 'application/octet-stream',
-    etag: null,
-    modified: null,
-    attributes: {},
-    validated_at: 1,
-    seen: [],
-  };
+  return bundleEntry({ kind: 'blob', name, reference: digest, digest, size, type: 'application/octet-stream' });
 }
 
 /** Content in memory: one that is larger than a segment, four that fill segments, one that the receiver has. */

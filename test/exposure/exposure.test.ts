@@ -1,5 +1,4 @@
 import test, { type ExecutionContext } from 'ava';
-import { batches } from '../../src/database/batches.ts';
 import type { Row } from '../../src/database/database.ts';
 import type { Exposable } from '../../src/exposure/exposable.ts';
 import { exposedItem } from '../../src/exposure/exposed-item.ts';
@@ -9,29 +8,20 @@ import { versionTest } from '../../src/nuget/format/range.ts';
 import { DomainError } from '../../src/runtime/errors.ts';
 import { PullList } from '../../src/usage/pull-list.ts';
 import { openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { insertTables, numberedDigest, pulledContent, pulledId, pulledOnce } from '../support/pulled.ts';
 
 // Who pulled what somebody asks about: on rows of pulls, with protocols that say what names, tags and IDs mean.
 
 const day = 86_400_000;
 const today = Date.UTC(2026, 10, 25);
 
-function digestOf(at: number): string {
-  return `sha256:${String(at).padStart(64, '0')}`;
-}
-
-const idOf = (text: string) => text.padStart(32, '0');
-
 /** Content that was used last on a day before today. */
 function content(id: string, accountId: number, name: string, reference: string, days = 0) {
-  const kind = name.includes('/') ? 'container' : 'package';
-  const row = { account_id: accountId, kind, name, reference, last_day: today - days * day, is_compared: 1 };
-  return { id: idOf(id), ...row };
+  return pulledContent(id, name, reference, { account_id: accountId, last_day: today - days * day });
 }
 
 function used(contentId: string, userId: string, firstAt: number, more: Row = {}) {
-  const at = today + firstAt;
-  const row = { content_id: idOf(contentId), user_id: userId, act: 'pull', day: today, count: 1 };
-  return { ...row, first_at: at, last_at: at, ...more };
+  return pulledOnce(contentId, userId, today + firstAt, { day: today, ...more });
 }
 
 const contents = [
@@ -39,10 +29,10 @@ const contents = [
   content('a2', 1, 'lib', '2.0.0'),
   content('b1', 2, 'lib', '1.0.0'),
   content('b2', 2, 'other', '1.0.0'),
-  content('c1', 1, 'team/app', digestOf(1)),
-  content('c2', 1, 'team/app', digestOf(2)),
-  content('c3', 2, 'team/tool', digestOf(1)),
-  content('c4', 2, 'up.test/lib/os', digestOf(4)),
+  content('c1', 1, 'team/app', numberedDigest(1)),
+  content('c2', 1, 'team/app', numberedDigest(2)),
+  content('c3', 2, 'team/tool', numberedDigest(1)),
+  content('c4', 2, 'up.test/lib/os', numberedDigest(4)),
 ];
 
 type Wanted = Partial<Omit<ConstructorParameters<typeof Exposure>[0], 'protocols'>> & {
@@ -57,8 +47,7 @@ async function open(
 ) {
   const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
   await database.transaction(async (tx) => {
-    for (const [table, all] of Object.entries({ pull_contents: contents, ...rows }))
-      for (const some of batches(all)) await tx.insertNew(table, some);
+    await insertTables(tx, { pull_contents: contents, ...rows });
   });
   const exposure = new Exposure({
     pulls: new PullList(database),
@@ -84,12 +73,12 @@ async function open(
 test('a question by name, version, range, tag or digest finds pulled contents in the order of their IDs', async (t) => {
   const { exposure, idsOf } = await open(t, {
     images: {
-      digestsOfTag: (accountId, _, tag) => Promise.resolve(tag === 'v1' ? [digestOf(2), digestOf(accountId)] : []),
+      digestsOfTag: (accountId, _, tag) => Promise.resolve(tag === 'v1' ? [numberedDigest(2), numberedDigest(accountId)] : []),
     },
   });
   const found = await exposure.find(' Lib@2.0 ', 1);
   t.deepEqual(found, {
-    contents: [{ id: idOf('a2'), accountId: 1, kind: 'package', name: 'lib', reference: '2.0.0', lastDay: today }],
+    contents: [{ id: pulledId('a2'), accountId: 1, kind: 'package', name: 'lib', reference: '2.0.0', lastDay: today }],
     isComplete: true,
   });
   for (const [what, all, ofFirst, ofSecond] of [
@@ -101,10 +90,10 @@ test('a question by name, version, range, tag or digest finds pulled contents in
     ['team/app:v1', 'c1 c2', 'c1 c2', ''],
     ['team/app:v2', '', '', ''],
     ['team/tool:v1', 'c3', '', ''],
-    [digestOf(1), 'c1 c3', 'c1', 'c3'],
-    [digestOf(9), '', '', ''],
-    [`team/app@${digestOf(1)}`, 'c1', 'c1', ''],
-    [`team/tool@${digestOf(2)}`, '', '', ''],
+    [numberedDigest(1), 'c1 c3', 'c1', 'c3'],
+    [numberedDigest(9), '', '', ''],
+    [`team/app@${numberedDigest(1)}`, 'c1', 'c1', ''],
+    [`team/tool@${numberedDigest(2)}`, '', '', ''],
   ] as const)
     t.deepEqual([await idsOf(what), await idsOf(what, 1), await idsOf(what, 2)], [all, ofFirst, ofSecond], what);
 });
@@ -147,7 +136,7 @@ test('a name means what it is to each account: under the name of its owner', asy
       return Promise.resolve(accountId + 10);
     },
     packages: { usedName: (owner, name) => Promise.resolve(owner === 12 ? 'other' : name.toLowerCase()) },
-    images: { usedName: undefined as never, digestsOfTag: (owner) => Promise.resolve([digestOf(owner - 10)]) },
+    images: { usedName: undefined as never, digestsOfTag: (owner) => Promise.resolve([numberedDigest(owner - 10)]) },
   });
   t.is(await idsOf('LIB@1.0.0'), 'a1 b1 b2');
   t.is(await idsOf('LIB@1.0.0', 2), 'b2');
@@ -167,7 +156,7 @@ test('an ID means what advisories of each account and entries of lists say', asy
   const entry = { list: 'own', id: 'X-1', reason: '' };
   const named: Record<string, { kind: string; key: string; entry: typeof entry }[]> = {
     'X-1': [{ kind: 'package', key: 'lib', entry }],
-    'X-2': [{ kind: 'digest', key: digestOf(1), entry }],
+    'X-2': [{ kind: 'digest', key: numberedDigest(1), entry }],
     'X-3': [{ kind: 'image', key: 'team/app', entry }],
     'X-4': [{ kind: 'pattern', key: '*lib/*', entry }],
     'X-5': [
@@ -239,7 +228,7 @@ const only = (protocols: readonly Exposable[]) => {
 test('where no protocol has such names, nothing is found', async (t) => {
   const { exposure } = await open(t);
   const none = { contents: [], isComplete: true };
-  for (const what of ['Lib@1.0', 'team/app:v1', digestOf(1), 'X-1'])
+  for (const what of ['Lib@1.0', 'team/app:v1', numberedDigest(1), 'X-1'])
     t.deepEqual(await only([]).find(what, 1), none, what);
   t.is((await exposure.find('Lib@1.0', 1)).contents.length, 1);
 });
@@ -304,8 +293,8 @@ test('users of contents are told with what they pushed after their pull', async 
       pull_contents: [
         ...contents,
         content('old', 1, 'lib', '0.9.0', 3),
-        ...pushes.map((_, at) => content(`p${String(at).padStart(2, '0')}`, 1, 'team/app', digestOf(20 + at))),
-        content('q1', 1, 'team/app', digestOf(40)),
+        ...pushes.map((_, at) => content(`p${String(at).padStart(2, '0')}`, 1, 'team/app', numberedDigest(20 + at))),
+        content('q1', 1, 'team/app', numberedDigest(40)),
         content('q2', 1, 'app', '1.0.0'),
       ],
       pull_users: [
@@ -327,17 +316,17 @@ test('users of contents are told with what they pushed after their pull', async 
   const found = await exposure.find('lib@*', 1);
   t.is(found.contents.length, 3);
   const users = await exposure.users(found, today, 10);
-  const [lib1, lib2] = ['a1', 'a2'].map((id) => found.contents.find((each) => each.id === idOf(id))!);
+  const [lib1, lib2] = ['a1', 'a2'].map((id) => found.contents.find((each) => each.id === pulledId(id))!);
   const pushed = (from: number) =>
     Array.from({ length: 11 - from }, (_, at) => 10 - at).map((at) => ({
       kind: 'container',
       name: 'team/app',
-      reference: digestOf(20 + at),
+      reference: numberedDigest(20 + at),
       at: today + 100 + at,
     }));
   t.deepEqual(users, [
     {
-      contentId: idOf('a1'),
+      contentId: pulledId('a1'),
       userId: 'u1',
       count: 2,
       firstAt: today + 50,
@@ -347,7 +336,7 @@ test('users of contents are told with what they pushed after their pull', async 
       pushes: pushed(1),
     },
     {
-      contentId: idOf('a1'),
+      contentId: pulledId('a1'),
       userId: 'u2',
       count: 1,
       firstAt: today + 60,
@@ -357,7 +346,7 @@ test('users of contents are told with what they pushed after their pull', async 
       pushes: [{ kind: 'package', name: 'app', reference: '1.0.0', at: today + 60 }],
     },
     {
-      contentId: idOf('a2'),
+      contentId: pulledId('a2'),
       userId: 'u1',
       count: 1,
       firstAt: today + 105,
@@ -367,7 +356,7 @@ test('users of contents are told with what they pushed after their pull', async 
       pushes: pushed(5),
     },
     {
-      contentId: idOf('a2'),
+      contentId: pulledId('a2'),
       userId: 'u3',
       count: 1,
       firstAt: today + 70,
@@ -380,7 +369,7 @@ test('users of contents are told with what they pushed after their pull', async 
   const pairs = async (...given: [since: number, limit: number, after?: readonly [string, string]]) =>
     (await exposure.users(found, ...given)).map(({ contentId, userId }) => `${contentId.replace(/^0+/, '')} ${userId}`);
   t.deepEqual(await pairs(today, 2), ['a1 u1', 'a1 u2']);
-  t.deepEqual(await pairs(today, 2, [idOf('a1'), 'u2']), ['a2 u1', 'a2 u3']);
+  t.deepEqual(await pairs(today, 2, [pulledId('a1'), 'u2']), ['a2 u1', 'a2 u3']);
   t.deepEqual(await pairs(today - 3 * day, 9), ['a1 u1', 'a1 u2', 'a2 u1', 'a2 u3', 'old u2']);
   t.deepEqual(
     await pairs(today - 3 * day + 9, 9),
@@ -406,7 +395,7 @@ test('users of contents are told with what they pushed after their pull', async 
     account: null,
     user: { kind: 'job', id: 'u1', name: 'main', rule_id: 'r', person: null },
     job: { issuer: 'github', repository: 'team/app', ref: 'main', run: '7' },
-    pushed: [{ kind: 'image', name: 'team/app', reference: digestOf(30), at: '2026-11-25T00:00:00.110Z' }],
+    pushed: [{ kind: 'image', name: 'team/app', reference: numberedDigest(30), at: '2026-11-25T00:00:00.110Z' }],
   });
   t.like(exposedItem({ ...users[3]!, content: { ...lib2!, kind: 'else' } }, 'a'), {
     kind: 'else',

@@ -1,7 +1,6 @@
 import { createPublicKey, verify } from 'node:crypto';
 import { pino } from 'pino';
 import test, { type ExecutionContext } from 'ava';
-import { batches } from '../../src/database/batches.ts';
 import type { Row, Transaction } from '../../src/database/database.ts';
 import type { AttachedDocument, Exposable } from '../../src/exposure/exposable.ts';
 import { observedBill } from '../../src/exposure/observed-bill.ts';
@@ -14,6 +13,7 @@ import { signedBytes } from '../../src/runtime/dsse.ts';
 import { DomainError } from '../../src/runtime/errors.ts';
 import { PullList } from '../../src/usage/pull-list.ts';
 import { openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { insertTables, numberedDigest, pulledContent, pulledId, pulledOnce } from '../support/pulled.ts';
 
 // Bills of materials of what jobs push, without a server and without a registry.
 
@@ -21,10 +21,6 @@ const now = Date.UTC(2026, 10, 25, 12);
 const day = 86_400_000;
 const key = observedKeyOf(Buffer.alloc(40, 7));
 const bundleType = 'application/vnd.dev.sigstore.bundle.v0.3+json';
-
-function digestOf(at: number): Digest {
-  return `sha256:${String(at).padStart(64, '0')}`;
-}
 
 interface Statement {
   predicate: {
@@ -56,11 +52,11 @@ test('the key of a seed is always the same, and signs what its public key verifi
 });
 
 test('a bill is a signed statement about the image, with what the job pulled, each once and in order', async (t) => {
-  const component = imageComponent('team/app', digestOf(1));
+  const component = imageComponent('team/app', numberedDigest(1));
   const [lib, other] = [packageComponent('lib', '1.0.0'), packageComponent('a', '2.0.0')];
   const job = { id: 'j', issuer: 'github', repository: 'team/app', ref: 'main', run: '7' } as never;
   const pulls = {
-    image: { name: 'team/app', digest: digestOf(1), component },
+    image: { name: 'team/app', digest: numberedDigest(1), component },
     job,
     pushedAt: now,
     pulled: [lib, other, lib],
@@ -105,7 +101,7 @@ test('a bill is a signed statement about the image, with what the job pulled, ea
   }));
   t.deepEqual(statement as object, {
     _type: 'https://in-toto.io/Statement/v1',
-    subject: [{ name: 'team/app', digest: { sha256: digestOf(1).slice(7) } }],
+    subject: [{ name: 'team/app', digest: { sha256: numberedDigest(1).slice(7) } }],
     predicateType: 'https://cyclonedx.org/bom',
     predicate: {
       $schema: 'http://cyclonedx.org/schema/bom-1.6.schema.json',
@@ -139,27 +135,10 @@ test('a bill is a signed statement about the image, with what the job pulled, ea
   );
 });
 
-const idOf = (text: string) => text.padStart(32, '0');
-const content = (id: string, kind: string, name: string, reference: string, account_id = 1): Row => ({
-  id: idOf(id),
-  account_id,
-  kind,
-  name,
-  reference,
-  last_day: now,
-  is_compared: 1,
-});
-const pull = (id: string, user_id: string, at: number): Row => ({
-  content_id: idOf(id),
-  act: 'pull',
-  user_id,
-  day: 0,
-  count: 1,
-  first_at: at,
-  last_at: at,
-});
+const content = (id: string, kind: string, name: string, reference: string, account_id = 1): Row =>
+  pulledContent(id, name, reference, { account_id, kind, last_day: now });
 const due = (id: string, user_id = 'job', pushed_at = now - 30_000): Row => ({
-  content_id: idOf(id),
+  content_id: pulledId(id),
   user_id,
   pushed_at,
   is_due: 1,
@@ -184,7 +163,7 @@ async function open(
     await tx.run('DELETE FROM accounts');
     for (const id of [1, 2])
       await tx.insertNew('accounts', [{ ...account, id, name: `a${id}`, observed_bills: id === 1 ? 1 : 0 }]);
-    for (const [table, all] of Object.entries(rows)) for (const some of batches(all)) await tx.insertNew(table, some);
+    await insertTables(tx, rows);
   });
   const calls: unknown[] = [];
   const attached: AttachedDocument[] = [];
@@ -260,22 +239,22 @@ test('each image that waits gets a bill of what its job pulled until the push, a
   };
   const { bills, calls, attached, warnings, waiting } = await open(t, {
     pull_contents: [
-      content('c1', 'container', 'team/app', digestOf(1)),
-      content('c2', 'container', 'base/os', digestOf(2)),
+      content('c1', 'container', 'team/app', numberedDigest(1)),
+      content('c2', 'container', 'base/os', numberedDigest(2)),
       content('a1', 'package', 'lib', '1.0.0'),
       content('a2', 'package', 'lib', '2.0.0'),
       content('a3', 'package', 'lib', '3.0.0'),
       content('e1', 'else', 'x', 'y'),
-      content('d1', 'container', 'team/new', digestOf(3)),
+      content('d1', 'container', 'team/new', numberedDigest(3)),
     ],
     pull_users: [{ id: 'job', account_id: 1, facts: JSON.stringify(facts), last_day: now }],
     pulls: [
-      pull('a1', 'job', now - 30_000),
-      pull('c2', 'job', now - 40_000),
-      pull('c1', 'job', now - 35_000),
-      pull('e1', 'job', now - 35_000),
-      pull('a2', 'job', now - 29_999),
-      pull('a3', 'other', now - 50_000),
+      pulledOnce('a1', 'job', now - 30_000),
+      pulledOnce('c2', 'job', now - 40_000),
+      pulledOnce('c1', 'job', now - 35_000),
+      pulledOnce('e1', 'job', now - 35_000),
+      pulledOnce('a2', 'job', now - 29_999),
+      pulledOnce('a3', 'other', now - 50_000),
     ],
     observed_pushes: [due('c1'), due('d1', 'job', now - 29_999)],
   });
@@ -284,16 +263,16 @@ test('each image that waits gets a bill of what its job pulled until the push, a
   t.deepEqual(calls, [
     'derive observed bills 40',
     { accountId: 1, accountName: 'a1', bytes: attached[0]!.bytes.length },
-    { accountId: 1, name: 'team/app', reference: digestOf(1), isTaken: true, by: 'observed-bills' },
+    { accountId: 1, name: 'team/app', reference: numberedDigest(1), isTaken: true, by: 'observed-bills' },
   ]);
   const { predicate } = statementIn(attached[0]!);
   t.deepEqual(
     predicate.components as object[],
-    [packageComponent('lib', '1.0.0'), imageComponent('base/os', digestOf(2))],
+    [packageComponent('lib', '1.0.0'), imageComponent('base/os', numberedDigest(2))],
     'not itself, and nothing that was pulled later or by others',
   );
   t.like(predicate.metadata, {
-    component: imageComponent('team/app', digestOf(1)),
+    component: imageComponent('team/app', numberedDigest(1)),
     timestamp: new Date(now - 30_000).toISOString(),
   });
   t.is((predicate.metadata['properties'] as object[]).length, 4);
@@ -305,10 +284,10 @@ test('each image that waits gets a bill of what its job pulled until the push, a
 test('what is gone, too old, of another kind or not wanted gets no bill, and waits no more', async (t) => {
   const rows = {
     pull_contents: [
-      content('c1', 'container', 'team/late', digestOf(1)),
-      content('c2', 'container', 'team/in-time', digestOf(2)),
-      content('c3', 'container', 'theirs/app', digestOf(3), 2),
-      content('c4', 'container', 'gone/app', digestOf(4), 3),
+      content('c1', 'container', 'team/late', numberedDigest(1)),
+      content('c2', 'container', 'team/in-time', numberedDigest(2)),
+      content('c3', 'container', 'theirs/app', numberedDigest(3), 2),
+      content('c4', 'container', 'gone/app', numberedDigest(4), 3),
       content('c5', 'package', 'lib', '1.0.0'),
       content('c6', 'else', 'lib', '1.0.0'),
     ],
@@ -340,7 +319,7 @@ const failing = (error: Error, of = 'team/c2'): Changes => ({
 
 test('an image that cannot take a bill does not stop others, and what concerns all images does', async (t) => {
   const rows = {
-    pull_contents: ['c1', 'c2', 'c3'].map((id, at) => content(id, 'container', `team/${id}`, digestOf(at))),
+    pull_contents: ['c1', 'c2', 'c3'].map((id, at) => content(id, 'container', `team/${id}`, numberedDigest(at))),
     observed_pushes: ['c1', 'c2', 'c3'].map((id) => due(id)),
   };
   const none = await open(t, rows, failing(new Error('none'), 'no image'));
@@ -377,10 +356,10 @@ test('of very many pulls of a job, the latest 2,000 are in the bill, which says 
   const componentsOf = async (ids: readonly string[]) => {
     const { bills, attached } = await open(t, {
       pull_contents: [
-        content('c1', 'container', 'team/app', digestOf(1)),
+        content('c1', 'container', 'team/app', numberedDigest(1)),
         ...ids.map((id) => content(`a${id}`, 'package', 'lib', `1.0.${id}`)),
       ],
-      pulls: ids.map((id) => pull(`a${id}`, 'job', now - 100_000 + Number(id))),
+      pulls: ids.map((id) => pulledOnce(`a${id}`, 'job', now - 100_000 + Number(id))),
       observed_pushes: [due('c1')],
     });
     await bills.run();
@@ -397,7 +376,7 @@ test('of very many pulls of a job, the latest 2,000 are in the bill, which says 
 test('all images that wait are tried, some at a time, with the key read once for each part', async (t) => {
   const ids = Array.from({ length: 51 }, (_, at) => `c${String(at).padStart(2, '0')}`);
   const { bills, attached, calls, waiting } = await open(t, {
-    pull_contents: ids.map((id, at) => content(id, 'container', `team/${id}`, digestOf(at))),
+    pull_contents: ids.map((id, at) => content(id, 'container', `team/${id}`, numberedDigest(at))),
     observed_pushes: ids.map((id) => due(id)),
   });
   await bills.run();

@@ -1,5 +1,4 @@
 import test, { type ExecutionContext } from 'ava';
-import { batches } from '../../src/database/batches.ts';
 import type { Row } from '../../src/database/database.ts';
 import type { Exposable } from '../../src/exposure/exposable.ts';
 import { NewlyKnown } from '../../src/exposure/newly-known.ts';
@@ -7,6 +6,7 @@ import type { KnownAdvisory } from '../../src/mirror/policy/admission.ts';
 import type { ListedNames } from '../../src/policy/listed-names.ts';
 import { PullList } from '../../src/usage/pull-list.ts';
 import { openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { insertTables, pulledContent, pulledOnce } from '../support/pulled.ts';
 
 // What is told once of content that was pulled before: advisories, and entries of lists.
 
@@ -14,22 +14,11 @@ const day = 86_400_000;
 const today = Date.UTC(2026, 10, 25);
 const { signal } = new AbortController();
 
-const idOf = (text: string) => text.padStart(32, '0');
-
 function content(id: string, accountId: number, name: string, reference: string, more: Row = {}): Row {
-  const kind = name.includes('/') ? 'container' : 'package';
-  return { id: idOf(id), account_id: accountId, kind, name, reference, last_day: today, is_compared: 1, ...more };
+  return pulledContent(id, name, reference, { account_id: accountId, last_day: today, ...more });
 }
 
-const pull = (id: string, user: string): Row => ({
-  content_id: idOf(id),
-  act: 'pull',
-  user_id: user,
-  day: today,
-  count: 1,
-  first_at: 0,
-  last_at: 0,
-});
+const pull = (id: string, user: string): Row => pulledOnce(id, user, 0, { day: today });
 
 function advisory(id: string, severity: number, ...versions: string[]): KnownAdvisory {
   return { id, severity, affects: (version) => versions.includes(version) };
@@ -38,7 +27,7 @@ function advisory(id: string, severity: number, ...versions: string[]): KnownAdv
 async function open(t: ExecutionContext, rows: Record<string, Row[]>) {
   const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
   await database.transaction(async (tx) => {
-    for (const [table, all] of Object.entries(rows)) for (const some of batches(all)) await tx.insertNew(table, some);
+    await insertTables(tx, rows);
   });
   const state = {
     now: today + 1,

@@ -1,12 +1,12 @@
-import { createServer, IncomingMessage } from 'node:http';
-import { Socket, type AddressInfo } from 'node:net';
+import { IncomingMessage } from 'node:http';
+import { Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { cacheStatus } from '../../src/http/cache-status.ts';
 import type { Check, Health, State } from '../../src/http/health.ts';
 import { Probes } from '../../src/http/probes.ts';
 import { AppResponse, type RequestContext } from '../../src/http/request-context.ts';
-import { Sending } from '../../src/http/sending.ts';
 import type { MetricsReport, ReportExchange } from '../../src/metrics/report.ts';
+import { answerRequests } from '../support/answers.ts';
 
 // The operations endpoints without a server of this project.
 
@@ -21,16 +21,11 @@ async function startProbes(t: ExecutionContext, exchange?: ReportExchange) {
   } as unknown as Health;
   const probes = new Probes(health, exchange);
   const router = probes.router(() => Promise.resolve(false));
-  const sending = new Sending();
-  const server = createServer({ ServerResponse: AppResponse }, (request, response) => {
-    response.sending = sending;
-    router(request as never, response as never, () => response.writeHead(404).end());
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => void server.close());
-  t.teardown(() => server.closeAllConnections());
+  const port = await answerRequests(t, (request, response) =>
+    router(request as never, response as never, () => response.writeHead(404).end()),
+  );
   const ask = async (path: string) => {
-    const response = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}${path}`);
+    const response = await fetch(`http://127.0.0.1:${port}${path}`);
     return { status: response.status, text: await response.text(), type: response.headers.get('content-type') };
   };
   return { probes, found, noted, ask };

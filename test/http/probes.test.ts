@@ -9,8 +9,6 @@ import { examine } from '../../src/cli/doctor.ts';
 import { schema } from '../../src/config/schema.ts';
 import { Health } from '../../src/http/health.ts';
 import { Probes, type SeesAccounts } from '../../src/http/probes.ts';
-import { AppResponse } from '../../src/http/request-context.ts';
-import { Sending } from '../../src/http/sending.ts';
 import type { MetricsReport } from '../../src/metrics/report.ts';
 import type { UpstreamFigures } from '../../src/metrics/upstreams.ts';
 import { DomainError } from '../../src/runtime/errors.ts';
@@ -19,6 +17,7 @@ import { TestFeed } from '../support/feed.ts';
 import { freePort } from '../support/processes/services.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { tokenOf } from '../support/inside.ts';
+import { answerRequests } from '../support/answers.ts';
 
 // What the operations endpoints show, and to whom.
 
@@ -119,15 +118,11 @@ test('without the first process there are no metrics, and while the database fai
   probes.accountGauge('about', 'Of accounts', ['account'], () => [[{ account: 'team' }, 2]]);
   let sees: SeesAccounts = yes;
   const router = probes.router((request) => sees(request));
-  const sending = new Sending();
-  const server = createServer({ ServerResponse: AppResponse }, (request, response) => {
-    response.sending = sending;
-    router(request as never, response as never, () => response.writeHead(500).end());
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => void server.close());
+  const port = await answerRequests(t, (request, response) =>
+    router(request as never, response as never, () => response.writeHead(500).end()),
+  );
   const ask = async () => {
-    const response = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/metrics`);
+    const response = await fetch(`http://127.0.0.1:${port}/metrics`);
     const text = await response.text();
     return [response.status, /^common 1$/m.test(text), /^about\{account="team"\} 2$/m.test(text), text] as const;
   };

@@ -1,13 +1,12 @@
-import { createServer, type IncomingHttpHeaders } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type IncomingHttpHeaders } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import type { Principal } from '../../src/accounts/principal.ts';
 import { Authenticator } from '../../src/http/authenticate.ts';
-import { AppResponse, type RequestContext } from '../../src/http/request-context.ts';
-import { Sending } from '../../src/http/sending.ts';
+import { type RequestContext } from '../../src/http/request-context.ts';
 import { createTokenEndpoint } from '../../src/http/token.ts';
 import { DomainError, type ErrorName } from '../../src/runtime/errors.ts';
+import { answerRequests } from '../support/answers.ts';
 
 // The token endpoint by itself.
 
@@ -24,17 +23,12 @@ async function startEndpoint(t: ExecutionContext, { failure, anonymous }: { fail
   };
   const authenticator = new Authenticator([{ verify }], anonymous, undefined, undefined, { verifyForeign });
   const endpoint = createTokenEndpoint(authenticator, pino({ level: 'silent' }), () => Date.UTC(2026, 0, 2));
-  const sending = new Sending();
   let context: RequestContext;
-  const server = createServer({ ServerResponse: AppResponse }, (request, response) => {
-    response.sending = sending;
+  const port = await answerRequests(t, (request, response) => {
     context = response.context;
-    void endpoint(request, response);
+    return endpoint(request, response);
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => void server.close());
-  t.teardown(() => server.closeAllConnections());
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/token`;
+  const url = `http://127.0.0.1:${port}/token`;
   return async (init: RequestInit = {}) => {
     asked.length = 0;
     const response = await fetch(url, init);

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { EventEmitter } from 'node:events';
-import { createServer, get, IncomingMessage } from 'node:http';
-import { Socket, type AddressInfo } from 'node:net';
+import { get, IncomingMessage } from 'node:http';
+import { Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { AppResponse } from '../../src/http/request-context.ts';
 import { sendBytes, sendContent } from '../../src/http/send.ts';
@@ -9,6 +9,7 @@ import { Sending } from '../../src/http/sending.ts';
 import { UnreadAnswers } from '../../src/http/unread-answers.ts';
 import { contentOfPieces } from '../../src/storage/files/content.ts';
 import { until } from '../support/until.ts';
+import { answerRequests } from '../support/answers.ts';
 
 // What answers take in memory whose clients do not read them.
 
@@ -30,16 +31,12 @@ const inPieces: Answer = (request, response) => {
 async function start(t: ExecutionContext, max: number, answer: Answer) {
   const sending = new Sending(new UnreadAnswers(max));
   const answers: AppResponse[] = [];
-  const server = createServer({ ServerResponse: AppResponse }, (request, response) => {
+  const answered = (request: IncomingMessage, response: AppResponse) => {
     answers.push(response);
-    response.sending = sending;
     response.context.remote = request.socket.remoteAddress;
     answer(request, response);
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => server.close());
-  t.teardown(() => server.closeAllConnections());
-  const { port } = server.address() as AddressInfo;
+  };
+  const port = await answerRequests(t, answered, sending);
   const ask = (localAddress: string, path: string) =>
     new Promise<IncomingMessage>((resolve, reject) => {
       const request = get({ host: '127.0.0.1', port, path, localAddress, agent: false }, resolve);

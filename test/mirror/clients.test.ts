@@ -1,13 +1,11 @@
 import test, { type ExecutionContext } from 'ava';
 import { randomBytes } from 'node:crypto';
-import { createServer, request as httpRequest, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { digestOf, type Digest } from '../../src/runtime/digest.ts';
 import { isDomainError } from '../../src/runtime/errors.ts';
-import { AppResponse } from '../../src/http/request-context.ts';
-import { Sending } from '../../src/http/sending.ts';
 import { sendContent } from '../../src/http/send.ts';
 import { serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
+import { answerRequests } from '../support/answers.ts';
 import { openMirror } from '../support/mirror.ts';
 import { until } from '../support/until.ts';
 
@@ -20,9 +18,7 @@ async function startFront(t: ExecutionContext) {
   const upstream = await startFaultyUpstream(t);
   const made = await openMirror(t, upstream.url);
   const digests = new Map<string, Digest>();
-  const sending = new Sending();
-  const server = createServer({ ServerResponse: AppResponse }, async (request, response) => {
-    response.sending = sending;
+  const port = await answerRequests(t, async (request, response) => {
     try {
       const digest = digests.get(request.url!);
       const entry = await made.mirror.open(made.resource(request.url!, digest ? { digest } : {}));
@@ -32,13 +28,7 @@ async function startFront(t: ExecutionContext) {
       else response.writeHead(isDomainError(error, 'UpstreamUnavailable') ? 502 : 500).end((error as Error).message);
     }
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(async () => {
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
-  });
-  const { port } = server.address() as AddressInfo;
-  return { ...made, upstream, digests, url: `http://127.0.0.1:${port}`, server };
+  return { ...made, upstream, digests, url: `http://127.0.0.1:${port}` };
 }
 
 interface Received {

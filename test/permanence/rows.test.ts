@@ -15,17 +15,13 @@ import {
 import { deletionWindow, Permanence } from '../../src/permanence/permanence.ts';
 import { parseRules } from '../../src/permanence/rule-schema.ts';
 import { Guard, guardOf, kept, rulesOf, tagFrozen } from '../../src/permanence/rules.ts';
-import { runFor, type Actor } from '../../src/runtime/caller.ts';
+import type { Actor } from '../../src/runtime/caller.ts';
 import { changedDatabase, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { asActor } from '../support/as-actor.ts';
 
 // What is stored of deletions that can be undone, and what rules decide, without a server.
 
 const ann: Actor = { kind: 'person', id: 'a', name: 'ann' };
-
-function as<T>(actor: Actor, work: () => T): T {
-  const origin = { actor, address: null, requestId: null };
-  return runFor({ account: undefined, gone: false, whenGone: () => () => undefined, origin }, work);
-}
 
 const image = {
   accountId: 1,
@@ -69,7 +65,7 @@ async function open(t: ExecutionContext) {
     calls,
     items,
     note: (what: Parameters<typeof noteDeleted>[1], when = deletion) =>
-      as(ann, () => database.transaction((tx) => noteDeleted(tx, what, when))),
+      asActor(ann, () => database.transaction((tx) => noteDeleted(tx, what, when))),
     noteTags: (...tags: Parameters<typeof noteDeletedTags>[1]) =>
       database.transaction((tx) => noteDeletedTags(tx, tags, deletion)),
     ids: async () =>

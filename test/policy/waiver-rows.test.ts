@@ -4,9 +4,10 @@ import type { NameStory } from '../../src/mirror/policy/upstream-policy.ts';
 import { checkTexts, liftable, resolveReferences } from '../../src/policy/waiver-request.ts';
 import { Waivers } from '../../src/policy/waivers.ts';
 import { versionTest } from '../../src/nuget/format/range.ts';
-import { runFor, type Actor } from '../../src/runtime/caller.ts';
+import type { Actor } from '../../src/runtime/caller.ts';
 import type { DomainError } from '../../src/runtime/errors.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { asActor } from '../support/as-actor.ts';
 
 // What is stored of waivers, without a server: who may decide them, when they end, and what is recorded.
 
@@ -14,11 +15,6 @@ const day = 86_400_000;
 const start = Date.parse('2026-11-25T12:00:00Z');
 const signal = new AbortController().signal;
 const ann: Actor = { kind: 'person', id: 'a', name: 'ann' };
-
-function as<T>(actor: Actor, work: () => T): T {
-  const origin = { actor, address: null, requestId: null };
-  return runFor({ account: undefined, gone: false, whenGone: () => () => undefined, origin }, work);
-}
 
 const end = (message: string) => ({ name: 'Invalid', message });
 const ids = (some: readonly { id: number }[]) => some.map(({ id }) => id);
@@ -43,7 +39,7 @@ async function open(t: ExecutionContext, dialect: Dialect) {
     clock,
     waivers,
     wanted,
-    request: (changes: object = {}) => as(ann, () => waivers.request({ ...wanted, ...changes })),
+    request: (changes: object = {}) => asActor(ann, () => waivers.request({ ...wanted, ...changes })),
     approve: (id: number, layer: 'all' | 'account' = 'account') =>
       waivers.decide(undefined, id, { state: 'approved', layer }, undefined),
     events: async () =>
@@ -94,7 +90,7 @@ for (const dialect of dialects) {
     clock.now += day;
     const bob: Actor = { kind: 'token', id: 'b', name: 'bob' };
     const approved = { ...requested, state: 'approved', layer: 'account', decidedBy: bob, decidedAt: start + day };
-    t.deepEqual((await as(bob, () => decide('person b'))) as object, approved);
+    t.deepEqual((await asActor(bob, () => decide('person b'))) as object, approved);
     await t.throwsAsync(decide('person b'), {
       name: 'Invalid',
       message: `The waiver ${id} is approved, so it cannot be approved.`,

@@ -9,6 +9,7 @@ import { DomainError } from '../../src/runtime/errors.ts';
 import type { UnclearItem } from '../../src/prefetch/item.ts';
 import type { Upstream } from '../../src/upstream/upstream.ts';
 import { UpstreamError } from '../../src/upstream/upstream-error.ts';
+import { prefetchOptions } from '../support/prefetch.ts';
 
 const location = { file: 'list.txt', line: 3 };
 
@@ -185,20 +186,15 @@ test('a prefetch tells what is unclear, its progress and its bytes, with the wor
     },
   });
   const unclear: UnclearItem = { kind: 'unclear', what: 'a', reason: 'it has no value', location };
-  const options: PrefetchOptions = {
-    accountId: 1,
+  const options = prefetchOptions(1, {
     items: [unclear, { kind: 'other', location }],
-    platforms: [],
-    frameworks: [],
     referrers: true,
     dryRun: true,
     concurrency: 2,
-    rateLimitShare: 1,
     signal: controller.signal,
     stop: stop.signal,
-    now: () => 0,
     watch: (progress) => shown.push(progress),
-  };
+  });
   const parts = { upstreams: [], protocols: [protocol('one'), protocol('two')] };
   const report = await prefetch(parts, options);
   t.deepEqual(order, ['one begins', 'one ends', 'two begins', 'two ends']);

@@ -3,9 +3,10 @@ import { batches } from '../../src/database/batches.ts';
 import { PromotionRules } from '../../src/promotion/rules.ts';
 import { Promotions } from '../../src/promotion/promotions.ts';
 import type { PreparedPromotion, PromotedPlaces } from '../../src/promotion/promotable.ts';
-import { runFor, type Actor } from '../../src/runtime/caller.ts';
+import type { Actor } from '../../src/runtime/caller.ts';
 import { DomainError } from '../../src/runtime/errors.ts';
 import { openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { asActor } from '../support/as-actor.ts';
 
 // What is stored and told of promotions, without a server: a protocol that only notes what it is asked.
 
@@ -18,8 +19,10 @@ const ann: Actor = { kind: 'person', id: 'a', name: 'ann' };
 const bob: Actor = { kind: 'token', id: 'b', name: 'bob' };
 
 function as<T>(actor: Actor, work: () => T): T {
-  const origin = { actor, address: `192.0.2.${actor.id === 'a' ? 1 : 2}`, requestId: `request of ${actor.name!}` };
-  return runFor({ account: undefined, gone: false, whenGone: () => () => undefined, origin }, work);
+  return asActor(actor, work, {
+    address: `192.0.2.${actor.id === 'a' ? 1 : 2}`,
+    requestId: `request of ${actor.name!}`,
+  });
 }
 
 async function open(t: ExecutionContext) {

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { ExecutionContext } from 'ava';
-import type { BundleHeader } from '../../src/bundle/format.ts';
+import type { BundleEntry, BundleHeader } from '../../src/bundle/format.ts';
 import { run } from '../../src/cli/commands.ts';
 import type { Dialect } from '../../src/database/database.ts';
 import { emptyDatabase } from './databases.ts';
@@ -123,6 +123,25 @@ export async function trustedKey({ near, far, path }: AirGap): Promise<string> {
   await near.ok('bundle', 'keygen', '--to', key);
   await far.ok('bundle', 'trust', 'add', `${key}.pub`);
   return key;
+}
+
+/** An entry of a bundle: a small manifest, unless `changes` says otherwise. */
+export function bundleEntry(changes: Partial<BundleEntry> & Pick<BundleEntry, 'digest'>): BundleEntry {
+  return {
+    protocol: 'oci',
+    upstream: 'up.test',
+    kind: 'manifest',
+    name: 'app',
+    reference: 'v1',
+    size: 1,
+    type: 'text/plain',
+    etag: null,
+    modified: null,
+    attributes: {},
+    validated_at: 1,
+    seen: [],
+    ...changes,
+  };
 }
 
 /** The header of a bundle for everybody, of one segment or several. */

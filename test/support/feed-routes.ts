@@ -1,12 +1,10 @@
-import { createServer, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { ExecutionContext } from 'ava';
 import { Router } from 'express';
-import { AppResponse, type RequestContext } from '../../src/http/request-context.ts';
-import { Sending } from '../../src/http/sending.ts';
+import { type RequestContext } from '../../src/http/request-context.ts';
 import { Addresses } from '../../src/nuget/feed/addresses.ts';
 import type { Answering, FeedCall } from '../../src/nuget/feed/call.ts';
 import { isDomainError } from '../../src/runtime/errors.ts';
+import { answerRequests } from './answers.ts';
 
 export interface RouteAnswer {
   status: number;
@@ -48,17 +46,12 @@ export async function feedRoutes(
     };
   const router = Router();
   add(router, answering);
-  const sending = new Sending();
   let context: RequestContext | undefined;
-  const server = createServer({ ServerResponse: AppResponse }, (request: IncomingMessage, response: AppResponse) => {
-    response.sending = sending;
+  const port = await answerRequests(t, (request, response) => {
     context = response.context;
     router(request as never, response as never, () => response.writeHead(598).end());
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => server.close());
-  t.teardown(() => server.closeAllConnections());
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const url = `http://127.0.0.1:${port}`;
   return {
     /** The error of the last request that failed. */
     failure: () => failed,

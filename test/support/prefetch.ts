@@ -13,6 +13,23 @@ export function wishesIn(file: string, text: string): PrefetchItem[] {
   return inputs.read({ file, text, values: new Map() });
 }
 
+/** Options for a part of a prefetch without a server: one item at a time, without a limit of the rate. */
+export function prefetchOptions(accountId: number, more: Partial<PrefetchOptions> = {}): PrefetchOptions {
+  return {
+    accountId,
+    items: [],
+    platforms: [],
+    frameworks: [],
+    referrers: false,
+    dryRun: false,
+    concurrency: 1,
+    rateLimitShare: 1,
+    signal: new AbortController().signal,
+    now: () => 0,
+    ...more,
+  };
+}
+
 /** Prefetches into a test server, in the process of the test. */
 export function prefetchInto(
   { installation, clock }: TestServer,

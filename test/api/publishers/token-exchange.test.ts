@@ -1,11 +1,8 @@
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { createTokenExchange } from '../../../src/api/publishers/token-exchange.ts';
 import type { HttpHandler } from '../../../src/http/app.ts';
-import { AppResponse } from '../../../src/http/request-context.ts';
-import { Sending } from '../../../src/http/sending.ts';
 import { DomainError, type ErrorName } from '../../../src/runtime/errors.ts';
+import { answerRequests } from '../../support/answers.ts';
 
 const grant = 'urn:ietf:params:oauth:grant-type:token-exchange';
 const accessToken = 'urn:ietf:params:oauth:token-type:access_token';
@@ -44,18 +41,10 @@ async function open(t: ExecutionContext) {
   const parts = { exchange, limits: { uploadIdle: 60_000 }, clients: {}, onRefused, log };
   const mount = createTokenExchange(parts as never) as { path: string; answer: HttpHandler };
   t.is(mount.path, '/v1/token-exchange');
-  const sending = new Sending();
-  const server = createServer({ ServerResponse: AppResponse }, (request, response) => {
-    response.sending = sending;
+  const port = await answerRequests(t, (request, response) => {
     response.once('close', () => (state.received = response.context.received));
-    void mount.answer(request, response);
+    return mount.answer(request, response);
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  const { port } = server.address() as AddressInfo;
   const send = async (
     body: string | Record<string, unknown>,
     { path = '/v1/token-exchange', method = 'POST', type = form, authorization }: Sent = {},

@@ -1,16 +1,14 @@
-import { createServer, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import test from 'ava';
 import { Router } from 'express';
 import { NameSet } from '../../../src/accounts/names.ts';
-import { AppResponse, runInContext, type RequestContext } from '../../../src/http/request-context.ts';
-import { Sending } from '../../../src/http/sending.ts';
+import { runInContext, type RequestContext } from '../../../src/http/request-context.ts';
 import { answeringWith } from '../../../src/nuget/feed/answering.ts';
 import type { Answering, FeedCall } from '../../../src/nuget/feed/call.ts';
 import { createPastFeed } from '../../../src/nuget/feed/past-routes.ts';
 import { createFeed } from '../../../src/nuget/feed/routes.ts';
 import { DomainError } from '../../../src/runtime/errors.ts';
 import { UpstreamError } from '../../../src/upstream/upstream-error.ts';
+import { answerRequests } from '../../support/answers.ts';
 
 const everyone = {
   kind: 'token',
@@ -73,16 +71,11 @@ async function feedOf(t: { teardown: (done: () => void) => void }, add: (parts: 
   };
   const router = add(parts);
   let context: RequestContext | undefined;
-  const sending = new Sending();
-  const server = createServer({ ServerResponse: AppResponse }, (request: IncomingMessage, response: AppResponse) => {
-    response.sending = sending;
+  const port = await answerRequests(t, (request, response) => {
     context = response.context;
     runInContext(response, () => router(request as never, response as never, () => response.writeHead(598).end()));
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => void server.close());
-  t.teardown(() => server.closeAllConnections());
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const url = `http://127.0.0.1:${port}`;
   return {
     asked,
     logged,

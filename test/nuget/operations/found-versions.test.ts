@@ -9,6 +9,7 @@ import { maxAdvisories } from '../../../src/nuget/upstream/known-advisories.ts';
 import { UpstreamError } from '../../../src/upstream/upstream-error.ts';
 import { HostedPackages } from '../../support/hosted-packages.ts';
 import { named, runOf, scopes } from '../../support/operations.ts';
+import { noCounts } from '../../../src/usage/counters.ts';
 
 const account = 7;
 const legacy = parseDeprecation('lib', { reasons: ['Legacy'] });
@@ -243,15 +244,9 @@ async function listing(t: Parameters<typeof HostedPackages.open>[0]) {
       period_start: Date.UTC(2026, 2, 1),
       name: 'app',
       day: Date.UTC(2026, 2, 9),
+      ...noCounts(),
       requests: 9,
       downloads: 9,
-      uploads: 0,
-      version_checks: 0,
-      cache_hits: 0,
-      cache_misses: 0,
-      egress_bytes: 0,
-      ingress_bytes: 0,
-      upstream_bytes: 0,
     }),
   );
   const parts = {

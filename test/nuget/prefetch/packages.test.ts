@@ -7,7 +7,7 @@ import { digestOf } from '../../../src/runtime/digest.ts';
 import { contentOf } from '../../../src/storage/files/content.ts';
 import { UpstreamError } from '../../../src/upstream/upstream-error.ts';
 import { makeNupkg, makeNuspec } from '../../support/builders/nupkg.ts';
-import { wishesIn, wishesOf } from '../../support/prefetch.ts';
+import { prefetchOptions, wishesIn, wishesOf } from '../../support/prefetch.ts';
 
 type Bytes = Buffer | string;
 
@@ -151,19 +151,7 @@ async function prefetched(setting: Setting, items: readonly PrefetchItem[], more
       return [...names].map((name) => ({ name }));
     },
   };
-  const options: PrefetchOptions = {
-    accountId: 7,
-    items,
-    platforms: [],
-    frameworks: [],
-    referrers: false,
-    dryRun: false,
-    concurrency: 1,
-    rateLimitShare: 1,
-    signal: new AbortController().signal,
-    now: () => 0,
-    ...more,
-  };
+  const options = prefetchOptions(7, { items, ...more });
   const collect = options.collect === true;
   const run = new PrefetchRun({ ...options, collect, upstreams: [], share: 1, patience: 0, waiting: () => undefined });
   const views = { of: async () => ({ mirror: packageMirror, registrations, vulnerabilities }) };

@@ -1,5 +1,4 @@
-import { createServer, request as httpRequest, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { request as httpRequest, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import { AppResponse } from '../../../src/http/request-context.ts';
 import { Sending } from '../../../src/http/sending.ts';
@@ -12,6 +11,7 @@ import { mediaTypes } from '../../../src/oci/format/manifest.ts';
 import { digestOf } from '../../../src/runtime/digest.ts';
 import { DomainError } from '../../../src/runtime/errors.ts';
 import { contentOf } from '../../../src/storage/files/content.ts';
+import { answerRequests } from '../../support/answers.ts';
 
 // What each route asks of the registry, what it answers, and what usage gets to know, without a registry.
 
@@ -65,13 +65,7 @@ async function routeOf(t: ExecutionContext, handler: Handler, parts: object) {
     const { act, subject, version, received } = response.context;
     seen = { act, subject, version, received };
   };
-  const server = createServer({ ServerResponse: AppResponse }, (request, response) => void answer(request, response));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  const { port } = server.address() as AddressInfo;
+  const port = await answerRequests(t, answer);
   return async (query = '', { method = 'GET', headers = {}, body = '' }: Asked = {}): Promise<Answer> => {
     [failure, seen] = [undefined, undefined];
     const response = await new Promise<IncomingMessage>((resolve, reject) => {

@@ -1,11 +1,8 @@
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import test from 'ava';
-import { AppResponse } from '../../../src/http/request-context.ts';
-import { Sending } from '../../../src/http/sending.ts';
 import { registryStatusOf, sendRegistryRefusal } from '../../../src/oci/http/errors.ts';
 import { DomainError, errorNames, type ErrorName } from '../../../src/runtime/errors.ts';
 import { UpstreamError } from '../../../src/upstream/upstream-error.ts';
+import { answerRequests } from '../../support/answers.ts';
 
 // Clients decide by the status whether they try again, and show the code to people.
 
@@ -51,17 +48,10 @@ const answers: Record<ErrorName, [status: number, code: string]> = {
 
 test('each error has the status and the code of the registry protocol, with its message and its detail', async (t) => {
   let error: DomainError | undefined;
-  const sending = new Sending();
-  const server = createServer({ ServerResponse: AppResponse }, (request, response) => {
-    response.sending = sending;
+  const port = await answerRequests(t, (request, response) => {
     sendRegistryRefusal(request, response, error ? registryStatusOf(error) : 500, error);
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  const url = `http://127.0.0.1:${port}/`;
   const answered = async (next: DomainError | undefined) => {
     error = next;
     const response = await fetch(url);

@@ -10,6 +10,7 @@ import { PrefetchRun } from '../../../src/prefetch/run.ts';
 import { digestOf, isDigest, type Digest } from '../../../src/runtime/digest.ts';
 import { contentOf } from '../../../src/storage/files/content.ts';
 import { UpstreamError } from '../../../src/upstream/upstream-error.ts';
+import { prefetchOptions } from '../../support/prefetch.ts';
 
 const types = {
   image: 'application/vnd.oci.image.manifest.v1+json',
@@ -136,19 +137,7 @@ async function prefetched(setting: Setting, more: Partial<PrefetchOptions> = {})
       return setting.used ?? [];
     },
   };
-  const options: PrefetchOptions = {
-    accountId: 7,
-    items: [],
-    platforms: [],
-    frameworks: [],
-    referrers: false,
-    dryRun: false,
-    concurrency: 1,
-    rateLimitShare: 1,
-    signal: new AbortController().signal,
-    now: () => now,
-    ...more,
-  };
+  const options = prefetchOptions(7, { now: () => now, ...more });
   const run = new PrefetchRun({
     ...options,
     collect: options.collect === true,
