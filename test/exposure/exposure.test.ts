@@ -73,7 +73,8 @@ async function open(
 test('a question by name, version, range, tag or digest finds pulled contents in the order of their IDs', async (t) => {
   const { exposure, idsOf } = await open(t, {
     images: {
-      digestsOfTag: (accountId, _, tag) => Promise.resolve(tag === 'v1' ? [numberedDigest(2), numberedDigest(accountId)] : []),
+      digestsOfTag: (accountId, _, tag) =>
+        Promise.resolve(tag === 'v1' ? [numberedDigest(2), numberedDigest(accountId)] : []),
     },
   });
   const found = await exposure.find(' Lib@2.0 ', 1);
