@@ -279,13 +279,16 @@ const importShown = {
 function bundleRun(changes: { made?: object; imported?: object; records?: readonly object[]; receipt?: object } = {}) {
   const asked: unknown[][] = [];
   const receipts: string[] = [];
+  let kept = 0;
   const staged = () => {
+    kept += 1;
     const held = {
       size: 0,
       append: async (content: AsyncIterable<Buffer>) => {
         for await (const piece of content) held.size += piece.length;
       },
       discard: () => {
+        kept -= 1;
         receipts.push(`discarded ${held.size}`);
         return Promise.resolve();
       },
@@ -326,7 +329,7 @@ function bundleRun(changes: { made?: object; imported?: object; records?: readon
   const trust = { list: () => Promise.resolve(keys), revoked: () => Promise.resolve([]) };
   const { parts: prefetches } = prefetchRun();
   const operations = bundleOperations({ runs, bundles, trust, prefetches, now: () => 0 } as never);
-  return { asked, receipts, runs, operations, call: runOf(operations) };
+  return { asked, receipts, kept: () => kept, runs, operations, call: runOf(operations) };
 }
 
 test('a bundle that is made and an import are shown with their progress and their result', async (t) => {
@@ -572,12 +575,15 @@ test('a bundle is made of the files of its form, or of all that is mirrored', as
     ['new_key', { new_key: 'x' }, [file]],
     // The first one is still arriving when the second one begins.
     ['against', {}, [file, ['against', 'receipt', 'x'.repeat(500_000)], against]],
+    // Both arrive in one piece.
+    ['against', {}, [file, against, against]],
   ] as const) {
-    const { operations, asked, receipts } = bundleRun();
+    const { operations, asked, receipts, kept } = bundleRun();
     const { error } = await received(t, operations, 'makeBundle', formOf(fields, given));
     t.deepEqual([fieldOf(error), error?.detail?.['fields']], [field, fields] as never);
     t.false(asked.some(([name]) => name === 'make'));
     if (field === 'against') t.is(receipts.length, 1);
+    t.is(kept(), 0);
   }
   const refusing = bundleRun();
   refusing.runs.readReceipt = () => Promise.reject(new DomainError('Invalid', 'the receipt is old.'));

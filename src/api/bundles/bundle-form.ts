@@ -34,11 +34,11 @@ export async function readMakeForm(
   receiving: Receiving,
   fields: Map<string, string>,
 ): Promise<MakeForm> {
-  let staged: StagedFile | undefined;
+  let staging: Promise<StagedFile> | undefined;
   const take = async (content: Readable) => {
-    if (staged) throw wrongField('against', 'Send one receipt.');
-    staged = await runs.stage();
-    await staged.append(content, { limit: maxReceipt });
+    if (staging) throw wrongField('against', 'Send one receipt.');
+    staging = runs.stage();
+    await (await staging).append(content, { limit: maxReceipt });
   };
   try {
     const files = await readPrefetchForm(receiving, idle, fields, (field, _name, content) =>
@@ -47,6 +47,7 @@ export async function readMakeForm(
     const settings = makeSettings(fields, prefetches, kinds);
     if (files.length === 0 && !settings.stored)
       throw wrongField('file', 'Choose at least one file, or everything that is mirrored.');
+    const staged = await staging;
     const receipt =
       staged && staged.size > 0
         ? await runs.readReceipt(staged).catch((error: unknown) => {
@@ -55,7 +56,7 @@ export async function readMakeForm(
         : undefined;
     return { settings: { ...settings, files: files.map(({ file }) => file) }, files, receipt };
   } finally {
-    await staged?.discard();
+    await (await staging?.catch(() => undefined))?.discard();
   }
 }
 

@@ -54,10 +54,7 @@ export class Intake {
     this.#parts = parts;
     this.#isStored = isStored;
     this.#checked = parts.staged.size;
-    if (!isStored && this.#mayPassThrough) {
-      this.#stopStoring.abort();
-      tail.passThrough();
-    }
+    if (!isStored && this.#mayPassThrough) tail.passThrough();
     this.#expect = parts.room.expect(tail.isPassThrough ? 0 : (this.#missing ?? 0));
   }
 

@@ -159,6 +159,32 @@ test('symbols count as sent and as stored, those of the latest version are found
   }
 });
 
+test('a debugger that disconnects is no error', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'Contoso.Lib' });
+  const guid = randomBytes(16);
+  // More than the buffers of a connection take.
+  const pdb = Buffer.concat([makePdb(guid), randomBytes(32 * 2 ** 20)]);
+  const snupkg = await makeSnupkg({ id: 'Contoso.Lib', files: { 'lib/net8.0/Contoso.Lib.pdb': pdb } });
+  t.is((await feed.push(snupkg, '/symbols')).status, 201);
+  const address = symbolsPath('contoso.lib.pdb', guid);
+  const lines = () => server.lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+  const ended = () => lines().filter(({ path }) => String(path).endsWith(address));
+  const leaving = new AbortController();
+  const { body } = await feed.fetch(address, { signal: leaving.signal });
+  await body!.getReader().read();
+  leaving.abort();
+  await until(() => ended().length === 1);
+  t.true((ended()[0]!['sent'] as number) < pdb.length);
+  // The error of the reader comes after that line.
+  t.is((await (await feed.fetch(address)).arrayBuffer()).byteLength, pdb.length);
+  t.deepEqual(
+    lines().filter(({ level }) => (level as number) >= 50),
+    [],
+  );
+});
+
 test('debuggers read symbols with any user name, which no other address takes', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
