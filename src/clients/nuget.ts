@@ -1,7 +1,7 @@
 import type { Client, ClientFile } from './client.ts';
 
 /**
- * A `nuget.config` with the feed at `index` only, so that no other source gets private names; with `withCredentials`, the token
+ * A `nuget.config` with the feed at `index` only, which says why; with `withCredentials`, the token
  * comes from the environment. SDKs take sources of advisories over HTTPS only.
  */
 export function nugetConfig(index: string, withCredentials: boolean): string {
@@ -22,6 +22,7 @@ export function nugetConfig(index: string, withCredentials: boolean): string {
 <configuration>
   <packageSources>
     <clear />
+    <!-- NuGet asks every source for every name: another one would get your private names. -->
     <add key="entrepot" value="${index}" protocolVersion="3"${isPlain ? ' allowInsecureConnections="true"' : ''} />
   </packageSources>
   <packageSourceMapping>

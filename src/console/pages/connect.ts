@@ -130,8 +130,8 @@ export async function connectLines(call: PageCall, connected: boolean | undefine
       <p>
         Both read the <code>nuget.config</code> above. Or, in Visual Studio:
         <em>Tools › Options › NuGet Package Manager › Package Sources</em>; in Rider:
-        <em>Settings › Build, Execution, Deployment › NuGet › Sources</em>. Add this address, and remove nuget.org. The
-        user name is <code>api</code>, the password is a token.
+        <em>Settings › Build, Execution, Deployment › NuGet › Sources</em>. Add this address, and remove nuget.org, so
+        that it gets no private names. The user name is <code>api</code>, the password is a token.
       </p>
       ${lines(index, 'the address of the feed')}
     </section>
