@@ -1,3 +1,4 @@
+import { statSync } from 'node:fs';
 import { access, constants, stat } from 'node:fs/promises';
 import { userInfo } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -114,14 +115,15 @@ function foldersAbove(path: string): string[] {
   return parent === path ? [] : [parent, ...foldersAbove(parent)];
 }
 
-/** The number of the user of this process; undefined if it is not known. */
+/** The number of the user of this process; undefined if it is not known. Windows has none. */
 export function ownUser(): number | undefined {
   try {
     const { uid } = userInfo();
     return uid < 0 ? undefined : uid;
   } catch {
-    // An arbitrary user of a container has no entry. Root has one. Windows has no numbers of users.
-    return undefined;
+    // An arbitrary user of a container has no entry; Linux knows the number. A process with further rights is of root there, but
+    // root has an entry.
+    return statSync('/proc/self', { throwIfNoEntry: false })?.uid || undefined;
   }
 }
 

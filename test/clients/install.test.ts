@@ -296,6 +296,15 @@ asRootWith('setpriv')(
     const { uid, mode } = await stat(join(volume, 'entrepot'));
     t.deepEqual([uid, mode & 0o777], [1000, 0o700]);
     t.notRegex(server.said(), /"level":40/);
+    // A user without an entry in passwd, and the owner.
+    const line = `node '${join(clone, 'bin/entrepot.js')}' account list`;
+    const refused = await attempt(line, { cwd: '/', user: 54_321, env });
+    t.is(refused.code, 1);
+    t.regex(
+      refused.stderr,
+      /^entrepot: ENTREPOT_DATA: \S+ belongs to the user 1000, and this command runs as the user 54321, who may not write there\. Type: sudo -u '#1000' /,
+    );
+    t.regex(await run(t, line, { cwd: '/', user: 1000, env }), /^default\b/m);
     await end(t, server);
   },
 );
