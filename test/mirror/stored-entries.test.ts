@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import type { Dialect } from '../../src/database/database.ts';
+import type { Dialect, Transaction, Value } from '../../src/database/database.ts';
 import { countOn, storedDigests } from '../../src/mirror/store/counted-on.ts';
 import { entryId } from '../../src/mirror/store/entries.ts';
 import {
@@ -17,7 +17,7 @@ import {
 } from '../../src/mirror/store/listing.ts';
 import { addWords, nameQuery, storedNames } from '../../src/mirror/store/words.ts';
 import { digestOf, type Digest } from '../../src/runtime/digest.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 // Each query over the stored entries, with an entry beside those that it means for each of its conditions.
 
@@ -173,8 +173,37 @@ for (const dialect of dialects) {
     );
     for (const some of [more.slice(0, 1000), more.slice(1000)])
       await database.transaction((tx) => tx.insertNew('mirror_entries', some));
-    const stored = await all(storedDigests(database, ['third']));
+    const [reads, writes] = [[] as number[], [] as number[]];
+    const counting = changedDatabase(database, {
+      select: async <R extends object>(sql: string, values?: readonly Value[]) => {
+        const found = await database.select<R>(sql, values);
+        reads.push(found.length);
+        return found;
+      },
+      transaction: (work) =>
+        database.transaction((tx) => {
+          const insertNew: Transaction['insertNew'] = (table, lines) => {
+            writes.push(lines.length);
+            return tx.insertNew(table, lines);
+          };
+          return work({ run: (sql: string) => tx.run(sql), insertNew } as Transaction);
+        }),
+    });
+    const stored = await all(storedDigests(counting, ['third']));
     t.deepEqual(stored, contents.toSorted());
+    await countOn(counting, stored);
+    t.deepEqual(
+      [reads, writes],
+      [
+        [2000, 1],
+        [2000, 1],
+      ],
+      'few statements',
+    );
+    await countOn(counting, []);
+    t.deepEqual(writes, [2000, 1], 'nothing is written');
+    await countOn(counting, stored.slice(1));
+    t.deepEqual(writes, [2000, 1, 2000], 'each once');
     await countOn(database, stored);
     const [counted] = await database.select<{ many: number }>('SELECT COUNT(*) AS many FROM mirror_counted_on');
     t.is(counted!.many, 2001);

@@ -193,6 +193,18 @@ for (const dialect of dialects) {
     t.is((await rows()).filter(({ reference }) => reference === 'x'.repeat(255)).length, 1);
   });
 
+  test(`${dialect}: what is known to be written is forgotten when it is too much, and written again`, async (t) => {
+    const { pulls, write } = await open(t, dialect);
+    const old = pull(token, first, 'old');
+    const both = ['content 100', 'user 100'];
+    pulls.remember(new Map(Array.from({ length: 99_998 }, (_, at) => [`content ${at}`, first])));
+    t.deepEqual(await write(old), both);
+    for (let time = 0; time < 2; time += 1) t.deepEqual(await write(old), [], 'there is room for both');
+    t.deepEqual(await write(pull(token, first, 'new')), ['content 100']);
+    t.deepEqual(await write(old), both, 'all that was known before is forgotten');
+    t.deepEqual(await write(pull(token, first, 'new')), [], 'the latest is known');
+  });
+
   test(`${dialect}: days that are too old are deleted, with content and users of no other day`, async (t) => {
     const { write, dropped, deleteOld, counts, database } = await open(t, dialect);
     const later = first + 5 * day;

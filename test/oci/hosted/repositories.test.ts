@@ -13,7 +13,7 @@ import {
   upstreamUnknown,
 } from '../../../src/oci/hosted/repositories.ts';
 import { mediaTypes } from '../../../src/oci/format/manifest.ts';
-import { refuseFrozen, restoreTags, writeTags } from '../../../src/oci/hosted/tags.ts';
+import { deleteTags, refuseFrozen, restoreTags, writeTags } from '../../../src/oci/hosted/tags.ts';
 import { digestOf } from '../../../src/runtime/digest.ts';
 import type { DomainError } from '../../../src/runtime/errors.ts';
 import { dialects } from '../../support/databases.ts';
@@ -231,6 +231,11 @@ test('a repository has at most 100,000 tags', async (t) => {
   await t.notThrowsAsync(write(['a', 'v1']));
   await t.notThrowsAsync(write([]));
   await t.throwsAsync(write(['c']), { name: 'QuotaExceeded' });
+  await change('UPDATE repositories SET tag_count = 100001');
+  // Tags of older releases have no key for their order.
+  await change("UPDATE tags SET sort_key = ''");
+  await t.notThrowsAsync(write(['a', 'v1']), 'tags move, even where there are too many');
+  t.deepEqual(await rows("SELECT name FROM tags WHERE sort_key = ''"), [{ name: 'b' }]);
   const restore = (tags: string[], digest = one.digest) =>
     database.transaction((tx) =>
       restoreTags(
@@ -263,6 +268,30 @@ test('a repository has at most 100,000 tags', async (t) => {
     ],
   );
 });
+
+for (const dialect of dialects) {
+  test(`${dialect}: tags that are deleted at once are counted and recorded once, and others stay`, async (t) => {
+    const { database, image, counts, rows } = await openHostedImages(t, dialect);
+    await image('app', ['a', 'b', 'c'], ['x']);
+    await image('other', ['a'], ['x']);
+    const id = (await findRepository(database, 1, 'app'))!;
+    const remove = (...tags: string[]) => database.transaction((tx) => deleteTags(tx, id, tags, start + 7));
+    t.is(await remove(), 0);
+    t.is(await remove('a', 'none', 'c'), 2);
+    t.is((await counts('app'))![0], 1);
+    t.deepEqual(
+      (await rows('SELECT name FROM tags ORDER BY repository_id, name')).map(({ name }) => name),
+      ['b', 'a'],
+    );
+    t.deepEqual(
+      await rows("SELECT name, reference FROM history WHERE kind = 'tag' AND digest = '' AND seen_at = ?", [start + 7]),
+      [
+        { name: 'app', reference: 'a' },
+        { name: 'app', reference: 'c' },
+      ],
+    );
+  });
+}
 
 test('a tag is refused as frozen only if it has another manifest', async (t) => {
   const { database, image, rule } = await openHostedImages(t);

@@ -5,7 +5,7 @@ import { keeperOf } from '../../../src/oci/hosted/kept-images.ts';
 import { retainImages } from '../../../src/oci/hosted/retention.ts';
 import { retainTags, type TagRule } from '../../../src/oci/hosted/tag-retention.ts';
 import { digestOf } from '../../../src/runtime/digest.ts';
-import { dialects } from '../../support/databases.ts';
+import { changedDatabase, dialects } from '../../support/databases.ts';
 import { hostedStart as start, openHostedImages, type HostedImage } from '../../support/hosted-images.ts';
 
 /** Hosted images, and the jobs that delete some of them. */
@@ -22,7 +22,7 @@ async function open(t: ExecutionContext, dialect?: Dialect) {
   const tags = async (
     rules: readonly Partial<TagRule>[],
     now: number,
-    { protect = [] as string[], dryRun = false } = {},
+    { protect = [] as string[], dryRun = false, from = database } = {},
   ) => {
     const said: string[] = [];
     const whole = rules.map((each) => ({
@@ -33,7 +33,7 @@ async function open(t: ExecutionContext, dialect?: Dialect) {
       ...each,
     }));
     const say = (line: string) => said.push(line);
-    const deleted = await retainTags(database, { ...common, now, rules: whole, protect, dryRun, say });
+    const deleted = await retainTags(from, { ...common, now, rules: whole, protect, dryRun, say });
     return { deleted, said };
   };
   const left = async () => (await rows('SELECT digest FROM manifests ORDER BY id')).map(({ digest }) => digest);
@@ -114,7 +114,9 @@ for (const dialect of dialects) {
     await push(1, 'app', 'v1', 'w1');
     await push(2, 'app', 'v2', 'x1');
     // Of one push, the later name is the newer one.
-    await push(3, 'app', 'v3', 'v4', `sha256-${'a'.repeat(64)}`, `sha512-${'a'.repeat(64)}.sig`, 'sha256-short');
+    const digest = 'a'.repeat(64);
+    const belonging = [`sha256-${digest}`, `sha512-${digest}.sig`];
+    await push(3, 'app', 'v3', 'v4', ...belonging, 'sha256-short', `sha256-${digest}a`, `of-sha256-${digest}`);
     await push(4, 'other', 'v1', 'v2');
     await push(5, 'skipped', 'v1', 'v2');
     const rules = [
@@ -130,19 +132,17 @@ for (const dialect of dialects) {
       },
       { isFor: (account: number) => account === 2 },
     ];
-    const lines = ['app:sha256-short', 'app:x1', 'app:v2', 'app:v1', 'other:v2', 'other:v1'].map(
-      (each) => `tag ${each}`,
-    );
+    const names = ['sha256-short', `sha256-${digest}a`, `of-sha256-${digest}`, 'x1', 'v2', 'v1'];
+    const lines = [...names.map((each) => `tag app:${each}`), 'tag other:v2', 'tag other:v1'];
     const all = await tagsLeft();
-    t.deepEqual(await retain.tags(rules, start + 9, { dryRun: true }), { deleted: 6, said: lines });
+    t.deepEqual(await retain.tags(rules, start + 9, { dryRun: true }), { deleted: 8, said: lines });
     t.deepEqual(await tagsLeft(), all);
-    t.deepEqual(await retain.tags(rules, start + 9), { deleted: 6, said: lines });
-    const wanted = [`sha256-${'a'.repeat(64)}`, `sha512-${'a'.repeat(64)}.sig`, 'v3', 'v4', 'w1', 'v1', 'v2'];
-    t.deepEqual(await tagsLeft(), wanted);
+    t.deepEqual(await retain.tags(rules, start + 9), { deleted: 8, said: lines });
+    t.deepEqual(await tagsLeft(), [...belonging, 'v3', 'v4', 'w1', 'v1', 'v2']);
     t.is((await counts('app'))![0], 5);
     t.deepEqual(
       await rows("SELECT COUNT(*) AS count FROM events WHERE type = 'tag.deleted' AND time = ?", [start + 9]),
-      [{ count: 6 }],
+      [{ count: 8 }],
     );
     t.deepEqual(await retain.tags(rules, start + 9), { deleted: 0, said: [] });
     t.deepEqual(await retain.tags([], start + 9), { deleted: 0, said: [] });
@@ -200,7 +200,17 @@ test('many tags and repositories are decided about, page by page', async (t) => 
     ),
   );
   await image('zz', ['v1'], ['1']);
-  const { deleted, said } = await retain.tags([{ keepNewest: 20 }], start + 1);
+  const atOnce: number[] = [];
+  const from = changedDatabase(database, {
+    transaction: async (work, options) => {
+      const result = await database.transaction(work, options);
+      atOnce.push((result as unknown[]).length);
+      return result;
+    },
+  });
+  const { deleted, said } = await retain.tags([{ keepNewest: 20 }], start + 1, { from });
+  // Of the first page, and of the second one.
+  t.deepEqual(atOnce, [...Array.from({ length: 9 }, () => 50), 30, 50, 50, 1], 'a push does not wait for all of them');
   t.deepEqual([deleted, said[0], said.at(-1)], [581, 'tag app:t0580', 'tag app:t0000']);
   t.deepEqual(await tagsLeft(), [...names.slice(-20), 'v1']);
   t.deepEqual((await retain.tags([{ isFor: (_, name) => name === 'zz' }], start + 1)).said, ['tag zz:v1']);
