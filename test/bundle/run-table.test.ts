@@ -224,6 +224,11 @@ test('bundles are listed by the time of their change, in pages, from both ends',
     t.deepEqual(await pages(size, true), oldest, String(size));
     t.deepEqual(await pages(size, false), oldest.toReversed(), String(size));
   }
+  const latest = await bundles.list('imported', 2);
+  t.deepEqual(
+    latest.map(({ id }) => id),
+    oldest.toReversed().slice(0, 2),
+  );
   t.deepEqual([await bundles.latest('imported', 'source-1'), await bundles.latest('made', 'source-1')], [3, 5]);
   t.is(await bundles.latest('imported', 'other'), 0);
   t.like(await bundles.find('imported', digestOf('4')), {

@@ -44,7 +44,7 @@ function upstreamNamed(id: string, settings: object = {}): TestUpstream {
       if (typeof answer !== 'number') throw answer;
       const body = Readable.from([]);
       bodies.push(body);
-      return { status: answer, body, headers: {}, decoded: false };
+      return { status: answer, body, headers: { 'content-type': 'text/html' }, decoded: false };
     },
   } as unknown as TestUpstream;
 }
@@ -136,10 +136,11 @@ function start({ reserved = [], merged = [] }: { reserved?: string[]; merged?: s
     if (verdicts.size === 0) return undefined;
     return (reference: string) => verdicts.get(`${purpose} ${upstream.id} ${name} ${reference}`) ?? 'allow';
   };
+  const sightings = { firstSeen: async (): Promise<Map<string, number>> => (noted.push(['first seen']), new Map()) };
   const gate = {
     accountId: 7,
     admission: new Admission(judge),
-    sightings: { firstSeen: async () => new Map() },
+    sightings,
   } as unknown as PackageGate;
   const origin = new UpstreamPolicy(upstreams, undefined, reserved, merged);
   const packages = new PackageMirror(mirror, origin, gate, { nupkg: 777 } as never);
@@ -161,6 +162,7 @@ function start({ reserved = [], merged = [] }: { reserved?: string[]; merged?: s
     outcomes,
     closed,
     isDue,
+    sightings,
   };
 }
 
@@ -470,6 +472,54 @@ test('a nupkg comes from the owner, as it is, and what a policy hides does not',
   verdicts.set('request one lib 1.0.0', { denied: 'No.' });
   await t.throwsAsync(packages.openNupkg('Lib', '1.0.0', stated), { name: 'Denied', message: 'No.' });
   t.false(askedNow().includes('open one nupkg lib 1.0.0'));
+});
+
+test('a nupkg that arrives is looked at as other content of its version, and a stored one is not', async (t) => {
+  const { packages, answers, verdicts, outcomes, noted, closed, sightings } = start({}, 1);
+  const open = () => packages.openNupkg('Lib', '1.0.0', stated);
+  t.is(await open(), undefined);
+  answers.set('one nupkg lib 1.0.0', 'bytes');
+  verdicts.set('content one lib 1.0.0', 'hold');
+  t.is((await open())!.outcome, 'miss');
+  t.deepEqual(noted.splice(0), [['first seen']]);
+  outcomes.set('one nupkg lib 1.0.0', 'hit');
+  t.is((await open())!.outcome, 'hit');
+  t.deepEqual(noted, []);
+  outcomes.clear();
+  const broken = new Error('it broke');
+  sightings.firstSeen = () => Promise.reject(broken);
+  t.deepEqual(closed, []);
+  await t.throwsAsync(open(), { is: broken });
+  t.deepEqual(closed, ['one nupkg lib 1.0.0']);
+});
+
+test('whether a version is withdrawn is asked beside its nupkg, and matters only for a stored one', async (t) => {
+  const { packages, answers, outcomes } = start({}, 1);
+  const open = () => packages.openNupkg('Lib', '1.0.0', stated);
+  const [unknown, broken] = [new Error('unknown'), new Error('it broke')];
+  packages.withdrawn.keys = () => Promise.reject(unknown);
+  answers.set('one nupkg lib 1.0.0', broken);
+  await t.throwsAsync(open(), { is: broken });
+  t.is(await packages.openNupkg('Lib', '2.0.0', stated), undefined);
+  answers.set('one nupkg lib 1.0.0', 'bytes');
+  t.is((await open())!.outcome, 'miss');
+  outcomes.set('one nupkg lib 1.0.0', 'hit');
+  await t.throwsAsync(open(), { is: unknown });
+});
+
+test('a nupkg is compared with what is known of it from its owner', async (t) => {
+  const { packages, answers, resources, two } = start();
+  answers.set('two flat lib', listOf('1.0.0'));
+  const broken = new Error('it broke');
+  const asked: unknown[] = [];
+  await packages.openNupkg('Lib', '1.0.0', (owner) => {
+    asked.push(owner);
+    return Promise.reject(broken);
+  });
+  t.deepEqual(asked, [], 'only when it has come');
+  const staged = { digest: () => 'sha256:x', open: () => new Promise(() => undefined) };
+  await t.throwsAsync(resources.get('two nupkg lib 1.0.0')!.verify!(staged as never), { is: broken });
+  t.deepEqual(asked, [{ upstream: two }]);
 });
 
 test('while no owner is known, a nupkg is served by the first upstream of which it is stored', async (t) => {
