@@ -161,10 +161,17 @@ function recordsIn(database: Database) {
     against: null,
     key: null,
   };
-  const write = async (name: string, state: 'complete' | 'incomplete', direction: 'made' | 'imported' = 'imported') => {
+  const write = async (
+    name: string,
+    state: 'complete' | 'incomplete',
+    direction: 'made' | 'imported' = 'imported',
+    bytes = 0,
+  ) => {
     const header = { source: `source-${name.length}`, sequence: Number(name), created_at: 1 } as BundleHeader;
     const list = { header } as Pick<BundleList, 'header'>;
-    await database.transaction((tx) => bundles.write(tx, direction, digestOf(name), list, state, summary));
+    await database.transaction((tx) =>
+      bundles.write(tx, direction, digestOf(name), list, state, { ...summary, bytes }),
+    );
     return digestOf(name).slice('sha256:'.length);
   };
   return { clock, bundles, summary, write };
@@ -209,6 +216,7 @@ test('bundles are listed by the time of their change, in pages, from both ends',
   clock.now = 2000;
   const later = await write('4', 'incomplete');
   await write('5', 'complete', 'made');
+  await write('8', 'incomplete', 'made');
   const oldest = [...same, later];
   const pages = async (size: number, isOldest: boolean) => {
     const found: string[] = [];
@@ -259,9 +267,30 @@ test('bundles are listed by the time of their change, in pages, from both ends',
     rowsOf(server, 'SELECT direction, COUNT(*) AS count, MIN(changed_at) AS oldest FROM bundles GROUP BY direction');
   t.deepEqual(await counted(), [
     { direction: 'imported', count: 1000, oldest: 3 },
-    { direction: 'made', count: 1, oldest: 2000 },
+    { direction: 'made', count: 2, oldest: 2000 },
   ]);
 });
+
+for (const dialect of dialects)
+  test(`${dialect}: a bundle that is complete stays so, and one that is not becomes what its end says`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const { clock, bundles, write } = recordsIn(database);
+    const states = async () => {
+      const [found] = await bundles.list('imported', 1);
+      return [found!.state, found!.summary.bytes, found!.createdAt, found!.changedAt];
+    };
+    await write('1', 'incomplete', 'imported', 5);
+    clock.now = 2000;
+    await write('1', 'incomplete', 'imported', 6);
+    t.deepEqual(await states(), ['incomplete', 5, 1, 2000]);
+    await write('1', 'complete', 'imported', 7);
+    t.deepEqual(await states(), ['complete', 7, 1, 2000]);
+    clock.now = 3000;
+    await write('1', 'incomplete', 'imported', 8);
+    t.deepEqual(await states(), ['complete', 7, 1, 3000]);
+    await write('1', 'complete', 'made', 9);
+    t.deepEqual(await states(), ['complete', 7, 1, 3000], 'the other direction has its own');
+  });
 
 for (const dialect of dialects)
   test(`${dialect}: the last bundle of a source shows which are older, however many of others came since`, async (t) => {

@@ -110,9 +110,14 @@ async function fill(t: ExecutionContext, dialect: Dialect): Promise<Database> {
 
 /** The expected hits, in order. */
 function expected(start: string | undefined, words: readonly string[], type?: string): Made[] {
+  return expectedGroups(start, words, type).flat();
+}
+
+/** The expected hits of each group, in order. Those that mention the words are a group for each tier. */
+function expectedGroups(start: string | undefined, words: readonly string[], type?: string): Made[][] {
   const all = made.filter((each) => type === undefined || each.type.toLowerCase() === type.toLowerCase());
   const byKey = (a: Made, b: Made) => a.standing - b.standing || (a.key < b.key ? -1 : 1);
-  if (start === undefined) return all.toSorted(byKey);
+  if (start === undefined) return [all.toSorted(byKey)];
   const starting = all.filter(({ key }) => key.startsWith(start));
   const inId = ({ words: has }: Made, word: string) => [...has.keys()].some((term) => term.startsWith(`.${word}`));
   const others = all.filter((each) => !each.key.startsWith(start));
@@ -123,10 +128,13 @@ function expected(start: string | undefined, words: readonly string[], type?: st
   const byRow = (a: Made, b: Made) => a.standing - b.standing || a.row - b.row;
   const tierOf = (each: Made) => (inId(each, words[0]!) ? tier.id : each.words.get(words[0]!)!);
   return [
-    ...starting.filter(({ key }) => key === start),
-    ...starting.filter(({ key }) => key !== start).toSorted(byKey),
-    ...named.toSorted(byRow),
-    ...mentioning.toSorted((a, b) => tierOf(a) - tierOf(b) || byRow(a, b)),
+    starting.filter(({ key }) => key === start),
+    starting.filter(({ key }) => key !== start).toSorted(byKey),
+    named.toSorted(byRow),
+    ...Map.groupBy(
+      mentioning.toSorted((a, b) => tierOf(a) - tierOf(b) || byRow(a, b)),
+      tierOf,
+    ).values(),
   ];
 }
 
@@ -189,8 +197,31 @@ for (const dialect of dialects) {
   });
 }
 
-test('hits of equal standing are ordered by downloads', async (t) => {
+test('hits of equal standing are ordered by downloads, and no other ones', async (t) => {
   const search = new Search(await fill(t, 'sqlite'));
+  const cases: [q: string, start: string | undefined, words: string[], several: boolean][] = [
+    ['', undefined, [], false],
+    ['mod3', 'mod3', ['mod3'], false],
+    ['common.p1', 'common.p1', ['common', 'p1'], false],
+    ['vendor3 p1', 'vendor3.p1', ['p1', 'vendor3'], true],
+  ];
+  for (const [q, start, words, several] of cases) {
+    const groups = expectedGroups(start, words).filter(({ length }) => length > 0);
+    t.is(groups.length > 1, several, q);
+    for (const skip of [0, 7]) {
+      const page = new Set(groups.flat().slice(skip, skip + 90));
+      const wanted = groups.flatMap((group) =>
+        group.filter((each) => page.has(each)).toSorted((a, b) => a.standing - b.standing || b.downloads - a.downloads),
+      );
+      t.notDeepEqual(wanted, [...page], q);
+      const hits = (await search.find(all, parseQuery(q), { ...options, skip, take: 90 })).data;
+      t.deepEqual(
+        hits.map(({ metadata, totalDownloads }) => `${metadata.id} ${totalDownloads}`),
+        wanted.map(({ id, downloads }) => `${id} ${downloads}`),
+        q,
+      );
+    }
+  }
   const { data } = await search.find(all, parseQuery('seldom'), { ...options, skip: 0, take: 20 });
   const downloads = data.map(({ totalDownloads }) => totalDownloads);
   t.deepEqual(

@@ -1,4 +1,5 @@
-import { chmod, mkdir, readdir, stat, writeFile } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import test from 'ava';
@@ -119,6 +120,17 @@ test('a folder that has only files of others keeps its mode', async (t) => {
   await chmod(data, 0o755);
   await t.throwsAsync(startTestServer(t, { data, database: { url: 'mysql://root@127.0.0.1:1/none' } }));
   t.is(await modeOf(data), '755');
+});
+
+test('no files are made for a database of a server', async (t) => {
+  // Without its protocol, the address is a path that only root can make.
+  const name = `entrepot-${randomBytes(8).toString('hex')}@127.0.0.1:1`;
+  t.teardown(() => rm(`/${name}`, { recursive: true, force: true }));
+  await t.throwsAsync(startTestServer(t, { database: { url: `mysql://${name}/none` } }), {
+    name: 'ConfigError',
+    message: /^ENTREPOT_DATABASE_URL: the database cannot be opened: .*ECONNREFUSED/,
+  });
+  await t.throwsAsync(stat(`/${name}`), { code: 'ENOENT' });
 });
 
 test('a shared folder of the machine keeps its mode', async (t) => {
