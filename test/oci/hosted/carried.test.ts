@@ -2,8 +2,8 @@ import test, { type ExecutionContext } from 'ava';
 import { NameSet } from '../../../src/accounts/names.ts';
 import { maxHostedMemory, type HostedEntry } from '../../../src/bundle/hosted-contents.ts';
 import type { Dialect } from '../../../src/database/database.ts';
-import { mediaTypes } from '../../../src/oci/format/manifest.ts';
-import { carriedImages } from '../../../src/oci/hosted/carried.ts';
+import { mediaTypes, type Manifest } from '../../../src/oci/format/manifest.ts';
+import { carriedImages, manifestsInOrder, type PreparedManifest } from '../../../src/oci/hosted/carried.ts';
 import { digestOf, type Digest } from '../../../src/runtime/digest.ts';
 import { byBytes } from '../../../src/runtime/sorted.ts';
 import { allOf } from '../../support/all-of.ts';
@@ -25,6 +25,8 @@ async function withImages(t: ExecutionContext, dialect?: Dialect) {
   // No manifest refers to it, so that it is not carried.
   await blob('app', 'unused');
   await blob('unused', 'unused');
+  // Only a manifest of another repository does.
+  await blob('base', 'amd layer');
   clock.now = start + 5000;
   const asked: unknown[][] = [];
   const mirroredFrom = (...question: unknown[]) => {
@@ -133,7 +135,7 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: an import shows in another account what the first one hosts, with the times of its tags`, async (t) => {
-    const { contents, write, tagsOf, historyOf, asked, rows, list, base, amd } = await withImages(t, dialect);
+    const { contents, write, tagsOf, historyOf, asked, rows, clock, list, base, amd } = await withImages(t, dialect);
     const entries = await allOf(contents.entries(1, everything));
     // An index comes before its images, and tags before what they point to.
     t.is(await write(3, entries.toReversed()), 8, 'four manifests and four tags');
@@ -143,6 +145,13 @@ for (const dialect of dialects) {
     ]);
     t.deepEqual(await tagsOf(3), await tagsOf(1));
     t.deepEqual(await historyOf(3), await historyOf(1));
+    const manifestsOf = (account: number) =>
+      rows(
+        `SELECT m.digest, m.image_bytes, f.digest AS child, f.absent FROM manifests m
+         JOIN repositories r ON r.id = m.repository_id AND r.account_id = ${account}
+         JOIN manifest_references f ON f.manifest_id = m.id ORDER BY m.digest, f.digest`,
+      );
+    t.deepEqual(await manifestsOf(3), await manifestsOf(1));
     t.deepEqual(
       await rows('SELECT name, tag_count, manifest_count FROM repositories WHERE account_id = 3 ORDER BY name'),
       [
@@ -160,7 +169,9 @@ for (const dialect of dialects) {
       [['base', 'up.test']],
     );
     t.is(events.length, 4);
+    clock.now = start + 9000;
     t.is(await write(3, entries), 0, 'all of it is there');
+    t.deepEqual(await rows('SELECT id FROM manifests WHERE untagged_at = ?', [start + 9000]), []);
     t.is((await rows("SELECT id FROM events WHERE account_id = 3 AND type = 'image.pushed'")).length, 4);
 
     // A tag that is gone or points elsewhere is set again; an older bundle adds only what is missing.
@@ -220,6 +231,11 @@ test('entries that are not what their content is are refused', async (t) => {
   await refuse([...rest, { ...tag, kind: 'chart' }], withoutContent('chart', 'v1'));
   for (const reference of ['', '-v1', 'a:b', list.digest, 'x'.repeat(129)])
     await refuse([...rest, { ...tag, reference }], withoutContent('manifest', reference));
+  const asIndex = entries.map((each) => (each.kind === 'manifest' ? { ...each, type: mediaTypes.index } : each));
+  await t.throwsAsync(write(3, asIndex), { name: 'ManifestInvalid' });
+  await t.notThrowsAsync(
+    contents.prepare(3, [...entries, { ...blobEntry('base', 'base layer'), reference: '' }], stage),
+  );
   await t.throwsAsync(carriedImages({ ...parts, limit: base.size - 1 }).prepare(3, entries, stage), {
     message: `content is larger than ${base.size - 1} bytes`,
   });
@@ -239,6 +255,49 @@ test('the manifests of an import have a bound in memory, over all its repositori
   await t.throwsAsync(write(3, more(maxHostedMemory - sum + 1)), { name: 'Invalid', message: tooMany });
   const without = 'the bundle has a manifest other:v1 without its content';
   await t.throwsAsync(write(3, more(maxHostedMemory - sum)), { name: 'Invalid', message: without });
+});
+
+test('a blob that is not stored is not carried', async (t) => {
+  const { contents, change } = await withImages(t);
+  await change('DELETE FROM blobs WHERE digest = ?', [digestOf('base layer')]);
+  const found = (await allOf(contents.entries(1, new NameSet(['base'])))).filter(({ kind }) => kind === 'blob');
+  t.deepEqual(found, [blobEntry('base', '{}')]);
+});
+
+const order = (references: [Digest, Digest[]][]) => {
+  const prepared = references.map(([digest, all]): [Digest, PreparedManifest] => {
+    const manifest = { references: all.map((each) => ({ digest: each })) } as Manifest;
+    return [digest, { manifest, digest, size: 1, tags: [] }];
+  });
+  return manifestsInOrder(new Map(prepared)).map(({ digest }) => digest);
+};
+
+test('each manifest is written after those to which it refers, once', (t) => {
+  const [a, b, c, d, none] = ['a', 'b', 'c', 'd', 'none'].map((each) => digestOf(each)) as [
+    Digest,
+    Digest,
+    Digest,
+    Digest,
+    Digest,
+  ];
+  t.deepEqual(
+    order([
+      [a, [b, c, none]],
+      [b, [d]],
+      [c, []],
+      [d, []],
+    ]),
+    [d, b, c, a],
+  );
+  t.deepEqual(
+    order([
+      [d, []],
+      [c, [d]],
+      [a, [c, d]],
+    ]),
+    [d, c, a],
+  );
+  t.deepEqual(order([]), []);
 });
 
 test('more blobs, manifests and tags than one statement reads are carried, each once', async (t) => {
