@@ -1,12 +1,12 @@
 import test, { type ExecutionContext } from 'ava';
 import { batches } from '../../src/database/batches.ts';
-import type { Row } from '../../src/database/database.ts';
+import type { Dialect, Row } from '../../src/database/database.ts';
 import { isByTime, type EventFilter, type EventKey } from '../../src/events/event-list.ts';
 import { Events, type EventPage } from '../../src/events/events.ts';
 import { keyOfSubject, recordFrom, recordOutside } from '../../src/events/record.ts';
 import { RepeatedEvents } from '../../src/events/repeated.ts';
 import { runFor } from '../../src/runtime/caller.ts';
-import { changedDatabase, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 // Lists of events: which ones a filter means, in which order, and where a page ends.
 
@@ -36,8 +36,8 @@ function row(position: number | null, time: number, more: Row = {}): Row {
 const shown = ({ events: found, next }: EventPage) =>
   `${found.map(({ position }) => position).join(' ')}${next ? ` | ${next.join(' ')}` : ''}`;
 
-async function open(t: ExecutionContext, rows: readonly Row[]) {
-  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+async function open(t: ExecutionContext, rows: readonly Row[], dialect: Dialect = 'sqlite') {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
   await database.transaction(async (tx) => {
     for (const some of batches(rows)) await tx.insertNew('events', some);
   });
@@ -148,27 +148,61 @@ test('a list with times is in their order, except that of a subject', async (t) 
   t.is(await from({ until: 20, accountId: 1 }), '');
 });
 
-test('pages follow one another without gaps and repetitions, in each order', async (t) => {
-  const { before, from, after } = await open(t, rows);
-  t.is(await before({}, 2), '6 5 | 10 5');
-  t.is(await before({}, 2, [10, 5]), '4 3 | 30 3');
-  t.is(await before({}, 2, [30, 3]), '2 1');
-  t.is(await from({}, 5), '1 2 3 4 5 | 10 5');
-  t.is(await from({}, 6), '1 2 3 4 5 6');
-  t.is(await after({}, 9, 4), '5 6');
-  t.is(await from({ since: 0 }, 3), '5 2 3 | 30 3');
-  t.is(await from({ since: 0 }, 1, [30, 3]), '4 | 30 4');
-  t.is(await from({ since: 0 }, 9, [30, 4]), '6 1');
-  t.is(await before({ since: 0 }, 2, [40, 6]), '4 3 | 30 3');
-  t.is(await before({ since: 0 }, 9, [30, 3]), '2 5');
-  t.is(await before({ accountId: 2 }, 1), '5 | 10 5');
-  t.is(await before({ accountId: 2 }, 1, [10, 5]), '2');
-  t.is(await before({ accountId: 2 }, 1, [20, 2]), '');
-  t.is(await from({ accountId: 2 }, 1), '2 | 20 2');
-  t.is(await from({ accountId: 2 }, 1, [20, 2]), '5');
-  t.is(await from({ subject: 'lib' }, 2, [20, 2]), '4 6');
-  t.is(await from({ since: 0, accountId: 1 }, 1, [30, 3]), '1');
-});
+for (const dialect of dialects) {
+  test(`${dialect}: pages follow one another without gaps and repetitions, in each order`, async (t) => {
+    const { before, from, after } = await open(t, rows, dialect);
+    t.is(await before({}, 2), '6 5 | 10 5');
+    t.is(await before({}, 2, [10, 5]), '4 3 | 30 3');
+    t.is(await before({}, 2, [30, 3]), '2 1');
+    t.is(await from({}, 5), '1 2 3 4 5 | 10 5');
+    t.is(await from({}, 6), '1 2 3 4 5 6');
+    t.is(await after({}, 9, 4), '5 6');
+    t.is(await from({ since: 0 }, 3), '5 2 3 | 30 3');
+    t.is(await from({ since: 0 }, 1, [30, 3]), '4 | 30 4');
+    t.is(await from({ since: 0 }, 9, [30, 4]), '6 1');
+    t.is(await before({ since: 0 }, 2, [40, 6]), '4 3 | 30 3');
+    t.is(await before({ since: 0 }, 9, [30, 3]), '2 5');
+    t.is(await before({ accountId: 2 }, 1), '5 | 10 5');
+    t.is(await before({ accountId: 2 }, 1, [10, 5]), '2');
+    t.is(await before({ accountId: 2 }, 1, [20, 2]), '');
+    t.is(await from({ accountId: 2 }, 1), '2 | 20 2');
+    t.is(await from({ accountId: 2 }, 1, [20, 2]), '5');
+    t.is(await from({ subject: 'lib' }, 2, [20, 2]), '4 6');
+    t.is(await from({ since: 0, accountId: 1 }, 1, [30, 3]), '1');
+  });
+
+  test(`${dialect}: each of many events of one time is read once, in the order of positions`, async (t) => {
+    const { before, from } = await open(
+      t,
+      Array.from({ length: 1100 }, (_, at) => row(at + 1, 5)),
+      dialect,
+    );
+    const positions = Array.from({ length: 1100 }, (_, at) => at + 1);
+    t.is(await from({ since: 5 }, 9999), positions.join(' '));
+    t.is(await before({ until: 6 }, 9999), positions.toReversed().join(' '));
+  });
+
+  test(`${dialect}: a page in the order of times begins at its place by an index`, async (t) => {
+    const many = Array.from({ length: 2000 }, (_, at) => row(at + 1, at + 1));
+    const { database } = await open(t, many, dialect);
+    if (dialect === 'mysql') await database.select('ANALYZE TABLE events');
+    const plans: Promise<Row[]>[] = [];
+    const watched = changedDatabase(database, {
+      select: (sql, values) => {
+        plans.push(database.select(`EXPLAIN ${dialect === 'sqlite' ? 'QUERY PLAN ' : ''}${sql}`, values));
+        return database.select(sql, values);
+      },
+    });
+    const events = new Events(watched, () => Promise.resolve(undefined));
+    t.is(shown(await events.listFrom({ until: 2000 }, 1, [1990, 1990])), '1991 | 1991 1991');
+    t.is(shown(await events.listBefore({ since: 0 }, 1, [10, 10])), '9 | 9 9');
+    for (const [plan] of await Promise.all(plans)) {
+      if (dialect === 'sqlite')
+        t.regex(String(plan!['detail']), /^SEARCH .* INDEX events_time \(.*\(time,position\)[<>]/);
+      else t.true(plan!['key'] === 'events_time' && Number(plan!['rows']) < 100, JSON.stringify(plan));
+    }
+  });
+}
 
 test('an account or a subject with few events is found among many of others, and a long search ends', async (t) => {
   const many = Array.from({ length: 3500 }, (_, at) =>
@@ -184,6 +218,8 @@ test('an account or a subject with few events is found among many of others, and
   t.is(await from({ since: 1, until: 3501, accountId: 2 }), '1 1801 3500');
   const first = many.slice(0, 1000).map((each) => each['position']);
   t.is(await from({}, 1000), `${first.join(' ')} | 1000 1000`);
+  const last = Array.from({ length: 1001 }, (_, at) => 3500 - at);
+  for (const filter of [{}, { since: 0 }]) t.is(await before(filter, 1001), `${last.join(' ')} | 2500 2500`);
 
   let statements = 0;
   const endless = changedDatabase(database, {
