@@ -2,7 +2,7 @@ import test from 'ava';
 import { assert, property, string } from 'fast-check';
 import type { DomainError } from '../../src/runtime/errors.ts';
 import type { Resolve } from '../../src/upstream/addresses.ts';
-import { belongsTo, parseChallenges } from '../../src/upstream/credentials.ts';
+import { belongsTo, Credentials, parseChallenges, type UpstreamAuth } from '../../src/upstream/credentials.ts';
 import { Cache } from '../../src/cache/cache.ts';
 import {
   answer,
@@ -28,6 +28,8 @@ const belongs: [realm: string, base: string, name: string, belongs: boolean][] =
   ['https://corp.example/t', 'https://registry.elsewhere.example', 'corp.example', true],
   ['https://auth.corp.example/t', 'https://registry.elsewhere.example', 'corp.example:5000', true],
   ['http://127.0.0.1:5000/token', 'http://127.0.0.1:5000', 'up.test', true],
+  ['http://[fd00::1]:5001/token', 'http://[fd00::1]:5000', '[fd00::1]:5000', true],
+  ['https://auth.corp.example/t', 'http://registry.corp.example', 'corp.example', true],
   ['https://evil.example/token', 'https://registry-1.docker.io', 'docker.io', false],
   ['https://docker.io.evil.example/token', 'https://registry-1.docker.io', 'docker.io', false],
   ['https://notdocker.io/token', 'https://registry-1.docker.io', 'docker.io', false],
@@ -47,6 +49,7 @@ test('credentialHosts are compared with host and port, and never allow http for 
   const goesTo = (realm: string, ...hosts: string[]) => belongsTo(new URL(realm), base, 'registry.corp', hosts);
   t.true(goesTo('https://gitlab.corp/jwt/auth', 'gitlab.corp'));
   t.true(goesTo('https://gitlab.corp/jwt/auth', 'gitlab.corp:443'));
+  t.true(goesTo('https://gitlab.corp/jwt/auth', 'no host', 'gitlab.corp'));
   t.true(goesTo('https://gitlab.corp:8443/jwt/auth', 'other.corp', 'gitlab.corp:8443'));
   t.false(goesTo('https://gitlab.corp:8443/jwt/auth', 'gitlab.corp'));
   t.false(goesTo('http://gitlab.corp/jwt/auth', 'gitlab.corp'));
@@ -70,6 +73,56 @@ test('the challenges of known registries are parsed', (t) => {
     { scheme: 'negotiate', parameters: {} },
   ]);
   t.deepEqual(parseChallenges(undefined), []);
+});
+
+test('credentials say where they go, are renewed once after a refusal, and are closed', async (t) => {
+  const withheld: string[] = [];
+  let [renewals, closed] = [0, 0];
+  const renewed: UpstreamAuth = { bearer: 'two' };
+  let current: UpstreamAuth = { bearer: 'one' };
+  const source = {
+    isBearer: true,
+    get: () => current,
+    renew: () => {
+      renewals += 1;
+      return (current = renewed);
+    },
+    close: () => {
+      closed += 1;
+    },
+  };
+  const parts = {
+    base: new URL('https://registry.corp'),
+    name: 'registry.corp',
+    hosts: ['gitlab.corp'],
+    onWithheld: (host: string) => withheld.push(host),
+  };
+  const none = new Credentials({ ...parts, source: undefined });
+  t.deepEqual([none.isConfigured, none.isBearer, none.sent, await none.send()], [false, false, false, undefined]);
+  t.is(await none.renew('Bearer one'), undefined);
+  t.is(await none.sendTo(new URL('https://evil.corp')), undefined);
+  t.deepEqual([withheld, none.withheldFrom], [[], []], 'there is nothing to withhold');
+  none.close();
+  const some = new Credentials({ ...parts, source });
+  t.deepEqual([some.isConfigured, some.isBearer, some.sent], [true, true, false]);
+  for (const [address, isListed] of [
+    ['https://gitlab.corp/x', true],
+    ['http://gitlab.corp/x', false],
+    ['https://registry.corp/x', false],
+  ] as const)
+    t.is(some.isListed(new URL(address)), isListed, address);
+  t.is(await some.sendTo(new URL('https://evil.corp')), undefined);
+  t.deepEqual([withheld, some.withheldFrom, some.sent], [['evil.corp'], ['evil.corp'], false]);
+  t.is(await some.sendTo(new URL('https://gitlab.corp')), 'Bearer one');
+  t.true(some.sent);
+  t.is(await some.renew('Bearer zero'), 'Bearer one', 'another one was refused');
+  t.is(renewals, 0);
+  t.is(await some.renew('Bearer one'), 'Bearer two');
+  t.is(await some.renew('Bearer two'), undefined, 'there is no newer one');
+  t.is(renewals, 2);
+  t.is(closed, 0);
+  some.close();
+  t.is(closed, 1);
 });
 
 test('any challenge is parsed quickly and without an error', (t) => {
