@@ -27,6 +27,21 @@ test('elements, attributes and texts are read as they are written', (t) => {
   t.is(children(children(root, 'a')[1], 'c').length, 1);
 });
 
+test('texts that look like numbers stay texts, and pieces of a text keep the white space between them', (t) => {
+  for (const text of ['1.10', '007', '0x1F', '1e3', 'true']) {
+    t.is(textOf(`<package><a>${text}</a></package>`), text);
+    t.is(attribute(parse(`<package x="${text}"/>`), 'x'), text);
+  }
+  t.is(textOf('<package><a>one <b/> two</a></package>'), 'one  two');
+});
+
+const deep = (depth: number) => `<package><a>x</a>${'<b>'.repeat(depth)}${'</b>'.repeat(depth)}</package>`;
+
+test('elements are nested at most 32 deep below the root', (t) => {
+  t.is(textOf(deep(32)), 'x');
+  t.throws(() => parse(deep(33)), { name: 'PackageInvalid', message: /^The nuspec is not well-formed XML: / });
+});
+
 test('another root element is refused', (t) => {
   t.throws(() => parse('<other/>'), invalid("The nuspec's root element must be <package>."));
   t.throws(() => parse('no xml'), { name: 'PackageInvalid' });
@@ -67,11 +82,23 @@ test('a declaration of a document type or entity is refused, outside of comments
   const refused = invalid(
     'The nuspec declares a document type or entities. Remove the declaration: XML with one is refused.',
   );
-  for (const text of ['<!DOCTYPE package>', '<!doctype x>', '<!DOCTYPE p [<!ENTITY a "b">]>'])
+  for (const text of ['<!DOCTYPE package>', '<!doctype x>', '<!ENTITY a "b">', '<!DOCTYPE p [<!ENTITY a "b">]>'])
     t.throws(() => textOf(`${text}<package><a>x</a></package>`), refused, text);
   t.throws(() => textOf('<!-- x --><!DOCTYPE p><!-- y --><package/>'), refused);
-  for (const text of ['<!-- <!DOCTYPE x> -->', '<![CDATA[<!ENTITY x>]]>'])
-    t.is(textOf(`<package><a>x${text}</a></package>`)!.at(0), 'x', text);
+  for (const [open, close] of [
+    ['<!--', '-->'],
+    ['<![CDATA[', ']]>'],
+    ['<?p', '?>'],
+  ] as const) {
+    const declares = `${open} <!ENTITY x> ${close}`;
+    t.is(textOf(`<package><a>x${declares}</a></package>`)!.at(0), 'x', open);
+    const between = `${open} x ${close}<!DOCTYPE p>${open} y ${close}`;
+    t.throws(() => textOf(`<package><a>${between}</a></package>`), refused, open);
+    const endless = `<package><a>x</a>${open} <!DOCTYPE x>`;
+    t.throws(() => textOf(endless), { name: 'PackageInvalid', message: /^The nuspec is not well-formed XML: / }, open);
+  }
+  const long = `<!DOCTYPE p>${document(20_000)}`;
+  t.throws(() => textOf(long), malformed('it has more than 20000 elements and attributes'));
 });
 
 const document = (count: number) => `<package><a>x</a>${'<b/>'.repeat(count)}</package>`;
