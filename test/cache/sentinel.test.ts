@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { RedisStore } from '../../src/cache/redis-store.ts';
-import { primaryOf, type Address } from '../../src/cache/sentinel.ts';
+import { primaryOf, sentinelPlace, type Address } from '../../src/cache/sentinel.ts';
 import { redisUrl } from '../support/processes/services.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { eventually, until } from '../support/until.ts';
@@ -11,9 +11,11 @@ import { eventually, until } from '../support/until.ts';
 // Sentinels that answer what a test wants. `sentinel.long.test.ts` has real ones.
 
 interface Sentinel extends Address {
-  /** What it names; null if it does not know the name, undefined if it does not answer. */
-  primary: Address | null | undefined;
+  /** What it names; null if it does not know the name, undefined if it does not answer, `left` if it ends the connection. */
+  primary: Address | null | undefined | 'left';
   asked: string[];
+  /** Its open connections. */
+  readonly connections: number;
   stop(): Promise<void>;
 }
 
@@ -42,7 +44,8 @@ async function startSentinel(t: ExecutionContext, primary: Sentinel['primary']):
       return;
     }
     sentinel.asked.push(words.slice(1).join(' '));
-    if (sentinel.primary === null) socket.write('*-1\r\n');
+    if (sentinel.primary === 'left') socket.destroy();
+    else if (sentinel.primary === null) socket.write('*-1\r\n');
     else if (sentinel.primary) {
       const parts = [sentinel.primary.host, String(sentinel.primary.port)];
       socket.write(`*2\r\n${parts.map((each) => `$${each.length}\r\n${each}\r\n`).join('')}`);
@@ -54,6 +57,9 @@ async function startSentinel(t: ExecutionContext, primary: Sentinel['primary']):
     port: (server.address() as AddressInfo).port,
     primary,
     asked: [],
+    get connections() {
+      return sockets.size;
+    },
     stop: async () => {
       if (!server.listening) return;
       for (const socket of sockets) socket.destroy();
@@ -63,6 +69,35 @@ async function startSentinel(t: ExecutionContext, primary: Sentinel['primary']):
   t.teardown(() => sentinel.stop());
   return sentinel;
 }
+
+test('the address of Redis behind Sentinels has their addresses, a name, a user and a database', (t) => {
+  const none = { username: undefined, password: undefined, database: 0 };
+  t.deepEqual(sentinelPlace('redis+sentinel://one/main'), {
+    ...none,
+    sentinels: [{ host: 'one', port: 26_379 }],
+    name: 'main',
+  });
+  t.deepEqual(sentinelPlace('redis+sentinel://a%3Ab:c%40:d@one:1,[::1]:2,two/the%2Fname/7'), {
+    sentinels: [
+      { host: 'one', port: 1 },
+      { host: '::1', port: 2 },
+      { host: 'two', port: 26_379 },
+    ],
+    name: 'the/name',
+    username: 'a:b',
+    password: 'c@:d',
+    database: 7,
+  });
+  t.like(sentinelPlace('redis+sentinel://:secret@one/main'), { username: undefined, password: 'secret' });
+  t.like(sentinelPlace('redis+sentinel://user@one/main'), { username: 'user', password: undefined });
+  for (const other of [
+    'redis://one/main',
+    'xredis+sentinel://one/main',
+    'redis+sentinel://one',
+    'redis+sentinel://one/main/x',
+  ])
+    t.is(sentinelPlace(other), undefined, other);
+});
 
 const place = (sentinels: readonly Address[]) => ({
   sentinels,
@@ -119,6 +154,18 @@ test('the first Sentinel that knows the primary names it, else the reason of the
   await told(`the Sentinel at 127.0.0.1:${unknowing.port} does not know it`, stopped, unknowing);
   await told('a Sentinel has not answered in time', unknowing, silent);
   t.regex(await outcome(silent, stopped), /ECONNREFUSED/);
+  for (const each of [unknowing, silent, knowing]) await until(() => each.connections === 0);
+});
+
+test('a Sentinel that ends the connection instead of an answer is as one that does not answer', async (t) => {
+  const left = await startSentinel(t, 'left');
+  await until(async () => {
+    await t.throwsAsync(primaryOf(place([left])), { message: /^no Sentinel names the primary main: / });
+    return left.asked.length > 0;
+  });
+  const knowing = await startSentinel(t, { host: 'redis.test', port: 7000 });
+  await until(async () => (await outcome(left, knowing)) === 'redis.test 7000');
+  t.pass();
 });
 
 test('the primary that Sentinels name is used, also after a fail-over, and while no Sentinel answers', async (t) => {
