@@ -2,6 +2,7 @@ import { copyFile, mkdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { folderIdentity } from '../../src/instances/folder.ts';
+import { watchSyncs } from '../support/disk.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
 test('processes of one data folder have the same identity, and those of a copy another one', async (t) => {
@@ -51,3 +52,20 @@ test('a damaged file, and one that cannot be read or made, is an error', async (
   await t.throwsAsync(folderIdentity(join(folder, 'folder')), { code: 'EISDIR' });
   await t.throwsAsync(folderIdentity(join(folder, 'none', 'file')), { code: 'ENOENT' });
 });
+
+test.serial(
+  'while the disk takes no file, each start has an identity of its own, and another failure is an error',
+  async (t) => {
+    const file = join(await folderUntilEnd(t), 'instance');
+    let code: string | undefined;
+    await watchSyncs(t, (path) => {
+      if (path.startsWith(file)) throw Object.assign(new Error('no sync'), code !== undefined && { code });
+    });
+    for (code of ['ENOSPC', 'EDQUOT', 'EROFS']) {
+      const [one, two] = [await folderIdentity(file), await folderIdentity(file)];
+      for (const each of [one, two]) t.regex(each, /^[\da-f-]{36}$/, code);
+      t.not(one, two);
+    }
+    for (code of ['EIO', undefined]) await t.throwsAsync(folderIdentity(file), { message: 'no sync' });
+  },
+);
