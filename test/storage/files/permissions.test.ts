@@ -36,6 +36,16 @@ test('folders that several processes make at the same time are made once', async
     );
 });
 
+test('a folder and the missing ones above it are made for this user only, and one that is there keeps its mode', async (t) => {
+  const folder = await folderUntilEnd(t);
+  await chmod(folder, 0o755);
+  await makeFolder(join(folder, 'a', 'b', 'c'));
+  await makeFolder(join(folder, 'd'));
+  for (const made of ['a', 'a/b', 'a/b/c', 'd']) t.is(await modeOf(join(folder, made)), '700', made);
+  await makeFolder(folder);
+  t.is(await modeOf(folder), '755');
+});
+
 test('a folder that cannot be made is an error', async (t) => {
   const folder = await folderUntilEnd(t);
   await writeFile(join(folder, 'file'), '');
