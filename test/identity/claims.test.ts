@@ -129,6 +129,17 @@ test('a value matches as a whole; a star stands for any characters', async (t) =
   ]);
 });
 
+test('the comparison of many long values pauses', async (t) => {
+  const found = Array.from({ length: 1000 }, () => 'ab'.repeat(500));
+  const patterns = Array.from({ length: 20 }, (_, each) => `*a*b*${each}`);
+  let hasTurned = false;
+  setImmediate(() => (hasTurned = true));
+  const wanted = Object.fromEntries(Array.from({ length: 20 }, (_, each) => [`c${each}`, [...patterns]]));
+  const missed = await mismatches(wanted, Object.fromEntries(Object.keys(wanted).map((claim) => [claim, found])));
+  t.is(missed.length, 20);
+  t.true(hasTurned);
+});
+
 const jobIn = (kind: IssuerKind, claimed: object) => {
   const issuer = { name: 'ci', issuer: 'https://ci.example', audience: 'x', kind };
   return jobOf(1, { issuer, claims: claimed } as never);
