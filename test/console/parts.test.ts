@@ -17,7 +17,10 @@ import { firstOf } from '../../src/console/framework/selection.ts';
 import { requireShownAccount, withShownAccount } from '../../src/console/framework/shown-account.ts';
 import { facts, selectBox, table } from '../../src/console/framework/table.ts';
 import { localPath } from '../../src/console/pages/account/sign-in.ts';
+import { bundleContent, runState, signerOf } from '../../src/console/pages/mirror/bundle-parts.ts';
+import { external, installLines, notesSection } from '../../src/console/pages/packages/package-version.ts';
 import { DomainError } from '../../src/runtime/errors.ts';
+import { callOf } from './views.ts';
 
 // The parts of pages, each with and without what it can leave out.
 
@@ -381,4 +384,64 @@ test('a length of time is in days at most, and lines are copied as they are', (t
     '<div class="lines"><pre tabindex="0" aria-label="both"><code>a\n&lt;b&gt;</code></pre>' +
       '<button type="button" class="copy" data-copy="a\n&lt;b&gt;" hidden>Copy<span class="unseen"> both</span></button></div>',
   );
+});
+
+test('the lines that install a version are those of its type, with credentials for who has some', (t) => {
+  const { call } = callOf();
+  const installed = (types: string[], kind = 'token') =>
+    installLines(
+      { id: 'Lib', version: '1.0', package_types: types } as never,
+      { ...call, principal: { ...call.principal, kind } } as never,
+    ).text;
+  const reference = '&lt;PackageReference Include=&quot;Lib&quot; Version=&quot;1.0&quot; /&gt;';
+  for (const [types, line, isLibrary] of [
+    [['Dependency'], 'dotnet add package Lib --version 1.0', true],
+    [['DotnetTool'], 'dotnet tool install Lib --version 1.0', false],
+    [['Dependency', 'Template'], 'dotnet new install Lib::1.0', false],
+    [['DotnetTool', 'Template'], 'dotnet tool install Lib --version 1.0', false],
+  ] as const) {
+    const shown = installed([...types]);
+    t.true(shown.includes(line), line);
+    t.is(new Set(shown.match(/dotnet (?:add|tool|new)/g)).size, 1, line);
+    t.deepEqual([shown.includes(reference), shown.includes('/v3/symbols')], [isLibrary, isLibrary], line);
+    t.true(shown.includes('https://feed.test/v3/index.json'));
+  }
+  t.true(installed([]).includes('https://feed.test/v3/symbols'));
+  t.deepEqual(
+    ['token', 'person', 'anonymous'].map((kind) => installed([], kind).includes('%NUGET_TOKEN%')),
+    [true, true, false],
+  );
+});
+
+test('an address of another site is a link only if it is one of the web', (t) => {
+  const link = '<a href="https://a.test/?b&amp;c" rel="nofollow noopener">&lt;x&gt;</a>';
+  t.is(text(external('https://a.test/?b&c', '<x>')), link);
+  for (const address of [null, 'javascript:alert(1)', 'x']) t.is(external(address, '<x>'), '<x>', String(address));
+  t.false(notesSection({ release_notes: null } as never));
+  t.is(
+    text(notesSection({ release_notes: '<b>' } as never) as Html),
+    '<section><h2>Release notes</h2><p class="notes">&lt;b&gt;</p></section>',
+  );
+});
+
+const some = (count: number) => ({ count, size_bytes: count * 1000 });
+
+test('a bundle has what is in it, and the key that signed it with whether it is trusted', (t) => {
+  const content = (...counts: number[]) => {
+    const [packages, manifests, layers, documents] = counts.map(some);
+    return text(bundleContent({ packages, manifests, layers, documents } as never));
+  };
+  t.is(content(0, 0, 0, 0), 'nothing');
+  t.is(content(1, 0, 2, 0), '1 package (1.0 kB), 2 layers (2.0 kB)');
+  t.is(content(2, 1, 1, 1), '2 packages (2.0 kB), 1 manifest (1.0 kB), 1 layer (1.0 kB), 1 document (1.0 kB)');
+  t.is(content(0, 2, 0, 2), '2 manifests (2.0 kB), 2 documents (2.0 kB)');
+  t.is(text(signerOf(null)), '<span class="state warn">not signed</span>');
+  const id = '0123456789abcdef0123';
+  const [trusted, unknown] = [signerOf({ id, name: 'main' }), signerOf({ id, name: null })];
+  t.regex(trusted.text, /^main .*0123456789abcdef</s);
+  t.notRegex(trusted.text, /not trusted/);
+  t.regex(unknown.text, /^ .*0123456789abcdef<.*<span class="quiet">not trusted here<\/span>$/s);
+  for (const each of [trusted, unknown]) t.true(each.text.includes(id), 'the whole ID can be copied');
+  t.is(text(runState({ state: 'failed', error: 'why' } as never)), '<span class="state bad">failed</span>why');
+  t.is(text(runState({ state: 'done', error: null } as never)), '<span class="state good">done</span>');
 });
