@@ -292,3 +292,10 @@ test('a target without an address for pushes, or with one elsewhere, gets nothin
   t.deepEqual(changes, [pushed, ['PUT /push', 'another one']]);
   t.deepEqual((await exported({ symbols: '' }, [one])).warnings, []);
 });
+
+test('what is sent to the target ends with the export', async (t) => {
+  t.deepEqual(
+    (await exported({}, [one])).requests.filter((each) => each.signal !== signal),
+    [],
+  );
+});
