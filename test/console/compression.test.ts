@@ -16,6 +16,7 @@ test('a page is compressed for a client that accepts gzip, and is the same', asy
   };
   const plain = await open('identity');
   t.is(plain.coding, null);
+  t.notRegex(plain.text, /<main[^>]* data-answer/);
   for (const codings of ['gzip', 'br, GZIP', 'br;q=1.0, gzip;q=0.8, *;q=0.1', 'gzip ; q=0.001']) {
     const { coding, size, text } = await open(codings);
     t.is(coding, 'gzip', codings);
@@ -38,7 +39,9 @@ test('a page that another site lets the browser open, and an answer to a form, a
   }
   const made = await visitor.send('/console/tokens/new', { name: 'x', scope: 'read' }, codings);
   t.is(made.status, 201);
-  t.regex(await made.text(), /ent_\w{36}/);
+  const answer = await made.text();
+  t.regex(answer, /ent_\w{36}/);
+  t.regex(answer, /<main[^>]* data-answer/);
   t.is(made.headers.get('content-encoding'), null);
 });
 
