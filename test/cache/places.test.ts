@@ -1,10 +1,9 @@
 import test from 'ava';
-import { RedisWriteSignal, TableVersions } from '../../src/cache/changes.ts';
+import { TableVersions } from '../../src/cache/changes.ts';
 import { namespaceOf } from '../../src/cache/namespace.ts';
-import type { RedisStore, TimedValue } from '../../src/cache/redis-store.ts';
 import { sentinelPlace } from '../../src/cache/sentinel.ts';
 
-// What needs no Redis. `changes.long.test.ts` and `sentinel.long.test.ts` have real ones.
+// What needs no Redis. `changes.test.ts` and `sentinel.test.ts` have real ones.
 
 test('the address of Sentinels has their ports, the name of the primary and its password', (t) => {
   const place = { username: undefined, password: undefined, database: 0 };
@@ -53,61 +52,4 @@ test('the version of a table changes with its own writes, with those to any tabl
   const versions = new TableVersions('a;tags:b', 1);
   const tables = ['tags'];
   t.is(versions.of(tables), versions.of(tables));
-});
-
-/** A Redis that does as told. */
-function fakeRedis({ runsScripts = true, stores = true } = {}) {
-  const calls: string[] = [];
-  let entry: TimedValue | undefined;
-  const redis = {
-    calls,
-    get: () => Promise.resolve(entry),
-    set: (_key: string, value: TimedValue) => {
-      calls.push('all');
-      if (stores) entry = value;
-      return Promise.resolve(stores);
-    },
-    evaluateAt: (_key: string, _script: string, values: readonly string[]) => {
-      calls.push(values.slice(3).join());
-      return Promise.resolve(runsScripts ? 1 : undefined);
-    },
-  };
-  return { calls, signal: new RedisWriteSignal(redis as unknown as RedisStore) };
-}
-
-/** Milliseconds that `work` takes. */
-async function timeOf(work: Promise<unknown>): Promise<number> {
-  const startedAt = performance.now();
-  await work;
-  return performance.now() - startedAt;
-}
-
-test('a write is announced to its tables, else to all, else it waits until every version has expired', async (t) => {
-  const working = fakeRedis();
-  await working.signal.announce(['tags', 'blobs']);
-  await working.signal.announce(undefined);
-  t.deepEqual(working.calls, ['tags,blobs', 'all']);
-  const away = fakeRedis({ runsScripts: false, stores: false });
-  const plain = fakeRedis({ runsScripts: false });
-  const ended: string[] = [];
-  const announce = async (name: string, { signal }: ReturnType<typeof fakeRedis>) => {
-    await signal.announce(['tags']);
-    ended.push(name);
-  };
-  t.true((await timeOf(Promise.all([announce('away', away), announce('plain', plain)]))) >= 200);
-  t.deepEqual(ended, ['plain', 'away'], 'only the one that nobody was told of waits');
-  t.deepEqual(plain.calls, ['tags', 'all']);
-  t.deepEqual(away.calls, ['tags', 'all']);
-});
-
-test('a version that Redis does not have is made anew, and is unknown until then', async (t) => {
-  const { calls, signal } = fakeRedis();
-  t.is(await signal.versions(), undefined);
-  t.deepEqual(calls, ['all']);
-  t.truthy(await signal.versions());
-  t.deepEqual(calls, ['all']);
-  const [one, same] = [signal.versions(), signal.versions()];
-  t.is(one, same);
-  await one;
-  t.not(signal.versions(), one);
 });
