@@ -37,21 +37,21 @@ const cut = () =>
 
 test('a document that is too large or cut is a failure of the source, which is asked again so many times', async (t) => {
   for (const [most, body, message] of [
-    [1, () => 'large', 'sends more than the limit of 4 bytes (team/app)'],
-    [3, cut, 'the connection ended (team/app)'],
-    [undefined, cut, 'the connection ended (team/app)'],
+    [1, () => 'large', 'sends more than the limit of 4 bytes'],
+    [3, cut, 'failed: the connection ended'],
+    [undefined, cut, 'failed: the connection ended'],
   ] as const) {
     const { remote, requests } = fakeRemote(() => ({ body: body() }));
     await t.throwsAsync(readDocument(remote, { ...of, url }, 4, most), {
       instanceOf: UpstreamError,
-      message: `The upstream old.test: ${message}`,
+      message: `The upstream old.test ${message}.`,
     });
     t.is(requests.length, most ?? 4);
   }
   // Each attempt gives its place back.
-  const { remote, requests } = fakeRemote(() => new Error('no connection'));
+  const { remote, requests } = fakeRemote(() => ({ status: 403 }));
   for (let time = 0; time < 20; time += 1)
-    await t.throwsAsync(readDocument(remote, { ...of, url }, 4), { message: 'no connection' });
+    await t.throwsAsync(readDocument(remote, { ...of, url }, 4), { message: /denied access/ });
   t.is(requests.length, 20);
 });
 

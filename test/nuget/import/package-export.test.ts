@@ -233,8 +233,8 @@ test('an unlisted version is unlisted there, or stays listed with the reason', a
   const first = await exported({ keeps: true }, [unlisted]);
   t.deepEqual(first.results, { [key]: { outcome: 'imported', bytes: one.file.length, note: undefined } });
   t.deepEqual(first.changes, [pushed, unlist]);
-  const refused = await exported({ versions: there, statuses: { DELETE: 403 } }, [unlisted]);
-  const answered = 'it is listed there, and not here: the target answered 403';
+  const refused = await exported({ versions: there, statuses: { DELETE: 405 } }, [unlisted]);
+  const answered = 'it is listed there, and not here: the target answered 405';
   t.deepEqual(refused.results, { [key]: { outcome: 'present', bytes: 0, note: answered } });
   const row = { ...unlisted, symbols: 'pdb' };
   const twice = [row, { ...unlisted, version: '2.0.0', file: 'another one' }];
@@ -247,15 +247,15 @@ test('an unlisted version is unlisted there, or stays listed with the reason', a
   });
   const symbols: [string, string] = ['PUT /symbols', 'pdb'];
   t.deepEqual(deleting.changes, [symbols, unlist, pushed, symbols], 'it is asked no more');
-  const lost = await exported({ versions: there, deletes: true, statuses: { 'PUT /push': 500 } }, [unlisted]);
-  t.deepEqual(lost.results, { [key]: 'The target refused the package, which it had deleted (500).' });
+  const lost = await exported({ versions: there, deletes: true, statuses: { 'PUT /push': 400 } }, [unlisted]);
+  t.deepEqual(lost.results, { [key]: 'The target refused the package, which it had deleted (400).' });
 });
 
 test('what the target answers to a push: there already, refused, symbols', async (t) => {
   const answered = async (statuses: Record<string, number>, more: Target = {}, row: Version = one) =>
     (await exported({ statuses, ...more }, [row])).results[key];
   t.is(await answered({ 'PUT /push': 400 }), 'The target refused the package (400).');
-  t.is(await answered({ 'PUT /push': 300 }), 'The target refused the package (300).');
+  t.is(await answered({ 'PUT /push': 500 }), 'The upstream old.test answered 500.');
   t.like(await answered({ 'PUT /push': 299 }), { outcome: 'imported' });
   t.deepEqual(await answered({ 'PUT /push': 409 }), {
     ...conflict,
@@ -265,11 +265,11 @@ test('what the target answers to a push: there already, refused, symbols', async
   const bytes = one.file.length;
   const outcome = 'imported';
   t.deepEqual(await answered({ 'PUT /symbols': 409 }, {}, withSymbols), { outcome, bytes: bytes + 3, note: undefined });
-  const note = 'the target answered 300 to the symbols';
-  t.deepEqual(await answered({ 'PUT /symbols': 300 }, {}, withSymbols), { outcome, bytes, note });
+  const note = 'the target answered 404 to the symbols';
+  t.deepEqual(await answered({ 'PUT /symbols': 404 }, {}, withSymbols), { outcome, bytes, note });
   t.deepEqual(await answered({ 'PUT /symbols': 299 }, {}, withSymbols), { outcome, bytes: bytes + 3, note: undefined });
   const there = { versions: { '1.0.0': { file: one.file } } };
-  t.deepEqual(await answered({ 'PUT /symbols': 300 }, there, withSymbols), { outcome: 'present', bytes: 0, note });
+  t.deepEqual(await answered({ 'PUT /symbols': 404 }, there, withSymbols), { outcome: 'present', bytes: 0, note });
   t.deepEqual(await answered({}, there, withSymbols), { outcome: 'present', bytes: 0, note: undefined });
 });
 

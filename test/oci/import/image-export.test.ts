@@ -102,7 +102,10 @@ function targetOf(
         return { status: 201 };
       }
       const manifest = manifests.get(reference);
-      if (kind === 'manifests') return manifest === undefined ? undefined : { body: manifest };
+      if (kind === 'manifests')
+        return manifest === undefined
+          ? undefined
+          : { body: manifest, headers: { 'docker-content-digest': digestIn(manifest) } };
       if (kind === 'blobs' && method === 'POST') return { status: 202, headers: { location: '/below/up?state=1' } };
       if (kind === 'blobs') return blobs.has(reference as Digest) ? {} : undefined;
       if (kind === 'referrers') {

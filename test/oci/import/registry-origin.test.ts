@@ -66,20 +66,23 @@ test('a registry is asked for names and tags as a client asks, below its address
 
 test('the digest of a tag is asked for by HEAD, again if the registry fails, and only told by an image that is there', async (t) => {
   const tag = '/below/v2/team/app/manifests/1';
+  const headers = { 'docker-content-digest': digest };
   const answers: FakeAnswer[] = [
     new UpstreamError('UpstreamUnavailable', 'It fails.', { retryAfter: 0 }),
+    { body: image, headers },
+    { status: 404, headers },
     { body: image },
-    { status: 404, body: image },
   ];
   const { origin, requests, bodies } = originOf({ [tag]: () => answers.shift()! });
   t.is(await origin.digestOf('team/app', '1'), digest);
   const request = { ...of, method: 'HEAD', url: `http://old.test${tag}`, headers: { accept } };
   t.deepEqual(requests, [request, request]);
   t.is(await origin.digestOf('team/app', '1'), undefined);
+  t.is(await origin.digestOf('team/app', '1'), undefined, 'it tells none');
   await turn();
   t.deepEqual(
     bodies.map((each) => each.readableEnded),
-    [true, true],
+    [true, true, true],
   );
 });
 
