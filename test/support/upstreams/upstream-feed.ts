@@ -83,7 +83,7 @@ export class UpstreamFeed {
     this.upstream.on(`${flat}/index.json`, json({ versions: versions.map(({ version }) => version.toLowerCase()) }));
     for (const { version, nupkg } of versions) {
       const bytes = nupkg ?? (versions.length <= 8 ? await makeNupkg({ id, version }) : undefined);
-      if (bytes) this.upstream.on(`${flat}/${version}/${key}.${version}.nupkg`, serve(bytes));
+      if (bytes) this.upstream.on(fileOf(key, version), serve(bytes));
     }
     this.#register(offered, key);
   }
@@ -109,7 +109,7 @@ export class UpstreamFeed {
     index: string,
   ) {
     const key = id.toLowerCase();
-    const packageContent = `${this.url}/flat/${key}/${version}/${key}.${version}.nupkg`;
+    const packageContent = `${this.url}${fileOf(key, version)}`;
     const leaf = `${this.url}/registration/${key}/${version}.json`;
     return {
       '@id': leaf,
@@ -193,6 +193,12 @@ export class UpstreamFeed {
 function pageOf(data: readonly unknown[], asked: URLSearchParams): Json {
   const skip = Number(asked.get('skip') ?? 0);
   return { totalHits: data.length, data: data.slice(skip, skip + Number(asked.get('take') ?? 20)) };
+}
+
+/** The path of the file of a version: both names are in small letters. */
+function fileOf(key: string, version: string): string {
+  const name = version.toLowerCase();
+  return `/flat/${key}/${name}/${key}.${name}.nupkg`;
 }
 
 /** A JSON document. */
