@@ -2,7 +2,7 @@ import { createReadStream } from 'node:fs';
 import { lstat, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { lockFile } from '../database/sqlite.ts';
-import { isDomainError } from '../runtime/errors.ts';
+import { ifMissing, isDomainError } from '../runtime/errors.ts';
 import { piecesOf, type Content } from '../storage/files/content.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
 import { openFileContent } from '../storage/files/file-content.ts';
@@ -243,12 +243,12 @@ async function* fileMember(path: string, name: string): AsyncGenerator<Member> {
 }
 
 async function hasManifest(path: string): Promise<boolean> {
-  return (await lstat(join(path, manifestName)).catch(() => undefined)) !== undefined;
+  return (await lstat(join(path, manifestName)).catch(ifMissing)) !== undefined;
 }
 
 async function readManifest(path: string): Promise<Buffer> {
   const file = join(path, manifestName);
-  const found = await lstat(file).catch(() => undefined);
+  const found = await lstat(file).catch(ifMissing);
   if (!found?.isFile())
     throw backupInvalid(`${path}: there is no backup, or the first one is not complete: no file ${manifestName}`);
   if (found.size > maxManifest) throw backupInvalid(`${file} is larger than a manifest can be`);

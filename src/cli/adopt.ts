@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { destination, pino } from 'pino';
 import { loadConfig, type Environment } from '../config/load.ts';
 import { adoptStorage } from '../server/place.ts';
+import { Paths } from '../storage/files/paths.ts';
 import { namesPlace, type Terminal } from './with-installation.ts';
 
 /** `entrepot adopt` */
@@ -14,8 +15,8 @@ export function addAdopt(program: Command, environment: Environment, terminal: T
     .action(async () => {
       const log = pino({ level: 'warn' }, destination(2));
       const config = loadConfig(environment);
-      // The database may be lost, but then there is a data folder.
-      const command = { creates: namesPlace(environment) || existsSync(config.data) };
+      // The database may be lost, but then there is the folder of a server.
+      const command = { creates: namesPlace(environment, config) || existsSync(new Paths(config.data).folderId) };
       const surroundings = { log, now: Date.now, proxy: environment, command };
       await adoptStorage(config, surroundings, ({ blobs, missing, files, bytes, unknown }) => {
         say(`database: ${blobs} blobs, ${missing} of them without a file in the storage`);

@@ -142,8 +142,8 @@ async function restoreBackup(
   const log = pino({ level: 'warn' }, destination(2));
   await inBackground(async () => {
     const command = { creates: true };
-    await using place = await openRestoreTarget(config, { log, now: Date.now, command });
     await using opened = await openSource(source);
+    await using place = await openRestoreTarget(config, { log, now: Date.now, command });
     const { manifest, missing, damaged } = await restore(place, opened.members, { withoutDamaged, signal });
     const { blobs, created_at, mirrored } = manifest;
     say(`restored the backup of ${created_at}: ${blobs.count} blobs, ${binaryBytes(blobs.bytes)}`);
@@ -202,7 +202,9 @@ interface OpenSource extends AsyncDisposable {
 }
 
 async function openSource(source: string): Promise<OpenSource> {
-  await access(source);
+  await access(source).catch((error: NodeJS.ErrnoException) => {
+    throw new DomainError('Invalid', `${source} cannot be read: ${error.message}`);
+  });
   if (await isArchive(source)) return { members: readArchive(source), [Symbol.asyncDispose]: () => Promise.resolve() };
   const folder = folderOf(source);
   return { members: readFolder(folder), [Symbol.asyncDispose]: () => folder.driver.close() };

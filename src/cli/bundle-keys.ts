@@ -1,4 +1,5 @@
 import { readFile, stat, writeFile } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { bundleInvalid, maxStatement } from '../bundle/format.ts';
@@ -18,6 +19,7 @@ import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { typed } from '../runtime/command-name.ts';
 import { DomainError } from '../runtime/errors.ts';
+import { refuseOthersFolder } from '../server/command-place.ts';
 import { row, shown } from './printed.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 
@@ -94,6 +96,7 @@ async function keygen({ to, signedBy, role, for: time }: KeygenFlags, print: (te
   const publicFile = `${to}.pub`;
   const signedFile = `${to}.signed`;
   for (const each of [to, publicFile, ...(signer ? [signedFile] : [])]) await refuseExisting(each);
+  await refuseOthersFolder('--to', dirname(resolve(to)));
   const { privateKey, publicKey } = newKeyPair();
   await writeFile(to, privateKey, { mode: 0o600, flag: 'wx' });
   await writeFile(publicFile, publicKey.pem, { mode: 0o644, flag: 'wx' });

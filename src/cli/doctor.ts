@@ -232,7 +232,7 @@ async function examineUpstream(
   const finding = await attempt(subject, adviceFor(upstream), async () => {
     const answer = await upstream.send({ url: spoken.probe(upstream), subject: 'doctor' });
     discard(answer.body);
-    if (answer.status !== 200) throw new Error(`answers ${answer.status} at ${base.href}; check its url and kind`);
+    if (answer.status !== 200) throw new Advice(`answers ${answer.status} at ${base.href}; check its url and kind`);
     hasAnswered = true;
     const facts = [`reachable at ${base.host}`, credentialsOf(upstream)];
     const pause = await pauseOf(core, upstream);

@@ -18,7 +18,7 @@ export function addJobs(program: Command, environment: Environment, terminal: Te
   const run = (name: string, dryRun = false) =>
     withInstallation(environment, async ({ jobs }) => {
       const counts = await jobs.run(name, { dryRun, say });
-      say(`${dryRun ? 'would have been' : 'done'}: ${countsText(counts)}`);
+      say(`${dryRun ? 'would be done' : 'done'}: ${countsText(counts)}`);
       refuseDamage(counts);
     });
   const dryRun: [string, string] = ['--dry-run', 'only show what the job would do'];

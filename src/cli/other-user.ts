@@ -1,6 +1,8 @@
-import { join } from 'node:path';
+import { existsSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
 import type { Environment } from '../config/load.ts';
 import { packageFolder } from '../runtime/package.ts';
+import { ownUser } from '../server/command-place.ts';
 import { shellWord } from './printed.ts';
 import type { Terminal } from './with-installation.ts';
 
@@ -22,5 +24,15 @@ export function lineOfOwner(
   const file = join(packageFolder, 'bin', 'entrepot.js');
   const program = execPath === undefined ? ['entrepot'] : [execPath, ...execArgv, file];
   const keep = kept.length === 0 ? [] : [`--preserve-env=${kept.sort().join(',')}`];
-  return ['sudo', '-u', `#${owner}`, ...keep, ...program, ...words].map(shellWord).join(' ');
+  const sudo = ['sudo', '-u', `#${owner}`, ...keep];
+  // Images have no sudo. This program keeps all variables, and only root may use it.
+  const setpriv = ['setpriv', `--reuid=${owner}`, `--regid=${owner}`, '--clear-groups'];
+  const become = ownUser() === 0 && !has('sudo', environment) && has('setpriv', environment) ? setpriv : sudo;
+  return [...become, ...program, ...words].map(shellWord).join(' ');
+}
+
+/** Whether the search path has a program of this name. */
+function has(program: string, environment: Environment): boolean {
+  const folders = (environment['PATH'] ?? '').split(delimiter);
+  return folders.some((folder) => folder !== '' && existsSync(join(folder, program)));
 }

@@ -1,7 +1,9 @@
+import { resolve } from 'node:path';
 import type { Command } from 'commander';
 import { destination, pino } from 'pino';
 import { typed } from '../runtime/command-name.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
+import type { Config } from '../config/schema.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { inBackground, runForSystem, type Core } from '../server/core.ts';
 import { checkStorage } from '../server/preflight.ts';
@@ -44,12 +46,12 @@ interface OpenOptions {
   creates?: boolean;
 }
 
-/** Settings that name the place of an installation. */
-const placeSettings = ['ENTREPOT_DATA', 'ENTREPOT_CONFIG', 'ENTREPOT_DATABASE_URL', 'ENTREPOT_DATABASE_URL_FILE'];
-
-/** Whether a setting names the place, so that a command may make an installation there. */
-export function namesPlace(environment: Environment): boolean {
-  return placeSettings.some((name) => Boolean(environment[name]));
+/**
+ * Whether a setting names the place, so that a command may make an installation there. A file of settings that leaves the data
+ * folder at `./data` names none: that is another folder for each folder in which a command runs.
+ */
+export function namesPlace(environment: Environment, { data, database }: Config): boolean {
+  return Boolean(environment['ENTREPOT_DATA']) || database.url !== undefined || data !== resolve('data');
 }
 
 /**
@@ -62,11 +64,12 @@ export async function withInstallation(
   { level = 'warn', creates = false }: OpenOptions = {},
 ): Promise<void> {
   const log = pino({ level }, destination(2));
-  await using installation = await openInstallation(loadConfig(environment), {
+  const config = loadConfig(environment);
+  await using installation = await openInstallation(config, {
     log,
     ...clocks,
     proxy: environment,
-    command: { creates: creates && namesPlace(environment) },
+    command: { creates: creates && namesPlace(environment, config) },
   });
   await checkStorage(installation.core);
   await runForSystem('command', () => inBackground(() => work(installation)));

@@ -10,6 +10,7 @@ import type { ListedKinds } from '../mirror/store/entry-kinds.ts';
 import { UsedEntries } from '../mirror/store/used-entries.ts';
 import { evict } from '../mirror/store/eviction.ts';
 import type { DeletedItems } from '../permanence/deleted.ts';
+import { typed } from '../runtime/command-name.ts';
 import type { Collector } from '../storage/upkeep/collector.ts';
 import { logDamage, type Damage } from '../storage/blobs/damage.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
@@ -168,6 +169,11 @@ async function collectGarbage(parts: TableParts, work: Work): Promise<Counts> {
   const { ended: deleted_items } = await parts.deleted.end(now, work);
   const collected = await collectBefore(parts, work, before, pendingBefore);
   if (work.dryRun) {
+    const { items, until: first } = await parts.deleted.kept(now);
+    if (items > 0)
+      work.say(
+        `kept for now: ${items} ${items === 1 ? 'deletion' : 'deletions'} that can be restored, with their content; the first until ${new Date(first).toISOString()}. "${typed('deleted list')}" shows them`,
+      );
     const unused = await collectBefore(parts, work, Number.MAX_SAFE_INTEGER);
     const kept = Object.entries(unused).map(([name, count]) => [name, count - (collected[name] ?? 0)] as const);
     const until = new Date(now + Math.max(config.gc.grace, maxPut)).toISOString();

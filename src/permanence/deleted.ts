@@ -212,6 +212,15 @@ export class DeletedItems {
     }
   }
 
+  /** How much can still be restored, and when the first of it ends; milliseconds since 1970 UTC. */
+  async kept(now: number): Promise<{ items: number; until: number }> {
+    const kept = await this.#database.get<{ items: number; until: number | null }>(
+      'SELECT COUNT(*) AS items, MIN(ends_at) AS until FROM deleted_items WHERE part_of = 0 AND ends_at > ?',
+      [now],
+    );
+    return { items: kept!.items, until: kept!.until ?? now };
+  }
+
   async #purge(tx: Transaction, item: DeletedItem): Promise<void> {
     await this.#contents.get(item.kind)!.purge(tx, item);
     await forgetDeletion(tx, item);

@@ -69,3 +69,8 @@ export class DomainError extends Error {
 export function isDomainError(error: unknown, name?: ErrorName): error is DomainError {
   return error instanceof DomainError && (name === undefined || error.name === name);
 }
+
+/** For `catch`: nothing, if there is no such file or folder. Throws any other error. */
+export function ifMissing(error: NodeJS.ErrnoException): undefined {
+  if (error.code !== 'ENOENT' && error.code !== 'ENOTDIR') throw error;
+}

@@ -7,9 +7,10 @@ import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import { ownerOfTables } from '../database/migrate.ts';
 import { tableNames } from '../database/tables.ts';
+import { ifMissing } from '../runtime/errors.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
 import { hasIdentity, refuseForeign } from '../storage/upkeep/identity.ts';
-import type { Paths } from '../storage/files/paths.ts';
+import { Paths } from '../storage/files/paths.ts';
 
 // What a process needs of the place of the settings, before it opens or makes a file there. A server makes what is missing. A
 // command with a wrong setting would make an empty installation. As another user, both would make files that the next server
@@ -23,8 +24,12 @@ export interface CommandRules {
 
 /** Checks the files of the place, and makes none. Rejects with `ConfigError`, or with `WrongPair`. */
 export async function checkFiles(config: Config, driver: Driver, { creates }: CommandRules): Promise<void> {
+  if (creates) return;
   const path = sqlitePath(config);
-  if (creates || path === undefined) return;
+  // The storage makes this folder at the first start.
+  const isHere = config.storage.driver !== 'filesystem' || (await stat(new Paths(config.data).blobs).catch(ifMissing));
+  if (!isHere) throw noInstallation(config.data);
+  if (path === undefined) return;
   const found = await stat(path).catch(ifMissing);
   if (!found || found.size === 0) await refuseMissing(config, driver);
 }
@@ -51,12 +56,14 @@ export async function checkTables(
 async function refuseMissing({ data, database: { url } }: Config, driver: Driver): Promise<never> {
   // Then this is the storage of an installation, and the database is the wrong one.
   await refuseForeign(driver);
-  const isMysql = url !== undefined && !url.startsWith('sqlite:');
+  if (url === undefined || url.startsWith('sqlite:')) throw noInstallation(data);
   throw new ConfigError(
-    isMysql
-      ? 'no installation in this database; set ENTREPOT_DATABASE_URL or ENTREPOT_CONFIG as for the server'
-      : `no installation in ${data}; set ENTREPOT_DATA or ENTREPOT_CONFIG as for the server`,
+    'no installation in this database; set ENTREPOT_DATABASE_URL or ENTREPOT_CONFIG as for the server',
   );
+}
+
+function noInstallation(data: string): ConfigError {
+  return new ConfigError(`no installation in ${data}; set ENTREPOT_DATA or ENTREPOT_CONFIG as for the server`);
 }
 
 /** The place belongs to another user. The message says why that matters, without the line to type as that user. */
@@ -131,11 +138,6 @@ export function ownUser(): number | undefined {
 export function sqlitePath({ data, database: { url } }: Pick<Config, 'data' | 'database'>): string | undefined {
   if (url === undefined) return join(data, 'entrepot.db');
   return url.startsWith('sqlite:') ? url.slice('sqlite:'.length) : undefined;
-}
-
-/** For `catch`. */
-function ifMissing(error: NodeJS.ErrnoException): undefined {
-  if (error.code !== 'ENOENT' && error.code !== 'ENOTDIR') throw error;
 }
 
 /** For `catch`: what another user may not see is below a folder that says whose it is. */

@@ -137,8 +137,9 @@ test('a restore of what is not there leaves its place as it was', async (t) => {
   for (const source of ['none.tar', 'none']) {
     const failed = await entrepot(environment, 'restore', join(folder, source));
     t.is(failed.code, 1);
-    t.regex(failed.stderr, /no such file/);
+    t.regex(failed.stderr, /^entrepot: \S+ cannot be read: .*no such file/);
   }
+  t.deepEqual(await readdir(folder), []);
   t.is((await entrepot(environment, 'token', 'create', '--name', 'x')).code, 0, 'no restore is unfinished');
 });
 

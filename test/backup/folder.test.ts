@@ -312,3 +312,16 @@ test('bytes that the disk cannot read end a blob, and other failures the backup'
   failing(new DomainError('Denied', 'other'), 'open');
   await t.throwsAsync(read(), { message: 'other' });
 });
+
+test('a backup that cannot be read is not one that is missing', async (t) => {
+  const parent = await folderUntilEnd(t);
+  const read = async (path: string) => {
+    for await (const { name } of readFolder({ path, ...folderStorage(path) })) t.fail(name);
+  };
+  await writeFile(join(parent, 'file'), '');
+  for (const name of ['none', 'file', 'file/none'])
+    await t.throwsAsync(read(join(parent, name)), {
+      message: /: there is no backup, or the first one is not complete/,
+    });
+  await t.throwsAsync(read(join(parent, 'x'.repeat(300))), { code: 'ENAMETOOLONG' });
+});

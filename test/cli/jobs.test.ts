@@ -4,6 +4,7 @@ import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
+import { databaseOf } from '../support/inside.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 
@@ -48,26 +49,26 @@ for (const dialect of dialects) {
     const young = await entrepot({ ...environment, ENTREPOT_GC_GRACE: '12h' }, 'gc', '--dry-run');
     t.is(young.code, 0);
     const keptLine =
-      /^kept for now: 3 layers, 209 layer bytes: .*"gc\.grace".* after (\S+) .*\nwould have been: nothing\n$/;
+      /^kept for now: 3 layers, 209 layer bytes: .*"gc\.grace".* after (\S+) .*\nwould be done: nothing\n$/;
     t.regex(young.stdout, keptLine);
     const hours = (Date.parse(keptLine.exec(young.stdout)![1]!) - beforeDryRun) / 3_600_000;
     t.true(hours > 11.9 && hours < 13, `${hours}`);
 
     const would = await entrepot(environment, 'gc', '--dry-run');
     // The image helper adds a layer for each image. These two images do not use theirs.
-    t.deepEqual(would, { code: 0, stdout: 'would have been: 3 layers, 209 layer bytes\n', stderr: '' });
+    t.deepEqual(would, { code: 0, stdout: 'would be done: 3 layers, 209 layer bytes\n', stderr: '' });
     t.regex((await entrepot(environment, 'jobs', 'list')).stdout, /^gc\t.*never ran/m, 'a dry run is not recorded');
     const done = await entrepot(environment, 'gc');
     t.is(done.stdout, 'done: 3 layers, 209 layer bytes, 3 blobs, 209 bytes\n');
     t.regex((await entrepot(environment, 'jobs', 'list')).stdout, /^gc\tnext \S+\tdone \S+ in [\d.]+ s\t3 layers, /m);
     t.is((await entrepot(environment, 'jobs', 'run', 'gc')).stdout, 'done: nothing\n');
     const nothing = await entrepot({ ...environment, ENTREPOT_GC_GRACE: '12h' }, 'gc', '--dry-run');
-    t.is(nothing.stdout, 'would have been: nothing\n', 'nothing is kept for now');
+    t.is(nothing.stdout, 'would be done: nothing\n', 'nothing is kept for now');
     t.is(await (await app.fetch(`blobs/${kept.digest}`)).text(), 'kept');
 
     const rules = { ...environment, ENTREPOT_RETENTION_CONTAINERS_UNTAGGED_AFTER: '0s' };
     const line = `manifest team/app@${old.digest}\n`;
-    t.is((await entrepot(rules, 'retention', '--dry-run')).stdout, `${line}would have been: 1 manifests\n`);
+    t.is((await entrepot(rules, 'retention', '--dry-run')).stdout, `${line}would be done: 1 manifests\n`);
     t.is((await app.fetch(`manifests/${old.digest}`)).status, 200);
     t.is((await entrepot(rules, 'jobs', 'run', 'retention')).stdout, `${line}done: 1 manifests\n`);
     t.is((await app.fetch(`manifests/${old.digest}`)).status, 404);
@@ -81,6 +82,36 @@ for (const dialect of dialects) {
     t.is((await entrepot(environment, 'jobs', 'run', 'scrub')).code, 1, 'also as a job');
     t.regex(damaged.stdout, new RegExp(`^corrupt ${kept.digest}: needed by repository team/app; push it again\\n`));
     t.deepEqual(await readdir(join(data, 'quarantine')), [kept.digest.replace(':', '-')]);
+  });
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: a dry run of the garbage collection tells what can still be restored`, async (t) => {
+    const [data, url] = [await folderUntilEnd(t), await temporaryDatabase(t, dialect)];
+    const server = await startTestServer(t, { data, database: { url }, deletedFor: '2d' });
+    const environment = { ENTREPOT_DATA: data, ENTREPOT_DATABASE_URL: url, ENTREPOT_GC_GRACE: '0s' };
+    const start = Date.now();
+    const tell = async () => (await entrepot(environment, 'gc', '--dry-run')).stdout;
+    // A manifest with two tags is one deletion.
+    const app = new TestRepository(server, 'team/app');
+    const { digest } = await app.image('v1');
+    await app.image('v2');
+    await app.image('v3', { annotations: { a: 'b' } });
+    t.is(await tell(), 'would be done: nothing\n');
+    for (const [at, reference] of [
+      [start, digest],
+      [start + 3_600_000, 'v3'],
+    ] as const) {
+      server.clock.now = at;
+      t.is((await app.fetch(`manifests/${reference}`, { method: 'DELETE' })).status, 202);
+    }
+    const until = new Date(start + 2 * 86_400_000).toISOString();
+    t.is(
+      await tell(),
+      `kept for now: 2 deletions that can be restored, with their content; the first until ${until}. "entrepot deleted list" shows them\nwould be done: nothing\n`,
+    );
+    await databaseOf(server).transaction((tx) => tx.run(`UPDATE deleted_items SET ends_at = ${start}`));
+    t.is(await tell(), 'would be done: 2 deleted items\n');
   });
 }
 

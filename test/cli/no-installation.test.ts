@@ -82,3 +82,53 @@ test.serial('the others make one where a setting names the place, unless they on
     t.is(made.includes('entrepot.db'), lines.includes(line), words);
   }
 });
+
+test.serial('a file of settings that names no place is as none', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const config = join(folder, 'settings.yaml');
+  const make = async (yaml: string) => {
+    await writeFile(config, `upstreams: []\n${yaml}`);
+    const place = join(await folderUntilEnd(t), 'place');
+    await mkdir(place);
+    process.chdir(place);
+    const { stderr } = await entrepot({ ENTREPOT_CONFIG: config }, 'token', 'create', '--name', 'x', '--scope', 'read');
+    return { place, stderr, made: await readdir(place) };
+  };
+  for (const yaml of ['', 'server: { port: 8181 }\n', 'data: ./data\n']) {
+    const { place, stderr, made } = await make(yaml);
+    t.deepEqual(
+      [stderr, made],
+      [
+        `entrepot: no installation in ${join(place, 'data')}; set ENTREPOT_DATA or ENTREPOT_CONFIG as for the server\n`,
+        [],
+      ],
+    );
+  }
+  t.deepEqual((await make(`data: ${join(folder, 'data')}\n`)).made, []);
+  t.true((await readdir(join(folder, 'data'))).includes('entrepot.db'));
+  const database = `database: { url: 'sqlite:${join(folder, 'other.db')}' }\n`;
+  t.true((await make(database)).made.includes('data'), 'the address of a database names the place, too');
+});
+
+test.serial('a folder named data that no server has used is no installation', async (t) => {
+  for (const content of ['tls', 'blobs']) {
+    const place = await folderUntilEnd(t);
+    await mkdir(join(place, 'data', content), { recursive: true });
+    process.chdir(place);
+    const { code, stderr } = await entrepot({ ENTREPOT_UPSTREAMS: '[]' }, 'adopt');
+    t.deepEqual([code, await readdir(join(place, 'data'))], [1, [content]]);
+    t.regex(stderr, /^entrepot: no installation in /);
+  }
+});
+
+test.serial('a command beside the database of a server makes no data folder', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const database = { ENTREPOT_UPSTREAMS: '[]', ENTREPOT_DATABASE_URL: `sqlite:${join(folder, 'here.db')}` };
+  await entrepot({ ...database, ENTREPOT_DATA: join(folder, 'data') }, 'account', 'create', 'team');
+  const place = await folderUntilEnd(t);
+  process.chdir(place);
+  const { code, stderr } = await entrepot(database, 'token', 'list');
+  t.is(code, 1);
+  t.regex(stderr, /^entrepot: no installation in \S+data; set ENTREPOT_DATA /);
+  t.deepEqual(await readdir(place), []);
+});

@@ -20,6 +20,8 @@ for (const dialect of dialects) {
     await (await serveOn(t, place)).close();
     const { folder, data, environment } = place;
     await writeFile(join(folder, 'list.txt'), 'alpine:3.20\n');
+    // A restore reads its source first.
+    await writeFile(join(folder, 'x.tar'), '');
     t.is((await entrepot(environment, 'token', 'list')).code, 0, 'the same user');
     await giveAway(data);
     const before = await readdir(folder, { recursive: true });
@@ -77,4 +79,35 @@ testAsRoot('a line with spaces and quotes is one that a shell reads as it was ty
     '--scope=read',
   );
   t.true(stderr.endsWith(` entrepot token create --name 'the team'\\''s CI; id' --scope=read\n`), stderr);
+});
+
+testAsRoot('the line is one of setpriv where there is no sudo', async (t) => {
+  const place = await emptyPlace(t, 'sqlite');
+  await mkdir(place.data);
+  await giveAway(place.data);
+  const [both, one] = [join(place.folder, 'both'), join(place.folder, 'one')];
+  for (const folder of [both, one]) {
+    await mkdir(folder);
+    await writeFile(join(folder, 'setpriv'), '');
+  }
+  await writeFile(join(both, 'sudo'), '');
+  const lineWith = async (path: string) => {
+    const { stderr } = await entrepot({ ...place.environment, PATH: path }, 'token', 'list');
+    return / Type: (.*)\n$/.exec(stderr)?.[1];
+  };
+  const setpriv = 'setpriv --reuid=65534 --regid=65534 --clear-groups entrepot token list';
+  t.is(await lineWith(one), setpriv);
+  t.is(await lineWith(`:/none:${one}`), setpriv);
+  for (const path of [both, `${one}:${both}`, place.folder])
+    t.regex((await lineWith(path))!, /^sudo -u '#65534' /, path);
+});
+
+testAsRoot('root writes no key into a folder of another user', async (t) => {
+  const place = await emptyPlace(t, 'sqlite');
+  await mkdir(place.data);
+  await giveAway(place.data);
+  const { code, stderr } = await entrepot(place.environment, 'bundle', 'keygen', '--to', join(place.data, 'near.key'));
+  t.is(code, 1);
+  t.regex(stderr, /^entrepot: --to: \S+ belongs to the user 65534, and this command runs as root: /);
+  t.deepEqual(await readdir(place.data), []);
 });

@@ -116,7 +116,7 @@ export async function connectLines(call: PageCall, connected: boolean | undefine
     <nav class="pages" aria-label="Clients">
       ${Object.entries(parts).map(([id, text]) => html`<a href="#${id}">${text}</a>`)}
     </nav>
-    <p class="hint">The lines work in bash, PowerShell and cmd.</p>
+    <p class="hint">The lines for a terminal work in bash, PowerShell and cmd, those of a CI in bash.</p>
     <section id="dotnet">
       <h2>dotnet and NuGet</h2>
       <p>${whyOnlySource} These lines remove it, and add this feed:</p>

@@ -19,9 +19,12 @@ interface RepositoryLocation {
   meant: UpstreamRepository | undefined;
   /** Whether the request names an upstream, by prefix or `ns`; else it means the default upstream. */
   isNamed: boolean;
-  /** The registry that the name begins with, if the account has no upstream of that name. */
+  /** The registry of `ns`, or with which the name begins, if the account has no upstream of that name. */
   missing: string | undefined;
 }
+
+/** What can be the host of a registry, maybe with a port. */
+const host = /^[\w.:-]{1,255}$/;
 
 /** The names of repositories at the upstream registries that serve an account. */
 export class RepositoryNames {
@@ -50,7 +53,8 @@ export class RepositoryNames {
     const upstream = ns === undefined ? (prefixed ?? this.#default) : this.#byName.get(ns);
     const isHidden = ns === undefined && this.#hidden.has(prefix);
     const isNamed = ns !== undefined || prefixed !== undefined || isHidden;
-    const missing = ns === undefined && !prefixed && this.#isElsewhere(prefix) ? prefix : undefined;
+    const isMissing = ns === undefined ? !prefixed && this.#isElsewhere(prefix) : !upstream && host.test(ns);
+    const missing = isMissing ? (ns ?? prefix) : undefined;
     if (!upstream || isHidden) {
       return { hosted: ns === undefined ? [name] : [], place: undefined, meant: undefined, isNamed, missing };
     }

@@ -128,7 +128,14 @@ const cases: [string, RepositoryNames, string, string | undefined, object][] = [
     'docker.io',
     { ...at('docker.io second.test/team/app'), hosted: onHub('second.test/team/app'), isNamed: true },
   ],
-  ['an unknown registry', names, 'app', 'unknown.test', { ...nowhere, hosted: [], isNamed: true }],
+  ...['unknown.test', 'unknown', 'unknown:5000', '[::1]:5000', 'x'.repeat(255)].map((ns): (typeof cases)[number] => [
+    `an unknown registry, ${ns.slice(0, 20)}`,
+    names,
+    'app',
+    ns,
+    { ...nowhere, hosted: [], isNamed: true, missing: ns.startsWith('[') ? undefined : ns },
+  ]),
+  ['a text that can be no registry', names, 'app', 'x'.repeat(256), { ...nowhere, hosted: [], isNamed: true }],
   [
     'an upstream of other accounts',
     names,
@@ -141,7 +148,7 @@ const cases: [string, RepositoryNames, string, string | undefined, object][] = [
     names,
     'app',
     'team.test',
-    { ...nowhere, hosted: [], isNamed: true },
+    { ...nowhere, hosted: [], isNamed: true, missing: 'team.test' },
   ],
   [
     'a registry that is no upstream',

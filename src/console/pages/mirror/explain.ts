@@ -105,7 +105,9 @@ function decided(
       : []),
     ...(until ? [['Until', ago(until, now)] as const] : []),
     ...(evidence.length > 0 ? [['Evidence', evidence.join('; ')] as const] : []),
-    ...(audited ? [['In audit mode', audited.reason ? `${audited.verdict}: ${audited.reason}` : audited.verdict] as const] : []),
+    ...(audited
+      ? [['In audit mode', audited.reason ? `${audited.verdict}: ${audited.reason}` : audited.verdict] as const]
+      : []),
   );
 }
 
