@@ -36,8 +36,6 @@ async function mirrorOf(t: ExecutionContext, settings: Record<string, unknown> =
   return { registry, server };
 }
 
-const advice = 'check the network, a proxy (HTTPS_PROXY), and the address and auth of up.test';
-
 test('the clock of this machine may differ by a minute from that of an upstream', async (t) => {
   const { registry, server } = await mirrorOf(t);
   const now = Date.UTC(2030, 0, 1);
