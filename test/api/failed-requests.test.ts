@@ -1,5 +1,6 @@
 import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
+import { makeNupkg, makeSnupkg } from '../support/builders/nupkg.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { createToken, databaseOf, failuresOf, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
@@ -280,3 +281,18 @@ for (const dialect of dialects) {
     t.deepEqual(await names(), ['new']);
   });
 }
+
+test('a refused push of a package or of its symbols is listed under its id', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'Contoso.Lib', version: '1.0.0' });
+  const other = { id: 'Contoso.Lib', version: '1.0.0', description: 'other bytes' };
+  t.is((await feed.push(await makeNupkg(other))).status, 409);
+  t.is((await feed.push(await makeSnupkg({ id: 'Orphan' }), '/symbols')).status, 404);
+  t.is((await feed.push(Buffer.from('no package'))).status, 400);
+  const { items } = await json(server, '/v1/failed-requests');
+  t.deepEqual(items.map(({ kind, name, status, code }: Json) => [kind, name, status, code].join(' ')).toSorted(), [
+    'package contoso.lib 409 AlreadyExists',
+    'package orphan 404 NotFound',
+  ]);
+});

@@ -67,10 +67,9 @@ function addSymbols(router: Router, answering: Answering, parts: FeedParts): voi
     answering(
       'write',
       async (call) => {
-        const { request, response, principal, accountId } = call;
+        const { request, response, accountId } = call;
         const staged = await receiveUpload(feed, call);
-        const published = await publishSymbols(feed, accountId, staged, permitting(principal));
-        contextOf(response).subject = packageKey(published.id);
+        const published = await publishSymbols(feed, accountId, staged, permitting(call));
         sendJson(request, response, 201, published);
       },
       'upload',

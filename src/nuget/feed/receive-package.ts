@@ -38,9 +38,8 @@ export async function receivePackage({ feed, views, log }: PublishingParts, push
   const context = contextOf(response);
   const { mirror } = await views.of(accountId);
   const staged = await receiveUpload(feed, push);
-  const checks = { permit: permitting(principal), mirroredFrom: (each: string) => mirror.mirroredFrom(each) };
+  const checks = { permit: permitting(push), mirroredFrom: (each: string) => mirror.mirroredFrom(each) };
   const { id, version, replaces: upstream, warnings } = await publish(feed, accountId, staged, checks);
-  context.subject = packageKey(id);
   context.version = keyOfVersion(version)!;
   log.info({ request: context.id, id, version }, 'package published');
   if (upstream !== undefined) {
@@ -57,9 +56,12 @@ export function receiveUpload({ blobs, limits }: FeedContext, { request, respons
   return receiveFile(request, blobs, upload, (bytes) => (context.received += bytes));
 }
 
-/** Refuses ids that the principal is not allowed to push. */
-export function permitting(principal: Principal): (id: string) => void {
-  return (id) => allow(principal, 'write', 'package', packageKey(id));
+/** Refuses ids that the principal is not allowed to push. The request then concerns the id, also if it fails. */
+export function permitting({ principal, response }: Push): (id: string) => void {
+  return (id) => {
+    contextOf(response).subject = packageKey(id);
+    allow(principal, 'write', 'package', packageKey(id));
+  };
 }
 
 function consequence(isMerged: boolean): string {

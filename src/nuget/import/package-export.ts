@@ -188,7 +188,8 @@ export class PackageExport {
     const listed = 'it is listed there, and not here: the target deletes what it is asked to unlist';
     if (this.#deletes) return listed;
     const publish = await this.#place(publishTypes);
-    const status = await this.#change('DELETE', id, urlBelow(publish, id, row.version_key), {});
+    // A key that may push need not have the right to unlist.
+    const status = await this.#change('DELETE', id, urlBelow(publish, id, row.version_key), { answers: [403] });
     if (status > 299) return `it is listed there, and not here: the target answered ${status}`;
     if ((await this.#compare({ id, versions: new Map() }, row)) !== undefined) return undefined;
     this.#deletes = true;
@@ -203,7 +204,7 @@ export class PackageExport {
     method: 'PUT' | 'DELETE',
     subject: string,
     url: URL,
-    { headers, ...more }: Pick<Parameters<ExportTarget['remote']['send']>[0], 'headers' | 'sent'>,
+    { headers, ...more }: Pick<Parameters<ExportTarget['remote']['send']>[0], 'headers' | 'sent' | 'answers'>,
   ): Promise<number> {
     const { remote, apiKey } = this.#target;
     const { signal } = this.#options;
