@@ -1,9 +1,7 @@
-import { existsSync } from 'node:fs';
 import type { Command } from 'commander';
 import { destination, pino } from 'pino';
 import { loadConfig, type Environment } from '../config/load.ts';
-import { adoptStorage } from '../server/place.ts';
-import { Paths } from '../storage/files/paths.ts';
+import { adoptStorage, isDataFolder } from '../server/place.ts';
 import { namesPlace, type Terminal } from './with-installation.ts';
 
 /** `entrepot adopt` */
@@ -16,7 +14,7 @@ export function addAdopt(program: Command, environment: Environment, terminal: T
       const log = pino({ level: 'warn' }, destination(2));
       const config = loadConfig(environment);
       // The database may be lost, but then there is the folder of a server.
-      const command = { creates: namesPlace(environment, config) || existsSync(new Paths(config.data).folderId) };
+      const command = { creates: namesPlace(environment, config) || (await isDataFolder(config)) };
       const surroundings = { log, now: Date.now, proxy: environment, command };
       await adoptStorage(config, surroundings, ({ blobs, missing, files, bytes, unknown }) => {
         say(`database: ${blobs} blobs, ${missing} of them without a file in the storage`);

@@ -10,7 +10,7 @@ import { tableNames } from '../database/tables.ts';
 import { ifMissing } from '../runtime/errors.ts';
 import type { Driver } from '../storage/drivers/driver.ts';
 import { hasIdentity, refuseForeign } from '../storage/upkeep/identity.ts';
-import { Paths } from '../storage/files/paths.ts';
+import type { Paths } from '../storage/files/paths.ts';
 
 // What a process needs of the place of the settings, before it opens or makes a file there. A server makes what is missing. A
 // command with a wrong setting would make an empty installation. As another user, both would make files that the next server
@@ -26,9 +26,9 @@ export interface CommandRules {
 export async function checkFiles(config: Config, driver: Driver, { creates }: CommandRules): Promise<void> {
   if (creates) return;
   const path = sqlitePath(config);
-  // The storage makes this folder at the first start.
-  const isHere = config.storage.driver !== 'filesystem' || (await stat(new Paths(config.data).blobs).catch(ifMissing));
-  if (!isHere) throw noInstallation(config.data);
+  const { data, storage } = config;
+  // Else the command would make it.
+  if (storage.driver === 'filesystem' && !(await stat(data).catch(ifMissing))) throw noInstallation(data);
   if (path === undefined) return;
   const found = await stat(path).catch(ifMissing);
   if (!found || found.size === 0) await refuseMissing(config, driver);

@@ -1,9 +1,11 @@
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { Cache } from '../cache/cache.ts';
 import { namespaceOf } from '../cache/namespace.ts';
 import { runForSystem } from '../runtime/caller.ts';
 import { Closing, type ClosingTimes } from '../runtime/closing.ts';
+import { ifMissing } from '../runtime/errors.ts';
 import { checkFiles, checkTables, refuseOtherOwner, type CommandRules } from './command-place.ts';
 import { ConfigError } from '../config/load.ts';
 import { environmentName, type Config } from '../config/schema.ts';
@@ -49,6 +51,11 @@ interface DataParts {
   cache: Cache;
   database: Database;
   driver: Driver;
+}
+
+/** Whether a server has used the data folder of the settings. */
+export async function isDataFolder({ data }: Config): Promise<boolean> {
+  return (await stat(new Paths(data).folderId).catch(ifMissing)) !== undefined;
 }
 
 /** Opens the database and the storage, and migrates. */

@@ -61,17 +61,6 @@ export const backup = [
   ),
   ...mutantsOf(
     'src/server/command-place.ts',
-    ['test/backup/other.long.test.ts'],
-    [
-      [
-        'a command makes an installation',
-        'if (creates || path === undefined) return;',
-        'if (path !== config.data) return;',
-      ],
-    ],
-  ),
-  ...mutantsOf(
-    'src/server/command-place.ts',
     ['test/cli/other-user.test.ts'],
     [
       ['root may use the folder of another user', 'if (own === 0) {', 'if (own === 1) {'],
