@@ -13,10 +13,13 @@ async function open(t: ExecutionContext, dialect?: Dialect) {
   const world = await openHostedImages(t, dialect);
   const { database, rows, change } = world;
   const common = { deletedFor: 0, signal: new AbortController().signal };
-  const images = async (now: number, { protect = [] as string[], dryRun = false, untaggedAfter = 100 } = {}) => {
+  const images = async (
+    now: number,
+    { protect = [] as string[], dryRun = false, untaggedAfter = 100, from = database } = {},
+  ) => {
     const said: string[] = [];
     const say = (line: string) => said.push(line);
-    const deleted = await retainImages(database, { ...common, now, untaggedAfter, protect, dryRun, say });
+    const deleted = await retainImages(from, { ...common, now, untaggedAfter, protect, dryRun, say });
     return { deleted, said };
   };
   const tags = async (
@@ -146,6 +149,47 @@ for (const dialect of dialects) {
     );
     t.deepEqual(await retain.tags(rules, start + 9), { deleted: 0, said: [] });
     t.deepEqual(await retain.tags([], start + 9), { deleted: 0, said: [] });
+  });
+
+  test(`${dialect}: what changes between the decision and the deletion stays, and the repository is locked meanwhile`, async (t) => {
+    const { image, push, retain, left, tagsLeft, database, change, rule, rows, clock } = await open(t, dialect);
+    const lockedAt = async () =>
+      (await rows("SELECT updated_at FROM repositories WHERE name = 'app'"))[0]!['updated_at'];
+    /** A database that does `work` before the first transaction. */
+    const before = (work: () => Promise<unknown>) => {
+      let begun: Promise<unknown> | undefined;
+      return changedDatabase(database, {
+        transaction: async (...given) => {
+          await (begun ??= work());
+          return database.transaction(...given);
+        },
+      });
+    };
+    const old = await image('app', [], ['old']);
+    const kept = async (now: number, work: () => Promise<unknown>, protect: string[] = []) => {
+      t.deepEqual(await retain.images(now, { from: before(work), protect }), { deleted: 0, said: [] });
+      t.is(await lockedAt(), now);
+      t.deepEqual(await left(), [old.digest]);
+    };
+    await kept(start + 101, () => push('app', old, ['v1']));
+    await change('DELETE FROM tags');
+    await change('UPDATE manifests SET untagged_at = NULL');
+    await kept(start + 102, () => change('UPDATE manifests SET untagged_at = ?', [start + 2]));
+
+    await push('app', old, ['a', 'b', 'c']);
+    const rules = [{ keepUsedFor: 100 }];
+    const keptTags = async (now: number, work: () => Promise<unknown>, said: string[], more = {}) => {
+      t.deepEqual((await retain.tags(rules, now, { from: before(work), ...more })).said, said);
+      t.is(await lockedAt(), now);
+    };
+    const pulled = (at: number) => () => change('UPDATE manifests SET last_pulled_at = ?', [at]);
+    await keptTags(start + 201, pulled(start + 150), []);
+    await pulled(0)();
+    await keptTags(start + 202, () => rule(['app:*']), []);
+    await rule([]);
+    clock.now = start + 200;
+    await keptTags(start + 203, () => push('app', old, ['b']), ['tag app:c', 'tag app:a']);
+    t.deepEqual(await tagsLeft(), ['b']);
   });
 }
 
