@@ -64,7 +64,9 @@ test('an import of an account: its bounds, its results, its failures in pages, a
   t.is((await call('POST', '', body)).status, 429, 'one at a time');
   t.is((await call('POST', `/${planned['id']}/resume`, { secret })).status, 429);
   t.is((await call('POST', `/${id}/resume`, { secret })).status, 429);
-  const theirs = await call('POST', '', { ...body, only: ['A'] }, other);
+  const chosen = { only: ['A'], names: ['A', 'B'] };
+  const theirs = await call('POST', '', { ...body, ...chosen }, other);
+  t.like(theirs, { ...chosen, rename: [] });
   t.like(await ended(theirs['id'], other), { state: 'done', results: { imported: { count: 1 } } });
   t.is((await new TestFeed(server, other).fetch('/package/a/index.json')).status, 200);
   t.is((await new TestFeed(server, other).fetch('/package/b/index.json')).status, 404, 'what it wants alone');

@@ -56,8 +56,12 @@ test('what a page that waits for the first client asks is read once for all its 
   t.regex(await other.page('/console/connect'), /Waiting for your first request/);
 });
 
-const counters = async (visitor: Visitor) =>
-  (await (await visitor.fetch('/console/counters')).json()) as Record<string, string>;
+const counters = async (visitor: Visitor) => {
+  const response = await visitor.fetch('/console/counters');
+  // They are those of the visitor's account, and change.
+  if (response.headers.get('cache-control') !== 'no-store') throw new Error('the counters can be cached');
+  return (await response.json()) as Record<string, string>;
+};
 
 test('the counters of the overview are read once for all its viewers, and do not keep a session open', async (t) => {
   const server = await startTestServer(t, { signIn: { session: { idle: '2h', absolute: '9h' } } });

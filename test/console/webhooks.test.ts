@@ -71,6 +71,8 @@ test('a webhook is created, tested, changed, disabled, and deleted after a confi
   const rotated = await (await visitor.send(`${path}/secret`, {})).text();
   const next = /whsec_[A-Za-z0-9+/]{43}=/.exec(rotated)![0];
   t.not(next, secret);
+  t.true(rotated.includes(`<a href="${path}">`));
+  t.false(rotated.includes(`/console/webhooks/${next}`));
   await visitor.send(path!, { act: 'test' });
   t.notThrows(() => verify(receiver.received.at(-1)!, next));
 
