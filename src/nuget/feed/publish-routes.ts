@@ -113,10 +113,8 @@ async function sendStream(
   }
   const context = contextOf(response);
   stream.on('data', (piece: Buffer) => (context.sent += piece.length));
-  // A client that disconnects is not an error. The zip's reader then fails, too, but later.
-  let isGone = false;
-  response.once('close', () => (isGone = !stream.errored));
-  await pipeline(stream, response).catch((error: unknown) => {
-    if (!isGone) throw error;
+  await pipeline(stream, response).catch((error: NodeJS.ErrnoException) => {
+    // A client that disconnects is not an error.
+    if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
   });
 }

@@ -294,6 +294,8 @@ async function* inflate(bytes: ZipBytes, start: number, entry: ZipEntry) {
       }
     }
   } catch (error) {
+    // Whoever reads the entry has gone, which says nothing about the zip.
+    if ((error as NodeJS.ErrnoException).code === 'ERR_STREAM_PREMATURE_CLOSE') throw error;
     throw asInvalid(error);
   }
   prove(entry, length, checksum);
