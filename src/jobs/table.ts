@@ -169,8 +169,8 @@ async function collectGarbage(parts: TableParts, work: Work): Promise<Counts> {
   const { ended: deleted_items } = await parts.deleted.end(now, work);
   const collected = await collectBefore(parts, work, before, pendingBefore);
   if (work.dryRun) {
-    const { items, until: first } = await parts.deleted.kept(now);
-    if (items > 0)
+    const { items, until: first } = await parts.deleted.kept(now, work.signal);
+    if (first !== undefined)
       work.say(
         `kept for now: ${items} ${items === 1 ? 'deletion' : 'deletions'} that can be restored, with their content; the first until ${new Date(first).toISOString()}. "${typed('deleted list')}" shows them`,
       );

@@ -1,5 +1,6 @@
 import { currentOrigin, type Actor } from '../runtime/caller.ts';
 import { DomainError } from '../runtime/errors.ts';
+import { pagesOf } from '../runtime/pages.ts';
 import type { NameKind, Names } from '../accounts/names.ts';
 import { forUpdate, type Database, type Queryable, type Row, type Transaction } from '../database/database.ts';
 import { afterId, type IdPlace } from '../database/tables.ts';
@@ -144,6 +145,12 @@ export async function endDeletion(tx: Transaction, item: DeletedItem, now: numbe
   await recordAbout(tx, item, 'restored', { deleted_at: new Date(item.deletedAt).toISOString() }, now);
 }
 
+interface Ending {
+  id: number;
+  accountId: number;
+  endsAt: number;
+}
+
 /** What was deleted and can be restored, of all protocols. What an account may not see is "not found". */
 export class DeletedItems {
   readonly #database: Database;
@@ -191,12 +198,7 @@ export class DeletedItems {
   async end(now: number, { dryRun, signal }: { dryRun: boolean; signal: AbortSignal }): Promise<{ ended: number }> {
     const pace = new Pace(signal);
     let ended = 0;
-    for (let after = [0, 0]; ; await pace.step()) {
-      const rows = await this.#database.select<{ id: number; accountId: number; endsAt: number }>(
-        `SELECT id, account_id AS accountId, ends_at AS endsAt FROM deleted_items
-         WHERE part_of = 0 AND ends_at <= ? AND (ends_at > ? OR (ends_at = ? AND id > ?)) ORDER BY ends_at, id LIMIT ${page}`,
-        [now, after[0]!, after[0]!, after[1]!],
-      );
+    for await (const rows of this.#endingBetween(-1, now)) {
       for (const { id, accountId } of rows) {
         ended += 1;
         if (dryRun) continue;
@@ -206,19 +208,34 @@ export class DeletedItems {
         });
         await pace.step();
       }
-      const last = rows.at(-1);
-      if (!last || rows.length < page) return { ended };
-      after = [last.endsAt, last.id];
+      await pace.step();
     }
+    return { ended };
   }
 
-  /** How much can still be restored, and when the first of it ends; milliseconds since 1970 UTC. */
-  async kept(now: number): Promise<{ items: number; until: number }> {
-    const kept = await this.#database.get<{ items: number; until: number | null }>(
-      'SELECT COUNT(*) AS items, MIN(ends_at) AS until FROM deleted_items WHERE part_of = 0 AND ends_at > ?',
-      [now],
-    );
-    return { items: kept!.items, until: kept!.until ?? now };
+  /** How much can still be restored, and when the first of it ends, if there is any; milliseconds since 1970 UTC. */
+  async kept(now: number, signal: AbortSignal): Promise<{ items: number; until: number | undefined }> {
+    const pace = new Pace(signal);
+    let items = 0;
+    let until: number | undefined;
+    for await (const rows of this.#endingBetween(now, Number.MAX_SAFE_INTEGER)) {
+      until ??= rows[0]!.endsAt;
+      items += rows.length;
+      await pace.step();
+    }
+    return { items, until };
+  }
+
+  /** The deletions that end after `from`, and not after `to`, in the order of their ends, page by page. */
+  #endingBetween(from: number, to: number): AsyncGenerator<readonly Ending[]> {
+    const first: readonly [number, number] = [from, Number.MAX_SAFE_INTEGER];
+    const read = ([endsAt, id]: typeof first) =>
+      this.#database.select<Ending>(
+        `SELECT id, account_id AS accountId, ends_at AS endsAt FROM deleted_items
+         WHERE part_of = 0 AND ends_at <= ? AND (ends_at > ? OR (ends_at = ? AND id > ?)) ORDER BY ends_at, id LIMIT ${page}`,
+        [to, endsAt, endsAt, id],
+      );
+    return pagesOf<Ending, typeof first>(first, page, read, ({ endsAt, id }) => [endsAt, id]);
   }
 
   async #purge(tx: Transaction, item: DeletedItem): Promise<void> {
