@@ -18,9 +18,33 @@ test('the address of Sentinels has their ports, the name of the primary and its 
   });
   const user = { username: 'me', password: 'p@ss:word', database: 3 };
   t.like(sentinelPlace('redis+sentinel://me:p%40ss:word@one/ma%2Fin/3'), { ...user, name: 'ma/in' });
+  t.deepEqual(sentinelPlace('redis+sentinel://a%3Ab:c%40:d@one:1,[::1]:2,two/the%2Fname/7'), {
+    sentinels: [
+      { host: 'one', port: 1 },
+      { host: '::1', port: 2 },
+      { host: 'two', port: 26_379 },
+    ],
+    name: 'the/name',
+    username: 'a:b',
+    password: 'c@:d',
+    database: 7,
+  });
+  t.deepEqual(sentinelPlace('redis+sentinel://one/main'), {
+    ...place,
+    sentinels: [{ host: 'one', port: 26_379 }],
+    name: 'main',
+  });
+  t.like(sentinelPlace('redis+sentinel://me:p%40ss:word@one/main/3'), user);
   t.like(sentinelPlace('redis+sentinel://:secret@one/main'), { username: undefined, password: 'secret' });
-  for (const url of ['redis://one:6379/0', 'redis+sentinel://one', 'redis+sentinel://one/main/x'])
-    t.is(sentinelPlace(url), undefined);
+  t.like(sentinelPlace('redis+sentinel://user@one/main'), { username: 'user', password: undefined });
+  for (const url of [
+    'redis://one:6379/0',
+    'redis://one/main',
+    'xredis+sentinel://one/main',
+    'redis+sentinel://one',
+    'redis+sentinel://one/main/x',
+  ])
+    t.is(sentinelPlace(url), undefined, url);
 });
 
 test('the keys of an installation stay when the user or the password of its database changes', (t) => {

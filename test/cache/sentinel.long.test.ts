@@ -1,6 +1,5 @@
 import test from 'ava';
 import { Cache } from '../../src/cache/cache.ts';
-import { sentinelPlace } from '../../src/cache/sentinel.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { startSentinelRedis, type SentinelRedis } from '../support/processes/redis-sentinel.ts';
 import { freePort } from '../support/processes/services.ts';
@@ -57,25 +56,4 @@ test('a start does not wait for Sentinels that are down or do not know the name,
   t.true(performance.now() - startedAt < 20_000);
   await t.throwsAsync(down.check());
   t.is(await down.get('key'), undefined);
-});
-
-test('addresses of Sentinels', (t) => {
-  t.deepEqual(sentinelPlace('redis+sentinel://one,two:5000,[::1]:5001/main'), {
-    sentinels: [
-      { host: 'one', port: 26_379 },
-      { host: 'two', port: 5000 },
-      { host: '::1', port: 5001 },
-    ],
-    name: 'main',
-    username: undefined,
-    password: undefined,
-    database: 0,
-  });
-  t.like(sentinelPlace('redis+sentinel://me:p%40ss:word@one/main/3'), {
-    username: 'me',
-    password: 'p@ss:word',
-    database: 3,
-  });
-  t.like(sentinelPlace('redis+sentinel://:secret@one/main'), { username: undefined, password: 'secret' });
-  t.is(sentinelPlace('redis://one:6379/0'), undefined);
 });

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { RedisStore } from '../../src/cache/redis-store.ts';
-import { primaryOf, sentinelPlace, type Address } from '../../src/cache/sentinel.ts';
+import { primaryOf, type Address } from '../../src/cache/sentinel.ts';
 import { redisUrl } from '../support/processes/services.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { eventually, until } from '../support/until.ts';
@@ -69,35 +69,6 @@ async function startSentinel(t: ExecutionContext, primary: Sentinel['primary']):
   t.teardown(() => sentinel.stop());
   return sentinel;
 }
-
-test('the address of Redis behind Sentinels has their addresses, a name, a user and a database', (t) => {
-  const none = { username: undefined, password: undefined, database: 0 };
-  t.deepEqual(sentinelPlace('redis+sentinel://one/main'), {
-    ...none,
-    sentinels: [{ host: 'one', port: 26_379 }],
-    name: 'main',
-  });
-  t.deepEqual(sentinelPlace('redis+sentinel://a%3Ab:c%40:d@one:1,[::1]:2,two/the%2Fname/7'), {
-    sentinels: [
-      { host: 'one', port: 1 },
-      { host: '::1', port: 2 },
-      { host: 'two', port: 26_379 },
-    ],
-    name: 'the/name',
-    username: 'a:b',
-    password: 'c@:d',
-    database: 7,
-  });
-  t.like(sentinelPlace('redis+sentinel://:secret@one/main'), { username: undefined, password: 'secret' });
-  t.like(sentinelPlace('redis+sentinel://user@one/main'), { username: 'user', password: undefined });
-  for (const other of [
-    'redis://one/main',
-    'xredis+sentinel://one/main',
-    'redis+sentinel://one',
-    'redis+sentinel://one/main/x',
-  ])
-    t.is(sentinelPlace(other), undefined, other);
-});
 
 const place = (sentinels: readonly Address[]) => ({
   sentinels,
